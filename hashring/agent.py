@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: one loop that feeds the assignment and does what it says.
+
+The loop runs in the caller's thread, the main one, because workers are
+started from it and die with it. It calls no backend: heartbeats have a
+thread (`pulse`), locks have one (`locksmith`), and what they learned is
+read without waiting. So whatever the backend does, the loop goes round,
+sees the deadline pass, and tells the workers.
+
+It knows workers only through the `Workers` protocol, and Nova not at all.
+"""
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+
+from hashring.assignment import Assignment
+from hashring.clock import Clock
+from hashring.errors import EX_CONFIG as EX_CONFIG
+from hashring.group import Group, Member, MemberState
+from hashring.locksmith import Locksmith
+from hashring.narrator import Narrator
+from hashring.opts import Timing
+from hashring.pool import Pool
+from hashring.protocol import (
+    BreakLock,
+    Effect,
+    Event,
+    GiveUp,
+    Kill,
+    Known,
+    Leave,
+    Prove,
+    Release,
+    Standing,
+    Start,
+    Stop,
+    Tick,
+    TryLock,
+)
+from hashring.pulse import Pulse, State
+from hashring.ring import Host
+from hashring.state import BootRecord, StateFolder, previous_life
+from hashring.workers import Exited as Exited
+from hashring.workers import Facts as Facts
+from hashring.workers import ServiceFacts as ServiceFacts
+from hashring.workers import Serving as Serving
+from hashring.workers import WorkerEvent as WorkerEvent
+from hashring.workers import Workers as Workers
+from hashring.workers import WorkerView as WorkerView
+
+# While an answer of the lock thread is due, the loop looks this often.
+BUSY_INTERVAL_S = 0.05
+# What is left undone so long after the drain's end is left undone.
+LEAVE_SLACK_S = 10.0
+# How long the last words may take, each.
+FAREWELL_S = 3.0
+
+
+class Agent:
+    """One daemon's part in the pool.
+
+    :param membership: the group, not yet connected.
+    :param workers: who runs the worker processes.
+    :param options: the durations; `Timing.from_conf(conf)`.
+    :param state: the agent's folder, already opened.
+    :param machine: the name of this machine, for other operators.
+    :param on_turn: called at each turn of the loop, e.g. for a watchdog.
+    """
+
+    def __init__(
+        self,
+        *,
+        membership: Group,
+        workers: Workers,
+        home: Host,
+        options: Timing,
+        clock: Clock,
+        state: StateFolder,
+        machine: str = '',
+        version: str = '',
+        on_turn: Callable[[], None] | None = None,
+    ) -> None:
+        self.sentence: str | None = None  # Why it ended, if by itself.
+        self._group = membership
+        self._workers = workers
+        self._home = home
+        self._options = options
+        self._clock = clock
+        self._folder = state
+        self._on_turn = on_turn
+        self._stop_wish: Leave | None = None
+        self._status = 0
+        self._leave_by_s = 0.0
+        self._me = Member(
+            home,
+            membership.boot,
+            machine=machine or socket.gethostname(),
+            version=version,
+        )
+        self._boot_record = BootRecord(
+            home, membership.boot, os.getpid(), holds_home=False
+        )
+        previous = previous_life(state, home)
+        self.assignment = Assignment(
+            home,
+            membership.boot,
+            options,
+            membership.traits,
+            previous=previous.boot if previous else None,
+        )
+        self._remembered = state.read_known()
+        self.pool = Pool(home, self._remembered, options.settle_s)
+        self.pulse = Pulse(membership, self._me, options, clock)
+        self.locksmith = Locksmith(membership, self.pulse.state().lease, clock)
+        self._narrator = Narrator(home)
+
+    # ---- for the caller
+
+    def run(self) -> int:
+        """Serve until stopped; the exit status of the process.
+
+        0 after `request_stop`; 78 when the configuration cannot work, with
+        the operator's sentence in `sentence`.
+        """
+        self._folder.write_boot(self._boot_record)
+        self.pulse.start()
+        self.locksmith.start()
+        while not self._may_go():
+            self.turn()
+        self._close()
+        return self._status
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Ask the loop to end; safe in a signal handler.
+
+        :param drain: we shall not be back soon: hosts may be adopted at
+            once. Otherwise the others wait `restart_grace_s`.
+        """
+        # An assignment, no lock: a handler may interrupt anything.
+        self._stop_wish = Leave(restarting=not drain)
+
+    def turn(self) -> None:
+        """One round: take in all there is, act, tell the workers."""
+        self._listen()
+        for answer in self.locksmith.answers():
+            self._feed(answer)
+        for event in self._workers.events(self._patience_s()):
+            if isinstance(event, Facts):
+                self.pool.learn(event.services)
+            else:
+                self._feed(event)
+        self._heed_stop()
+        self._feed(Known(self.pool.known))
+        self._feed(Tick())
+        self._tell()
+        if self._on_turn is not None:
+            self._on_turn()
+
+    # ---- in
+
+    def _patience_s(self) -> float:
+        if self.locksmith.busy:
+            return BUSY_INTERVAL_S
+        return self._options.loop_interval_s
+
+    def _listen(self) -> None:
+        now_s = self._clock.now_s()
+        state = self.pulse.state()
+        self._narrator.lease(state, now_s)
+        held = state.lease.held(now_s)
+        self.pool.see(state.view, now_s, in_force=held)
+        self._feed(_standing(state))
+
+    def _heed_stop(self) -> None:
+        wish = self._stop_wish
+        if wish is None or wish == self.assignment.leaving:
+            return
+        if self._status == 0:  # A reason of our own is stronger.
+            self._feed(wish)
+
+    def _feed(self, event: Event) -> None:
+        before = self.assignment.leaving
+        now_s = self._clock.now_s()
+        effects = self.assignment.handle(event, now_s)
+        if before is None and self.assignment.leaving is not None:
+            self._begin_to_leave(self.assignment.leaving, now_s)
+        for effect in effects:
+            self._narrator.effect(effect)
+            self._carry_out(effect)
+
+    def _begin_to_leave(self, leave: Leave, now_s: float) -> None:
+        self._narrator.leaving(restarting=leave.restarting)
+        patience_s = self._options.drain_timeout_s + LEAVE_SLACK_S
+        self._leave_by_s = now_s + patience_s
+
+    # ---- out
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Release(host=host):
+                # First on disk, then in the backend: the next life must
+                # not free a lock that is not ours any more.
+                self._note_home(holds=self._home != host)
+                self.locksmith.ask(effect)
+            case TryLock() | Prove() | BreakLock():
+                self.locksmith.ask(effect)
+            case Start(host=host, tenure=tenure):
+                self._workers.start(host, tenure)
+            case Stop(host=host):
+                self._workers.stop(host)
+            case Kill(host=host):
+                self._workers.kill(host)
+            case GiveUp(sentence=sentence, status=status):
+                self.sentence = sentence
+                self._status = status
+            case _:
+                pass  # Told only.
+
+    def _note_home(self, *, holds: bool) -> None:
+        holds = holds and self.assignment.holds_home()
+        if self._boot_record.holds_home != holds:
+            self._boot_record = dataclasses.replace(
+                self._boot_record, holds_home=holds
+            )
+            self._folder.write_boot(self._boot_record)
+
+    def _tell(self) -> None:
+        now_s = self._clock.now_s()
+        self._note_home(holds=True)
+        if self.pool.known != self._remembered:
+            self._remembered = self.pool.known
+            self._folder.write_known(self.pool.known)
+        self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
+        self._workers.tell(
+            WorkerView(
+                deadline_s=self.assignment.deadline_s(),
+                ring=tuple(sorted(self.pool.ring.hosts)),
+                ring_agreed=self.pool.agreed(now_s),
+                known=tuple(sorted(self.pool.known)),
+                opens_s=self.assignment.opens_s(now_s),
+            )
+        )
+
+    def _self_portrait(self, now_s: float) -> Member:
+        leaving = self.assignment.leaving
+        state, grace_s = MemberState.UP, 0.0
+        if leaving is not None and leaving.restarting:
+            state = MemberState.RESTARTING
+            grace_s = self._options.restart_grace_s
+        elif leaving is not None:
+            state = MemberState.LEAVING
+        return dataclasses.replace(
+            self._me,
+            state=state,
+            grace_s=grace_s,
+            serving=self.assignment.serving(),
+            wants_home=self.assignment.wants_home(now_s),
+            ring=self.pool.ring.digest,
+            known=tuple(sorted(self.pool.known)),
+        )
+
+    # ---- the end
+
+    def _may_go(self) -> bool:
+        if self.assignment.leaving is None:
+            return False
+        now_s = self._clock.now_s()
+        if now_s >= self._leave_by_s:
+            return True
+        if not self.assignment.finished:
+            return False
+        # Our last word should be heard, but not at any price.
+        self._leave_by_s = min(self._leave_by_s, now_s + FAREWELL_S)
+        me = self._self_portrait(now_s)
+        return self.pulse.wish(me, self.assignment.epoch)
+
+    def _close(self) -> None:
+        for host in self.assignment.phases():
+            self._workers.kill(host)
+        self._note_home(holds=False)
+        self.locksmith.end(FAREWELL_S)
+        self.pulse.end(FAREWELL_S)
+        leaving = self.assignment.leaving
+        # For a restart our entry stays until its term ends: it is what
+        # tells the others to wait.
+        leave = leaving is not None and not leaving.restarting
+        self._group.close(leave=leave, timeout_s=FAREWELL_S)
+        self._folder.close()
+
+
+def _standing(state: State) -> Standing:
+    return Standing(
+        deadline_s=state.lease.deadline_s,
+        epoch=state.lease.epoch,
+        view=state.view,
+        lost=state.lost,
+        read_at_s=state.read_at_s,
+    )

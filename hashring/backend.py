@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which coordination backends serve, and how their URL is completed.
+
+Pure: no connection is made here. What a driver can do was tried on the
+real servers; the contract tests hold each line of `BACKENDS` to it.
+"""
+
+import dataclasses
+import urllib.parse
+from collections.abc import Mapping
+
+from hashring import errors
+from hashring.group import Traits
+
+OPTION = '[coordination] backend_url'
+
+# One request may take this long; it must leave room for a second attempt
+# within a term.
+REQUEST_TIMEOUT_S = 3
+
+_ETCD = Traits(proves=False, forgets=False, breaks=True, shared=True)
+_CACHE = Traits(proves=True, forgets=True, breaks=True, shared=True)
+_ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
+_FILE = Traits(proves=True, forgets=False, breaks=False, shared=False)
+
+# Options of a URL: how long a request may take, and how long the backend
+# keeps what belongs to a silent member.
+_REQUEST = 'request'
+_TERM = 'term'
+_ETCD_OPTIONS = {
+    'timeout': _REQUEST,
+    'lock_timeout': _TERM,
+    'membership_timeout': _TERM,
+}
+_REDIS_OPTIONS = {**_ETCD_OPTIONS, 'socket_connect_timeout': _REQUEST}
+_MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
+# For these two, `timeout` is the life of a silent member.
+_PLAIN_OPTIONS = {'timeout': _TERM}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    traits: Traits
+    options: Mapping[str, str]
+
+
+BACKENDS: Mapping[str, _Kind] = {
+    'etcd3+http': _Kind(_ETCD, _ETCD_OPTIONS),
+    'etcd3+https': _Kind(_ETCD, _ETCD_OPTIONS),
+    'redis': _Kind(_CACHE, _REDIS_OPTIONS),
+    'memcached': _Kind(_CACHE, _MEMCACHED_OPTIONS),
+    'zookeeper': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
+    'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
+    'file': _Kind(_FILE, _PLAIN_OPTIONS),
+}
+WITHOUT_GROUPS = frozenset(
+    {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
+)
+_CURE = (
+    'use etcd3+http://HOST:2379, zookeeper://HOST:2181, '
+    'redis://HOST:6379 or memcached://HOST:11211, or file:///FOLDER for a '
+    'single machine'
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Backend:
+    """A usable backend URL, with every option that matters set."""
+
+    url: str
+    scheme: str
+    traits: Traits
+    path: str  # The folder of a file backend; '' for the others.
+
+    @property
+    def shown(self) -> str:
+        """The URL without credentials and options, for people."""
+        parts = urllib.parse.urlsplit(self.url)
+        place = parts.netloc.rpartition('@')[2]
+        return f'{parts.scheme}://{place}{parts.path}'
+
+
+def parse(url: str, *, term_s: float) -> Backend:
+    """Judge and complete an operator's URL.
+
+    :param term_s: the lease term; the backend must not be quicker to
+        forget a member than that.
+    :raises BackendRefused: with a sentence for the operator.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port
+    except ValueError as exc:
+        raise errors.BackendRefused(
+            f'{OPTION} is not a URL ({exc}): {_CURE}.'
+        ) from exc
+    kind = _kind(parts.scheme)
+    _check_place(parts)
+    query = _completed(parts.query, kind.options, int(term_s))
+    full = urllib.parse.urlunsplit(parts._replace(query=query))
+    path = parts.path if parts.scheme == 'file' else ''
+    return Backend(full, parts.scheme, kind.traits, path)
+
+
+def _kind(scheme: str) -> _Kind:
+    kind = BACKENDS.get(scheme)
+    if kind is not None:
+        return kind
+    if scheme.partition('+')[0] in WITHOUT_GROUPS:
+        raise errors.BackendRefused(
+            f'{OPTION} is {scheme}://, a backend that knows no groups, so '
+            f'agents could not see each other: {_CURE}.'
+        )
+    raise errors.BackendRefused(
+        f'{OPTION} has the unknown scheme "{scheme}": {_CURE}.'
+    )
+
+
+def _check_place(parts: urllib.parse.SplitResult) -> None:
+    if parts.scheme == 'file':
+        if parts.netloc or not parts.path.strip('/'):
+            raise errors.BackendRefused(
+                f'{OPTION} names no folder: write file:///FOLDER, with '
+                'three slashes.'
+            )
+    elif not parts.hostname and not (parts.scheme == 'redis' and parts.path):
+        raise errors.BackendRefused(
+            f'{OPTION} names no server: write {parts.scheme}://HOST:PORT.'
+        )
+
+
+def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    given = dict(pairs)
+    for name, meaning in options.items():
+        if name not in given:
+            value = term_s if meaning == _TERM else REQUEST_TIMEOUT_S
+            pairs.append((name, str(value)))
+        elif meaning == _TERM:
+            _check_term(name, given[name], term_s)
+    return urllib.parse.urlencode(pairs)
+
+
+def _check_term(name: str, value: str, term_s: int) -> None:
+    try:
+        long_enough = float(value) >= term_s
+    except ValueError:
+        long_enough = False
+    if not long_enough:
+        raise errors.BackendRefused(
+            f'{OPTION} sets {name}={value}, but a member or lock must live '
+            f'for at least [coordination] lease_term_s ({term_s}): remove '
+            f'{name} from the URL or raise it.'
+        )

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group and the locks of a pool over tooz; sole user of its drivers.
+
+A member's id is its home host and a random boot, so two processes never
+overwrite each other unnoticed and a restart never meets itself. Locks are
+named per host and for all pools, so a host is served once however groups
+are configured. tooz's own heart, watchers and partitioner are not used:
+its heart only logs failures, and we must count them.
+
+Everything a driver raises leaves here as `BackendUnavailable`: etcd3gw, for
+one, lets exceptions of its own and of its HTTP library through.
+"""
+
+import contextlib
+import os
+import tempfile
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+import tooz
+from oslo_log import log as logging
+from tooz import coordination, locking
+
+from hashring import backend as backends
+from hashring import errors
+from hashring.group import Boot, Member
+from hashring.ring import Host
+
+LOG = logging.getLogger(__name__)
+
+_LOCK_PREFIX = 'ironic-compute/host/'
+_GROUP_PREFIX = 'ironic-compute.'
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turn whatever a driver raises into an error of ours."""
+    try:
+        yield
+    except errors.HashringError:
+        raise
+    except (coordination.MemberNotJoined, coordination.GroupNotCreated) as e:
+        raise errors.NotInGroup(f'{what}: {e}') from e
+    # Drivers let foreign exceptions through; each means the same to us.
+    except Exception as e:
+        reason = str(e) or type(e).__name__
+        raise errors.BackendUnavailable(f'{what}: {reason}') from e
+
+
+def _safe(name: str) -> str:
+    """A name every driver takes: no space, slash or control character."""
+    return urllib.parse.quote(name, safe='')
+
+
+def group_id(group: str) -> bytes:
+    """The backend's name for a pool; `group` may be any text."""
+    return (_GROUP_PREFIX + _safe(group)).encode('ascii')
+
+
+def lock_id(host: Host) -> bytes:
+    return (_LOCK_PREFIX + _safe(host)).encode('ascii')
+
+
+def new_boot() -> Boot:
+    """A name for one life of an agent; never given twice."""
+    return Boot(os.urandom(8).hex())
+
+
+class Membership:
+    """`hashring.group.Group` over a tooz driver.
+
+    :param url: `[coordination] backend_url`.
+    :param group: the pool, e.g. its conductor group and shard.
+    :param term_s: the lease term; URL options follow it.
+    :raises BackendRefused: at once when the URL cannot be used; a backend
+        that is merely down shows at `connect`.
+    """
+
+    def __init__(
+        self, url: str, group: str, home: Host, boot: Boot, *, term_s: float
+    ) -> None:
+        self.backend = backends.parse(url, term_s=term_s)
+        self.traits = self.backend.traits
+        self._group = group_id(group)
+        self.boot = boot
+        self._locks: dict[Host, locking.Lock] = {}
+        self._malformed: set[bytes | str] = set()
+        if self.backend.path:
+            _check_folder(self.backend.path)
+        self._driver = _load(self.backend, f'{_safe(home)}:{boot}')
+
+    # ---- the heartbeat thread's
+
+    def connect(self) -> None:
+        if self._driver.is_started:
+            return
+        with _translated('connect'):
+            self._driver.start(start_heart=False)
+
+    def join(self, me: Member) -> None:
+        with _translated('join'):
+            with contextlib.suppress(
+                coordination.MemberNotJoined, coordination.GroupNotCreated
+            ):
+                self._driver.leave_group(self._group).get()
+            self._driver.join_group_create(self._group, me.capabilities())
+
+    def publish(self, me: Member) -> None:
+        with _translated('publish'):
+            try:
+                self._driver.update_capabilities(
+                    self._group, me.capabilities()
+                ).get()
+            except tooz.NotImplemented:  # The file driver.
+                self.join(me)
+
+    def heartbeat(self) -> None:
+        with _translated('heartbeat'):
+            self._driver.heartbeat()
+
+    def members(self) -> tuple[Member, ...]:
+        with _translated('members'):
+            raw = _read_members(self._driver, self._group)
+        return self._parsed(raw)
+
+    def lost(self) -> frozenset[Host]:
+        if not (self.traits.forgets and self.traits.proves):
+            return frozenset()
+        # The lock thread may add one meanwhile: look at a copy.
+        held = list(self._locks.items())
+        with _translated('read the locks'):
+            return frozenset(
+                host for host, lock in held if not lock.is_still_owner()
+            )
+
+    # ---- the lock thread's
+
+    def try_lock(self, host: Host) -> bool:
+        # What an earlier release could not give back stands in our way.
+        self.release(host)
+        with _translated(f'lock {host}'):
+            # A new object each time: it carries the token that proves
+            # this very acquisition.
+            lock = self._driver.get_lock(lock_id(host))
+            if not lock.acquire(blocking=False):
+                return False
+        self._locks[host] = lock
+        return True
+
+    def still_ours(self, host: Host) -> bool:
+        lock = self._locks.get(host)
+        if lock is None or not self.traits.proves:
+            return False
+        with _translated(f'read the lock of {host}'):
+            return bool(lock.is_still_owner())
+
+    def release(self, host: Host) -> None:
+        lock = self._locks.get(host)
+        if lock is None:
+            return
+        with _translated(f'release {host}'):
+            lock.release()
+        self._locks.pop(host, None)
+        self._forget(lock)
+
+    def break_lock(self, host: Host) -> None:
+        if not self.traits.breaks:
+            return
+        with _translated(f'break the lock of {host}'):
+            self._driver.get_lock(lock_id(host)).break_()
+
+    # ---- anybody's
+
+    def close(self, *, leave: bool, timeout_s: float) -> None:
+        """tooz's stop() waits for a backend that is away: not we."""
+        if not leave or not self._driver.is_started:
+            return
+        thread = threading.Thread(
+            target=self._stop, name='membership-close', daemon=True
+        )
+        thread.start()
+        thread.join(timeout_s)
+
+    def _stop(self) -> None:
+        try:
+            with _translated('stop'):
+                self._driver.stop()
+        except errors.BackendUnavailable as exc:
+            LOG.debug('Left without a word: %(why)s', {'why': exc})
+
+    def _forget(self, lock: locking.Lock) -> None:
+        # etcd's release() leaves a lock that was not ours any more among
+        # those that each heartbeat renews, for ever.
+        held = getattr(self._driver, '_acquired_locks', None)
+        if isinstance(held, set):
+            held.discard(lock)
+
+    def _parsed(self, raw: dict[bytes | str, Any]) -> tuple[Member, ...]:
+        members = []
+        for name, capabilities in raw.items():
+            try:
+                members.append(Member.parse(capabilities))
+            except errors.MalformedMember as exc:
+                self._say_malformed(name, exc)
+        return tuple(sorted(members, key=lambda m: (m.home, m.boot)))
+
+    def _say_malformed(self, name: bytes | str, exc: Exception) -> None:
+        if name not in self._malformed:
+            self._malformed.add(name)
+            LOG.warning(
+                'Left out member %(name)s, whose record is not ours: %(why)s',
+                {'name': name, 'why': exc},
+            )
+
+
+def observe(
+    url: str, group: str, *, term_s: float = 15.0
+) -> tuple[Member, ...]:
+    """Who is in a group, seen by somebody who does not join it.
+
+    For the operator's tools. Blocks for a few seconds at most.
+
+    :raises BackendRefused: the URL cannot be used.
+    :raises BackendUnavailable: the backend does not answer.
+    """
+    watcher = Membership(
+        url,
+        group,
+        Host('observer'),
+        new_boot(),
+        term_s=term_s,
+    )
+    watcher.connect()
+    try:
+        return watcher.members()
+    except errors.NotInGroup:
+        return ()  # Nobody has ever joined.
+    finally:
+        watcher.close(leave=True, timeout_s=5.0)
+
+
+def _load(backend: backends.Backend, member_id: str) -> Any:
+    """tooz's driver for this backend, not yet connected."""
+    try:
+        return coordination.get_coordinator(
+            backend.url, member_id.encode('ascii')
+        )
+    # stevedore raises what the driver's module raised at import.
+    except Exception as exc:
+        raise errors.BackendRefused(
+            f'{backends.OPTION} is {backend.shown}, but tooz cannot load '
+            f'its driver ({exc}): install the client library, e.g. '
+            'pip install "tooz[etcd3gw,redis,zookeeper,memcached]".'
+        ) from exc
+
+
+def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:
+    if hasattr(driver, 'get_members_with_capabilities'):
+        found: dict[bytes | str, Any]
+        found = driver.get_members_with_capabilities(group).get()
+        return found
+    found = {}  # tooz before 9.
+    for member in driver.get_members(group).get():
+        with contextlib.suppress(coordination.MemberNotJoined):
+            found[member] = driver.get_member_capabilities(group, member).get()
+    return found
+
+
+def _check_folder(path: str) -> None:
+    """Refuse a file backend that this user cannot write."""
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as exc:
+        raise errors.BackendRefused(
+            f'{backends.OPTION} is file://{path}, but the folder cannot be '
+            f'written ({exc.strerror}): create it for the user of this '
+            'service, or name another backend.'
+        ) from exc

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent says in its log, one sentence each, at INFO.
+
+Kept apart from the loop so that it can be read as a list: this is what an
+operator sees at three in the morning.
+"""
+
+from oslo_log import log as logging
+
+from hashring.lease import Verdict
+from hashring.protocol import (
+    Effect,
+    GiveUp,
+    Kill,
+    Pause,
+    Release,
+    Resume,
+    Start,
+    Stop,
+    Why,
+)
+from hashring.pulse import State
+from hashring.ring import Host
+
+LOG = logging.getLogger(__name__)
+
+
+class Narrator:
+    """Tells the story of one agent."""
+
+    def __init__(self, home: Host) -> None:
+        self._home = home
+        self._held = False
+        self._lost_at_s: float | None = None
+
+    def lease(self, state: State, now_s: float) -> None:
+        """Say when the lease was won or lost, and why."""
+        held = state.lease.held(now_s)
+        if held and not self._held:
+            self._won(state, now_s)
+        elif self._held and not held:
+            self._lost_at_s = now_s
+            LOG.info(
+                'Lost the lease of %(home)s, gates are shut: %(why)s',
+                {'home': self._home, 'why': _why_lost(state)},
+            )
+        self._held = held
+
+    def _won(self, state: State, now_s: float) -> None:
+        others = sorted(
+            m.home for m in state.view.members if m.home != self._home
+        )
+        beside = ', '.join(others) or 'nobody else'
+        if self._lost_at_s is None:
+            LOG.info(
+                'Joined the group as %(home)s, beside %(others)s',
+                {'home': self._home, 'others': beside},
+            )
+        else:
+            LOG.info(
+                'The lease of %(home)s is back after %(gone_s).1f s, '
+                'beside %(others)s',
+                {
+                    'home': self._home,
+                    'gone_s': now_s - self._lost_at_s,
+                    'others': beside,
+                },
+            )
+
+    def leaving(self, *, restarting: bool) -> None:
+        LOG.info(
+            'Leaving %(how)s; letting go of every host',
+            {'how': 'for a restart' if restarting else 'for good'},
+        )
+
+    def effect(self, effect: Effect) -> None:
+        """Say what was decided, where an operator wants to know."""
+        match effect:
+            case Start(host=host, tenure=tenure, why=Why.ADOPTED):
+                LOG.info(
+                    'Adopted %(host)s after %(waited_s).1f s without its '
+                    'own agent, tenure %(tenure)d',
+                    {
+                        'host': host,
+                        'waited_s': effect.waited_s,
+                        'tenure': tenure,
+                    },
+                )
+            case Start(host=host, tenure=tenure):
+                LOG.info(
+                    'Took up %(host)s, tenure %(tenure)d',
+                    {'host': host, 'tenure': tenure},
+                )
+            case Stop(host=host, why=why):
+                _say('Draining the worker of', host, why)
+            case Kill(host=host, why=why):
+                _say('Killed the worker of', host, why)
+            case Release(host=host, why=Why.HAND_BACK):
+                LOG.info('Handed back %(host)s', {'host': host})
+            case Release(host=host, why=why):
+                _say('Let go of', host, why)
+            case Pause(host=host):
+                LOG.info('Paused %(host)s', {'host': host})
+            case Resume(host=host):
+                LOG.info('Resumed %(host)s: its lock survived', {'host': host})
+            case GiveUp(sentence=sentence):
+                LOG.error('%(sentence)s', {'sentence': sentence})
+            case _:
+                pass  # Questions to the backend; their answers are told.
+
+
+def _say(what: str, host: Host, why: Why) -> None:
+    LOG.info(
+        '%(what)s %(host)s: %(why)s',
+        {'what': what, 'host': host, 'why': why.value},
+    )
+
+
+def _why_lost(state: State) -> str:
+    if state.trouble is not None:
+        return f'the backend does not answer ({state.trouble})'
+    if state.verdict is Verdict.UNSEEN:
+        return f'{Verdict.UNSEEN.value}'
+    if state.verdict is Verdict.LATE:
+        return f'a heartbeat was of no use, {Verdict.LATE.value}'
+    return 'no heartbeat came back in time'

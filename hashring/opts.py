@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `[coordination]`, each with its trade.
+
+`register_opts(conf)` takes the object (there is no global CONF here);
+`check_options` holds the relations between options once, at start.
+"""
+
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+
+from hashring import errors
+
+GROUP = 'coordination'
+# How long a worker may take from its start to its first report to Nova
+# that it is up. It is what the restart grace leaves for it.
+WORKER_START_S = 5.0
+
+OPTS = [
+    cfg.StrOpt(
+        'backend_url',
+        default='file:///var/lib/ironic-compute/coordination',
+        secret=True,
+        help='Where the agents of a pool meet: a tooz URL. '
+        'file:///FOLDER needs no server and serves agents on one machine '
+        'only. etcd3+http://HOST:PORT, etcd3+https://HOST:PORT, '
+        'zookeeper://HOST:PORT, redis://HOST:PORT and '
+        'memcached://HOST:PORT serve many. redis and memcached can forget '
+        'a lock when they restart; on them a host that was taken over '
+        'waits one more lease_term_s before it changes anything. mysql, '
+        'postgresql, ipc and kubernetes know no groups and are refused. '
+        'Time-outs that the URL does not set follow lease_term_s.',
+    ),
+    cfg.IntOpt(
+        'lease_term_s',
+        default=15,
+        min=3,
+        # ZooKeeper's servers cut a session to 20 of their ticks.
+        max=40,
+        help='Seconds after its last heartbeat until an agent counts as '
+        'gone. Lower: hosts of a crashed controller are served again '
+        'sooner. Higher: longer stalls of the backend or of the machine '
+        'pass unnoticed. The same in all agents of a pool. Heartbeats go '
+        'out every fifth of it.',
+    ),
+    cfg.FloatOpt(
+        'lease_margin_s',
+        default=3.0,
+        min=2.0,
+        max=15.0,
+        help='Seconds before the end of its lease at which an agent stops '
+        'to act by itself. Lower: less of the term is lost to caution. '
+        'Higher: more room for clocks that run apart and for requests '
+        'that are on their way. Memcached lets go up to a second early, '
+        'so never below 2; at most a third of lease_term_s.',
+    ),
+    cfg.FloatOpt(
+        'adopt_step_s',
+        default=2.0,
+        min=0.5,
+        max=30.0,
+        help='Seconds between the attempts of different agents to take '
+        'over a host whose own agent is gone: the first one in line waits '
+        'one step, the second two. Lower: served again sooner. Higher: '
+        'fewer agents ask for the same lock at once. At least '
+        'loop_interval_s.',
+    ),
+    cfg.FloatOpt(
+        'restart_grace_s',
+        default=30.0,
+        min=0.0,
+        max=600.0,
+        help='Seconds for which the others leave the host of an agent '
+        'alone that was stopped with SIGTERM, so that a restart moves '
+        'nothing. Lower: a host that does not come back is taken over '
+        'sooner. Higher: slower restarts fit. Must fit into the time '
+        'after which Nova calls a service down: at most '
+        '[DEFAULT] service_down_time - report_interval - lease_term_s - 5.',
+    ),
+    cfg.FloatOpt(
+        'drain_timeout_s',
+        default=60.0,
+        min=1.0,
+        max=600.0,
+        help='Seconds a worker may take to end its tasks, or to leave '
+        'them to Ironic, when its host is handed back or its agent stops; '
+        'then it is killed. Lower: quicker stops. Higher: fewer tasks are '
+        'cut and taken up again by the next worker.',
+    ),
+    cfg.FloatOpt(
+        'loop_interval_s',
+        default=1.0,
+        min=0.1,
+        max=5.0,
+        help='Seconds between two turns of the agent when nothing '
+        'happens. Lower: sooner reactions. Higher: less CPU. At most '
+        'adopt_step_s.',
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timing:
+    """The durations of the protocol, in seconds; see the options."""
+
+    lease_term_s: float = 15.0
+    lease_margin_s: float = 3.0
+    adopt_step_s: float = 2.0
+    restart_grace_s: float = 30.0
+    drain_timeout_s: float = 60.0
+    loop_interval_s: float = 1.0
+    settle_s: float = 30.0
+
+    @property
+    def heartbeat_interval_s(self) -> float:
+        """Five a term: four may be lost before the lease is."""
+        return self.lease_term_s / 5
+
+    @classmethod
+    def from_conf(cls, conf: Any, *, settle_s: float = 30.0) -> 'Timing':
+        """Read `[coordination]`.
+
+        :param conf: a ConfigOpts on which `register_opts` was called.
+        :param settle_s: how long all agents must agree on the ring before
+            it counts as agreed; the caller's option.
+        """
+        group = conf[GROUP]
+        return cls(
+            lease_term_s=float(group.lease_term_s),
+            lease_margin_s=group.lease_margin_s,
+            adopt_step_s=group.adopt_step_s,
+            restart_grace_s=group.restart_grace_s,
+            drain_timeout_s=group.drain_timeout_s,
+            loop_interval_s=group.loop_interval_s,
+            settle_s=settle_s,
+        )
+
+
+def register_opts(conf: Any) -> None:
+    """Make `[coordination]` known to this conf; twice is once."""
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[str, list[Any]]]:
+    """For oslo-config-generator."""
+    return [(GROUP, OPTS)]
+
+
+def check_options(
+    conf: Any,
+    *,
+    service_down_time_s: float | None = None,
+    report_interval_s: float | None = None,
+) -> None:
+    """Hold the relations between options, once, at start.
+
+    :param service_down_time_s: Nova's `[DEFAULT] service_down_time`; None
+        leaves the relation to it unchecked.
+    :param report_interval_s: Nova's `[DEFAULT] report_interval`.
+    :raises ConfigError: with one sentence that names option and cure.
+    """
+    timing = Timing.from_conf(conf)
+    if timing.lease_margin_s > timing.lease_term_s / 3:
+        raise errors.ConfigError(
+            f'[coordination] lease_margin_s is {timing.lease_margin_s:g}, '
+            'more than a third of lease_term_s '
+            f'({timing.lease_term_s:g}): raise lease_term_s or lower '
+            'lease_margin_s.'
+        )
+    if timing.adopt_step_s < timing.loop_interval_s:
+        raise errors.ConfigError(
+            f'[coordination] adopt_step_s is {timing.adopt_step_s:g}, less '
+            f'than loop_interval_s ({timing.loop_interval_s:g}): raise '
+            'adopt_step_s.'
+        )
+    if service_down_time_s is not None:
+        _check_grace(timing, service_down_time_s, report_interval_s or 10.0)
+
+
+def _check_grace(
+    timing: Timing, service_down_time_s: float, report_interval_s: float
+) -> None:
+    room_s = service_down_time_s - report_interval_s - WORKER_START_S
+    most_s = room_s - timing.lease_term_s
+    if timing.restart_grace_s > most_s:
+        raise errors.ConfigError(
+            f'[coordination] restart_grace_s is {timing.restart_grace_s:g}, '
+            f'but Nova would call the service down before a take-over: set '
+            f'it to {max(most_s, 0):g} or less, or raise '
+            '[DEFAULT] service_down_time in nova.conf.'
+        )

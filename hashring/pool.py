@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of this pool, and the ring over them.
+
+Known are the homes ever seen in the group, what the members tell each
+other, and what this agent remembers from earlier lives; never hosts that
+only Nova knows. A host that Nova has no Service for is known no longer,
+unless its own agent is there to create one, so a deleted host does not
+come back by gossip. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hashring.adoption import NOBODY, View
+from hashring.ring import Host, Ring
+from hashring.workers import ServiceFacts
+
+
+class Pool:
+    """What one agent knows of the pool.
+
+    :param settle_s: how long all members must publish our ring before it
+        counts as agreed.
+    """
+
+    def __init__(
+        self, home: Host, remembered: Iterable[Host], settle_s: float
+    ) -> None:
+        self._home = home
+        self._settle_s = settle_s
+        self._seen = {home, *remembered}
+        self._facts: dict[Host, ServiceFacts] = {}
+        self._view = NOBODY
+        self._agreed_since_s: float | None = None
+        self.ring = Ring()
+        self.known: frozenset[Host] = frozenset()
+        self._derive()
+
+    def see(self, view: View, now_s: float, *, in_force: bool) -> None:
+        """Take in who is there and what they publish."""
+        self._view = view
+        for member in view.members:
+            self._seen |= {member.home, *member.known}
+        self._derive()
+        if not (in_force and self._all_agree()):
+            self._agreed_since_s = None
+        elif self._agreed_since_s is None:
+            self._agreed_since_s = now_s
+
+    def learn(self, facts: Mapping[Host, ServiceFacts]) -> None:
+        """Take in what a worker read from Nova; newest wins."""
+        self._facts.update(facts)
+        self._derive()
+
+    def agreed(self, now_s: float) -> bool:
+        """All members have published this ring for long enough."""
+        since_s = self._agreed_since_s
+        return since_s is not None and now_s - since_s >= self._settle_s
+
+    def _all_agree(self) -> bool:
+        rings = {member.ring for member in self._view.members}
+        return rings == {self.ring.digest} and bool(self.ring.hosts)
+
+    def _derive(self) -> None:
+        present = {m.home for m in self._view.members} | {self._home}
+        self._seen = {
+            host
+            for host in self._seen
+            if host in present or self._may_exist(host)
+        }
+        self.known = frozenset(self._seen)
+        members = frozenset(filter(self._in_ring, self.known))
+        if members != self.ring.hosts:
+            self.ring = Ring(members)
+            self._agreed_since_s = None
+
+    def _may_exist(self, host: Host) -> bool:
+        facts = self._facts.get(host)
+        return facts is None or facts.exists
+
+    def _in_ring(self, host: Host) -> bool:
+        facts = self._facts.get(host)
+        return facts is not None and (
+            facts.exists and facts.mapped and not facts.disabled
+        )

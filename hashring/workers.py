@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes between the agent and whoever runs its workers.
+
+The agent knows no process, no pipe and no Nova: it speaks to a `Workers`.
+One worker serves one host in one tenure; a host that is taken again gets a
+new tenure and a new worker.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hashring.ring import Host
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What each worker is told at each turn of the agent."""
+
+    deadline_s: float
+    """Gates are shut from then on (CLOCK_BOOTTIME); 0.0 means now."""
+    ring: tuple[Host, ...]
+    """The hosts of the ring, sorted."""
+    ring_agreed: bool
+    """Every live agent has published this very ring for `settle_s`."""
+    known: tuple[Host, ...]
+    """The hosts of this pool, sorted: what Facts should tell of."""
+    opens_s: Mapping[Host, float] = dataclasses.field(default_factory=dict)
+    """Host -> when its gate may open for the first time (CLOCK_BOOTTIME).
+
+    A host that is not named may open at once. Names appear only on
+    backends that can forget a lock."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """What Nova says of one host."""
+
+    mapped: bool
+    """It has a HostMapping: builds for it reach its cell."""
+    disabled: bool
+    """An operator has disabled the Service."""
+    exists: bool
+    """It has a Service record at all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Serving:
+    """The worker of this host consumes messages now."""
+
+    host: Host
+    tenure: int = 0
+    """0: of the present worker, whichever that is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exited:
+    """The worker of this host is dead and reaped."""
+
+    host: Host
+    status: int
+    """As a shell sees it: 0 to 255, or minus the signal's number."""
+    fatal: str | None = None
+    """The worker's own sentence when its configuration is wrong."""
+    tenure: int = 0
+    """0: of the present worker, whichever that is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """What a worker read about the hosts of the pool; newest wins."""
+
+    services: Mapping[Host, ServiceFacts]
+
+
+WorkerEvent = Serving | Exited | Facts
+
+
+class Workers(Protocol):
+    """Starts, ends and informs workers; all calls from one thread."""
+
+    def start(self, host: Host, tenure: int) -> None:
+        """Begin to start a worker; returns at once.
+
+        Its gate is shut until `tell` gives a deadline in the future.
+        """
+        ...
+
+    def stop(self, host: Host) -> None:
+        """Ask the worker to drain and end; returns at once.
+
+        An `Exited` follows; the caller has a time-out for it.
+        """
+        ...
+
+    def kill(self, host: Host) -> None:
+        """End the worker now; returns when the process is dead.
+
+        No `Exited` of it is reported afterwards, or one that carries its
+        tenure. Without a worker for this host it does nothing.
+        """
+        ...
+
+    def tell(self, view: WorkerView) -> None:
+        """Pass this on to each worker; returns at once."""
+        ...
+
+    def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
+        """Wait up to so long for an event, then return all there are."""
+        ...
