@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs between the Nova series we run under, in one place.
+
+Supported: 33 and 34. Nothing else in this project asks for Nova's version;
+features are looked for, not numbers.
+"""
+
+import inspect
+from collections.abc import Collection
+from typing import Any
+
+
+def patch_concurrency() -> None:
+    """Choose threads or eventlet; to be called before any other import.
+
+    Nova reads ``OS_NOVA_DISABLE_EVENTLET_PATCHING`` and, from 34 on,
+    ``[DEFAULT] concurrency_backend``; unset means threads.
+    """
+    from nova import monkey_patch
+
+    monkey_patch.patch(backend='threading')
+
+
+def service_arguments() -> dict[str, Any]:
+    """Return the constructor arguments of Nova's Service for this series."""
+    from nova.compute import rpcapi
+
+    arguments = {'topic': rpcapi.RPC_TOPIC}
+    if hasattr(rpcapi, 'RPC_TOPIC_ALT'):
+        arguments['topic_alt'] = rpcapi.RPC_TOPIC_ALT
+    return arguments
+
+
+def serve(server: Any) -> None:
+    """Run a Nova service in this process until it is told to stop."""
+    from nova import service
+
+    arguments = {}
+    if 'no_fork' in inspect.signature(service.serve).parameters:
+        arguments['no_fork'] = True
+    service.serve(server, workers=1, **arguments)
+    service.wait()
+
+
+def rebind_periodics(cls: Any, disabled: Collection[str] = ()) -> None:
+    """Make a manager's overridden periodic tasks the ones that run.
+
+    oslo.service keeps the *parent's* function objects, so an override of a
+    periodic task is never called, or called second. This puts each override
+    in its parent's place with the parent's timing, and leaves out the tasks
+    named in ``disabled`` (names this Nova lacks are ignored).
+
+    :param cls: a subclass of ``oslo_service.periodic_task.PeriodicTasks``
+    :param disabled: names of tasks that must not run
+    """
+    tasks: dict[str, Any] = {}
+    for name, inherited in cls._periodic_tasks:
+        own = cls.__dict__.get(inherited.__name__)
+        if own is not None and own is not inherited:
+            timing = {
+                key: value
+                for key, value in inherited.__dict__.items()
+                if key.startswith('_periodic')
+            }
+            own.__dict__.update(timing)
+        tasks[name] = own or inherited
+    cls._periodic_tasks = [
+        (name, task) for name, task in tasks.items() if name not in disabled
+    ]

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds a node: the only writer of ``ComputeNode.host``.
+
+Three things change a holder, and each follows from the ring of the pool:
+
+* a *new node* gets its row from the ring's target, once all live agents have
+  said for a while that they have this very ring; the row is *unconfirmed*
+  until it was read again as ours;
+* a *free node* that the ring gives to another host is pushed to it by its
+  present holder, and by nobody else;
+* an *orphan* (its host has no Service record) is taken by the ring's target.
+
+A node with an instance is never pushed. Rows of hosts that exist are left to
+them. All of it is repeated each round, so whatever was cut short is taken up
+by the next one.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
+from typing import Any
+
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute.gate import Gate
+from ironic_compute.holdings import Holdings
+from ironic_compute.rows import Rows
+from ironic_compute.services import ServiceDirectory
+from ironic_compute.view import Pool
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast holders may change; see the options of the same names."""
+
+    settle_s: float
+    confirm_s: float
+    push_budget: int
+    parallelism: int
+
+
+class Handover:
+    """Take new nodes, push free ones; ``round`` is called about each second.
+
+    ``meet`` may be called from any thread; ``round`` from one.
+
+    :param tell: called with a host and the nodes it was just given
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        rows: Rows,
+        services: ServiceDirectory,
+        pool: Pool,
+        gate: Gate,
+        clock: Clock,
+        pace: Pace,
+        tell: Callable[[Host, list[NodeId]], None],
+    ) -> None:
+        self._holdings = holdings
+        self._rows = rows
+        self._services = services
+        self._pool = pool
+        self._gate = gate
+        self._clock = clock
+        self._pace = pace
+        self._tell = tell
+        self._strangers: dict[NodeId, NodeFacts] = {}
+        self._of_others: dict[NodeId, Host] = {}
+        self._created_at_s: dict[NodeId, float] = {}
+        self._lock = threading.Lock()
+        self._writers = futures.ThreadPoolExecutor(
+            pace.parallelism, thread_name_prefix='rows'
+        )
+
+    def meet(self, facts: NodeFacts) -> None:
+        """Remember a node of the pool that is not held here."""
+        with self._lock:
+            if facts.uuid not in self._of_others:
+                self._strangers[facts.uuid] = facts
+
+    def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        """A full list of the pool was read: look at every row again."""
+        held = self._holdings.rows()
+        with self._lock:
+            self._of_others.clear()
+            self._strangers = {n: f for n, f in nodes.items() if n not in held}
+
+    def given(self, nodes: Iterable[NodeId]) -> None:
+        """Another host says it gave us ``nodes``: look at their rows."""
+        with self._lock:
+            for node in nodes:
+                self._of_others.pop(node, None)
+
+    def look_at(self, node: NodeId) -> None:
+        """Read one node's row now: a build says that it is ours."""
+        facts = self._strangers.get(node)
+        row = self._rows.of_nodes([node]).get(node)
+        if row is not None and row.host == self._holdings.host:
+            self._holdings.hold(row, facts)
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    def round(self) -> None:
+        """Do what the ring asks for now, within the budget."""
+        if not self._gate.is_open() or not self._pool.ring.hosts:
+            return
+        self._sort_strangers()
+        self._confirm()
+        if self._pool.settled_for_s() >= self._pace.settle_s:
+            self._push()
+
+    # New nodes, orphans, and nodes that were given to us
+
+    def _sort_strangers(self) -> None:
+        with self._lock:
+            strangers, self._strangers = self._strangers, {}
+        if not strangers:
+            return
+        placed: Mapping[NodeId, Any] = {}
+        try:
+            found = self._rows.of_nodes(strangers)
+            placed = self._each(
+                lambda node: self._place(strangers[node], found.get(node)),
+                strangers,
+            )
+        finally:
+            for node in strangers.keys() - placed.keys():
+                self.meet(strangers[node])
+
+    def _place(self, facts: NodeFacts, row: Any | None) -> None:
+        """Find out whose a node is that we do not hold."""
+        holder = Host(row.host) if row is not None and row.host else None
+        if holder == self._holdings.host:
+            self._holdings.hold(row, facts)
+        elif holder is not None and self._services.record(holder):
+            with self._lock:
+                self._of_others[facts.uuid] = holder
+        elif not self._may_take(facts.uuid):
+            self.meet(facts)
+        elif row is None:
+            self._create(facts)
+        else:
+            self._take_orphan(row, facts)
+
+    def _may_take(self, node: NodeId) -> bool:
+        return (
+            self._pool.agreed
+            and self._pool.ring.target(node) == self._holdings.host
+            and self._holdings.status.service_id is not None
+        )
+
+    def _create(self, facts: NodeFacts) -> None:
+        service_id = self._holdings.status.service_id
+        assert service_id is not None  # _may_take
+        row = self._rows.create(facts, self._holdings.host, service_id)
+        self._created_at_s[facts.uuid] = self._clock.now_s()
+        self._holdings.hold(row, facts, confirmed=False)
+        LOG.info('Took up new node %(node)s', {'node': facts.uuid})
+
+    def _take_orphan(self, row: Any, facts: NodeFacts) -> None:
+        service_id = self._holdings.status.service_id
+        assert service_id is not None  # _may_take
+        if facts.instance_uuid is not None:
+            # Its instance names the vanished host too, and has to come
+            # along: that is an evict, and not done here.
+            LOG.warning(
+                'Node %(node)s has an instance and its host %(holder)s has '
+                'no Service record; start a daemon of that name again',
+                {'node': facts.uuid, 'holder': row.host},
+            )
+            return
+        former = row.host
+        if self._rows.give(row, self._holdings.host, service_id):
+            self._holdings.hold(row, facts)
+            LOG.info(
+                'Took node %(node)s of host %(holder)s, which Nova does not '
+                'know any more',
+                {'node': facts.uuid, 'holder': former},
+            )
+
+    def _confirm(self) -> None:
+        """Offer the new nodes whose row is still ours after a while."""
+        ripe_s = self._clock.now_s() - self._pace.confirm_s
+        ripe = [
+            node
+            for node in self._holdings.unconfirmed()
+            if self._created_at_s.get(node, ripe_s) <= ripe_s
+        ]
+        if not ripe:
+            return
+        found = self._rows.of_nodes(ripe)
+        for node in ripe:
+            row = found.get(node)
+            self._created_at_s.pop(node, None)
+            if row is not None and row.host == self._holdings.host:
+                self._holdings.confirm(node)
+            else:
+                self._holdings.drop(node)
+
+    # Free nodes that belong elsewhere
+
+    def _push(self) -> None:
+        moves: dict[NodeId, Host] = {}
+        for node in self._holdings.rows():
+            target = self._pool.ring.target(node)
+            if target not in (None, self._holdings.host) and self._is_free(
+                node
+            ):
+                moves[node] = target  # type: ignore[assignment]
+            if len(moves) >= self._pace.push_budget:
+                break
+        given = self._each(lambda node: self._give(node, moves[node]), moves)
+        self._report_pushes([n for n in moves if given.get(n)], moves)
+
+    def _is_free(self, node: NodeId) -> bool:
+        return (
+            node not in self._holdings.unconfirmed()
+            and self._holdings.is_free(node)
+        )
+
+    def _give(self, node: NodeId, target: Host) -> bool:
+        """Push one free node; True if it changed hands."""
+        record = self._services.record(target)
+        if record is None or self._rows.instances_on(
+            node, self._holdings.host
+        ):
+            return False
+        with self._holdings.leaving(node) as row:
+            if row is None:
+                return False
+            return self._rows.give(row, target, record.id)
+
+    def _report_pushes(
+        self, given: list[NodeId], moves: Mapping[NodeId, Host]
+    ) -> None:
+        for target in sorted({moves[node] for node in given}):
+            nodes = [node for node in given if moves[node] == target]
+            LOG.info(
+                'Pushed %(count)d free nodes to host %(target)s',
+                {'count': len(nodes), 'target': target},
+            )
+            self._tell(target, nodes)
+
+    def _each(
+        self, act: Callable[[NodeId], Any], nodes: Iterable[NodeId]
+    ) -> dict[NodeId, Any]:
+        """Do ``act`` for all nodes in parallel; one's error harms only it."""
+        running = {self._writers.submit(act, node): node for node in nodes}
+        done = {}
+        for future in futures.as_completed(running):
+            node = running[future]
+            error = future.exception()
+            if error is None:
+                done[node] = future.result()
+                continue
+            LOG.warning(
+                'Could not settle who holds node %(node)s and will try '
+                'again: %(error)s',
+                {'node': node, 'error': error},
+            )
+        return done

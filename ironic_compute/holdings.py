@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes this worker holds, each with its row, its facts, its claim.
+
+A node is held when its ComputeNode row names our host. Everything that is
+known of a held node meets here and leaves as one report to Placement, so this
+is the only place that decides what a change means. It is fed by ``feed`` and
+never asks Ironic by itself.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from nova import exception as nova_exception
+from oslo_log import log as logging
+
+from hashring.ring import Host
+from ironic_compute.book import Book
+from ironic_compute.rows import Rows
+from resource_tracker.claims import ClaimBook
+from resource_tracker.errors import NodeClaimed
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import Situation
+
+LOG = logging.getLogger(__name__)
+
+# The consumer that stands in the claim book while a node changes hands.
+_HANDOVER = 'handover'
+
+
+class Reporter(Protocol):
+    """What makes Placement say what we want (``Reconciler``)."""
+
+    def submit(self, facts: NodeFacts, situation: Situation) -> None:
+        """Report a node; the newest call for a node wins."""
+
+    def forget(self, node: NodeId) -> None:
+        """Write nothing more for a node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What of the host itself shows on the providers of its nodes."""
+
+    service_id: int | None = None
+    disabled: bool = False
+    capability_traits: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(slots=True)
+class _Held:
+    """One held node: its row, and who may write it now."""
+
+    row: Any
+    writing: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+class Holdings:
+    """The held nodes of one host; any thread may call.
+
+    No lock is held across a request but that of the one node it is about.
+    ``on_stranger`` is called with the facts of each node that is not held.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        rows: Rows,
+        book: Book,
+        claims: ClaimBook,
+        reporter: Reporter,
+    ) -> None:
+        self.host = host
+        self.status = HostStatus()
+        self._rows = rows
+        self._book = book
+        self._claims = claims
+        self._reporter = reporter
+        self._held: dict[NodeId, _Held] = {}
+        self._unconfirmed: set[NodeId] = set()
+        self._lock = threading.Lock()
+        self.on_stranger: Callable[[NodeFacts], None] = lambda facts: None
+
+    def load(self) -> None:
+        """Read from Nova which nodes this host holds."""
+        rows = {NodeId(r.uuid): r for r in self._rows.of_host(self.host)}
+        with self._lock:
+            gone = set(self._held) - set(rows)
+            for node in set(rows) - set(self._held):
+                self._held[node] = _Held(rows[node])
+        for node in gone:
+            self.drop(node)
+
+    def row(self, node: NodeId) -> Any | None:
+        """Return the row of a held node."""
+        held = self._held.get(node)
+        return held.row if held else None
+
+    def rows(self) -> dict[NodeId, Any]:
+        """Return the rows of all held nodes, by node."""
+        with self._lock:
+            return {node: held.row for node, held in self._held.items()}
+
+    def facts(self, node: NodeId) -> NodeFacts | None:
+        """Return what Ironic last said of a held node."""
+        return self._book.facts(node)
+
+    def hold(
+        self, row: Any, facts: NodeFacts | None, *, confirmed: bool = True
+    ) -> None:
+        """Count a node as held; an unconfirmed one is not offered yet."""
+        node = NodeId(row.uuid)
+        with self._lock:
+            self._held[node] = _Held(row)
+            if not confirmed:
+                self._unconfirmed.add(node)
+        if facts is not None:
+            self.observe(facts)
+
+    def confirm(self, node: NodeId) -> None:
+        """The row of a new node was read again as ours: offer the node."""
+        with self._lock:
+            self._unconfirmed.discard(node)
+        self.report(node)
+
+    def unconfirmed(self) -> frozenset[NodeId]:
+        """Return the new nodes whose row was not read again yet."""
+        with self._lock:
+            return frozenset(self._unconfirmed)
+
+    def drop(self, node: NodeId) -> None:
+        """Stop counting a node as held; nothing is written for it again."""
+        with self._lock:
+            self._held.pop(node, None)
+            self._unconfirmed.discard(node)
+        self._reporter.forget(node)
+        self._book.drop(node)
+
+    @contextlib.contextmanager
+    def leaving(self, node: NodeId) -> Iterator[Any | None]:
+        """Give a free node away: yields its row, None if it is not free.
+
+        Under the node's own lock, so that nothing is written for it
+        meanwhile and no build claims it; if the body gave it to another
+        host, it is not held any more afterwards.
+        """
+        held = self._held.get(node)
+        if held is None or not self._block_claims(node):
+            yield None
+            return
+        try:
+            with held.writing:
+                facts = self.facts(node)
+                free = facts is not None and facts.instance_uuid is None
+                yield held.row if free else None
+                gone = held.row.host != self.host
+        finally:
+            self._claims.release(node, _HANDOVER)
+        if gone:
+            self.drop(node)
+
+    def _block_claims(self, node: NodeId) -> bool:
+        try:
+            self._claims.claim(node, _HANDOVER)
+        except NodeClaimed:
+            return False
+        return True
+
+    def observe(self, facts: NodeFacts) -> None:
+        """Take in what Ironic says of any node of the pool."""
+        if facts.uuid not in self._held:
+            self.on_stranger(facts)
+            return
+        if self._book.facts(facts.uuid) is None:
+            self._book.hold(facts)
+        else:
+            self._book.update(facts)
+        self.report(facts.uuid)
+
+    def is_free(self, node: NodeId) -> bool:
+        """Say whether a held node has no instance and no claim."""
+        facts = self.facts(node)
+        return (
+            facts is not None
+            and facts.instance_uuid is None
+            and self._claims.consumer(node) is None
+        )
+
+    def report(self, node: NodeId) -> None:
+        """Make Nova's row and Placement say what we know of a held node."""
+        held = self._held.get(node)
+        if held is None:
+            return
+        with held.writing:
+            facts = self.facts(node)
+            if facts is None or not self._describe(held.row, facts):
+                return
+            self._reporter.submit(facts, self.situation(node))
+
+    def report_all(self) -> None:
+        """Report each held node: something of the host has changed."""
+        for node in self.rows():
+            self.report(node)
+
+    def situation(self, node: NodeId) -> Situation:
+        """Return what besides Ironic decides how a node is offered."""
+        return Situation(
+            claimed=self._claims.consumer(node) is not None,
+            confirmed=node not in self._unconfirmed,
+            disabled=self.status.disabled,
+            capability_traits=self.status.capability_traits,
+        )
+
+    def unclaimed_situation(self, node: NodeId) -> Situation:
+        """Return the situation as it would be without a claim."""
+        return dataclasses.replace(self.situation(node), claimed=False)
+
+    def set_status(self, status: HostStatus) -> None:
+        """Take over what the host is now; report all nodes if it changed."""
+        changed = status != self.status
+        self.status = status
+        if changed:
+            self.report_all()
+
+    def _describe(self, row: Any, facts: NodeFacts) -> bool:
+        """Write the row if need be; False if the node turned out not ours."""
+        try:
+            self._rows.describe(row, facts)
+        except nova_exception.ComputeHostNotFound:
+            LOG.warning(
+                'The record of node %(node)s is gone from Nova; looking at '
+                'the node anew',
+                {'node': facts.uuid},
+            )
+            self.drop(facts.uuid)
+            return False
+        if row.host != self.host:
+            LOG.warning(
+                'Node %(node)s is held by %(holder)s now and was dropped',
+                {'node': facts.uuid, 'holder': row.host},
+            )
+            self.drop(facts.uuid)
+            return False
+        return True
+
+
+def missing(
+    held: Mapping[NodeId, Any], listed: Mapping[NodeId, NodeFacts]
+) -> frozenset[NodeId]:
+    """Return the held nodes that a full list does not show."""
+    return frozenset(held) - frozenset(listed)

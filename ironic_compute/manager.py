@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's ComputeManager for a worker that serves one host.
+
+The RPC surface is Nova's own. Replaced are: what happens at start (nothing
+that grows with the number of nodes comes before RPC), the periodic task that
+reports every node every minute, a build that reached the wrong host, and
+everything Nova does for hypervisors that bare metal has not.
+
+Importing this module freezes the intervals of Nova's periodic tasks, so it
+must be imported after the configuration was read; entry points name it as a
+string.
+"""
+
+import sys
+import types
+from typing import Any
+
+import nova.conf
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+
+from ironic_compute import compat, forward
+from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.parts import Parts
+from ironic_compute.resume import Resume
+from ironic_compute.tracker import BareMetalTracker
+from resource_tracker.node import NodeId
+
+CONF = nova.conf.CONF
+
+_SHIM = 'ironic_compute_shim'
+
+# Work of hypervisors: nothing of it exists on bare metal. The report of all
+# nodes each minute is what ``holdings`` replaces.
+_NOT_OURS = frozenset(
+    {
+        'update_available_resource',
+        '_cleanup_incomplete_migrations',
+        '_poll_unconfirmed_resizes',
+        '_poll_volume_usage',
+        '_reconcile_stale_share_access',
+        '_run_image_cache_manager_pass',
+        '_run_pending_deletes',
+    }
+)
+
+
+def _make_driver_loadable() -> str:
+    """Give our driver a name that Nova's loader accepts.
+
+    Nova loads drivers from below ``nova.virt`` only
+    (``nova.virt.driver.load_compute_driver``).
+    """
+    name = f'nova.virt.{_SHIM}'
+    if name not in sys.modules:
+        module = types.ModuleType(name)
+        module.Driver = IronicComputeDriver  # type: ignore[attr-defined]
+        sys.modules[name] = module
+    return f'{_SHIM}.Driver'
+
+
+class IronicComputeManager(nova_manager.ComputeManager):
+    """What answers RPC for one host.
+
+    :param parts: everything the worker is made of, not started yet
+    """
+
+    def __init__(self, *args: Any, parts: Parts, **kwargs: Any) -> None:
+        self._parts = parts
+        super().__init__(_make_driver_loadable(), *args, **kwargs)
+        self.driver.attach(parts.client, parts.book, parts.feed.poke)
+        self.rt = BareMetalTracker(
+            self.host,
+            parts.holdings,
+            parts.claims,
+            parts.rows,
+            self.reportclient,
+        )
+        self._resume = Resume(
+            self.host,
+            parts.client,
+            self.driver,
+            self._init_instance,
+            self._give_up_build,
+        )
+        self.additional_endpoints.append(parts.hints)
+
+    # Start and stop
+
+    def init_host(self, service_ref: Any) -> None:
+        """Prepare to serve; nothing here grows with nodes or servers."""
+        nova.conf.neutron.register_dynamic_opts(CONF)
+        nova.conf.devices.register_dynamic_opts(CONF)
+        self._parts.refuse_missing_service(service_ref)
+        self.driver.init_host(host=self.host)
+        self.init_virt_events()
+
+    def pre_start_hook(self, service_ref: Any) -> None:
+        """Say that the host is up, and learn which nodes it holds."""
+        service_ref.report_count += 1
+        service_ref.save()
+        self.service_ref = service_ref
+        self.rt.set_service_ref(service_ref)
+        self._parts.load(
+            service_ref, self.driver.capabilities_as_traits()
+        )
+
+    def post_start_hook(self) -> None:
+        """RPC is served: start everything else behind it."""
+        super().post_start_hook()
+        self._parts.start()
+        self._resume.start()
+
+    def cleanup_host(self) -> None:
+        """Stop what :meth:`post_start_hook` started."""
+        self._parts.stop()
+        super().cleanup_host()
+
+    def _give_up_build(self, context: Any, instance: Any) -> None:
+        """Free what an interrupted build had taken."""
+        self._cleanup_allocated_networks(context, instance, None)
+        self.driver.abandon(instance)
+        self._nil_out_instance_obj_host_and_node(instance)
+        instance.save()
+        self.reportclient.delete_allocation_for_instance(
+            context, instance.uuid, force=True
+        )
+
+    # Builds
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server here, or send it on to the holder of its node."""
+        node = kwargs.get('node')
+        if node is not None and self._parts.holdings.row(NodeId(node)) is None:
+            properties = kwargs.get('filter_properties') or {}
+            host = forward.next_host(context, node, self.host, properties)
+            if host is not None:
+                kwargs['filter_properties'] = properties
+                return self.compute_rpcapi.build_and_run_instance(
+                    context, instance, host, *args, **kwargs
+                )
+            self._parts.handover.look_at(NodeId(node))
+        return super().build_and_run_instance(
+            context, instance, *args, **kwargs
+        )
+
+    # The host as a whole
+
+    def _get_nodename(self, instance: Any, refresh: bool = False) -> Any:
+        """Return any held node: Nova asks when none was named."""
+        for node in self.rt.compute_nodes:
+            return node
+        raise nova_exception.ComputeHostNotFound(host=self.host)
+
+    def _update_compute_provider_status(
+        self, context: Any, enabled: bool
+    ) -> None:
+        """Show on all nodes' providers whether the host is enabled."""
+        self._parts.set_disabled(not enabled)
+
+    def _error_out_instances_whose_build_was_interrupted(
+        self, *args: Any, **kwargs: Any
+    ) -> None:
+        """Never: such a build may be another daemon's, still under way."""
+
+    def _destroy_evacuated_instances(
+        self, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Bare metal is never evacuated."""
+        return {}
+
+    # Periodic tasks
+
+    def update_available_resource(
+        self, context: Any, startup: bool = False
+    ) -> None:
+        """Report what is not reported yet; Nova calls it at odd places."""
+        self._parts.holdings.report_all()
+
+    def _sync_instance_power_state(
+        self,
+        context: Any,
+        db_instance: Any,
+        vm_power_state: Any,
+        use_slave: bool = False,
+    ) -> None:
+        """Compare with Ironic's power state of now, never with a list's.
+
+        Acting on a stale state stopped healthy servers (bug 1815791).
+        """
+        if vm_power_state != db_instance.power_state:
+            vm_power_state = self.driver.get_info(
+                db_instance, use_cache=False
+            ).state
+        super()._sync_instance_power_state(
+            context, db_instance, vm_power_state, use_slave=use_slave
+        )
+
+
+compat.rebind_periodics(IronicComputeManager, disabled=_NOT_OURS)

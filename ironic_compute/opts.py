@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the daemons, group ``[ironic_compute]``.
+
+What Nova already knows (``[DEFAULT] host``, ``[ironic]``, ``[placement]``…)
+is read from nova.conf as it is and never declared again here.
+"""
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = 'ironic_compute'
+
+_DAEMON = [
+    cfg.StrOpt(
+        'state_path',
+        default='/var/lib/ironic-compute',
+        help='Folder of the agent: its lock, its boot file and the hosts it '
+        'has seen. One folder an agent, on a local disk, kept across '
+        'restarts. If it is lost the agent starts as if it were new and '
+        'learns the hosts again from its peers.',
+    ),
+    cfg.FloatOpt(
+        'worker_silence_s',
+        default=60.0,
+        min=10.0,
+        help='Seconds without a sign of life from a worker after which its '
+        'agent kills it and starts another. Lower: a hung worker is '
+        'replaced sooner. Higher: a worker on a starved machine is left '
+        'alone.',
+    ),
+    cfg.FloatOpt(
+        'services_interval_s',
+        default=20.0,
+        min=1.0,
+        help='Seconds between two looks at Nova\'s Service records, which '
+        'say who may be in the ring (exists, mapped, enabled). One RPC '
+        'each time. Lower: a disabled host loses its free nodes sooner.',
+    ),
+]
+
+_FEED = [
+    cfg.BoolOpt(
+        'use_notifications',
+        default=True,
+        help='Listen to Ironic\'s versioned notifications. Off: changes are '
+        'seen through the delta list alone, delta_interval_s later. '
+        'Ironic must send them: [DEFAULT] notification_level = info and '
+        '[oslo_messaging_notifications] driver = messagingv2 in ironic.conf.',
+    ),
+    cfg.ListOpt(
+        'notification_topics',
+        default=['ironic_versioned_notifications'],
+        help='Topics on which Ironic publishes versioned notifications, as '
+        'in its own [DEFAULT] versioned_notifications_topics. A topic of '
+        'their own for the compute daemons keeps their queues apart from '
+        'other readers\'.',
+    ),
+    cfg.StrOpt(
+        'notification_transport_url',
+        secret=True,
+        help='Where Ironic publishes, if not on Nova\'s own [DEFAULT] '
+        'transport_url.',
+    ),
+    cfg.FloatOpt(
+        'delta_interval_s',
+        default=10.0,
+        min=1.0,
+        help='Seconds between two reads of the nodes that changed lately. '
+        'It finds what notifications miss; one short request to Ironic '
+        'each time. Lower: a missed change is seen sooner.',
+    ),
+    cfg.FloatOpt(
+        'audit_interval_s',
+        default=1800.0,
+        min=10.0,
+        help='Seconds between two reads of all nodes of the pool. It finds '
+        'deletions and whatever else the delta list cannot show. At 5,000 '
+        'nodes one read costs Ironic about three seconds.',
+    ),
+]
+
+_HANDOVER = [
+    cfg.FloatOpt(
+        'settle_s',
+        default=5.0,
+        min=0.0,
+        help='Seconds the ring must have stayed as it is before a free node '
+        'is given to another host. Lower: a new host gets its share sooner. '
+        'Higher: a host that comes and goes moves nothing.',
+    ),
+    cfg.FloatOpt(
+        'confirm_s',
+        default=20.0,
+        min=0.0,
+        help='Seconds after which the record of a new node is read again; '
+        'only if it is still ours then, Placement hears of the node. Guards '
+        'against two daemons creating the same record at once. Above '
+        '[DEFAULT] rpc_response_timeout it is proof; lower: new nodes can '
+        'be used sooner.',
+    ),
+    cfg.IntOpt(
+        'push_budget',
+        default=200,
+        min=1,
+        help='Free nodes given away in one round (about a second). Lower: '
+        'less load on the conductor while a host joins.',
+    ),
+    cfg.IntOpt(
+        'row_parallelism',
+        default=8,
+        min=1,
+        max=64,
+        help='ComputeNode records written at once, 15 to 20 ms each.',
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register all options of this package on ``conf``."""
+    conf.register_opts([*_DAEMON, *_FEED, *_HANDOVER], group=GROUP)
+
+
+def list_opts() -> list[tuple[str, list[Any]]]:
+    """Return (group, options) pairs for oslo-config-generator."""
+    return [(GROUP, [*_DAEMON, *_FEED, *_HANDOVER])]

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything one worker is made of, put together in one place.
+
+Built before Nova's Service (nothing is asked of anyone yet), loaded when the
+Service record is known, started when RPC is served. Lives as long as its
+process, which serves one host in one tenure.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import nova.conf
+from nova import utils as nova_utils
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from hashring.workers import ServiceFacts
+from ironic_compute import errors, hints, ironic
+from ironic_compute.book import Book
+from ironic_compute.feed import Feed
+from ironic_compute.gate import LeaseGate
+from ironic_compute.handover import Handover, Pace
+from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.removal import Removal
+from ironic_compute.rows import Rows
+from ironic_compute.services import ServiceDirectory
+from ironic_compute.view import Pool
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.placement import Placement
+from resource_tracker.reconciler import Reconciler
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_ROUND_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tenure:
+    """What a worker was started for, and its ties to its agent.
+
+    :param is_home: the host is its agent's own, not adopted
+    """
+
+    host: Host
+    is_home: bool
+    gate: LeaseGate
+    pool: Pool
+    clock: Clock
+
+
+class Parts:
+    """The parts of one worker; the manager starts and stops them."""
+
+    def __init__(self, tenure: Tenure) -> None:
+        options = CONF.ironic_compute
+        self._tenure = tenure
+        self._stopping = threading.Event()
+        self._look_now = threading.Event()
+        self.claims = ClaimBook()
+        self.rows = Rows(tenure.gate)
+        self.services = ServiceDirectory()
+        self.client = ironic.make_client(CONF, tenure.gate)
+        self.book = Book(tenure.clock)
+        placement = Placement(nova_utils.get_ksa_adapter('placement'))
+        self.reconciler = Reconciler(
+            placement,
+            tenure.gate,
+            tenure.clock,
+            parallelism=CONF.resource_tracker.placement_parallelism,
+        )
+        self.holdings = Holdings(
+            tenure.host, self.rows, self.book, self.claims, self.reconciler
+        )
+        self.handover = Handover(
+            self.holdings,
+            self.rows,
+            self.services,
+            tenure.pool,
+            tenure.gate,
+            tenure.clock,
+            Pace(
+                settle_s=options.settle_s,
+                confirm_s=options.confirm_s,
+                push_budget=options.push_budget,
+                parallelism=options.row_parallelism,
+            ),
+            hints.tell_given,
+        )
+        self.holdings.on_stranger = self.handover.meet
+        self.removal = Removal(
+            self.holdings, self.rows, self.client, self.reconciler
+        )
+        self.feed = Feed(
+            CONF, self.client, self, tenure.clock, host=tenure.host
+        )
+        self.hints = hints.HintEndpoint(self._given)
+        self.on_services: Any = lambda facts: None
+        tenure.pool.on_new_hosts(self._look_now.set)
+
+    # For the feed
+
+    def observe(self, facts: NodeFacts) -> None:
+        """Take in one node as Ironic has it now."""
+        self.holdings.observe(facts)
+
+    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        """Take in all nodes of the pool, read without an error."""
+        self.holdings.load()
+        for facts in nodes.values():
+            self.holdings.observe(facts)
+        self.handover.listed(nodes)
+        self.removal.audited(nodes)
+
+    def _given(self, nodes: Iterable[NodeId]) -> None:
+        nodes = list(nodes)
+        self.handover.given(nodes)
+        for node in nodes:
+            self.feed.poke(node)
+
+    # For the manager
+
+    def refuse_missing_service(self, service_ref: Any) -> None:
+        """Only the home worker may create a Service record.
+
+        Otherwise a host that was deleted in Nova would come back.
+
+        :raises errors.ConfigError: an adopted host has no record
+        """
+        if service_ref is None and not self._tenure.is_home:
+            raise errors.ConfigError(
+                f'Host {self._tenure.host} has no Service record in Nova any '
+                f'more and is not taken over; if it is to live on, start its '
+                f'own daemon'
+            )
+
+    def load(self, service_ref: Any, capability_traits: Any) -> None:
+        """Take the Service record and read which nodes are held."""
+        traits = frozenset(
+            trait for trait, wanted in capability_traits.items() if wanted
+        )
+        self.holdings.status = HostStatus(
+            service_id=service_ref.id,
+            disabled=bool(service_ref.disabled),
+            capability_traits=traits,
+        )
+        self.holdings.load()
+
+    def start(self) -> None:
+        """Start all threads."""
+        self.feed.start()
+        for target, name in (
+            (self._keep_rounds, 'handover'),
+            (self._keep_services, 'services'),
+        ):
+            threading.Thread(target=target, name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop all threads; nothing is written after this."""
+        self._stopping.set()
+        self._look_now.set()
+        self.feed.stop()
+        self.handover.stop()
+        self.reconciler.stop()
+
+    def set_disabled(self, disabled: bool) -> None:
+        """Show on each provider whether the host is disabled."""
+        self.holdings.set_status(
+            dataclasses.replace(self.holdings.status, disabled=disabled)
+        )
+
+    # Threads of its own
+
+    def _keep_rounds(self) -> None:
+        while not self._stopping.wait(_ROUND_S):
+            try:
+                self.handover.round()
+            except Exception:
+                LOG.exception('Could not hand nodes over; trying again')
+
+    def _keep_services(self) -> None:
+        interval_s = CONF.ironic_compute.services_interval_s
+        while not self._stopping.is_set():
+            self._look_now.clear()
+            try:
+                self._tell_services()
+            except Exception as exc:
+                LOG.warning(
+                    'Could not read the Service records of Nova and will '
+                    'try again: %(error)s',
+                    {'error': exc},
+                )
+            self._look_now.wait(interval_s)
+
+    def _tell_services(self) -> None:
+        self.services.refresh()
+        known = self._tenure.pool.known or (self._tenure.host,)
+        facts: dict[Host, ServiceFacts] = self.services.facts(known)
+        own = self.services.record(self._tenure.host)
+        if own is not None:
+            self.set_disabled(bool(own.disabled))
+        self.on_services(facts)

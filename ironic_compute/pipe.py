@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two pipes between an agent and a worker: one JSON line a message.
+
+Down go views (deadline, ring, known hosts); the newest one is all that
+counts, so an unread one may be replaced. Up go facts: serving, what Nova says
+of the known hosts, a sign of life, and the sentence of a worker that cannot
+start. Neither side ever blocks on the other: a stopped worker must not stop
+its agent, nor the other way round.
+"""
+
+import dataclasses
+import errno
+import json
+import os
+import select
+from collections.abc import Iterator
+from typing import Any
+
+from hashring.ring import Host
+from hashring.workers import ServiceFacts, WorkerView
+
+_CHUNK_BYTES = 65536
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsServing:
+    """The worker receives RPC."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsAlive:
+    """The worker's own loop turned."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """What Nova says of the hosts this pool knows."""
+
+    facts: dict[Host, ServiceFacts]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CannotStart:
+    """One sentence for the operator: what is wrong and what to do."""
+
+    sentence: str
+
+
+Message = IsServing | IsAlive | Services | CannotStart
+
+
+def encode_view(view: WorkerView) -> bytes:
+    """Return the line that tells a worker ``view``."""
+    return _line(dataclasses.asdict(view))
+
+
+def decode_view(line: bytes) -> WorkerView:
+    """Read a line made by :func:`encode_view`."""
+    raw = json.loads(line)
+    return WorkerView(
+        deadline_s=raw['deadline_s'],
+        ring=tuple(raw['ring']),
+        ring_agreed=raw['ring_agreed'],
+        known=tuple(raw['known']),
+        opens_s=raw['opens_s'],
+    )
+
+
+def encode_message(message: Message) -> bytes:
+    """Return the line that tells an agent ``message``."""
+    match message:
+        case IsServing():
+            return _line({'is': 'serving'})
+        case IsAlive():
+            return _line({'is': 'alive'})
+        case Services(facts=facts):
+            services = {h: dataclasses.asdict(f) for h, f in facts.items()}
+            return _line({'is': 'services', 'services': services})
+        case CannotStart(sentence=sentence):
+            return _line({'is': 'cannot start', 'sentence': sentence})
+
+
+def decode_message(line: bytes) -> Message:
+    """Read a line made by :func:`encode_message`.
+
+    :raises ValueError: the line is none of ours
+    """
+    raw = json.loads(line)
+    match raw['is']:
+        case 'serving':
+            return IsServing()
+        case 'alive':
+            return IsAlive()
+        case 'services':
+            return Services(
+                {
+                    Host(host): ServiceFacts(**facts)
+                    for host, facts in raw['services'].items()
+                }
+            )
+        case 'cannot start':
+            return CannotStart(raw['sentence'])
+    raise ValueError(f'unknown message {raw["is"]!r}')
+
+
+def _line(raw: dict[str, Any]) -> bytes:
+    return json.dumps(raw, separators=(',', ':')).encode() + b'\n'
+
+
+class LineReader:
+    """Read whole lines from a pipe; one thread may use it."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._rest = b''
+
+    def lines(self, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Yield what is there, waiting up to ``timeout_s`` for something.
+
+        :raises EOFError: the other side is gone
+        """
+        # select, not a blocking read: under eventlet a blocking read of a
+        # pipe would stop every thread of the process.
+        ready, _, _ = select.select([self._fd], [], [], timeout_s)
+        if not ready:
+            return
+        chunk = os.read(self._fd, _CHUNK_BYTES)
+        if not chunk:
+            raise EOFError
+        *whole, self._rest = (self._rest + chunk).split(b'\n')
+        yield from whole
+
+
+class NewestLineWriter:
+    """Write lines to a pipe without ever blocking.
+
+    A line that the reader has not taken yet is replaced by the next one;
+    a line half written is finished first.
+    """
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._rest = b''
+
+    def write(self, line: bytes) -> bool:
+        """Send ``line``; return False if the pipe is full or closed."""
+        if self._rest and not self._flush(self._rest):
+            return False
+        return self._flush(line)
+
+    def _flush(self, data: bytes) -> bool:
+        try:
+            sent = os.write(self._fd, data)
+        except OSError as exc:
+            if exc.errno not in (errno.EAGAIN, errno.EPIPE, errno.EBADF):
+                raise
+            return False
+        self._rest = data[sent:]
+        return not self._rest

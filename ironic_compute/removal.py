@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a node: its row and provider go only when Ironic is certain.
+
+A node that a full list does not show may be gone, may have left the pool, or
+the list may be wrong. Only Ironic's own "404" for that very uuid, twice and
+an audit apart, with nothing allocated on it, counts as gone. Errors,
+time-outs, short lists and empty ones never do (bugs 1750450, 1853009).
+"""
+
+from collections.abc import Mapping
+
+from oslo_log import log as logging
+
+from ironic_compute import errors
+from ironic_compute.holdings import Holdings, missing
+from ironic_compute.ironic import IronicClient
+from ironic_compute.rows import Rows
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.reconciler import Reconciler
+
+LOG = logging.getLogger(__name__)
+
+
+class Removal:
+    """Remember which nodes Ironic denied; the feed's audit thread calls."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        rows: Rows,
+        client: IronicClient,
+        reconciler: Reconciler,
+    ) -> None:
+        self._holdings = holdings
+        self._rows = rows
+        self._client = client
+        self._reconciler = reconciler
+        self._denied: frozenset[NodeId] = frozenset()
+
+    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        """Look at the held nodes that a full list did not show."""
+        absent = missing(self._holdings.rows(), nodes)
+        denied = frozenset(node for node in absent if self._is_denied(node))
+        for node in denied & self._denied:
+            self._remove(node)
+        self._denied = denied
+
+    def _is_denied(self, node: NodeId) -> bool:
+        """Say whether Ironic answers 404 for this very uuid."""
+        try:
+            self._client.node(node)
+        except errors.NodeNotFound:
+            return True
+        except errors.IronicComputeError as exc:
+            LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
+            return False
+        LOG.warning(
+            'Node %(node)s is in Ironic but not in this pool any more '
+            '(conductor group or shard); its record stays until an operator '
+            'moves it',
+            {'node': node},
+        )
+        return False
+
+    def _remove(self, node: NodeId) -> None:
+        row = self._holdings.row(node)
+        if row is None or self._rows.instances_on(node, self._holdings.host):
+            return
+        if not self._rows.delete(row):
+            self._holdings.drop(node)
+            return
+        self._reconciler.remove(node)
+        self._holdings.drop(node)
+        LOG.info('Removed node %(node)s, deleted in Ironic', {'node': node})

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ComputeNode rows: how a node looks to Nova's scheduler.
+
+Reads are in bulk, at most a thousand rows a reply. A row is written only when
+a field that the scheduler reads has changed, or when its holder does
+(``handover`` alone asks for that). ``ComputeNode.create()`` is an upsert that
+takes over a live row of the same uuid without a word, so it is no lock; and
+``save()`` returns the row, which tells at once whether it is still ours.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova.objects import fields as obj_fields
+from oslo_log import log as logging
+
+from hashring.ring import Host
+from ironic_compute.gate import Gate
+from resource_tracker.node import NodeFacts, NodeId
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_ROWS_A_REPLY = 1000
+
+# What an Ironic node is to the scheduler's filters besides its provider:
+# nothing that a virtual machine could be put on.
+_NO_CAPACITY: Mapping[str, Any] = {
+    'vcpus': 0,
+    'vcpus_used': 0,
+    'memory_mb': 0,
+    'memory_mb_used': 0,
+    'local_gb': 0,
+    'local_gb_used': 0,
+    # None would make the scheduler skip the row.
+    'free_disk_gb': 0,
+    'free_ram_mb': 0,
+    'disk_available_least': 0,
+    'current_workload': 0,
+    'running_vms': 0,
+    'cpu_info': '',
+    'metrics': '[]',
+    'numa_topology': None,
+    'hypervisor_type': 'ironic',
+    'hypervisor_version': 1,
+}
+# Not nullable in a new row, and read by nobody for bare metal.
+_RATIOS = (
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+)
+
+FAILED_BUILDS = 'failed_builds'
+
+
+class Rows:
+    """Read and write ComputeNode rows through nova-conductor.
+
+    Any thread may call; every method is one RPC, or one for each thousand
+    rows. Writes wait at the gate.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._context = nova_context.get_admin_context()
+
+    def of_host(self, host: Host) -> list[Any]:
+        """Return all rows whose holder is ``host``."""
+        try:
+            return list(
+                objects.ComputeNodeList.get_all_by_host(self._context, host)
+            )
+        except nova_exception.ComputeHostNotFound:
+            return []
+
+    def of_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Any]:
+        """Return the rows that exist for ``nodes``, by node."""
+        wanted = sorted(nodes)
+        found = {}
+        for start in range(0, len(wanted), _ROWS_A_REPLY):
+            some = wanted[start : start + _ROWS_A_REPLY]
+            for row in objects.ComputeNodeList.get_all_by_uuids(
+                self._context, some
+            ):
+                found[NodeId(row.uuid)] = row
+        return found
+
+    def create(self, facts: NodeFacts, host: Host, service_id: int) -> Any:
+        """Create the row of a node that has none, or only a deleted one."""
+        row = objects.ComputeNode(self._context)
+        row.host, row.service_id = host, service_id
+        for ratio in _RATIOS:
+            setattr(row, ratio, 1.0)
+        _describe(row, facts)
+        self._gate.wait()
+        row.create()
+        return row
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        """Write what the scheduler reads, if it has changed.
+
+        ``row`` is refreshed by the answer: its host may have changed.
+        """
+        _describe(row, facts)
+        if row.obj_what_changed():
+            self._gate.wait()
+            row.save()
+
+    def count_failed_builds(self, row: Any, count: int) -> None:
+        """Write how many builds in a row failed on a node.
+
+        BuildFailureWeigher of the scheduler reads it.
+        """
+        stats = dict(row.stats or {})
+        if int(stats.get(FAILED_BUILDS) or 0) == count:
+            return
+        row.stats = {**stats, FAILED_BUILDS: str(count)}
+        self._gate.wait()
+        row.save()
+
+    def give(self, row: Any, host: Host, service_id: int) -> bool:
+        """Make ``host`` the holder; return whether the row says so now."""
+        row.host, row.service_id = host, service_id
+        self._gate.wait()
+        row.save()
+        return bool(row.host == host)
+
+    def delete(self, row: Any) -> bool:
+        """Delete a row; False if its holder changed under us (Nova's CAS)."""
+        self._gate.wait()
+        try:
+            row.destroy()
+        except nova_exception.ObjectActionError:
+            return False
+        return True
+
+    def instances_on(self, node: NodeId, host: Host) -> list[str]:
+        """Return the uuids of the Nova instances on a node of ``host``."""
+        found = objects.InstanceList.get_by_host_and_node(
+            self._context, host, node, expected_attrs=[]
+        )
+        return [instance.uuid for instance in found]
+
+    def instance_hosts(
+        self, instances: Iterable[str]
+    ) -> dict[str, Host | None]:
+        """Return ``Instance.host`` of the instances that Nova has."""
+        wanted = list(instances)
+        if not wanted:
+            return {}
+        found = objects.InstanceList.get_by_filters(
+            self._context, {'uuid': wanted, 'deleted': False}, expected_attrs=[]
+        )
+        return {i.uuid: Host(i.host) if i.host else None for i in found}
+
+
+def _describe(row: Any, facts: NodeFacts) -> None:
+    """Set the fields the scheduler reads; touch only those that differ."""
+    wanted: dict[str, Any] = {
+        **_NO_CAPACITY,
+        'uuid': facts.uuid,
+        'hypervisor_hostname': facts.uuid,
+        'host_ip': CONF.my_ip,
+        'stats': _stats(row, facts),
+    }
+    for name, value in wanted.items():
+        known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
+        if str(known) != str(value):
+            setattr(row, name, value)
+    _set_hv_specs(row, facts)
+
+
+_UNSET = object()
+
+
+def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
+    wanted = _hv_specs(facts)
+    known = (
+        [spec.to_list() for spec in row.supported_hv_specs]
+        if row.obj_attr_is_set('supported_hv_specs')
+        else None
+    )
+    if known != [spec.to_list() for spec in wanted]:
+        row.supported_hv_specs = wanted
+
+
+def _hv_specs(facts: NodeFacts) -> list[Any]:
+    arch = _canonical_arch(facts.properties.get('cpu_arch'))
+    if arch is None:
+        return []
+    return [
+        objects.HVSpec.from_list(
+            [arch, obj_fields.HVType.BAREMETAL, obj_fields.VMMode.HVM]
+        )
+    ]
+
+
+def _canonical_arch(raw: Any) -> str | None:
+    try:
+        arch: str | None = obj_fields.Architecture.canonicalize(raw)
+    except nova_exception.InvalidArchitectureName:
+        LOG.warning(
+            'Ignored the unknown cpu_arch %(arch)s of an Ironic node',
+            {'arch': raw},
+        )
+        return None
+    return arch
+
+
+def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
+    """Return what ComputeCapabilitiesFilter matches flavors against."""
+    known = row.stats if row.obj_attr_is_set('stats') else None
+    failed_builds = (known or {}).get(FAILED_BUILDS, '0')
+    arch = facts.properties.get('cpu_arch')
+    stats = {'cpu_arch': str(arch)} if arch else {}
+    return {**stats, **_capabilities(facts), FAILED_BUILDS: failed_builds}
+
+
+def _capabilities(facts: NodeFacts) -> dict[str, str]:
+    """Parse ``properties.capabilities``, ``k1:v1,k2:v2``."""
+    raw = facts.properties.get('capabilities')
+    if isinstance(raw, Mapping):
+        return {str(key): str(value) for key, value in raw.items()}
+    pairs = (part.split(':') for part in str(raw or '').split(','))
+    return {p[0].strip(): p[1] for p in pairs if len(p) == 2 and all(p)}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker knows of its pool: the newest view its agent sent.
+
+The agent owns the truth; the worker keeps the last view and the ring built
+from it, and remembers since when that ring has been what it is.
+"""
+
+import threading
+from collections.abc import Callable
+
+from hashring.workers import WorkerView
+from hashring.clock import Clock
+from hashring.ring import Host, Ring
+
+
+class Pool:
+    """The newest view of the pool; any thread may read it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._ring = Ring()
+        self._known: tuple[Host, ...] = ()
+        self._agreed = False
+        self._ring_since_s = clock.now_s()
+        self._when_known: Callable[[], None] = lambda: None
+
+    def on_new_hosts(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when hosts are known that were not."""
+        self._when_known = callback
+
+    def update(self, view: WorkerView) -> None:
+        """Take over what the agent says now."""
+        with self._lock:
+            if frozenset(view.ring) != self._ring.hosts:
+                self._ring = Ring(view.ring)
+                self._ring_since_s = self._clock.now_s()
+            new_hosts = set(view.known) - set(self._known)
+            self._known, self._agreed = view.known, view.ring_agreed
+        if new_hosts:
+            self._when_known()
+
+    @property
+    def ring(self) -> Ring:
+        """The ring of the pool now."""
+        return self._ring
+
+    @property
+    def known(self) -> tuple[Host, ...]:
+        """The hosts that belong to this pool."""
+        return self._known
+
+    @property
+    def agreed(self) -> bool:
+        """Whether all live agents say they have this very ring."""
+        return self._agreed
+
+    def settled_for_s(self) -> float:
+        """Seconds since the ring last changed."""
+        return self._clock.now_s() - self._ring_since_s
