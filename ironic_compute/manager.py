@@ -101,9 +101,7 @@ class IronicComputeManager(nova_manager.ComputeManager):
         service_ref.save()
         self.service_ref = service_ref
         self.rt.set_service_ref(service_ref)
-        self._parts.load(
-            service_ref, self.driver.capabilities_as_traits()
-        )
+        self._parts.load(service_ref, self.driver.capabilities_as_traits())
 
     def post_start_hook(self) -> None:
         """RPC is served: start everything else behind it."""

@@ -33,7 +33,7 @@ _DAEMON = [
         'services_interval_s',
         default=20.0,
         min=1.0,
-        help='Seconds between two looks at Nova\'s Service records, which '
+        help="Seconds between two looks at Nova's Service records, which "
         'say who may be in the ring (exists, mapped, enabled). One RPC '
         'each time. Lower: a disabled host loses its free nodes sooner.',
     ),
@@ -43,7 +43,7 @@ _FEED = [
     cfg.BoolOpt(
         'use_notifications',
         default=True,
-        help='Listen to Ironic\'s versioned notifications. Off: changes are '
+        help="Listen to Ironic's versioned notifications. Off: changes are "
         'seen through the delta list alone, delta_interval_s later. '
         'Ironic must send them: [DEFAULT] notification_level = info and '
         '[oslo_messaging_notifications] driver = messagingv2 in ironic.conf.',
@@ -54,12 +54,12 @@ _FEED = [
         help='Topics on which Ironic publishes versioned notifications, as '
         'in its own [DEFAULT] versioned_notifications_topics. A topic of '
         'their own for the compute daemons keeps their queues apart from '
-        'other readers\'.',
+        "other readers'.",
     ),
     cfg.StrOpt(
         'notification_transport_url',
         secret=True,
-        help='Where Ironic publishes, if not on Nova\'s own [DEFAULT] '
+        help="Where Ironic publishes, if not on Nova's own [DEFAULT] "
         'transport_url.',
     ),
     cfg.FloatOpt(

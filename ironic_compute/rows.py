@@ -154,7 +154,9 @@ class Rows:
         if not wanted:
             return {}
         found = objects.InstanceList.get_by_filters(
-            self._context, {'uuid': wanted, 'deleted': False}, expected_attrs=[]
+            self._context,
+            {'uuid': wanted, 'deleted': False},
+            expected_attrs=[],
         )
         return {i.uuid: Host(i.host) if i.host else None for i in found}
 

@@ -15,8 +15,8 @@ from nova import exception as nova_exception
 from nova import objects
 from oslo_log import log as logging
 
-from hashring.workers import ServiceFacts
 from hashring.ring import Host
+from hashring.workers import ServiceFacts
 
 LOG = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class ServiceDirectory:
                 '--by-service',
             )
             return False
-        except Exception as exc: 
+        except Exception as exc:
             # without the API database; its class does not cross the wire.
             LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
             self._tell_once(

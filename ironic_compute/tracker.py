@@ -178,7 +178,10 @@ class BareMetalTracker:
         From here on the node's own ``instance_uuid`` keeps it.
         """
         node = NodeId(nodename)
-        facts, consumer = self._holdings.facts(node), self._claims.consumer(node)
+        facts, consumer = (
+            self._holdings.facts(node),
+            self._claims.consumer(node),
+        )
         if facts is not None and consumer and consumer == facts.instance_uuid:
             self._claims.release(node, consumer)
         self._count_failed(nodename, lambda count: 0)

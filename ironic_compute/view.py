@@ -8,9 +8,9 @@ from it, and remembers since when that ring has been what it is.
 import threading
 from collections.abc import Callable
 
-from hashring.workers import WorkerView
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
+from hashring.workers import WorkerView
 
 
 class Pool:

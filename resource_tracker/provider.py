@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement should say of a node. Pure: facts in, wanted state out.
+
+A node is one resource provider with one unit of its custom resource class,
+reserved unless the node can take a build now. Never VCPU, MEMORY_MB or
+DISK_GB: flavors of virtual machines would land on bare metal (bug 1796920).
+Never an empty inventory in place of a reserved one while something is
+allocated (bugs 1751472, 1771577, 1974070).
+"""
+
+import dataclasses
+
+import os_resource_classes
+import os_traits
+
+from resource_tracker.node import NodeFacts, NodeId
+
+COMPUTE_NODE = os_traits.COMPUTE_NODE
+# The scheduler of Nova 34 asks for it as soon as all computes are that new;
+# older os_traits lack the name.
+OWNER_NOVA = getattr(os_traits, 'OWNER_NOVA', 'OWNER_NOVA')
+COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
+
+_POWER_UNUSABLE = (None, 'error')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Situation:
+    """What besides Ironic decides how a node is offered."""
+
+    claimed: bool = False
+    """A build has the node, and Ironic cannot say so yet."""
+    confirmed: bool = True
+    """Nova's row of the node is certainly its holder's."""
+    disabled: bool = False
+    """The holder's Service is disabled in Nova."""
+    capability_traits: frozenset[str] = frozenset()
+    """What the virt driver can do, as traits."""
+    aggregates: frozenset[str] | None = None
+    """Placement aggregates; None leaves them to others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inventory:
+    """One unit of one class."""
+
+    resource_class: str
+    reserved: bool
+
+    def body(self) -> dict[str, int | float]:
+        """Return Placement's record of it."""
+        return {
+            'total': 1,
+            'reserved': int(self.reserved),
+            'min_unit': 1,
+            'max_unit': 1,
+            'step_size': 1,
+            'allocation_ratio': 1.0,
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WantedProvider:
+    """What Placement should hold of a node; None: say nothing of it yet."""
+
+    uuid: NodeId
+    inventory: Inventory | None
+    traits: frozenset[str]
+    aggregates: frozenset[str] | None
+
+
+def resource_class_of(facts: NodeFacts) -> str | None:
+    """Return the custom class a node offers; None if Ironic has none."""
+    if not facts.resource_class:
+        return None
+    normalized: str = os_resource_classes.normalize_name(facts.resource_class)
+    return normalized
+
+
+def why_not(facts: NodeFacts, situation: Situation) -> str | None:
+    """Return why a node cannot take a build now, as a phrase; None: it can.
+
+    The owner or lessee of a node changes nothing here.
+    """
+    reasons = (
+        (not facts.resource_class, 'its resource_class is not set in Ironic'),
+        (facts.maintenance, 'it is in maintenance'),
+        (facts.retired, 'it is retired'),
+        (
+            facts.instance_uuid is not None,
+            f'it has instance {facts.instance_uuid}',
+        ),
+        (
+            facts.provision_state != 'available',
+            f'its provision state is {facts.provision_state}, not available',
+        ),
+        (
+            facts.power_state in _POWER_UNUSABLE,
+            f'its power state is {facts.power_state or "unknown"}',
+        ),
+        (situation.claimed, 'a build has claimed it'),
+        (not situation.confirmed, 'its record in Nova is not confirmed yet'),
+    )
+    return next((phrase for holds, phrase in reasons if holds), None)
+
+
+def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
+    """Return what Placement should hold of a node."""
+    resource_class = resource_class_of(facts)
+    inventory = None
+    if resource_class is not None:
+        reserved = why_not(facts, situation) is not None
+        inventory = Inventory(resource_class, reserved)
+    return WantedProvider(
+        uuid=facts.uuid,
+        inventory=inventory,
+        traits=_traits(facts, situation),
+        aggregates=situation.aggregates,
+    )
+
+
+def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
+    ours = {COMPUTE_NODE, OWNER_NOVA}
+    if situation.disabled:
+        ours.add(COMPUTE_STATUS_DISABLED)
+    return facts.traits | situation.capability_traits | ours
