@@ -5,9 +5,12 @@ Supported: 33 and 34. Nothing else in this project asks for Nova's version;
 features are looked for, not numbers.
 """
 
+import contextlib
 import inspect
 from collections.abc import Collection
 from typing import Any
+
+from oslo_config import cfg
 
 
 def patch_concurrency() -> None:
@@ -40,6 +43,12 @@ def serve(server: Any) -> None:
         arguments['no_fork'] = True
     service.serve(server, workers=1, **arguments)
     service.wait()
+
+
+def set_default(conf: Any, name: str, value: Any, group: Any) -> None:
+    """Set an option's default, where this Nova has the option."""
+    with contextlib.suppress(cfg.NoSuchOptError, cfg.NoSuchGroupError):
+        conf.set_default(name, value, group)
 
 
 def rebind_periodics(cls: Any, disabled: Collection[str] = ()) -> None:

@@ -161,7 +161,7 @@ class Handover:
 
     def _create(self, facts: NodeFacts) -> None:
         service_id = self._holdings.status.service_id
-        assert service_id is not None  # _may_take
+        assert service_id is not None  # noqa: S101 - see _may_take
         row = self._rows.create(facts, self._holdings.host, service_id)
         self._created_at_s[facts.uuid] = self._clock.now_s()
         self._holdings.hold(row, facts, confirmed=False)
@@ -169,7 +169,7 @@ class Handover:
 
     def _take_orphan(self, row: Any, facts: NodeFacts) -> None:
         service_id = self._holdings.status.service_id
-        assert service_id is not None  # _may_take
+        assert service_id is not None  # noqa: S101 - see _may_take
         if facts.instance_uuid is not None:
             # Its instance names the vanished host too, and has to come
             # along: that is an evict, and not done here.

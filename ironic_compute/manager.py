@@ -91,7 +91,7 @@ class IronicComputeManager(nova_manager.ComputeManager):
         """Prepare to serve; nothing here grows with nodes or servers."""
         nova.conf.neutron.register_dynamic_opts(CONF)
         nova.conf.devices.register_dynamic_opts(CONF)
-        self._parts.refuse_missing_service(service_ref)
+        self._parts.check(service_ref)
         self.driver.init_host(host=self.host)
         self.init_virt_events()
 

@@ -8,7 +8,7 @@ process, which serves one host in one tenure.
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import nova.conf
@@ -99,7 +99,9 @@ class Parts:
             CONF, self.client, self, tenure.clock, host=tenure.host
         )
         self.hints = hints.HintEndpoint(self._given)
-        self.on_services: Any = lambda facts: None
+        self.on_services: Callable[[dict[Host, ServiceFacts]], None]
+        self.on_services = lambda facts: None
+        self.on_serving: Callable[[], None] = lambda: None
         tenure.pool.on_new_hosts(self._look_now.set)
 
     # For the feed
@@ -124,18 +126,27 @@ class Parts:
 
     # For the manager
 
-    def refuse_missing_service(self, service_ref: Any) -> None:
-        """Only the home worker may create a Service record.
+    def check(self, service_ref: Any) -> None:
+        """Refuse to serve what cannot or must not be served.
 
-        Otherwise a host that was deleted in Nova would come back.
+        Only the home worker may create a Service record; otherwise a host
+        that was deleted in Nova would come back.
 
-        :raises errors.ConfigError: an adopted host has no record
+        :raises errors.ConfigError: an adopted host has no record, or
+            Ironic cannot do what the configuration asks for
         """
         if service_ref is None and not self._tenure.is_home:
             raise errors.ConfigError(
                 f'Host {self._tenure.host} has no Service record in Nova any '
                 f'more and is not taken over; if it is to live on, start its '
                 f'own daemon'
+            )
+        try:
+            self.client.check_pool()
+        except errors.IronicUnavailable as exc:
+            LOG.warning(
+                'Ironic does not answer yet; going on without it: %(error)s',
+                {'error': exc},
             )
 
     def load(self, service_ref: Any, capability_traits: Any) -> None:
@@ -152,6 +163,7 @@ class Parts:
 
     def start(self) -> None:
         """Start all threads."""
+        self.on_serving()
         self.feed.start()
         for target, name in (
             (self._keep_rounds, 'handover'),

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ironic-compute: the daemon an operator starts on each controller.
+
+It reads nova.conf, joins the group of its pool and starts a worker for each
+host it serves. It never talks to Nova or Ironic itself.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import nova.conf
+from oslo_config import cfg
+from oslo_log import log as logging
+
+import hashring.errors
+import hashring.opts
+import resource_tracker.opts
+from hashring.agent import Agent
+from ironic_compute import agent as agent_process
+from ironic_compute import exits, opts
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+PROG = 'ironic-compute'
+OWN_CONFIG = '/etc/ironic-compute/ironic-compute.conf'
+
+
+def register_opts(conf: Any) -> None:
+    """Register the options of all three packages."""
+    for package in (hashring, resource_tracker):
+        package.opts.register_opts(conf)
+    opts.register_opts(conf)
+
+
+def default_config_files() -> list[str]:
+    """Return what is read when no --config-file is given."""
+    found: list[str] = cfg.find_config_files(project='nova', prog=PROG)
+    return [*found, *([OWN_CONFIG] if os.path.exists(OWN_CONFIG) else [])]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the agent until it is told to stop.
+
+    :returns: 0; or 78 with one sentence on stderr if the configuration is
+        wrong
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _configure(arguments)
+        files = CONF.config_file or []
+        command = agent_process.worker_command(
+            [word for path in files for word in ('--config-file', path)]
+        )
+        agent = agent_process.build_agent(CONF, command)
+    except (cfg.Error, hashring.errors.ConfigError) as exc:
+        return exits.refuse(exc)
+    return _run(agent)
+
+
+def _configure(arguments: list[str]) -> None:
+    logging.register_options(CONF)
+    register_opts(CONF)
+    CONF(
+        arguments,
+        project='nova',
+        prog=PROG,
+        default_config_files=default_config_files(),
+    )
+    logging.setup(CONF, PROG)
+
+
+def _run(agent: Agent) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: agent.request_stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
+    status = agent.run()
+    if agent.sentence is not None:
+        LOG.error('%(sentence)s', {'sentence': agent.sentence})
+        exits.refuse(agent.sentence)
+    return status
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ironic-compute-status: is this deployment ready to be started or upgraded?
+
+``ironic-compute-status upgrade check`` looks without changing anything and
+exits with 0 (ready), 1 (read the warnings) or 2 (do not start).
+"""
+
+import sys
+
+import nova.conf
+from oslo_log import log as logging
+from oslo_upgradecheck import upgradecheck
+
+import hashring.errors
+from hashring import membership, opts
+from ironic_compute import errors, ironic
+from ironic_compute.agent import group_name
+from ironic_compute.cmd.agent import default_config_files, register_opts
+
+CONF = nova.conf.CONF
+
+_NAMED_MAX = 20
+
+
+class _NeverOpen:
+    """The gate of a program that must not change anything."""
+
+    def is_open(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        raise errors.ConfigError('this program changes nothing')
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """What must hold before the daemons can work."""
+
+    def _check_options(self) -> upgradecheck.Result:
+        try:
+            opts.check_options(
+                CONF,
+                service_down_time_s=CONF.service_down_time,
+                report_interval_s=CONF.report_interval,
+            )
+        except hashring.errors.ConfigError as exc:
+            return _failure(exc)
+        return _success()
+
+    def _check_coordination(self) -> upgradecheck.Result:
+        try:
+            membership.observe(
+                CONF.coordination.backend_url,
+                group_name(CONF.ironic.conductor_group, CONF.ironic.shard),
+            )
+        except hashring.errors.HashringError as exc:
+            return _failure(exc)
+        return _success()
+
+    def _check_nodes(self) -> upgradecheck.Result:
+        """Name the nodes that no flavor can ask for."""
+        try:
+            client = ironic.make_client(CONF, _NeverOpen())
+            client.check_pool()
+            nodes = client.nodes()
+        except errors.IronicComputeError as exc:
+            return _failure(exc)
+        classless = [node.uuid for node in nodes if not node.resource_class]
+        if not classless:
+            return _success(f'{len(nodes)} nodes in this pool')
+        named = ', '.join(classless[:_NAMED_MAX])
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'{len(classless)} nodes have no resource_class in Ironic and '
+            f'will not be offered; set it with "openstack baremetal node set '
+            f'--resource-class": {named}',
+        )
+
+    _upgrade_checks = (
+        ('Options', _check_options),
+        ('Coordination backend', _check_coordination),
+        ('Ironic nodes', _check_nodes),
+    )
+
+
+def _success(details: str | None = None) -> upgradecheck.Result:
+    return upgradecheck.Result(upgradecheck.Code.SUCCESS, details)
+
+
+def _failure(why: Exception) -> upgradecheck.Result:
+    return upgradecheck.Result(upgradecheck.Code.FAILURE, str(why))
+
+
+def main() -> int:
+    """Run the command line."""
+    logging.register_options(CONF)
+    register_opts(CONF)
+    status: int = upgradecheck.main(
+        CONF,
+        project='nova',
+        upgrade_command=Checks(),
+        default_config_files=default_config_files(),
+    )
+    return status
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ironic-compute-worker: serves one host; started by ironic-compute alone.
+
+The order of the first lines matters. The kernel must know whom we die with
+before anything else can happen, and Nova must choose threads or eventlet
+before anything else is imported.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve one host until told to stop, or until the lease is lost.
+
+    :returns: 0; or 78 with one sentence if the configuration is wrong
+    """
+    ties, config_arguments = _parser().parse_known_args(argv)
+    _die_with_agent(ties.agent_pid)
+
+    from ironic_compute import compat
+
+    compat.patch_concurrency()
+
+    from ironic_compute import worker
+
+    return worker.run(ties, config_arguments)
+
+
+def _die_with_agent(agent_pid: int) -> None:
+    """Have the kernel kill us with our agent, also while we are stopped."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != agent_pid:
+        # It died before the kernel knew.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='ironic-compute-worker',
+        description='Serves one Nova host as nova-compute would. The agent, '
+        'ironic-compute, starts it with the lease of that host; it cannot '
+        'be started by hand. All other options (--config-file, --debug …) '
+        "are Nova's.",
+        allow_abbrev=False,
+    )
+    parser.add_argument('--host', required=True, help='the host to serve')
+    whose = parser.add_mutually_exclusive_group(required=True)
+    whose.add_argument(
+        '--home',
+        dest='is_home',
+        action='store_true',
+        help="the host is its agent's own",
+    )
+    whose.add_argument(
+        '--adopted',
+        dest='is_home',
+        action='store_false',
+        help='the host is taken over for another agent',
+    )
+    parser.add_argument(
+        '--agent-pid', type=int, required=True, help='the agent to die with'
+    )
+    parser.add_argument(
+        '--report-fd',
+        type=int,
+        required=True,
+        help='the pipe that the agent reads',
+    )
+    return parser
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How our processes end when it is not their own wish."""
+
+import sys
+
+EX_CONFIG = 78
+"""The configuration is wrong (sysexits.h); systemd must not restart."""
+
+EX_LOST_LEASE = 79
+"""A worker ended itself: its lease lapsed and nobody renewed it."""
+
+EX_ORPHANED = 80
+"""A worker ended itself: its agent is gone."""
+
+
+def refuse(sentence: object) -> int:
+    """Tell the operator in one sentence why we cannot run."""
+    print(f'ironic-compute: {sentence}', file=sys.stderr)
+    return EX_CONFIG

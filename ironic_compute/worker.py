@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker process: a nova-compute for one host, in one tenure.
+
+Crash-only: the way it starts is the way it recovers. It ends itself when its
+agent is gone or when its lease has been lapsed for a while; a request that
+changes something waits at the gate in between.
+"""
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import nova.conf
+import nova.db.main.api
+from nova import config as nova_config
+from nova import objects
+from nova import service as nova_service
+from nova import utils as nova_utils
+from nova.conductor import rpcapi as conductor_rpcapi
+from nova.objects import base as objects_base
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from hashring.clock import SystemClock
+from hashring.ring import Host
+from hashring.workers import ServiceFacts
+from ironic_compute import compat, errors, exits, pipe
+from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute.gate import LeaseGate
+from ironic_compute.parts import Parts, Tenure
+from ironic_compute.services import BINARY
+from ironic_compute.view import Pool
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+PROG = 'ironic-compute-worker'
+# A string: importing it freezes the intervals of Nova's periodic tasks.
+MANAGER = 'ironic_compute.manager.IronicComputeManager'
+
+_ALIVE_INTERVAL_S = 5.0
+
+# What suits a worker better than Nova's defaults; an operator's value wins.
+_DEFAULTS = (
+    # Tested by Nova itself to tell bare metal from hypervisors.
+    (None, 'compute_driver', 'ironic.IronicDriver'),
+    # A build is a thread that waits for Ironic; ten at once is no limit
+    # that bare metal knows.
+    (None, 'max_concurrent_builds', 1000),
+    (None, 'graceful_shutdown_timeout', 60),
+    (None, 'manager_shutdown_timeout', 45),
+)
+
+
+class AgentLine:
+    """The worker's ends of the two pipes; one thread listens.
+
+    :param report_fd: where the agent hears us
+    :param view_fd: where we hear the agent
+    """
+
+    def __init__(
+        self, tenure: Tenure, report_fd: int, view_fd: int, give_up_s: float
+    ) -> None:
+        os.set_inheritable(report_fd, False)
+        self._tenure = tenure
+        self._give_up_s = give_up_s
+        self._up = pipe.NewestLineWriter(report_fd)
+        self._down = pipe.LineReader(view_fd)
+        self._sending = threading.Lock()
+
+    def say(self, message: pipe.Message) -> None:
+        """Tell the agent something; lost if it does not listen."""
+        with self._sending:
+            self._up.write(pipe.encode_message(message))
+
+    def say_services(self, facts: dict[Host, ServiceFacts]) -> None:
+        """Tell the agent what Nova says of the hosts of the pool."""
+        self.say(pipe.Services(facts))
+
+    def start(self) -> None:
+        """Listen to the agent from now on."""
+        threading.Thread(
+            target=self._listen, name='agent', daemon=True
+        ).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                for line in self._down.lines(_ALIVE_INTERVAL_S):
+                    self._heed(line)
+            except EOFError:
+                LOG.error('The agent is gone; this worker ends')
+                os._exit(exits.EX_ORPHANED)
+            self.say(pipe.IsAlive())
+            if self._tenure.gate.shut_for_s() > self._give_up_s:
+                LOG.error('The lease has lapsed; this worker ends')
+                os._exit(exits.EX_LOST_LEASE)
+
+    def _heed(self, line: bytes) -> None:
+        view = pipe.decode_view(line)
+        self._tenure.pool.update(view)
+        opens_s = view.opens_s.get(self._tenure.host, 0.0)
+        if self._tenure.clock.now_s() >= opens_s:
+            self._tenure.gate.extend(view.deadline_s)
+
+
+def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
+    """Serve the host that ``ties`` names until told to stop."""
+    clock = SystemClock()
+    tenure = Tenure(
+        host=Host(ties.host),
+        is_home=ties.is_home,
+        gate=LeaseGate(clock, clock.now_s()),
+        pool=Pool(clock),
+        clock=clock,
+    )
+    try:
+        _configure(ties.host, config_arguments)
+    except cfg.Error as exc:
+        return exits.refuse(exc)
+    line = AgentLine(
+        tenure,
+        ties.report_fd,
+        sys.stdin.fileno(),
+        give_up_s=CONF.ironic_compute.worker_silence_s,
+    )
+    line.start()
+    try:
+        compat.serve(_service(tenure, line))
+    except errors.ConfigError as exc:
+        line.say(pipe.CannotStart(str(exc)))
+        return exits.EX_CONFIG
+    return 0
+
+
+def _configure(host: str, config_arguments: Sequence[str]) -> None:
+    register_opts(CONF)
+    for group, name, value in _DEFAULTS:
+        compat.set_default(CONF, name, value, group)
+    nova_config.parse_args(
+        [PROG, *config_arguments],
+        default_config_files=default_config_files(),
+        configure_db=False,
+        prog=PROG,
+    )
+    CONF.set_override('host', host)
+    logging.setup(CONF, PROG)
+    objects.register_all()
+    nova.db.main.api.DISABLE_DB_ACCESS = True
+    objects_base.NovaObject.indirection_api = conductor_rpcapi.ConductorAPI()
+    objects.Service.enable_min_version_cache()
+
+
+def _service(tenure: Tenure, line: AgentLine) -> Any:
+    parts = Parts(tenure)
+    parts.on_services = line.say_services
+    parts.on_serving = lambda: line.say(pipe.IsServing())
+    server = nova_service.Service(
+        tenure.host,
+        BINARY,
+        manager=MANAGER,
+        report_interval=CONF.report_interval,
+        periodic_enable=CONF.periodic_enable,
+        periodic_fuzzy_delay=CONF.periodic_fuzzy_delay,
+        periodic_interval_max=CONF.periodic_interval_max,
+        parts=parts,
+        **compat.service_arguments(),
+    )
+    nova_utils.raise_if_old_compute()
+    return server
