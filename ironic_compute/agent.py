@@ -100,6 +100,7 @@ class _Worker:
     up_fd: int
     pid_fd: int
     heard_s: float
+    mute: bool = False
     sentence: str | None = None
 
     def close(self) -> None:
@@ -190,7 +191,9 @@ class WorkerProcesses:
         """Wait for news of the workers, then return all there is."""
         fds = {}
         for worker in self._workers.values():
-            fds[worker.up_fd] = fds[worker.pid_fd] = worker.host
+            fds[worker.pid_fd] = worker.host
+            if not worker.mute:
+                fds[worker.up_fd] = worker.host
         ready, _, _ = select.select(list(fds), [], [], timeout_s)
         events: list[WorkerEvent] = []
         for host in sorted({fds[fd] for fd in ready}):
@@ -204,7 +207,7 @@ class WorkerProcesses:
             for line in worker.up.lines(0):
                 events += self._understand(worker, line)
         except EOFError:
-            pass  # It is ending; its exit is reported below, now or soon.
+            worker.mute = True  # It is ending; its exit is seen by itself.
         if worker.process.poll() is None:
             return events
         return [*events, self._bury(worker)]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's workers, as real processes with a toy in place of Nova."""
+
+import os
+import sys
+import textwrap
+
+import pytest
+
+from hashring.clock import SystemClock
+from hashring.ring import Host
+from hashring.workers import Exited, Serving, WorkerView
+from ironic_compute import exits
+from ironic_compute.agent import WorkerProcesses, group_name
+
+HOME, OTHER = Host('c1'), Host('c2')
+VIEW = WorkerView(deadline_s=1.0, ring=(), ring_agreed=False, known=())
+
+# Says that it serves, then does what its behaviour asks for.
+TOY = textwrap.dedent(
+    """
+    import argparse, os, sys, time
+    parser = argparse.ArgumentParser()
+    parser.add_argument('behaviour')
+    parser.add_argument('--host')
+    parser.add_argument('--home', action='store_true')
+    parser.add_argument('--adopted', action='store_true')
+    parser.add_argument('--agent-pid', type=int)
+    parser.add_argument('--report-fd', type=int)
+    ties = parser.parse_args()
+    assert ties.agent_pid == os.getppid()
+    assert ties.home == (ties.host == 'c1')
+    def say(line):
+        os.write(ties.report_fd, line + b'\\n')
+    if ties.behaviour == 'wrong':
+        say(b'{"is": "cannot start", "sentence": "no [ironic] auth_type"}')
+        sys.exit(78)
+    say(b'{"is": "serving"}')
+    for line in sys.stdin:
+        if ties.behaviour == 'listens':
+            sys.exit(7)
+    """
+)
+
+
+@pytest.fixture
+def make():
+    """Make WorkerProcesses whose workers behave as asked."""
+    made = []
+
+    def make(behaviour, silence_s=60.0):
+        command = [sys.executable, '-c', TOY, behaviour]
+        workers = WorkerProcesses(
+            command, HOME, SystemClock(), silence_s=silence_s
+        )
+        made.append(workers)
+        return workers
+
+    yield make
+    for workers in made:
+        for host in (HOME, OTHER):
+            workers.kill(host)
+
+
+def wait_for(workers, kind):
+    """Return the first event of a kind; fail if none comes."""
+    for _ in range(100):
+        for event in workers.events(0.2):
+            if isinstance(event, kind):
+                return event
+    raise AssertionError(f'no {kind.__name__}')
+
+
+@pytest.mark.parametrize('host', [HOME, OTHER])
+def test_worker_says_that_it_serves(make, host):
+    """A started worker is heard with its host and tenure."""
+    workers = make('patient')
+    workers.start(host, tenure=3)
+    assert wait_for(workers, Serving) == Serving(host, 3)
+
+
+def test_view_reaches_the_worker(make):
+    """What tell() is given goes down the pipe; an exit comes back."""
+    workers = make('listens')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.tell(VIEW)
+    assert wait_for(workers, Exited) == Exited(HOME, 7, None, 1)
+
+
+def test_wrong_configuration_brings_its_sentence(make):
+    """Exit status 78 is fatal and comes with the worker's own words."""
+    workers = make('wrong')
+    workers.start(HOME, tenure=1)
+    exited = wait_for(workers, Exited)
+    assert exited.status == exits.EX_CONFIG
+    assert exited.fatal == 'no [ironic] auth_type'
+
+
+def test_killed_worker_is_gone_on_return(make):
+    """kill() leaves neither a process nor an event behind."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.kill(HOME)
+    workers.kill(HOME)
+    assert workers.events(0) == []
+
+
+def test_stopped_worker_drains(make):
+    """stop() is a SIGTERM, and the exit is reported with it."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.stop(HOME)
+    assert wait_for(workers, Exited).status == -15
+
+
+def test_silent_worker_is_killed(make):
+    """A worker that says nothing for too long is replaced."""
+    workers = make('patient', silence_s=0.5)
+    workers.start(HOME, tenure=1)
+    assert wait_for(workers, Exited).status == -9
+
+
+def test_workers_leave_no_open_pipes(make):
+    """A thousand restarts must not run out of file descriptors."""
+    workers = make('listens')
+    before = len(os.listdir('/proc/self/fd'))
+    for tenure in range(3):
+        workers.start(HOME, tenure)
+        wait_for(workers, Serving)
+        workers.tell(VIEW)
+        wait_for(workers, Exited)
+    assert len(os.listdir('/proc/self/fd')) == before
+
+
+def test_pools_have_groups_of_their_own():
+    """Conductor group and shard name the group; none is one as well."""
+    names = {
+        group_name(group, shard)
+        for group in (None, 'a', 'b')
+        for shard in (None, 'a', 's')
+    }
+    assert len(names) == 9

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate before each request that changes something."""
+
+import threading
+
+from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
+
+
+def test_gate_shuts_by_itself():
+    """Nobody needs to shut it: the deadline passes."""
+    clock = ManualClock(100.0)
+    gate = LeaseGate(clock, 110.0)
+    assert gate.is_open()
+    clock.advance(10.0)
+    assert not gate.is_open()
+    clock.advance(5.0)
+    assert gate.shut_for_s() == 5.0
+
+
+def test_deadline_never_moves_back():
+    """A late message of the agent shortens nothing."""
+    gate = LeaseGate(ManualClock(100.0), 110.0)
+    gate.extend(90.0)
+    assert gate.is_open()
+
+
+def test_gate_starts_shut():
+    """Without a word of the agent nothing may be changed."""
+    assert not LeaseGate(ManualClock(100.0)).is_open()
+
+
+def test_waiting_thread_goes_on_when_the_lease_is_back():
+    """wait() blocks while the lease is out and returns when it is in."""
+    gate = LeaseGate(ManualClock(100.0))
+    passed = threading.Event()
+
+    def write():
+        gate.wait()
+        passed.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    assert not passed.wait(0.1)
+    gate.extend(110.0)
+    assert passed.wait(5.0)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipes between agent and worker."""
+
+import os
+
+import pytest
+
+from hashring.ring import Host
+from hashring.workers import ServiceFacts, WorkerView
+from ironic_compute import pipe
+
+VIEW = WorkerView(
+    deadline_s=12.5,
+    ring=(Host('c1'), Host('c2')),
+    ring_agreed=True,
+    known=(Host('c1'), Host('c2'), Host('c3')),
+    opens_s={Host('c3'): 20.0},
+)
+
+
+@pytest.fixture
+def ends():
+    """The two ends of a pipe: (read, write)."""
+    fds = os.pipe()
+    yield fds
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def test_view_survives_the_pipe():
+    """What the agent says is what the worker hears."""
+    assert pipe.decode_view(pipe.encode_view(VIEW)) == VIEW
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        pipe.IsServing(),
+        pipe.IsAlive(),
+        pipe.CannotStart('why'),
+        pipe.Services(
+            {
+                Host('c1'): ServiceFacts(
+                    mapped=True, disabled=False, exists=True
+                )
+            }
+        ),
+    ],
+)
+def test_message_survives_the_pipe(message):
+    """What a worker says is what the agent hears."""
+    assert pipe.decode_message(pipe.encode_message(message)) == message
+
+
+def test_unknown_message_is_refused():
+    """A line of another program is no message."""
+    with pytest.raises(ValueError, match='unknown'):
+        pipe.decode_message(b'{"is": "poetry"}')
+
+
+def test_reader_puts_lines_together(ends):
+    """A line that comes in pieces is one line."""
+    read, write = ends
+    reader = pipe.LineReader(read)
+    os.write(write, b'one\ntw')
+    assert list(reader.lines(0)) == [b'one']
+    os.write(write, b'o\n')
+    assert list(reader.lines(0)) == [b'two']
+    assert list(reader.lines(0)) == []
+
+
+def test_reader_sees_the_end(ends):
+    """A closed pipe is an end, not an empty line."""
+    read, write = ends
+    os.close(write)
+    with pytest.raises(EOFError):
+        list(pipe.LineReader(read).lines(0))
+
+
+def test_writer_never_blocks_on_a_stopped_reader(ends):
+    """A full pipe drops what is old; afterwards whole lines come again."""
+    read, write = ends
+    writer = pipe.NewestLineWriter(write)
+    line = b'x' * 9999 + b'\n'
+    while writer.write(line):
+        pass
+    assert not writer.write(line)
+    reader = pipe.LineReader(read)
+    heard = list(reader.lines(0)) + list(reader.lines(0))
+    assert set(heard) == {b'x' * 9999}
+    assert writer.write(b'newest\n')
+    assert list(reader.lines(0))[-1] == b'newest'
+
+
+def test_writer_survives_a_dead_reader(ends):
+    """A worker that has died does not take its agent along."""
+    read, write = ends
+    os.close(read)
+    assert not pipe.NewestLineWriter(write).write(b'hello\n')
