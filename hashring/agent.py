@@ -41,7 +41,7 @@ from hashring.protocol import (
 )
 from hashring.pulse import Pulse, State
 from hashring.ring import Host
-from hashring.state import BootRecord, StateFolder, previous_life
+from hashring.state import BootRecord, Folder, previous_life
 from hashring.workers import Exited as Exited
 from hashring.workers import Facts as Facts
 from hashring.workers import ServiceFacts as ServiceFacts
@@ -77,7 +77,7 @@ class Agent:
         home: Host,
         options: Timing,
         clock: Clock,
-        state: StateFolder,
+        state: Folder,
         machine: str = '',
         version: str = '',
         on_turn: Callable[[], None] | None = None,

@@ -57,6 +57,7 @@ class Pulse:
         self._joined = False
         self._wished = (me, 0)
         self._published: Member | None = None
+        self._failures_count = 0  # In a row.
         self._state = State(Lease(timing.lease_term_s, timing.lease_margin_s))
         self._thread = threading.Thread(
             target=self._run, name='heartbeat', daemon=True
@@ -86,6 +87,11 @@ class Pulse:
             self._wake.set()
         return published
 
+    @property
+    def hurried(self) -> bool:
+        """The next beat should not wait for its time."""
+        return self._wake.is_set()
+
     def end(self, timeout_s: float) -> None:
         """Beat no more; wait for the thread at most so long."""
         self._ended = True
@@ -97,7 +103,6 @@ class Pulse:
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.clear()
             sent_s = self._clock.now_s()
             self.beat()
             spent_s = self._clock.now_s() - sent_s
@@ -107,6 +112,7 @@ class Pulse:
 
     def beat(self) -> None:
         """Do what one turn of the thread does; raises nothing."""
+        self._wake.clear()
         try:
             self._enter()
             self._publish()
@@ -158,8 +164,9 @@ class Pulse:
         beat = Beat(sent_s, returned_s, shown)
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.UNSEEN
-        if self._state.trouble is not None:
+        if self._failures_count > 1:
             LOG.info('The coordination backend answers again')
+        self._failures_count = 0
         self._state = State(lease, View(members), lost, returned_s, verdict)
 
     def _unseen(self, now_s: float) -> None:
@@ -170,7 +177,9 @@ class Pulse:
         )
 
     def _trouble(self, why: str) -> None:
-        if self._state.trouble is None:
+        self._failures_count += 1
+        # One lost request is nothing; the second in a row is news, once.
+        if self._failures_count == 2:
             LOG.warning(
                 'The coordination backend does not answer, trying on: %(why)s',
                 {'why': why},

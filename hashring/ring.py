@@ -7,6 +7,7 @@ or retires, not when a daemon dies. Two rings over the same hosts give the
 same targets in every process and on every machine.
 """
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from typing import NewType
@@ -33,11 +34,7 @@ class Ring:
     def __init__(self, hosts: Iterable[Host] = ()) -> None:
         self.hosts = frozenset(hosts)
         self.digest = _digest(self.hosts)
-        self._ring = hashring.HashRing(
-            sorted(self.hosts),
-            partitions=PARTITIONS_PER_HOST_COUNT,
-            hash_function=HASH_FUNCTION,
-        )
+        self._ring = _build(self.hosts)
 
     @classmethod
     def of(cls, hosts: Iterable[Host]) -> 'Ring':
@@ -88,6 +85,16 @@ def affinity(host: Host, candidate: str) -> bytes:
     first candidates and a candidate that leaves disturbs no other pair.
     """
     return hashlib.sha256(f'{host}\n{candidate}'.encode()).digest()
+
+
+@functools.lru_cache(maxsize=8)
+def _build(hosts: frozenset[Host]) -> hashring.HashRing:
+    """The ring itself; shared by equal `Ring`s, and only ever read."""
+    return hashring.HashRing(
+        sorted(hosts),
+        partitions=PARTITIONS_PER_HOST_COUNT,
+        hash_function=HASH_FUNCTION,
+    )
 
 
 def _digest(hosts: frozenset[Host]) -> str:

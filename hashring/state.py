@@ -17,7 +17,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from oslo_log import log as logging
 
@@ -42,6 +42,20 @@ class BootRecord:
     the grant, cleared before a release and at each lapse of the lease."""
 
 
+class Folder(Protocol):
+    """What the agent needs of its folder once it is open."""
+
+    def close(self) -> None: ...
+
+    def read_boot(self) -> BootRecord | None: ...
+
+    def write_boot(self, record: BootRecord) -> None: ...
+
+    def read_known(self) -> frozenset[Host]: ...
+
+    def write_known(self, hosts: Iterable[Host]) -> None: ...
+
+
 class StateFolder:
     """The folder, and the right to it.
 
@@ -60,7 +74,9 @@ class StateFolder:
         """
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._path / 'agent.lock', os.O_RDWR | os.O_CREAT)
+            fd = os.open(
+                self._path / 'agent.lock', os.O_RDWR | os.O_CREAT, 0o600
+            )
         except OSError as exc:
             raise errors.StateFolderRefused(
                 f'{OPTION} is {self._path}, which cannot be written '
@@ -133,7 +149,7 @@ class StateFolder:
         return True
 
 
-def previous_life(folder: StateFolder, home: Host) -> BootRecord | None:
+def previous_life(folder: Folder, home: Host) -> BootRecord | None:
     """The life before ours, when it certainly ended and held our home.
 
     Call it after `open`: that we could take the folder proves that the

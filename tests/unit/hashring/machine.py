@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One invented machine: a clock, a disk, workers, and a real agent on it."""
+
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from hashring import errors
+from hashring.agent import Agent
+from hashring.clock import ManualClock
+from hashring.group import Boot
+from hashring.opts import Timing
+from hashring.ring import Host
+from hashring.state import BootRecord
+from hashring.workers import (
+    Exited,
+    Facts,
+    ServiceFacts,
+    Serving,
+    WorkerEvent,
+    WorkerView,
+)
+from tests.unit.hashring import coordination
+
+TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
+
+
+class Surroundings(Protocol):
+    """What a machine needs of the world around it."""
+
+    rng: random.Random
+    now_s: float
+    service: coordination.Service
+    facts: dict[Host, ServiceFacts]
+
+    def tell(self, what: str) -> None: ...
+
+    def armed(self, fault: str, factor: float = 1.0) -> bool: ...
+
+    def hang(self, machine: 'Machine', where: str) -> None: ...
+
+
+class Killed(BaseException):
+    """The process is gone; unwinds whatever it was in the middle of."""
+
+
+@dataclasses.dataclass(slots=True)
+class Worker:
+    """One worker process: starts, serves, drains, and looks at its gate."""
+
+    host: Host
+    tenure: int
+    serves_at_s: float  # On its machine's clock.
+    view: WorkerView | None = None
+    serving: bool = False
+    exits_at_s: float | None = None
+
+    def gate_open(self, now_s: float) -> bool:
+        view = self.view
+        if view is None or not self.serving:
+            return False
+        opens_s = view.opens_s.get(self.host, 0.0)
+        return opens_s <= now_s < view.deadline_s
+
+
+class FakeWorkers:
+    """`hashring.workers.Workers`, one machine's."""
+
+    def __init__(self, world: Surroundings, clock: ManualClock) -> None:
+        self._world = world
+        self._clock = clock
+        self._events: list[WorkerEvent] = []
+        self.live: dict[Host, Worker] = {}
+
+    def start(self, host: Host, tenure: int) -> None:
+        assert host not in self.live, f'{host} has a worker already'
+        delay_s = self._world.rng.choice((0.0, 0.0, 1.0, 3.0))
+        starts_s = self._clock.now_s() + delay_s
+        self.live[host] = Worker(host, tenure, starts_s)
+        self._world.tell(f'start {host}')
+
+    def stop(self, host: Host) -> None:
+        worker = self.live.get(host)
+        if worker is not None:
+            drain_s = self._world.rng.choice((0.0, 1.0, 4.0, 60.0))
+            worker.exits_at_s = self._clock.now_s() + drain_s
+
+    def kill(self, host: Host) -> None:
+        self.live.pop(host, None)
+
+    def tell(self, view: WorkerView) -> None:
+        for worker in self.live.values():
+            worker.view = view
+
+    def events(self, timeout_s: float) -> list[WorkerEvent]:
+        found, self._events = self._events, []
+        return found
+
+    def run(self, facts: Mapping[Host, ServiceFacts]) -> None:
+        """What the worker processes do in one step."""
+        now_s = self._clock.now_s()
+        for worker in list(self.live.values()):
+            if worker.exits_at_s is not None and now_s >= worker.exits_at_s:
+                self.crash(worker.host)
+            elif not worker.serving and now_s >= worker.serves_at_s:
+                worker.serving = True
+                self._events.append(Serving(worker.host, worker.tenure))
+                self._events.append(Facts(facts))
+
+    def crash(self, host: Host) -> None:
+        worker = self.live.pop(host, None)
+        if worker is not None:
+            self._events.append(Exited(host, 1, tenure=worker.tenure))
+
+
+class Folder:
+    """`hashring.state.Folder` on a disk that outlives the process."""
+
+    def __init__(self) -> None:
+        self._boot: BootRecord | None = None
+        self._known: frozenset[Host] = frozenset()
+
+    def close(self) -> None:
+        pass
+
+    def read_boot(self) -> BootRecord | None:
+        return self._boot
+
+    def write_boot(self, record: BootRecord) -> None:
+        self._boot = record
+
+    def read_known(self) -> frozenset[Host]:
+        return self._known
+
+    def write_known(self, hosts: Iterable[Host]) -> None:
+        self._known = frozenset(hosts)
+
+
+class Machine:
+    """One controller: a clock, a disk, and at most one agent."""
+
+    def __init__(self, world: Surroundings, home: Host) -> None:
+        self.world = world
+        self.home = home
+        rate = world.rng.uniform(0.99, 1.01)
+        self.clock = ManualClock(world.rng.uniform(0, 1e6), rate)
+        self.folder = Folder()
+        self.agent: Agent | None = None
+        self.workers = FakeWorkers(world, self.clock)
+        self.boots_count = 0
+        self.frozen_until_s = 0.0  # World time; the whole machine.
+        self.cut_until_s = 0.0  # No way to the service.
+        self.returns_at_s = 0.0  # When a dead agent is started again.
+        self._beats_at_s = 0.0
+        self._busy: set[str] = set()
+
+    def boot(self) -> None:
+        self.boots_count += 1
+        boot = Boot(f'{self.home}.{self.boots_count}')
+        group = coordination.FakeGroup(self.world.service, boot, self.fault)
+        self.workers = FakeWorkers(self.world, self.clock)
+        self.agent = Agent(
+            membership=group,
+            workers=self.workers,
+            home=self.home,
+            options=TIMING,
+            clock=self.clock,
+            state=self.folder,
+            machine=f'machine-{self.home}',
+        )
+        self._beats_at_s = 0.0
+        self._busy.clear()
+        self.world.tell(f'boot {boot}')
+
+    def kill(self, down_s: float) -> None:
+        """kill -9; its workers die with it."""
+        self.agent = None
+        self.workers = FakeWorkers(self.world, self.clock)
+        self.returns_at_s = self.world.now_s + down_s
+        self.world.tell(f'kill {self.home} for {down_s:.0f} s')
+
+    @property
+    def frozen(self) -> bool:
+        return self.world.now_s < self.frozen_until_s
+
+    def fault(self, where: str) -> None:
+        """What may happen around one request of this machine's agent."""
+        agent = self.agent
+        if self.world.now_s < self.cut_until_s:
+            raise errors.BackendUnavailable('no route')
+        self.world.hang(self, where)
+        if self.agent is not agent:
+            raise Killed
+        if self.world.armed('lose', 0.3):
+            raise errors.BackendUnavailable(f'lost {where}')
+
+    def run(self) -> None:
+        """What this machine does in one step; threads in any order."""
+        if self.frozen:
+            return
+        if self.agent is None:
+            if self.world.now_s >= self.returns_at_s:
+                self.boot()
+            return
+        actors = ['beat', 'locks', 'turn', 'workers']
+        self.world.rng.shuffle(actors)
+        for actor in actors:
+            if actor not in self._busy and not self.frozen:
+                self._act(actor)
+
+    def _act(self, actor: str) -> None:
+        agent = self.agent
+        if agent is None:
+            return
+        self._busy.add(actor)
+        try:
+            self._do(actor, agent)
+        except Killed:
+            return  # The new life has a new set.
+        if self.agent is agent:
+            self._busy.discard(actor)
+
+    def _do(self, actor: str, agent: Agent) -> None:
+        match actor:
+            case 'beat':
+                self._beat(agent)
+            case 'locks':
+                agent.locksmith.run_pending()
+            case 'turn':
+                agent.turn()
+                leaving = agent.assignment.leaving
+                if leaving is not None and agent.assignment.finished:
+                    self.world.tell(f'left {self.home}')
+                    self.kill(self.world.rng.uniform(0.5, 40.0))
+            case _:
+                self.workers.run(self.world.facts)
+
+    def _beat(self, agent: Agent) -> None:
+        now_s = self.clock.now_s()
+        if agent.pulse.hurried or now_s >= self._beats_at_s:
+            self._beats_at_s = now_s + TIMING.heartbeat_interval_s
+            agent.pulse.beat()

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several agents under seeded faults: safe at each step, live after."""
+
+import pytest
+
+from tests.unit.hashring import coordination, world
+
+KINDS = {
+    'etcd': (coordination.ETCD, False),
+    'cache': (coordination.CACHE, True),
+    'zookeeper': (coordination.ZOOKEEPER, False),
+    # No service is like this; it leaves the lease nothing to lean on.
+    'reviving': (coordination.ETCD, True),
+}
+# Each of these once broke something, or would if a rule were missing.
+KEPT_SEEDS = (2, 5, 8, 14, 22, 31, 39, 42, 56, 89, 114, 191, 224)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('first', range(0, 50, 10))
+def test_one_worker_a_host(kind: str, first: int) -> None:
+    """No seed gives a host two open gates, or leaves one unserved."""
+    traits, revives = KINDS[kind]
+    for seed in range(first, first + 10):
+        world.run(seed, traits, revives=revives)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_kept_seeds(kind: str) -> None:
+    """Seeds that told something stay."""
+    traits, revives = KINDS[kind]
+    for seed in KEPT_SEEDS:
+        world.run(seed, traits, revives=revives)
+
+
+def test_same_seed_same_story() -> None:
+    """One seed is the whole input: twice gives the same story."""
+    stories = [world.run(7, coordination.ETCD).story for _ in range(2)]
+    assert stories[0] == stories[1]
