@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is: the same answer everywhere, nobody's clock but ours."""
+
+import dataclasses
+
+import pytest
+
+from hashring.adoption import Presence, View, Watch
+from hashring.group import Boot, Member, MemberState
+from hashring.ring import Host
+
+C1, C2, C3, C4, C5 = (Host(f'c{n}') for n in range(1, 6))
+
+
+def member(home: Host, **more: object) -> Member:
+    made = Member(home, Boot(f'{home}.1'), serving=(home,))
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+def watch(home: Host, *members: Member, at_s: float = 0.0) -> Watch:
+    made = Watch(Boot(f'{home}.1'), step_s=2.0)
+    made.see(View(members), at_s)
+    return made
+
+
+def hosts(made: Watch, *known: Host, at_s: float) -> set[Host]:
+    return {turn.host for turn in made.turns(known, frozenset(), at_s)}
+
+
+def test_the_first_waits_one_step() -> None:
+    """An orphan is not tried before one step from the first sight."""
+    one = watch(C1, member(C1))
+    assert hosts(one, C4, at_s=10.0) == set()
+    assert hosts(one, C4, at_s=11.9) == set()
+    assert hosts(one, C4, at_s=12.0) == {C4}
+
+
+def test_candidates_follow_each_other() -> None:
+    """Of three agents one tries after a step, one after two, one after 3."""
+    everybody = [member(C1), member(C2), member(C3)]
+    watches = [watch(home, *everybody) for home in (C1, C2, C3)]
+    for each in watches:
+        hosts(each, C4, at_s=0.0)
+    tried = [
+        sum(hosts(each, C4, at_s=at_s) == {C4} for each in watches)
+        for at_s in (1.9, 2.0, 4.0, 6.0)
+    ]
+    assert tried == [0, 1, 2, 3]
+
+
+def test_who_serves_more_comes_later() -> None:
+    """An agent with two hosts stands behind one with one."""
+    busy = member(C1, serving=(C1, C5))
+    first = watch(C2, busy, member(C2))
+    second = watch(C1, busy, member(C2))
+    for each in (first, second):
+        hosts(each, C4, at_s=0.0)
+    assert hosts(first, C4, at_s=2.0) == {C4}
+    assert hosts(second, C4, at_s=2.0) == set()
+
+
+def test_two_orphans_find_two_agents() -> None:
+    """Several orphans at once do not all fall to the same agent."""
+    everybody = [member(C1), member(C2)]
+    found = []
+    for home in (C1, C2):
+        each = watch(home, *everybody)
+        hosts(each, C4, C5, at_s=0.0)
+        found.append(hosts(each, C4, C5, at_s=2.0))
+    assert sorted(map(len, found)) == [1, 1]
+    assert set.union(*found) == {C4, C5}
+
+
+def test_a_served_host_is_no_orphan() -> None:
+    """A host that a member says it serves is left alone."""
+    one = watch(C1, member(C1), member(C2, serving=(C2, C4)))
+    hosts(one, C4, at_s=0.0)
+    assert hosts(one, C4, at_s=60.0) == set()
+
+
+def test_a_restart_is_waited_for_from_first_sight() -> None:
+    """The grace is counted here, and outlives the member's entry."""
+    gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0, serving=())
+    one = watch(C1, member(C1), gone, at_s=100.0)
+    one.see(View((member(C1), gone)), 110.0)
+    one.see(View((member(C1),)), 120.0)
+    assert one.presence(C4, 129.9) is Presence.EXPECTED
+    assert one.presence(C4, 130.0) is Presence.ABSENT
+
+
+def test_a_return_ends_the_grace() -> None:
+    """Back and gone again: a crash, adopted without the old grace."""
+    gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0)
+    back = member(C4, boot=Boot('c4.2'))
+    one = watch(C1, member(C1), gone)
+    one.see(View((member(C1), gone, back)), 1.0)
+    assert one.presence(C4, 1.0) is Presence.HOME
+    one.see(View((member(C1),)), 2.0)
+    assert one.presence(C4, 2.0) is Presence.ABSENT
+
+
+@pytest.mark.parametrize(
+    'change',
+    [{'state': MemberState.LEAVING}, {'wants_home': False}],
+)
+def test_who_does_not_want_its_home_is_absent(
+    change: dict[str, object],
+) -> None:
+    """A leaving agent, or one whose worker keeps dying, is not waited for."""
+    one = watch(C1, member(C1), member(C4, serving=(), **change))
+    assert one.presence(C4, 0.0) is Presence.ABSENT
+
+
+def test_who_is_not_up_adopts_nothing() -> None:
+    """An agent that leaves has no place in the line."""
+    one = watch(C1, member(C1, state=MemberState.LEAVING))
+    hosts(one, C4, at_s=0.0)
+    assert hosts(one, C4, at_s=60.0) == set()

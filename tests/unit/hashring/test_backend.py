@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend URLs: completed where they serve, refused in one sentence."""
+
+import urllib.parse
+
+import pytest
+
+from hashring import backend, errors
+
+
+def options(url: str) -> dict[str, str]:
+    full = backend.parse(url, term_s=15.0).url
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(full).query))
+
+
+def test_etcd_gets_its_time_outs() -> None:
+    """etcd's timeout is also its request time-out: set apart from the term."""
+    assert options('etcd3+http://h:2379') == {
+        'timeout': '3',
+        'lock_timeout': '15',
+        'membership_timeout': '15',
+    }
+
+
+@pytest.mark.parametrize('scheme', ['redis', 'memcached'])
+def test_caches_get_their_time_outs(scheme: str) -> None:
+    """Members and locks of redis and memcached live for one term."""
+    found = options(f'{scheme}://h:1')
+    assert found['membership_timeout'] == found['lock_timeout'] == '15'
+
+
+@pytest.mark.parametrize('url', ['file:///tmp/x', 'zookeeper://h:2181'])
+def test_the_one_time_out_is_the_term(url: str) -> None:
+    """file and zookeeper know one time-out, and it is the term."""
+    assert options(url) == {'timeout': '15'}
+
+
+def test_an_operators_value_wins() -> None:
+    """What the URL says stays, as long as it is no shorter than the term."""
+    found = options('etcd3+http://h?timeout=9&membership_timeout=40')
+    assert found['timeout'] == '9'
+    assert found['membership_timeout'] == '40'
+
+
+@pytest.mark.parametrize(
+    ('url', 'part'),
+    [
+        ('mysql://h/db', 'knows no groups'),
+        ('mysql+pymysql://h/db', 'knows no groups'),
+        ('postgresql://h/db', 'knows no groups'),
+        ('ipc://', 'knows no groups'),
+        ('kubernetes://', 'knows no groups'),
+        ('consul://h', 'unknown scheme "consul"'),
+        ('', 'unknown scheme ""'),
+        ('etcd3+http://', 'names no server'),
+        ('memcached://:11211', 'names no server'),
+        ('file://host/tmp', 'names no folder'),
+        ('file:///', 'names no folder'),
+        ('redis://h:port', 'is not a URL'),
+        ('etcd3+http://h?lock_timeout=5', 'lock_timeout=5'),
+        ('zookeeper://h?timeout=x', 'timeout=x'),
+    ],
+)
+def test_refusals_name_option_and_cure(url: str, part: str) -> None:
+    """Each refusal is one sentence that names the option."""
+    with pytest.raises(errors.BackendRefused) as caught:
+        backend.parse(url, term_s=15.0)
+    sentence = str(caught.value)
+    assert part in sentence
+    assert '[coordination] backend_url' in sentence
+    assert '\n' not in sentence and sentence.endswith('.')
+
+
+def test_credentials_are_not_shown() -> None:
+    """What people see of a URL has no password in it."""
+    found = backend.parse('redis://me:secret@h:6379?db=1', term_s=15.0)
+    assert found.shown == 'redis://h:6379'

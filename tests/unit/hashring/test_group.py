@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members: what one publishes, another reads; nonsense harms itself."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hashring import errors
+from hashring.group import Boot, Member, MemberState
+from hashring.ring import Host
+
+FULL = Member(
+    home=Host('c1'),
+    boot=Boot('b1'),
+    machine='m1',
+    state=MemberState.RESTARTING,
+    grace_s=30.0,
+    serving=(Host('c1'), Host('c4')),
+    wants_home=False,
+    ring='abc',
+    known=(Host('c1'), Host('c2')),
+    version='1.0',
+)
+
+
+def test_capabilities_round_trip_through_json() -> None:
+    """Plain JSON values out, the same member in."""
+    raw = json.loads(json.dumps(FULL.capabilities()))
+    assert Member.parse(raw) == FULL
+
+
+@pytest.mark.parametrize(
+    'harm',
+    [
+        {'state': 'confused'},
+        {'serving': 'c1'},
+        {'known': None},
+        {'grace_s': 'soon'},
+    ],
+)
+def test_a_malformed_member_is_refused(harm: dict[str, Any]) -> None:
+    """A record with a wrong value is no member."""
+    with pytest.raises(errors.MalformedMember):
+        Member.parse({**FULL.capabilities(), **harm})
+
+
+@pytest.mark.parametrize('raw', [None, {}, {'home': 'c1'}])
+def test_a_foreign_record_is_refused(raw: dict[str, Any] | None) -> None:
+    """A record of somebody else's is no member."""
+    with pytest.raises(errors.MalformedMember):
+        Member.parse(raw)

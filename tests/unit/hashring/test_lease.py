@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lease: counted from the sending, by an unbroken run of heartbeats."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.lease import Beat, Lease, Verdict
+
+FRESH = Lease(term_s=15.0, margin_s=3.0)
+
+
+def counted(lease: Lease, sent_s: float, returned_s: float) -> Lease:
+    after, verdict = lease.after(Beat(sent_s, returned_s, shown=True))
+    assert verdict is Verdict.COUNTED
+    return after
+
+
+def test_nothing_is_held_before_a_counted_heartbeat() -> None:
+    """A join alone gives no right to act."""
+    joined = FRESH.joined(100.0)
+    assert joined.deadline_s == 0.0
+    assert not joined.held(100.0)
+
+
+def test_the_deadline_counts_from_the_sending() -> None:
+    """A slow answer does not lengthen the lease."""
+    lease = counted(FRESH.joined(100.0), 100.0, 109.0)
+    assert lease.deadline_s == 100.0 + 15.0 - 3.0
+    assert lease.held(111.9)
+    assert not lease.held(112.0)
+
+
+def test_a_late_heartbeat_does_not_count() -> None:
+    """After a gap of more than a term the lease starts a new epoch."""
+    lease = counted(FRESH.joined(100.0), 100.0, 100.1)
+    after, verdict = lease.after(Beat(115.5, 115.6, shown=True))
+    assert verdict is Verdict.LATE
+    assert after.deadline_s == 0.0
+    assert after.epoch == lease.epoch + 1
+
+
+def test_a_heartbeat_that_took_too_long_does_not_count() -> None:
+    """Sent in time and back too late is late: the process was frozen."""
+    lease = counted(FRESH.joined(100.0), 100.0, 100.1)
+    _, verdict = lease.after(Beat(103.0, 115.2, shown=True))
+    assert verdict is Verdict.LATE
+
+
+def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
+    """The beat after a late one counts, in the new epoch."""
+    lease = counted(FRESH.joined(100.0), 100.0, 100.1)
+    late, _ = lease.after(Beat(130.0, 130.1, shown=True))
+    again = counted(late, 133.0, 133.1)
+    assert again.epoch == late.epoch
+    assert again.deadline_s == 145.0
+
+
+def test_unseen_ends_the_lease_at_once() -> None:
+    """A list without us ends the lease, whatever the heartbeat said."""
+    lease = counted(FRESH.joined(100.0), 100.0, 100.1)
+    after, verdict = lease.after(Beat(103.0, 103.1, shown=False))
+    assert verdict is Verdict.UNSEEN
+    assert after.deadline_s == 0.0
+    assert after.epoch > lease.epoch
+
+
+def test_without_a_join_nothing_counts() -> None:
+    """The first heartbeat of a run needs something to be measured from."""
+    _, verdict = FRESH.after(Beat(1.0, 1.1, shown=True))
+    assert verdict is Verdict.LATE
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 20), st.floats(0, 20), st.booleans()),
+        max_size=30,
+    )
+)
+def test_held_means_a_recent_unbroken_run(
+    beats: list[tuple[float, float, bool]],
+) -> None:
+    """Whatever comes: within an epoch no two beats are a term apart."""
+    now_s, lease = 100.0, FRESH.joined(100.0)
+    for wait_s, took_s, shown in beats:
+        sent_s = now_s + wait_s
+        now_s = sent_s + took_s
+        before = lease
+        lease, verdict = lease.after(Beat(sent_s, now_s, shown))
+        if verdict is Verdict.COUNTED:
+            assert lease.epoch == before.epoch
+            assert before.base_s is not None
+            assert now_s - before.base_s <= 15.0
+            assert lease.deadline_s == sent_s + 15.0 - 3.0
+        else:
+            assert lease.epoch == before.epoch + 1
+            assert not lease.held(0.0)
+
+
+@pytest.mark.parametrize(('took_s', 'counts'), [(1.5, True), (1.6, False)])
+def test_slow_grants_do_not_count(took_s: float, counts: bool) -> None:
+    """A lock that came slower than half the margin is of no use."""
+    assert FRESH.grant_counts(100.0, 100.0 + took_s) is counts
+
+
+def test_a_margin_without_room_is_our_mistake() -> None:
+    """No lease is made that would never hold."""
+    with pytest.raises(AssertionError):
+        Lease(term_s=3.0, margin_s=3.0)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options: their relations are checked once, in one sentence."""
+
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from hashring import errors, opts
+
+
+def conf(**values: Any) -> cfg.ConfigOpts:
+    made = cfg.ConfigOpts()
+    made([])
+    opts.register_opts(made)
+    for name, value in values.items():
+        made.set_override(name, value, group='coordination')
+    return made
+
+
+def test_defaults_hold_together() -> None:
+    """The defaults pass, together with Nova's."""
+    opts.check_options(
+        conf(), service_down_time_s=60.0, report_interval_s=10.0
+    )
+
+
+@pytest.mark.parametrize(
+    ('values', 'part'),
+    [
+        ({'lease_term_s': 6, 'lease_margin_s': 3.0}, 'lease_margin_s'),
+        ({'adopt_step_s': 0.5, 'loop_interval_s': 1.0}, 'adopt_step_s'),
+        ({'restart_grace_s': 31.0}, 'restart_grace_s'),
+        ({'lease_term_s': 40}, 'restart_grace_s'),
+    ],
+)
+def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
+    """A pair that cannot work is named with its cure."""
+    with pytest.raises(errors.ConfigError, match=part) as caught:
+        opts.check_options(
+            conf(**values), service_down_time_s=60.0, report_interval_s=10.0
+        )
+    assert str(caught.value).startswith('[coordination] ')
+
+
+def test_bounds_are_in_the_declaration() -> None:
+    """A margin below two seconds is refused by the option itself."""
+    with pytest.raises(ValueError, match='greater than or equal to 2'):
+        conf(lease_margin_s=1.0)
+
+
+def test_the_timing_reads_every_option() -> None:
+    """What is set arrives; heartbeats go out every fifth of a term."""
+    timing = opts.Timing.from_conf(conf(lease_term_s=20), settle_s=7.0)
+    assert timing.lease_term_s == 20.0
+    assert timing.heartbeat_interval_s == 4.0
+    assert timing.settle_s == 7.0
+
+
+def test_registering_twice_is_once() -> None:
+    """Two callers may register the options on one conf."""
+    opts.register_opts(conf())
+    ((group, listed),) = opts.list_opts()
+    assert group == 'coordination'
+    assert all(option.help for option in listed)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: who is known, who is in the ring, and when all agree."""
+
+from hashring.adoption import View
+from hashring.group import Boot, Member
+from hashring.pool import Pool
+from hashring.ring import Host, Ring
+from hashring.workers import ServiceFacts
+
+C1, C2, C3 = Host('c1'), Host('c2'), Host('c3')
+FINE = ServiceFacts(mapped=True, disabled=False, exists=True)
+GONE = ServiceFacts(mapped=False, disabled=False, exists=False)
+
+
+def member(home: Host, ring: str = '', known: tuple[Host, ...] = ()) -> Member:
+    return Member(home, Boot(f'{home}.1'), ring=ring, known=known)
+
+
+def test_homes_gossip_and_memory_are_known() -> None:
+    """Three sources: members' homes, what they know, our own file."""
+    pool = Pool(C1, [Host('old')], settle_s=5.0)
+    view = View((member(C2, known=(C3,)),))
+    pool.see(view, 0.0, in_force=True)
+    assert pool.known == {C1, C2, C3, 'old'}
+
+
+def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
+    """A host without Service is forgotten, whatever the others say."""
+    pool = Pool(C1, [C3], settle_s=5.0)
+    pool.learn({C3: GONE})
+    pool.see(View((member(C2, known=(C3,)),)), 0.0, in_force=True)
+    assert pool.known == {C1, C2}
+
+
+def test_a_live_home_without_service_is_known() -> None:
+    """A new daemon's host is known before its Service record exists."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.learn({C1: GONE, C2: GONE})
+    pool.see(View((member(C2),)), 0.0, in_force=True)
+    assert pool.known == {C1, C2}
+    assert not pool.ring.hosts
+
+
+def test_the_ring_has_mapped_enabled_services_only() -> None:
+    """Unmapped and disabled hosts are out of the ring, and so is doubt."""
+    pool = Pool(C1, [C2, C3, Host('c4')], settle_s=5.0)
+    pool.learn(
+        {
+            C1: FINE,
+            C2: ServiceFacts(mapped=False, disabled=False, exists=True),
+            C3: ServiceFacts(mapped=True, disabled=True, exists=True),
+        }
+    )
+    assert pool.ring == Ring.of([C1])
+
+
+def test_foreign_hosts_never_enter() -> None:
+    """A host that only Nova knows is neither known nor in the ring."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.learn({C1: FINE, Host('stock'): FINE})
+    assert pool.known == pool.ring.hosts == {C1}
+
+
+def test_agreement_needs_everybody_and_time() -> None:
+    """Agreed: every member published our ring, for `settle_s`."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    pool.learn({C1: FINE, C2: FINE})
+    digest = pool.ring.digest
+    pool.see(View((member(C1, digest), member(C2))), 0.0, in_force=True)
+    assert not pool.agreed(60.0)
+    both = View((member(C1, digest), member(C2, digest)))
+    pool.see(both, 60.0, in_force=True)
+    assert not pool.agreed(64.9)
+    assert pool.agreed(65.0)
+
+
+def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
+    """An old view or another ring starts the wait anew."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    pool.learn({C1: FINE})
+    alone = View((member(C1, pool.ring.digest),))
+    pool.see(alone, 0.0, in_force=True)
+    assert pool.agreed(5.0)
+    pool.see(alone, 6.0, in_force=False)
+    assert not pool.agreed(6.0)
+    pool.see(alone, 7.0, in_force=True)
+    pool.learn({C2: FINE})
+    assert not pool.agreed(60.0)

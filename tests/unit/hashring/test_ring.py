@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring: little moves, shares are even, everybody computes the same."""
+
+import collections
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashring import ring
+from hashring.ring import Host, Ring
+
+NODES = [f'{n:08x}-node' for n in range(200)]
+
+hosts = st.sets(
+    st.text('abcdef0123456789.-', min_size=1, max_size=12).map(Host),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(hosts, st.integers(0, 100))
+def test_only_the_joined_host_gains(members: set[Host], pick: int) -> None:
+    """A join moves nodes to the new host and between no others."""
+    joined = Host(f'new{pick}')
+    after = Ring.of({*members, joined})
+    for old, new in ring.moves(Ring.of(members), after, NODES).values():
+        assert new == joined
+        assert old in members
+
+
+@settings(max_examples=25, deadline=None)
+@given(hosts)
+def test_only_the_left_host_loses(members: set[Host]) -> None:
+    """A leave moves exactly the nodes of the host that left."""
+    left = min(members)
+    before = Ring.of(members)
+    moved = ring.moves(before, Ring.of(members - {left}), NODES)
+    assert set(moved) == {n for n in NODES if before.target(n) == left}
+
+
+@settings(max_examples=25, deadline=None)
+@given(hosts, st.randoms())
+def test_order_does_not_matter(members: set[Host], rng: random.Random) -> None:
+    """Equal hosts in any order give equal rings, digests and targets."""
+    mixed = sorted(members)
+    rng.shuffle(mixed)
+    one, two = Ring.of(members), Ring.of(mixed)
+    assert one == two and hash(one) == hash(two)
+    assert one.digest == two.digest
+    assert all(one.target(n) == two.target(n) for n in NODES)
+
+
+@pytest.mark.parametrize('round_', range(5))
+def test_shares_are_even(round_: int) -> None:
+    """Over 5 hosts and 1,000 nodes max/mean stays at most 1.2."""
+    rng = random.Random(round_)
+    nodes = [f'{rng.getrandbits(128):032x}' for _ in range(1000)]
+    five = Ring.of(Host(f'compute-{n}.{round_}') for n in range(5))
+    counts = collections.Counter(five.target(node) for node in nodes)
+    assert max(counts.values()) / (1000 / 5) <= 1.2
+
+
+def test_the_empty_ring_targets_nothing() -> None:
+    """Without hosts a node has no target, and there is no digest."""
+    empty = Ring.of(())
+    assert empty.target('x') is None
+    assert empty.digest == ''
+    assert empty.hosts == frozenset()
+
+
+def test_digests_differ() -> None:
+    """Another set of hosts has another digest, also under joined names."""
+    assert Ring.of([Host('ab')]).digest != Ring.of([Host('a')]).digest
+    two = Ring.of([Host('a'), Host('b')])
+    assert two.digest != Ring.of([Host('a b')]).digest
+
+
+def test_a_known_answer() -> None:
+    """The ring is the same in every version: nodes do not move by upgrade."""
+    three = Ring.of(Host(name) for name in ('c1', 'c2', 'c3'))
+    found = [three.target(f'node-{n}') for n in range(8)]
+    assert three.digest == '389ebf709589e5d6'
+    assert found == ['c3', 'c3', 'c3', 'c2', 'c1', 'c2', 'c2', 'c1']
+
+
+def test_affinity_spreads_first_candidates() -> None:
+    """Different hosts have different first candidates."""
+    firsts = {
+        min('abc', key=lambda c: ring.affinity(Host(f'h{n}'), c))
+        for n in range(30)
+    }
+    assert firsts == {'a', 'b', 'c'}
