@@ -154,8 +154,7 @@ class Assignment:
 
     def handle(self, event: Event, now_s: float) -> tuple[Effect, ...]:
         """Take an event in; say what is to be done, in this order."""
-        effects = [*self._take(event, now_s), *self._settle(now_s)]
-        return tuple(effects)
+        return (*self._take(event, now_s), *self._settle(now_s))
 
     def _take(self, event: Event, now_s: float) -> Iterator[Effect]:
         match event:
@@ -245,13 +244,11 @@ class Assignment:
             return
         if event.tenure not in (0, hold.tenure):
             return
-        why = Why.LEAVING if self._leave else Why.EXITED
-        if hold.phase is Phase.STOPPING:
-            why = why if self._leave else Why.HAND_BACK
-        else:
+        stopped = hold.phase is Phase.STOPPING
+        if not stopped:
             hold.died(now_s)
         hold.move(Signal.EXITED)
-        yield self._release(hold, why)
+        yield self._release(hold, hold.ends_why if stopped else Why.EXITED)
         if event.fatal and event.host == self._home:
             yield from self._give_up(event.fatal)
 
@@ -286,7 +283,7 @@ class Assignment:
         if hold.phase is Phase.STOPPING and now_s >= hold.due_s:
             yield from self._drop(hold, Signal.OVERDUE, Why.OVERDUE)
         if hold.phase is Phase.RELEASING and 0 < hold.due_s <= now_s:
-            yield self._release(hold, Why.OVERDUE)
+            yield self._release(hold, hold.ends_why)
 
     def _forgotten(self, hold: Hold) -> bool:
         # A list read before this grant speaks of an older one.
@@ -320,6 +317,7 @@ class Assignment:
         if why is None:
             return
         hold.move(Signal.UNWANTED)
+        hold.ends_why = why
         hold.due_s = now_s + self._timing.drain_timeout_s
         yield Stop(hold.host, why)
 
@@ -364,7 +362,7 @@ class Assignment:
         yield TryLock(hold.host, hold.ticket)
 
     def _predecessor_holds_home(self) -> bool:
-        """Our last life is still listed, and alone, as serving our home.
+        """Our last life is listed, and alone, as serving our home.
 
         Only then can the lock be nobody else's: a member that lost its
         lease is not listed, and one that rejoined lists nothing served
@@ -392,6 +390,7 @@ class Assignment:
         yield self._release(hold, why)
 
     def _release(self, hold: Hold, why: Why) -> Effect:
+        hold.ends_why = why
         hold.due_s = 0.0
         hold.ticket = self._ticket()
         return Release(hold.host, hold.ticket, why)

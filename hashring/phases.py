@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 
 from hashring import errors
+from hashring.protocol import Why
 from hashring.ring import Host
 
 STORY_LENGTH_COUNT = 12
@@ -115,6 +116,7 @@ class Hold:
     retry_at_s: float = 0.0
     due_s: float = 0.0  # When the patience of this phase ends; 0: never.
     orphan_for_s: float = 0.0
+    ends_why: Why = Why.EXITED  # Why this tenure ends.
     deaths_count: int = 0
     story: tuple[str, ...] = ()
 
