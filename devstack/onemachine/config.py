@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration files of all services, as values."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from onemachine.layout import ADDRESS, PASSWORD, REGION, Layout
+
+Sections = Mapping[str, Mapping[str, Any]]
+
+_IRONIC_INTERFACES = (
+    'bios',
+    'boot',
+    'console',
+    'deploy',
+    'firmware',
+    'inspect',
+    'management',
+    'power',
+    'raid',
+    'rescue',
+    'storage',
+    'vendor',
+)
+
+
+def write(path: pathlib.Path, sections: Sections) -> bool:
+    """Write an ini file; return whether it has changed."""
+    lines = []
+    for section, options in sections.items():
+        lines.append(f'[{section}]')
+        lines += [f'{key} = {value}' for key, value in options.items()]
+        lines.append('')
+    text = '\n'.join(lines)
+    if path.exists() and path.read_text() == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return True
+
+
+def _user(layout: Layout, name: str) -> dict[str, Any]:
+    return {
+        'auth_type': 'password',
+        'auth_url': layout.url('keystone'),
+        'username': name,
+        'password': PASSWORD,
+        'user_domain_name': 'Default',
+        'project_domain_name': 'Default',
+        'region_name': REGION,
+    }
+
+
+def _member(layout: Layout, name: str) -> dict[str, Any]:
+    return {**_user(layout, name), 'project_name': 'service'}
+
+
+def _token(layout: Layout, name: str) -> dict[str, Any]:
+    return {
+        **_member(layout, name),
+        'www_authenticate_uri': layout.url('keystone'),
+        'memcached_servers': f'{ADDRESS}:{layout.port("memcached")}',
+        'service_token_roles_required': 'true',
+        'service_token_roles': 'admin',
+    }
+
+
+def _cache(layout: Layout) -> dict[str, Any]:
+    return {
+        'enabled': 'true',
+        'backend': 'dogpile.cache.pymemcache',
+        'memcache_servers': f'{ADDRESS}:{layout.port("memcached")}',
+    }
+
+
+def keystone(layout: Layout) -> Sections:
+    """keystone.conf"""
+    return {
+        'DEFAULT': {'use_stderr': 'true'},
+        'database': {'connection': layout.database('keystone')},
+        'token': {'provider': 'fernet', 'expiration': 86400},
+        'fernet_tokens': {'key_repository': layout.folder('keys', 'fernet')},
+        'credential': {'key_repository': layout.folder('keys', 'credential')},
+        'cache': _cache(layout),
+    }
+
+
+def placement(layout: Layout) -> Sections:
+    """placement.conf"""
+    return {
+        'DEFAULT': {'use_stderr': 'true'},
+        'placement_database': {'connection': layout.database('placement')},
+        'placement': {'randomize_allocation_candidates': 'true'},
+        'api': {'auth_strategy': 'keystone'},
+        'keystone_authtoken': _token(layout, 'placement'),
+    }
+
+
+def glance(layout: Layout) -> Sections:
+    """glance-api's configuration"""
+    store = layout.folder('glance')
+    return {
+        'DEFAULT': {'enabled_backends': 'fs:file', 'use_stderr': 'true'},
+        'database': {'connection': layout.database('glance')},
+        'glance_store': {'default_backend': 'fs'},
+        'fs': {'filesystem_store_datadir': store / 'images'},
+        'os_glance_staging_store': {
+            'filesystem_store_datadir': store / 'staging'
+        },
+        'os_glance_tasks_store': {'filesystem_store_datadir': store / 'tasks'},
+        'paste_deploy': {
+            'flavor': 'keystone',
+            'config_file': layout.venv / 'etc/glance/glance-api-paste.ini',
+        },
+        'keystone_authtoken': _token(layout, 'glance'),
+    }
+
+
+def neutron(layout: Layout) -> Sections:
+    """neutron.conf: ML2 without agents; Ironic's noop network binds nothing"""
+    return {
+        'DEFAULT': {
+            'core_plugin': 'ml2',
+            'service_plugins': '',
+            'transport_url': layout.broker,
+            'notify_nova_on_port_status_changes': 'false',
+            'notify_nova_on_port_data_changes': 'false',
+            'api_paste_config': layout.venv / 'etc/neutron/api-paste.ini',
+            'state_path': layout.folder('neutron'),
+            'use_stderr': 'true',
+            'dhcp_agent_notification': 'false',
+        },
+        'database': {'connection': layout.database('neutron')},
+        'oslo_concurrency': {'lock_path': layout.folder('locks', 'neutron')},
+        'ml2': {
+            'mechanism_drivers': 'logger',
+            'type_drivers': 'flat,vlan',
+            'tenant_network_types': '',
+        },
+        'ml2_type_flat': {'flat_networks': 'physnet'},
+        'ml2_type_vlan': {'network_vlan_ranges': 'physnet:100:200'},
+        'keystone_authtoken': _token(layout, 'neutron'),
+    }
+
+
+class Dials:
+    """What of Ironic can be turned; kept in a file."""
+
+    DEFAULTS: Mapping[str, Any] = {
+        'deploy-delay': 0,
+        'cleaning': 'off',
+        'notifications': 'on',
+    }
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.folder('etc') / 'dials.json'
+
+    def read(self) -> dict[str, Any]:
+        """Return all dials as they stand."""
+        try:
+            kept = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            kept = {}
+        return {**self.DEFAULTS, **kept}
+
+    def turn(self, name: str, value: str) -> None:
+        """Set one dial."""
+        self._path.write_text(json.dumps({**self.read(), name: value}))
+
+
+def ironic(layout: Layout) -> Sections:
+    """ironic.conf: fake hardware behind the real API and conductor"""
+    dials = Dials(layout).read()
+    interfaces: dict[str, Any] = {}
+    for kind in _IRONIC_INTERFACES:
+        interfaces[f'enabled_{kind}_interfaces'] = 'fake'
+        interfaces[f'default_{kind}_interface'] = 'fake'
+    return {
+        'DEFAULT': {
+            'enabled_hardware_types': 'fake-hardware',
+            **interfaces,
+            'enabled_network_interfaces': 'noop',
+            'default_network_interface': 'noop',
+            'rpc_transport': 'oslo',
+            'transport_url': layout.broker,
+            'host': 'conductor1',
+            'my_ip': ADDRESS,
+            'state_path': layout.folder('ironic'),
+            'use_stderr': 'true',
+            **(
+                {'notification_level': 'info'}
+                if dials['notifications'] == 'on'
+                else {}
+            ),
+        },
+        'oslo_messaging_notifications': {
+            'driver': (
+                'messagingv2' if dials['notifications'] == 'on' else 'noop'
+            )
+        },
+        'database': {'connection': layout.database('ironic')},
+        'oslo_concurrency': {'lock_path': layout.folder('locks', 'ironic')},
+        'conductor': {
+            'automated_clean': str(dials['cleaning'] == 'on').lower(),
+            'sync_power_state_interval': -1,
+            'workers_pool_size': 300,
+        },
+        'api': {'max_limit': 1000},
+        'fake': {
+            f'{what}_delay': dials['deploy-delay'] for what in ('deploy',)
+        },
+        'keystone_authtoken': _token(layout, 'ironic'),
+        **{
+            service: _member(layout, 'ironic')
+            for service in (
+                'service_catalog',
+                'nova',
+                'neutron',
+                'glance',
+                'swift',
+                'cinder',
+            )
+        },
+    }
+
+
+def nova(layout: Layout, host: str | None = None) -> Sections:
+    """nova.conf; of a compute host if ``host`` is given.
+
+    A compute host has neither database; its sections are what an operator
+    of nova-compute with Ironic has.
+    """
+    state = layout.folder('nova', host or 'controller')
+    sections: dict[str, Mapping[str, Any]] = {
+        'DEFAULT': {
+            'transport_url': layout.broker,
+            'state_path': state,
+            'my_ip': ADDRESS,
+            'use_stderr': 'true',
+            'compute_driver': 'ironic.IronicDriver',
+            **({'host': host} if host else {}),
+        },
+        'api': {'auth_strategy': 'keystone'},
+        'cache': _cache(layout),
+        'glance': {'region_name': REGION},
+        'keystone_authtoken': _token(layout, 'nova'),
+        'service_user': {
+            **_member(layout, 'nova'),
+            'send_service_user_token': 'true',
+        },
+        'neutron': _member(layout, 'nova'),
+        'placement': _member(layout, 'nova'),
+        'ironic': {**_user(layout, 'nova'), 'system_scope': 'all'},
+        'oslo_concurrency': {'lock_path': state / 'locks'},
+        'vnc': {'enabled': 'false'},
+        'quota': {'instances': -1, 'cores': -1, 'ram': -1},
+        'scheduler': {'max_placement_results': 50, 'workers': 1},
+        'conductor': {'workers': 1},
+    }
+    if host is None:
+        sections['api_database'] = {'connection': layout.database('nova_api')}
+        sections['database'] = {'connection': layout.database('nova')}
+    return sections
+
+
+_APPLICATIONS = {
+    'keystone': 'keystone.wsgi.api',
+    'placement': 'placement.wsgi.api',
+    'glance': 'glance.wsgi.api',
+    'neutron': 'neutron.wsgi.api',
+    'ironic': 'ironic.wsgi',
+    'nova': 'nova.wsgi.osapi_compute',
+}
+
+
+def uwsgi(layout: Layout, service: str) -> Sections:
+    """The uWSGI configuration of an API."""
+    options: dict[str, Any] = {
+        'http-socket': f'{ADDRESS}:{layout.port(service)}',
+        'module': f'{_APPLICATIONS[service]}:application',
+        'virtualenv': layout.venv,
+        'processes': 1,
+        'threads': 12,
+        'enable-threads': 'true',
+        'lazy-apps': 'true',
+        'die-on-term': 'true',
+        'buffer-size': 65535,
+        'add-header': 'Connection: close',
+        'need-app': 'true',
+        'listen': 100,
+        'log-date': 'true',
+    }
+    if service == 'ironic':
+        options['pyargv'] = f'--config-file {layout.conf("ironic")}'
+    return {'uwsgi': options}
+
+
+def api_environment(layout: Layout, service: str) -> dict[str, str]:
+    """Where an API under uWSGI finds its configuration."""
+    name = service.upper()
+    folder = str(layout.conf(service).parent)
+    environment = {f'OS_{name}_CONFIG_DIR': folder}
+    if service == 'neutron':
+        environment['OS_NEUTRON_CONFIG_FILES'] = 'neutron.conf'
+    return environment
+
+
+_RENDER = {
+    'keystone': keystone,
+    'placement': placement,
+    'glance': glance,
+    'neutron': neutron,
+    'ironic': ironic,
+    'nova': nova,
+}
+
+
+def write_service(layout: Layout, service: str) -> bool:
+    """Write all files of a service; return whether one has changed."""
+    path = layout.conf(service)
+    if service == 'glance':
+        path = path.with_name('glance-api.conf')
+    changed = write(path, _RENDER[service](layout))
+    if service == 'nova':
+        paste = layout.venv / 'etc' / 'nova' / 'api-paste.ini'
+        shutil.copy(paste, path.with_name('api-paste.ini'))
+    write(path.with_name('uwsgi.ini'), uwsgi(layout, service))
+    return changed

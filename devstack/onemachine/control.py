@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole cloud: up and down, in the order that works."""
+
+import concurrent.futures
+import shutil
+from collections.abc import Callable, Sequence
+
+from onemachine import config, packages
+from onemachine.backends import Backends, Coordination, answers, sql
+from onemachine.layout import PASSWORD, REGION, Layout
+from onemachine.processes import Processes
+from onemachine.progress import say, step, wait_until
+
+_DATABASES = (
+    'keystone',
+    'placement',
+    'glance',
+    'neutron',
+    'ironic',
+    'nova_api',
+    'nova',
+    'nova_cell0',
+)
+_APIS = ('keystone', 'placement', 'glance', 'neutron', 'ironic', 'nova')
+# What is stopped first: whatever uses what comes later.
+_STOP_FIRST = ('agent-', 'peer-', 'nova-', 'ironic-', 'api-')
+_STOP_LAST = ('coordination', 'memcached', 'rabbitmq', 'epmd', 'mariadb')
+
+
+def _at_once(tasks: Sequence[Callable[[], object]]) -> None:
+    with concurrent.futures.ThreadPoolExecutor(len(tasks)) as pool:
+        for future in [pool.submit(task) for task in tasks]:
+            future.result()
+
+
+class Cloud:
+    """One cloud: its services and its processes."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.processes = Processes(layout)
+        self.backends = Backends(layout, self.processes)
+        self.coordination = Coordination(layout, self.processes)
+
+    def up(self) -> None:
+        """Bring everything up that is not; safe to repeat."""
+        with step('Starting MariaDB, RabbitMQ and memcached'):
+            self.backends.start()
+            self.coordination.start()
+        for service in _APIS:
+            config.write_service(self.layout, service)
+        if not self._is_made():
+            self._make()
+        with step('Starting the services'):
+            self._start_services()
+        say('The cloud is up')
+
+    def down(self) -> None:
+        """Stop everything that was started."""
+        names = self.processes.names()
+        first = [n for n in names if n.startswith(_STOP_FIRST)]
+        with step(f'Stopping {len(names)} processes'):
+            if first:
+                _at_once(
+                    [lambda n=name: self.processes.stop(n) for name in first]
+                )
+            for name in _STOP_LAST:
+                self.processes.stop(name)
+
+    def reset(self) -> None:
+        """Stop everything and forget all state but what is installed."""
+        self.down()
+        for path in self.layout.state.iterdir():
+            if not path.name.startswith('venv-'):
+                shutil.rmtree(path)
+        say('All state is gone; the virtual environment is kept')
+
+    def restart_ironic(self) -> None:
+        """Take a changed dial over."""
+        config.write_service(self.layout, 'ironic')
+        with step('Restarting Ironic'):
+            self.processes.stop('ironic-conductor')
+            self.processes.stop('api-ironic')
+            self._start_api('ironic')
+            self._start_daemon('ironic-conductor', 'ironic')
+            self._await_drivers()
+
+    # Making it, once
+
+    def _is_made(self) -> bool:
+        return (self.layout.folder('etc') / 'made').exists()
+
+    def _make(self) -> None:
+        with step('Making the databases'):
+            for name in _DATABASES:
+                sql(
+                    self.layout,
+                    f'CREATE DATABASE IF NOT EXISTS {name} '
+                    'CHARACTER SET utf8mb3;',
+                )
+            _at_once(
+                [
+                    self._make_keystone,
+                    self._make_ironic_and_glance,
+                    self._make_neutron,
+                    self._make_nova,
+                ]
+            )
+        with step('Making users, services and endpoints'):
+            self._start_api('keystone')
+            self._python('register')
+        (self.layout.folder('etc') / 'made').touch()
+
+    def _manage(self, program: str, service: str, *arguments: str) -> None:
+        conf = self.layout.conf(service)
+        if service == 'glance':
+            conf = conf.with_name('glance-api.conf')
+        packages.run(
+            self.layout,
+            [
+                self.layout.bin(program),
+                '--config-file',
+                str(conf),
+                *arguments,
+            ],
+        )
+
+    def _make_keystone(self) -> None:
+        url = self.layout.url('keystone')
+        keys = ('--keystone-user', 'root', '--keystone-group', 'root')
+        for arguments in (
+            ('db_sync',),
+            ('fernet_setup', *keys),
+            ('credential_setup', *keys),
+            (
+                'bootstrap',
+                '--bootstrap-password',
+                PASSWORD,
+                '--bootstrap-admin-url',
+                url,
+                '--bootstrap-internal-url',
+                url,
+                '--bootstrap-public-url',
+                url,
+                '--bootstrap-region-id',
+                REGION,
+            ),
+        ):
+            self._manage('keystone-manage', 'keystone', *arguments)
+
+    def _make_ironic_and_glance(self) -> None:
+        self._manage('placement-manage', 'placement', 'db', 'sync')
+        self._manage('ironic-dbsync', 'ironic', 'upgrade')
+        self._manage('glance-manage', 'glance', 'db_sync')
+
+    def _make_neutron(self) -> None:
+        self._manage('neutron-db-manage', 'neutron', 'upgrade', 'heads')
+
+    def _make_nova(self) -> None:
+        cell0 = self.layout.database('nova_cell0')
+        for arguments in (
+            ('api_db', 'sync'),
+            ('cell_v2', 'map_cell0', '--database_connection', cell0),
+            ('db', 'sync'),
+            ('cell_v2', 'create_cell', '--name', 'cell1'),
+        ):
+            self._manage('nova-manage', 'nova', *arguments)
+
+    def _python(self, function: str) -> None:
+        """Run a function of ``registry`` in the virtual environment."""
+        from onemachine import registry
+
+        getattr(registry, function)(self.layout)
+
+    # Running it
+
+    def _start_api(self, service: str) -> None:
+        ini = self.layout.conf(service).with_name('uwsgi.ini')
+        environment = self.layout.environment(
+            **config.api_environment(self.layout, service)
+        )
+        self.processes.start(
+            f'api-{service}',
+            [self.layout.bin('uwsgi'), '--ini', str(ini)],
+            environment,
+        )
+        port = self.layout.port(service)
+        wait_until(
+            f'{service} on port {port}',
+            lambda: self.processes.require(f'api-{service}') and answers(port),
+            120,
+            0.2,
+        )
+
+    def _start_daemon(self, program: str, service: str) -> None:
+        conf = str(self.layout.conf(service))
+        self.processes.start(
+            program, [self.layout.bin(program), '--config-file', conf]
+        )
+
+    def _start_services(self) -> None:
+        self._start_api('keystone')
+        self._start_daemon('ironic-conductor', 'ironic')
+        self._start_daemon('nova-conductor', 'nova')
+        _at_once(
+            [lambda s=service: self._start_api(s) for service in _APIS[1:]]
+        )
+        self._start_daemon('nova-scheduler', 'nova')
+        self._await_drivers()
+        self._python('furnish')
+
+    def _await_drivers(self) -> None:
+        """Ironic's API answers before a conductor has told its drivers."""
+        from onemachine import registry
+
+        wait_until(
+            'an Ironic conductor',
+            lambda: registry.drivers(self.layout),
+            120,
+        )

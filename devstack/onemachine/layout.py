@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where everything of the cloud is: folders, ports, addresses, passwords."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+REQUIREMENTS = REPOSITORY / 'devstack' / 'cloud-requirements.txt'
+ADDRESS = '127.0.0.1'
+# Known to everybody who reads this; nothing listens beyond loopback.
+PASSWORD = 'not-a-secret'  # noqa: S105
+REGION = 'RegionOne'
+
+_PORTS = (
+    'mysql',
+    'rabbit',
+    'rabbit_dist',
+    'epmd',
+    'memcached',
+    'keystone',
+    'placement',
+    'glance',
+    'neutron',
+    'ironic',
+    'nova',
+    'etcd',
+    'etcd_peer',
+    'redis',
+    'zookeeper',
+    'coordination_memcached',
+)
+_APIS = {
+    'keystone': ('identity', '/v3'),
+    'placement': ('placement', ''),
+    'glance': ('image', ''),
+    'neutron': ('network', ''),
+    'ironic': ('baremetal', ''),
+    'nova': ('compute', '/v2.1'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """One cloud: its folder and its first port."""
+
+    state: pathlib.Path
+    port_base: int = 26000
+
+    def port(self, name: str) -> int:
+        """Return the port of a service."""
+        return self.port_base + _PORTS.index(name)
+
+    @property
+    def venv(self) -> pathlib.Path:
+        """The virtual environment; another one for other requirements."""
+        digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+        return self.state / f'venv-{digest}'
+
+    def bin(self, name: str) -> str:
+        """Return the path of a program of the virtual environment."""
+        return str(self.venv / 'bin' / name)
+
+    def folder(self, *names: str) -> pathlib.Path:
+        """Return a folder below the state folder, made if need be."""
+        path = self.state.joinpath(*names)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def log(self, name: str) -> pathlib.Path:
+        """Return the log file of a process."""
+        return self.folder('log') / f'{name}.log'
+
+    def conf(self, service: str) -> pathlib.Path:
+        """Return the configuration file of a service."""
+        return self.folder('etc', service) / f'{service}.conf'
+
+    def url(self, service: str) -> str:
+        """Return the base URL of an API."""
+        return f'http://{ADDRESS}:{self.port(service)}{_APIS[service][1]}'
+
+    @property
+    def apis(self) -> dict[str, str]:
+        """Service name -> type in the catalog."""
+        return {name: kind for name, (kind, _) in _APIS.items()}
+
+    def database(self, name: str) -> str:
+        """Return the SQLAlchemy URL of a database."""
+        port = self.port('mysql')
+        return f'mysql+pymysql://root@{ADDRESS}:{port}/{name}?charset=utf8mb3'
+
+    @property
+    def broker(self) -> str:
+        """The transport URL."""
+        return f'rabbit://guest:guest@{ADDRESS}:{self.port("rabbit")}/'
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a service's process."""
+        path = f'{self.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+        kept = {k: v for k, v in os.environ.items() if k in ('LANG', 'TMPDIR')}
+        home = str(self.folder('home'))
+        return {'PATH': path, 'HOME': home, **kept, **more}
+
+
+def default_state() -> pathlib.Path:
+    """Return the state folder that is used unless another is named."""
+    named = os.environ.get('IRONIC_COMPUTE_CLOUD')
+    if named:
+        return pathlib.Path(named)
+    return pathlib.Path.home() / '.local' / 'state' / 'ironic-compute-cloud'

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the terminal shows: one line a step, with the time it took."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+_STARTED_S = time.monotonic()
+T = TypeVar('T')
+
+
+class CloudError(Exception):
+    """Something did not hold; one sentence that says what and where."""
+
+
+def say(line: str) -> None:
+    """Print a line with the seconds since the start."""
+    print(f'[{time.monotonic() - _STARTED_S:6.1f} s] {line}', flush=True)
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Say that something is under way, and what it took."""
+    say(f'{what} …')
+    begun_s = time.monotonic()
+    yield
+    say(f'{what}: done in {time.monotonic() - begun_s:.1f} s')
+
+
+def wait_until(
+    what: str,
+    check: Callable[[], T],
+    timeout_s: float,
+    interval_s: float = 0.5,
+) -> T:
+    """Call ``check`` until it returns something true.
+
+    :raises CloudError: it did not hold in time; says ``what``
+    """
+    deadline_s = time.monotonic() + timeout_s
+    last: object = None
+    while time.monotonic() < deadline_s:
+        try:
+            result = check()
+            if result:
+                return result
+            last = result
+        except CloudError:
+            raise
+        except Exception as exc:  # Services that are still starting.
+            last = exc
+        time.sleep(interval_s)
+    raise CloudError(f'{what}: not within {timeout_s:g} s (last: {last})')
+
+
+def fail(exc: Exception) -> int:
+    """Tell why it ended; the exit status."""
+    print(f'cloud: {exc}', file=sys.stderr)
+    return 1

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cloud is furnished with: users, catalog, flavor, image, network."""
+
+import io
+from typing import Any
+
+import openstack
+
+from onemachine.layout import PASSWORD, REGION, Layout
+from onemachine.progress import wait_until
+
+FLAVOR, IMAGE, NETWORK = 'bm', 'image', 'provider'
+RESOURCE_CLASS = 'baremetal'
+
+_SERVICE_USERS = ('nova', 'ironic', 'placement', 'glance', 'neutron')
+
+
+def connect(layout: Layout, *, system: bool = False) -> Any:
+    """Return an openstacksdk connection of the administrator.
+
+    :param system: with system scope, as Ironic wants for all nodes
+    """
+    scope = (
+        {'system_scope': 'all'}
+        if system
+        else {'project_name': 'admin', 'project_domain_name': 'Default'}
+    )
+    return openstack.connect(
+        load_yaml_config=False,
+        load_envvars=False,
+        auth_type='password',
+        auth={
+            'auth_url': layout.url('keystone'),
+            'username': 'admin',
+            'password': PASSWORD,
+            'user_domain_name': 'Default',
+            **scope,
+        },
+        region_name=REGION,
+        compute_api_version='2.96',
+        placement_api_version='1.39',
+        baremetal_api_version='1.95',
+    )
+
+
+def environment(layout: Layout) -> dict[str, str]:
+    """Return what the openstack command line needs."""
+    return {
+        'OS_AUTH_TYPE': 'password',
+        'OS_AUTH_URL': layout.url('keystone'),
+        'OS_USERNAME': 'admin',
+        'OS_PASSWORD': PASSWORD,
+        'OS_PROJECT_NAME': 'admin',
+        'OS_USER_DOMAIN_NAME': 'Default',
+        'OS_PROJECT_DOMAIN_NAME': 'Default',
+        'OS_REGION_NAME': REGION,
+        'OS_IDENTITY_API_VERSION': '3',
+        'OS_COMPUTE_API_VERSION': '2.96',
+        'OS_PLACEMENT_API_VERSION': '1.39',
+    }
+
+
+def register(layout: Layout) -> None:
+    """Make users, services and endpoints; safe to repeat."""
+    cloud = connect(layout)
+    identity = cloud.identity
+    project = identity.find_project('service') or identity.create_project(
+        name='service', domain_id='default'
+    )
+    admin = identity.find_role('admin')
+    for name in _SERVICE_USERS:
+        user = identity.find_user(name) or identity.create_user(
+            name=name,
+            password=PASSWORD,
+            default_project_id=project.id,
+            domain_id='default',
+        )
+        identity.assign_project_role_to_user(project, user, admin)
+        identity.assign_system_role_to_user(user, admin, 'all')
+    root = identity.find_user('admin')
+    identity.assign_system_role_to_user(root, admin, 'all')
+    for name, kind in layout.apis.items():
+        if name != 'keystone':
+            _catalog(identity, name, kind, layout.url(name))
+
+
+def _catalog(identity: Any, name: str, kind: str, url: str) -> None:
+    service = identity.find_service(name) or identity.create_service(
+        name=name, type=kind
+    )
+    present = {e.interface for e in identity.endpoints(service_id=service.id)}
+    for interface in {'public', 'internal'} - present:
+        identity.create_endpoint(
+            service_id=service.id,
+            interface=interface,
+            region_id=REGION,
+            url=url,
+        )
+
+
+def drivers(layout: Layout) -> list[str]:
+    """Return the hardware types that an Ironic conductor serves."""
+    return [d.name for d in connect(layout, system=True).baremetal.drivers()]
+
+
+def furnish(layout: Layout) -> None:
+    """Make flavor, image and network; safe to repeat."""
+    marker = layout.folder('etc') / 'furnished'
+    if marker.exists():
+        return
+    cloud = connect(layout)
+    wait_until('nova-api', lambda: list(cloud.compute.flavors()) or True, 60)
+    _flavor(cloud)
+    if cloud.image.find_image(IMAGE) is None:
+        cloud.image.create_image(
+            name=IMAGE,
+            container_format='bare',
+            disk_format='raw',
+            data=io.BytesIO(bytes(512)),
+        )
+    if cloud.network.find_network(NETWORK) is None:
+        network = cloud.network.create_network(
+            name=NETWORK,
+            is_shared=True,
+            provider_network_type='flat',
+            provider_physical_network='physnet',
+        )
+        cloud.network.create_subnet(
+            network_id=network.id,
+            name=NETWORK,
+            ip_version=4,
+            cidr='192.0.2.0/24',
+            is_dhcp_enabled=False,
+            gateway_ip=None,
+        )
+    marker.touch()
+
+
+def _flavor(cloud: Any) -> None:
+    if cloud.compute.find_flavor(FLAVOR) is not None:
+        return
+    flavor = cloud.compute.create_flavor(name=FLAVOR, ram=1, vcpus=1, disk=0)
+    cloud.compute.create_flavor_extra_specs(
+        flavor,
+        {
+            f'resources:CUSTOM_{RESOURCE_CLASS.upper()}': '1',
+            'resources:VCPU': '0',
+            'resources:MEMORY_MB': '0',
+            'resources:DISK_GB': '0',
+        },
+    )

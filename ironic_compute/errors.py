@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the daemons; each text is one sentence for a person.
+
+Exceptions of ironicclient and keystoneauth1 stop at ``ironic``; Nova's own
+are made here and nowhere else, at the door of the driver.
+"""
+
+from typing import Any
+
+from nova import exception as nova_exception
+
+
+class IronicComputeError(Exception):
+    """Root of all errors of this package."""
+
+
+class Retriable:
+    """Mixin: the same request may succeed later."""
+
+
+class ConfigError(IronicComputeError):
+    """The configuration cannot work; names the option and the cure."""
+
+
+class NodeNotFound(IronicComputeError):
+    """Ironic has no such node (404)."""
+
+
+class NodeLocked(IronicComputeError, Retriable):
+    """Somebody else works on the node just now (409)."""
+
+
+class NodeAssociated(IronicComputeError):
+    """The node has an instance already (409)."""
+
+
+class IronicUnavailable(IronicComputeError, Retriable):
+    """No answer from Ironic, or one that says: later."""
+
+
+class IronicRefused(IronicComputeError):
+    """Ironic says that the request is wrong."""
+
+
+class DeployFailed(IronicComputeError):
+    """Ironic could not deploy the node."""
+
+
+class DeployInvalid(IronicComputeError):
+    """The node or the image cannot be deployed, on this node or another."""
+
+
+class TeardownFailed(IronicComputeError):
+    """Ironic could not take the instance off the node."""
+
+
+class WaitTimeout(IronicComputeError):
+    """A node did not get where it should in time."""
+
+
+class NodeGone(IronicComputeError):
+    """A node vanished while it was waited for."""
+
+
+def to_nova(exc: IronicComputeError, instance: Any = None) -> Exception:
+    """Return the exception of Nova that says what ``exc`` says.
+
+    A build that ends in InstanceDeployFailure is tried on another node; one
+    that ends in BuildAbortException is not (bug 2127087).
+    """
+    uuid = getattr(instance, 'uuid', '-')
+    match exc:
+        case DeployInvalid():
+            return nova_exception.BuildAbortException(
+                instance_uuid=uuid, reason=str(exc)
+            )
+        case NodeNotFound():
+            return nova_exception.InstanceNotFound(instance_id=uuid)
+        case TeardownFailed():
+            return nova_exception.NovaException(str(exc))
+        case _:
+            return nova_exception.InstanceDeployFailure(str(exc))
