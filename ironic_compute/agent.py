@@ -221,6 +221,8 @@ class WorkerProcesses:
                 return [Facts(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.sentence = sentence
+            case pipe.IsAlive():
+                pass  # Heard; that is all it says.
         return []
 
     def _bury(self, worker: _Worker) -> Exited:

@@ -216,7 +216,7 @@ class Handover:
             if target not in (None, self._holdings.host) and self._is_free(
                 node
             ):
-                moves[node] = target  # type: ignore[assignment]
+                moves[node] = target
             if len(moves) >= self._pace.push_budget:
                 break
         given = self._each(lambda node: self._give(node, moves[node]), moves)

@@ -90,9 +90,10 @@ class IronicClient:
         if group.endpoint_override:
             arguments['endpoint'] = group.endpoint_override
         client = ironicclient.get_client(
-            1,
+            '1',
             session=session,
-            os_ironic_api_version=MICROVERSIONS,
+            # A list is negotiated; its type is declared too narrowly.
+            os_ironic_api_version=MICROVERSIONS,  # type: ignore[arg-type]
             valid_interfaces=group.valid_interfaces,
             service_type=group.service_type,
             region_name=group.region_name,

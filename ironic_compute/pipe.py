@@ -100,7 +100,8 @@ def decode_message(line: bytes) -> Message:
             )
         case 'cannot start':
             return CannotStart(raw['sentence'])
-    raise ValueError(f'unknown message {raw["is"]!r}')
+        case other:
+            raise ValueError(f'unknown message {other!r}')
 
 
 def _line(raw: dict[str, Any]) -> bytes:

@@ -88,7 +88,7 @@ class Resume:
             ).start()
 
     def _one(self, context: Any, instance: Any) -> None:
-        @nova_utils.synchronized(instance.uuid)
+        @nova_utils.synchronized(instance.uuid)  # type: ignore[untyped-decorator]
         def locked() -> None:
             instance.refresh()
             if instance.host != self._host:

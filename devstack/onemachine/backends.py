@@ -73,8 +73,9 @@ class Backends:
 
     def _start_rabbitmq(self) -> None:
         folder = self._layout.folder('rabbitmq')
-        port, dist = self._layout.port('rabbit'), self._layout.port(
-            'rabbit_dist'
+        port, dist = (
+            self._layout.port('rabbit'),
+            self._layout.port('rabbit_dist'),
         )
         config = folder / 'rabbitmq.conf'
         config.write_text(

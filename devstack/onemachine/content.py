@@ -30,7 +30,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     texts = [[str(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
     lines = [
-        '  '.join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+        '  '.join(
+            c.ljust(w) for c, w in zip(row, widths, strict=True)
+        ).rstrip()
         for row in texts
     ]
     return '\n'.join([lines[0], '-' * len(lines[0]), *lines[1:]])
@@ -158,9 +160,7 @@ class Content:
 
     def delete(self, names: Sequence[str] = (), timeout_s: float = 180) -> int:
         """Delete servers, all if none is named; wait until they are gone."""
-        doomed = [
-            s for s in self.servers() if not names or s.name in names
-        ]
+        doomed = [s for s in self.servers() if not names or s.name in names]
         if not doomed:
             return 0
         with step(f'Deleting {len(doomed)} servers'):
@@ -257,7 +257,9 @@ def serving_agents(layout: Layout) -> Mapping[str, str]:
 def worker_host(pid: int) -> str | None:
     """Return the host a worker process serves; None if it is no worker."""
     words = processes.arguments(pid)
-    if not any('ironic-compute-worker' in w or 'cmd.worker' in w for w in words):
+    if not any(
+        'ironic-compute-worker' in w or 'cmd.worker' in w for w in words
+    ):
         return None
     return words[words.index('--host') + 1] if '--host' in words else None
 

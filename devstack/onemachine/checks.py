@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does everything look as with nova-compute, and is there a way back?"""
+
+import json
+import os
+import subprocess
+from typing import Any
+
+from onemachine import content, packages, registry
+from onemachine.computes import Computes
+from onemachine.control import Cloud
+from onemachine.progress import CloudError, say, step
+from onemachine.story import HOSTS
+
+
+class Checks:
+    """Asks as an operator would, with the operator's own tools."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._layout = cloud.layout
+        self._computes = Computes(cloud)
+        self._content = content.Content(cloud.layout)
+
+    def look(self) -> None:
+        """See that the command line and Nova's own checks are content."""
+        self._computes.start_agents(HOSTS)
+        (server,) = self._content.boot(1)
+        with step('Asking with the openstack command'):
+            self._see_services()
+            self._see_hypervisors()
+            self._see_providers()
+            self._see_server(server)
+        with step("Running Nova's own checks"):
+            self._see_nova_checks()
+        self._content.delete()
+        say('SEEN: everything looks as with nova-compute')
+
+    def swap(self) -> None:
+        """Go to stock nova-compute with a server, and back again."""
+        self._computes.start_agents(HOSTS)
+        servers = self._content.boot(2)
+        self._computes.stop(HOSTS)
+        self._computes.start_peers(HOSTS)
+        self._see_served(servers, 'stock nova-compute')
+        servers += self._content.boot(1)
+        self._computes.stop(HOSTS)
+        self._computes.start_agents(HOSTS)
+        self._see_served(servers, 'our daemons again')
+        self._content.delete()
+        say('SEEN: to stock nova-compute and back, with the same servers')
+
+    def _see_served(self, servers: list[Any], whom: str) -> None:
+        compute = self._content.cloud.compute
+        with step(f'Rebooting {len(servers)} servers through {whom}'):
+            for server in servers:
+                compute.reboot_server(server, 'HARD')
+            for server in servers:
+                self._content.await_active(server.id)
+
+    # The operator's view
+
+    def _openstack(self, *words: str) -> Any:
+        command = [self._layout.bin('openstack'), *words, '-f', 'json']
+        environment = {**os.environ, **registry.environment(self._layout)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment
+        )
+        if done.returncode != 0:
+            raise CloudError(f'{" ".join(words)} failed: {done.stderr}')
+        return json.loads(done.stdout)
+
+    def _see_services(self) -> None:
+        found = self._openstack(
+            'compute', 'service', 'list', '--service', 'nova-compute'
+        )
+        up = {s['Host'] for s in found if s['State'] == 'up'}
+        _hold(up >= set(HOSTS), f'compute services up: {sorted(up)}')
+
+    def _see_hypervisors(self) -> None:
+        found = self._openstack('hypervisor', 'list')
+        nodes = set(self._content.nodes())
+        names = {h['Hypervisor Hostname'] for h in found}
+        _hold(names == nodes, f'{len(names)} hypervisors, {len(nodes)} nodes')
+        kinds = {h['Hypervisor Type'] for h in found}
+        _hold(kinds == {'ironic'}, f'hypervisor types {kinds}')
+
+    def _see_providers(self) -> None:
+        found = self._openstack('resource', 'provider', 'list')
+        nodes = set(self._content.nodes())
+        _hold(
+            {p['uuid'] for p in found} == nodes
+            and all(p['name'] == p['uuid'] for p in found),
+            f'{len(found)} providers, {len(nodes)} nodes',
+        )
+
+    def _see_server(self, server: Any) -> None:
+        shown = self._openstack('server', 'show', server.id)
+        node = self._content.nodes()[server.hypervisor_hostname]
+        _hold(node.instance_id == server.id, f'node {node.id} has it')
+        _hold(shown['status'] == 'ACTIVE', f'status {shown["status"]}')
+        _hold(
+            shown['OS-EXT-SRV-ATTR:host'] in HOSTS,
+            f'host {shown["OS-EXT-SRV-ATTR:host"]}',
+        )
+        _hold('192.0.2.' in str(shown['addresses']), 'it has an address')
+
+    def _nova(self, program: str, *words: str) -> str:
+        conf = str(self._layout.conf('nova'))
+        return packages.run(
+            self._layout,
+            [self._layout.bin(program), '--config-file', conf, *words],
+        )
+
+    def _see_nova_checks(self) -> None:
+        checked = self._nova('nova-status', 'upgrade', 'check')
+        _hold('Failure' not in checked, f'nova-status: {checked}')
+        audit = self._nova('nova-manage', 'placement', 'audit', '--verbose')
+        _hold('orphaned' not in audit, f'placement audit: {audit}')
+        heal = self._nova(
+            'nova-manage', 'placement', 'heal_allocations', '--dry-run'
+        )
+        _hold('[dry-run]' not in heal, f'heal_allocations: {heal}')
+
+
+def _hold(holds: bool, what: str) -> None:
+    if not holds:
+        raise CloudError(f'this does not look as with nova-compute: {what}')
