@@ -40,7 +40,12 @@ class Computes:
         """Start stock nova-computes; wait until they are up and mapped."""
         for host in hosts:
             path = self._layout.folder('peers', host) / 'nova.conf'
-            config.write(path, config.nova(self._layout, host))
+            nova = config.nova(self._layout, host)
+            # Its own default waits three minutes for tasks to end.
+            ending = {'graceful_shutdown_timeout': 20}
+            config.write(
+                path, {**nova, 'DEFAULT': {**nova['DEFAULT'], **ending}}
+            )
             command = [
                 self._layout.bin('nova-compute'),
                 '--config-file',

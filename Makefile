@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin face over tox and devstack/cloud; both do their own set-up.
+
+PYTHON ?= python3
+TOX = .venv/bin/tox
+
+.PHONY: help demo test lint
+
+help:
+	@echo 'make demo   see it work: a real bare metal cloud on this machine'
+	@echo 'make test   all tests, under Nova 34 and 33, threads and eventlet'
+	@echo 'make lint   form, types, layers'
+
+demo:
+	devstack/cloud demo $(DEMO_ARGS)
+
+test: $(TOX)
+	$(TOX) run -q
+
+lint: $(TOX)
+	$(TOX) run -q -e pep8
+
+$(TOX):
+	devstack/tools/ensure-venv $(PYTHON) .venv
+	.venv/bin/python -m pip install -q 'tox>=4'

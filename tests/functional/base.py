@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small Nova in one process: the ground that functional tests stand on.
+
+nova-api, nova-conductor, nova-scheduler and Placement are the real ones, on
+SQLite and oslo.messaging's fake transport; Neutron, Glance and Cinder are
+Nova's own fixtures. ``nova.tests`` promises nothing to others and changes
+with each series: whatever we use of it is used in this file and nowhere else.
+
+Nova's fixture for compute services sets ``CONF.host`` for the whole process,
+so that the host started last wins; code under test goes by ``self.host``.
+"""
+
+import importlib.metadata
+import pathlib
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+# First: this imports Nova's concurrency patch for tests.
+import nova.tests.functional  # noqa: F401  isort: skip
+
+from nova import test
+from nova.tests import fixtures as nova_fixtures
+from nova.tests.functional import fixtures as functional_fixtures
+from nova.tests.functional import integrated_helpers
+
+NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
+
+# Glance's fixture has this image; Nova's tests boot from it as well.
+IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
+
+
+class NovaTestCase(
+    test.TestCase, integrated_helpers.PlacementInstanceHelperMixin
+):
+    """Starts everything of Nova but the compute services.
+
+    A subclass names its virt driver in ``COMPUTE_DRIVER`` and starts compute
+    services by ``start_compute(host)``. ``self.api`` is an admin's client of
+    nova-api at the newest microversion, ``self.placement`` one of Placement.
+    """
+
+    COMPUTE_DRIVER = 'fake.SmallFakeDriver'
+
+    # A flavor as bare metal has it: one unit of a custom class, nothing else.
+    RESOURCE_CLASS = 'CUSTOM_BAREMETAL'
+
+    def setUp(self) -> None:
+        """Bring the controller's services up, in the order they need."""
+        super().setUp()
+        self._quieten_sqlalchemy()
+        self.flags(compute_driver=self.COMPUTE_DRIVER)
+        self.flags(api_paste_config=str(api_paste_file()), group='wsgi')
+        self._use_fixtures()
+        self.start_service('conductor')
+        self.scheduler = self.start_service('scheduler')
+
+    def _quieten_sqlalchemy(self) -> None:
+        # Nova's fixture makes the deprecations of SQLAlchemy errors; with
+        # SQLAlchemy 2.1 Nova's own models raise one ("noload").
+        warnings.filterwarnings(
+            'ignore', module='nova', message='.*noload.*'
+        )
+
+    def _use_fixtures(self) -> None:
+        self.useFixture(nova_fixtures.RealPolicyFixture())
+        self.neutron = self.useFixture(nova_fixtures.NeutronFixture(self))
+        self.glance = self.useFixture(nova_fixtures.GlanceFixture(self))
+        self.useFixture(nova_fixtures.CinderFixture(self))
+        self.placement = self.useFixture(
+            functional_fixtures.PlacementFixture()
+        ).api
+        self.useFixture(nova_fixtures.AllServicesCurrent())
+        self.notifier = self.useFixture(
+            nova_fixtures.NotificationFixture(self)
+        )
+        osapi = self.useFixture(nova_fixtures.OSAPIFixture(api_version='v2.1'))
+        self.api = self.admin_api = osapi.admin_api
+        self.api.microversion = 'latest'
+
+    def start_compute(self, host: str, manager: str | None = None) -> Any:
+        """Start a compute service and map its host.
+
+        :param host: its name
+        :param manager: dotted path of its manager; None is Nova's own
+        :returns: the running ``nova.service.Service``
+        """
+        options = {} if manager is None else {'manager': manager}
+        service = self.start_service('compute', host=host, **options)
+        self.computes[host] = service
+        return service
+
+    def make_flavor(self, **extra_specs: str) -> Mapping[str, Any]:
+        """Create a flavor that asks for one node of ``RESOURCE_CLASS``."""
+        specs = {
+            f'resources:{self.RESOURCE_CLASS}': '1',
+            'resources:VCPU': '0',
+            'resources:MEMORY_MB': '0',
+            'resources:DISK_GB': '0',
+        }
+        flavor_id = self._create_flavor(
+            vcpu=1, memory_mb=1, disk=0, extra_spec={**specs, **extra_specs}
+        )
+        return self.api.get_flavor(flavor_id)
+
+    def boot(
+        self, flavor: Mapping[str, Any], *, networks: Any = 'none'
+    ) -> Mapping[str, Any]:
+        """Boot a server and wait until it is ACTIVE.
+
+        :returns: the server as nova-api shows it
+        """
+        server = self.api.post_server(
+            {
+                'server': self._build_server(
+                    image_uuid=IMAGE_ID,
+                    flavor_id=flavor['id'],
+                    networks=networks,
+                )
+            }
+        )
+        return self._wait_for_state_change(server, 'ACTIVE')
+
+    def delete(self, server: Mapping[str, Any]) -> None:
+        """Delete a server and wait until nova-api says 404."""
+        self.api.delete_server(server['id'])
+        self._wait_until_deleted(server)
+
+    def allocations(self, server: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What Placement has allocated to a server, by provider."""
+        return self._get_allocations_by_server_uuid(server['id'])
+
+
+def api_paste_file() -> pathlib.Path:
+    """Where the installed Nova keeps api-paste.ini; raises if nowhere."""
+    for prefix in (sys.prefix, sys.base_prefix, '/usr', ''):
+        found = pathlib.Path(prefix or '/', 'etc', 'nova', 'api-paste.ini')
+        if found.exists():
+            return found
+    raise FileNotFoundError(
+        'etc/nova/api-paste.ini: it comes with the package nova'
+    )

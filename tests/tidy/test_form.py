@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form of the code: sizes as a ratchet, banned names, first lines."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ('hashring', 'resource_tracker', 'ironic_compute')
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 400
+MEDIAN_LINES_MAX = 12
+
+# What is longer today; an entry may only shrink or go.
+LONG_FILES: dict[str, int] = {}
+
+# Banned name -> where it is allowed, and what to use instead.
+BANNED = {
+    r'\btime\.(time|sleep|monotonic)\(': (
+        {'hashring/clock.py'},
+        'take a Clock as an argument',
+    ),
+    r'\bdatetime\.(now|utcnow)\(': (set(), 'take a Clock as an argument'),
+    r'\brandom\.(random|choice|uniform|randint)\(': (
+        set(),
+        'take a random.Random as an argument',
+    ),
+    r'^\s*(import|from) eventlet': (set(), "Nova's choice of concurrency"),
+    r'\bmock\.patch': (set(), 'a fake that passes the contract tests'),
+}
+
+
+def sources(*folders):
+    """All Python files below these folders of the repository."""
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob('*.py'))
+
+
+def name(path):
+    """A file's name as the lists above have it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(path):
+    """All functions of a file, with their number of lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize('path', sources(*PACKAGES, 'devstack'), ids=name)
+def test_files_and_functions_are_short(path):
+    """A file fits a reader's patience, a function fits the screen."""
+    lines = len(path.read_text().splitlines())
+    assert lines <= LONG_FILES.get(name(path), FILE_LINES_MAX)
+    for function, length in functions(path):
+        assert length <= FUNCTION_LINES_MAX, function
+
+
+def test_ratchet_names_only_what_is_still_long():
+    """What has become short leaves the list of old sins."""
+    for file_name in LONG_FILES:
+        lines = len((ROOT / file_name).read_text().splitlines())
+        assert lines > FILE_LINES_MAX, file_name
+
+
+@pytest.mark.parametrize('package', PACKAGES)
+def test_ordinary_function_is_small(package):
+    """What makes code pleasant is the ordinary function."""
+    lengths = sorted(
+        length for path in sources(package) for _, length in functions(path)
+    )
+    assert lengths[len(lengths) // 2] <= MEDIAN_LINES_MAX
+
+
+@pytest.mark.parametrize('path', sources(*PACKAGES), ids=name)
+def test_banned_names_are_not_used(path):
+    """Time and chance are arguments; our own code is not patched."""
+    text = path.read_text()
+    for pattern, (allowed, instead) in BANNED.items():
+        if name(path) not in allowed:
+            found = re.search(pattern, text, re.MULTILINE)
+            assert found is None, f'{found.group()}: use {instead}'
+
+
+@pytest.mark.parametrize(
+    'path',
+    [p for p in sources(*PACKAGES, 'tests', 'devstack') if p.read_text()],
+    ids=name,
+)
+def test_file_opens_with_licence_and_promise(path):
+    """First the licence, then what the module is for."""
+    text = path.read_text()
+    assert text.startswith('# SPDX-License-Identifier: Apache-2.0\n')
+    assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize('path', sources('tests'), ids=name)
+def test_each_test_says_what_it_holds(path):
+    """A test opens with one sentence."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith('test_'):
+            assert ast.get_docstring(node), node.name
