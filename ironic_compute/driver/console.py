@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consoles. One that is in use is left alone by a second request."""
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+import nova.conf
+from nova import exception as nova_exception
+from nova.console import type as console_type
+from oslo_log import log as logging
+
+from ironic_compute import errors
+from ironic_compute.driver.watch import Watch
+from resource_tracker.node import NodeId
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+
+
+class Console:
+    """Find out where a server's console is."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._client = watch.client
+
+    def serial(self, instance: Any) -> Any:
+        """Return Nova's ``ConsoleSerial``.
+
+        :raises ConsoleTypeUnavailable: the node has no such console
+        """
+        node = self._watch.node_of(instance).uuid
+        found = self._open(
+            node, 'serial', CONF.ironic.serial_console_state_timeout
+        )
+        url = urllib.parse.urlparse(str(found.get('url')))
+        is_usable = found.get('type') == 'socat' and url.scheme == 'tcp'
+        if not is_usable or not url.hostname or not url.port:
+            raise _unavailable('serial', node, f'it is {found}')
+        return console_type.ConsoleSerial(host=url.hostname, port=url.port)
+
+    def vnc(self, instance: Any) -> Any:
+        """Return Nova's ``ConsoleVNC``.
+
+        Ironic's URL is that of its own proxy; the place behind it is in
+        ``driver_internal_info``.
+
+        :raises ConsoleTypeUnavailable: the node has no such console
+        """
+        node = self._watch.node_of(instance).uuid
+        found = self._open(node, 'vnc', CONF.ironic.vnc_console_state_timeout)
+        raw = self._client.raw(node, ['uuid', 'driver_internal_info'])
+        internal = raw.get('driver_internal_info') or {}
+        host, port = internal.get('vnc_host'), internal.get('vnc_port')
+        if found.get('type') != 'vnc' or host is None or port is None:
+            raise _unavailable('vnc', node, f'it is {found}')
+        return console_type.ConsoleVNC(host=host, port=port)
+
+    def _open(
+        self, node: NodeId, kind: str, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """Return Ironic's ``console_info``; enable the console if needed."""
+        try:
+            console = self._client.console(node)
+            if not console['console_enabled']:
+                self._client.set_console_mode(node, True)
+            deadline_s = self._watch.clock.now_s() + timeout_s
+            while not console['console_enabled']:
+                if self._watch.clock.now_s() > deadline_s:
+                    raise _unavailable(kind, node, 'it does not open')
+                self._watch.clock.sleep(_LOOK_S)
+                console = self._client.console(node)
+        except errors.IronicComputeError as exc:
+            raise _unavailable(kind, node, str(exc)) from exc
+        info: Mapping[str, Any] = console.get('console_info') or {}
+        return info
+
+
+def _unavailable(kind: str, node: NodeId, reason: str) -> Exception:
+    LOG.warning(
+        'No %(kind)s console of node %(node)s can be had: %(reason)s',
+        {'kind': kind, 'node': node, 'reason': reason},
+    )
+    unavailable: Exception = nova_exception.ConsoleTypeUnavailable(
+        console_type=kind
+    )
+    return unavailable

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building a server on a node.
+
+Reserve the node, describe the server, let Ironic validate, attach the VIFs,
+hand over the config drive, ask for ``active``, wait. Any failure undoes what
+was done and frees the node.
+"""
+
+import dataclasses
+import enum
+from typing import Any
+
+from nova.compute import task_states, vm_states
+from nova.virt import driver as nova_driver
+from oslo_log import log as logging
+
+from ironic_compute import errors
+from ironic_compute.driver import configdrive, faults, instance_info
+from ironic_compute.driver.network import Network
+from ironic_compute.driver.steps import Step, run
+from ironic_compute.driver.teardown import Teardown
+from ironic_compute.driver.watch import Watch
+from ironic_compute.states import MEANING, Meaning, PowerState, ProvisionState
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+# How often a build looks whether its server was deleted meanwhile.
+_LOOK_S = 30.0
+# Interfaces that must be valid. What is wrong with the first two is the
+# image or the request; what is wrong with the last is this node.
+_OF_REQUEST = ('deploy', 'storage')
+_OF_NODE = ('power',)
+
+
+class Outcome(enum.Enum):
+    """How a deploy ended."""
+
+    DONE = enum.auto()
+    FAILED = enum.auto()
+    LOST = enum.auto()
+    """The node is not this server's any more."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """What Nova asks for in one build.
+
+    :param metadata: Nova's ``InstanceDriverMetadata``
+    """
+
+    context: Any
+    instance: Any
+    image_meta: Any
+    files: Any
+    password: str | None
+    network_info: Any
+    metadata: Any
+
+    @property
+    def node(self) -> NodeId:
+        """The node to build on."""
+        if not self.instance.node:
+            raise errors.DeployInvalid(
+                f'Nova named no node for server {self.instance.uuid}'
+            )
+        return NodeId(self.instance.node)
+
+
+class Deploy:
+    """Build servers."""
+
+    def __init__(
+        self, watch: Watch, network: Network, teardown: Teardown
+    ) -> None:
+        self._watch = watch
+        self._client = watch.client
+        self._network = network
+        self._teardown = teardown
+
+    def reserve(self, node: NodeId, instance: Any) -> None:
+        """Take a node for a server, if it can take a build; repeatable.
+
+        :raises errors.NodeAssociated: another server was faster
+        :raises errors.DeployFailed: it can take no build, and why
+        """
+        facts = self._watch.read(node)
+        reason = why_unfit(facts, instance.uuid)
+        if reason is not None:
+            raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
+        if facts.instance_uuid is None:
+            self._watch.patiently(
+                lambda: self._client.reserve(node, instance.uuid)
+            )
+            self._watch.acted(node)
+
+    def spawn(self, order: Order, block_device_info: Any) -> None:
+        """Build a server; returns when its node is active.
+
+        :raises errors.DeployInvalid: no other node would do better
+        :raises errors.DeployFailed: another node may do
+        :raises faults.Cancelled: the user deleted the server
+        """
+        refuse_volumes(block_device_info)
+        run(self._steps(order))
+        LOG.info(
+            'Built server %(server)s on node %(node)s',
+            {'server': order.instance.uuid, 'node': order.node},
+        )
+
+    def wait(self, instance: Any, node: NodeId) -> None:
+        """Block until Ironic has deployed a node.
+
+        :raises errors.DeployFailed: it could not
+        :raises faults.Cancelled: the user deleted the server
+        """
+        while True:
+            try:
+                outcome, facts = self._watch.until(
+                    node, lambda facts: verdict(facts, instance.uuid), _LOOK_S
+                )
+                break
+            except errors.WaitTimeout:
+                _look(instance)
+        if outcome is Outcome.DONE:
+            return
+        raise errors.DeployFailed(_sentence(outcome, facts, instance.uuid))
+
+    def describe(
+        self, order: Order, preserve_ephemeral: bool | None = None
+    ) -> None:
+        """Tell Ironic of the server."""
+        patches = instance_info.patches(
+            self._watch.read(order.node),
+            order.instance,
+            order.image_meta.id,
+            order.metadata,
+            list(order.image_meta.properties.get('traits_required', [])),
+            preserve_ephemeral,
+        )
+        self._client.patch(order.node, patches)
+
+    def ask(self, order: Order, target: str) -> None:
+        """Ask for ``active`` or ``rebuild`` with a config drive.
+
+        :raises errors.DeployInvalid: Ironic refuses because of the image
+        """
+        drive = configdrive.build(
+            self._client,
+            order.node,
+            order.instance,
+            order.network_info,
+            order.files,
+            order.password,
+        )
+        try:
+            self._client.set_provision_state(
+                order.node, target, configdrive=drive
+            )
+        except errors.IronicRefused as exc:
+            if 'image' in str(exc).lower():
+                raise errors.DeployInvalid(str(exc)) from exc
+            raise
+        self._watch.acted(order.node)
+
+    def _steps(self, order: Order) -> list[Step]:
+        node, uuid = order.node, order.instance.uuid
+        return [
+            Step(
+                f'reservation of node {node}',
+                lambda: self.reserve(node, order.instance),
+                lambda: self._watch.patiently(
+                    lambda: self._teardown.release(node, uuid)
+                ),
+            ),
+            Step(
+                f'instance_info of node {node}',
+                lambda: self.describe(order),
+                lambda: self._watch.patiently(
+                    lambda: self._teardown.clear(node, uuid)
+                ),
+            ),
+            Step(f'validation of node {node}', lambda: self._validate(node)),
+            Step(
+                f'VIFs of node {node}',
+                lambda: self._network.attach(node, order.network_info or ()),
+                lambda: self._detach(node, uuid),
+            ),
+            Step(
+                f'deploy of node {node}',
+                lambda: self._deploy(order),
+                lambda: self._teardown.free(node, uuid),
+            ),
+        ]
+
+    def _deploy(self, order: Order) -> None:
+        _name_ephemeral_device(order.instance)
+        self.ask(order, 'active')
+        self.wait(order.instance, order.node)
+
+    def _validate(self, node: NodeId) -> None:
+        result = self._client.validate(node)
+        for interfaces, error in (
+            (_OF_REQUEST, errors.DeployInvalid),
+            (_OF_NODE, errors.DeployFailed),
+        ):
+            reason = _invalid(result, interfaces)
+            if reason:
+                raise error(f'Ironic cannot deploy node {node}: {reason}')
+
+    def _detach(self, node: NodeId, instance_uuid: str) -> None:
+        if self._watch.read(node).instance_uuid == instance_uuid:
+            self._network.detach_all(node)
+
+
+def why_unfit(facts: NodeFacts, instance_uuid: str) -> str | None:
+    """Return why a node cannot take this server; None: it can."""
+    state = ProvisionState.parse(facts.provision_state)
+    power = PowerState.parse(facts.power_state)
+    reasons = (
+        (
+            facts.instance_uuid not in (None, instance_uuid),
+            f'it has server {facts.instance_uuid}',
+        ),
+        (facts.maintenance, 'it is in maintenance'),
+        (facts.retired, 'it is retired'),
+        (
+            MEANING[state] is not Meaning.CAN_TAKE_A_BUILD,
+            f'its provision state is {facts.provision_state}',
+        ),
+        (
+            power in (PowerState.ERROR, PowerState.UNKNOWN),
+            f'its power state is {facts.power_state or "unknown"}',
+        ),
+    )
+    return next((phrase for holds, phrase in reasons if holds), None)
+
+
+def verdict(
+    facts: NodeFacts, instance_uuid: str
+) -> tuple[Outcome, NodeFacts] | None:
+    """Say how a deploy ended; None: it goes on."""
+    if facts.instance_uuid != instance_uuid:
+        return Outcome.LOST, facts
+    state = ProvisionState.parse(facts.provision_state)
+    if state is ProvisionState.ACTIVE:
+        return Outcome.DONE, facts
+    meaning = MEANING[state]
+    if meaning is Meaning.FAILED:
+        return Outcome.FAILED, facts
+    if meaning is Meaning.ON_ITS_WAY or state is ProvisionState.UNKNOWN:
+        return None
+    return Outcome.LOST, facts
+
+
+def refuse_volumes(block_device_info: Any) -> None:
+    """Refuse a server with volumes before anything is touched.
+
+    :raises errors.DeployInvalid: it has one
+    """
+    if nova_driver.block_device_info_get_mapping(block_device_info):
+        raise errors.DeployInvalid(
+            'Volumes cannot be attached to bare metal servers here; create '
+            'the server from an image and without volumes'
+        )
+
+
+def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:
+    if outcome is Outcome.FAILED:
+        return (
+            f'Ironic could not deploy server {instance_uuid} on node '
+            f'{facts.uuid}: {facts.last_error}'
+        )
+    return (
+        f'Node {facts.uuid} was taken away from server {instance_uuid} while '
+        f'it was deployed; it is {facts.provision_state} and has server '
+        f'{facts.instance_uuid} now'
+    )
+
+
+def _invalid(result: Any, interfaces: tuple[str, ...]) -> str | None:
+    """Return what is wrong with some interfaces; None: nothing."""
+    wrong = (
+        f'{name}: {result[name].get("reason")}'
+        for name in interfaces
+        if name in result and result[name].get('result') is False
+    )
+    return '; '.join(wrong) or None
+
+
+def _look(instance: Any) -> None:
+    """Stop a build or rebuild whose server is to be deleted."""
+    instance.refresh()
+    if instance.task_state == task_states.REBUILD_SPAWNING:
+        return
+    deleting = instance.task_state == task_states.DELETING
+    if deleting or instance.vm_state == vm_states.DELETED:
+        raise faults.Cancelled(
+            f'Server {instance.uuid} was deleted while it was built'
+        )
+
+
+def _name_ephemeral_device(instance: Any) -> None:
+    """Say where the ephemeral disk is: cloud-init asks (bug 1324286)."""
+    if instance.flavor.ephemeral_gb:
+        instance.default_ephemeral_device = '/dev/sda1'
+        instance.save()

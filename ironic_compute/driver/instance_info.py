@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Ironic is told of a server: the node's ``instance_info``.
+
+The keys are those that Ironic's deploy interfaces read (Ironic's reference
+"Deploying with the Bare Metal service") and those that Nova's own driver
+sets for operators' tools; all values but traits are strings.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import nova.conf
+
+from resource_tracker.node import NodeFacts
+
+CONF = nova.conf.CONF
+
+Patch = dict[str, Any]
+
+CLEAR: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
+
+
+def patches(
+    facts: NodeFacts,
+    instance: Any,
+    image_id: str,
+    metadata: Any,
+    image_traits: list[str],
+    preserve_ephemeral: bool | None = None,
+) -> list[Patch]:
+    """Return the JSON patches that describe a server to Ironic.
+
+    :param metadata: Nova's ``InstanceDriverMetadata``
+    :param image_traits: traits that the image requires
+    :param preserve_ephemeral: for a rebuild: keep the ephemeral partition
+    """
+    values: dict[str, Any] = {'image_source': image_id}
+    values.update(_sizes(facts, instance.flavor))
+    values.update(_people(instance, metadata))
+    values.update(_ephemeral(instance.flavor, preserve_ephemeral))
+    values.update(_wishes(instance.flavor.extra_specs or {}, image_traits))
+    return [
+        {'op': 'add', 'path': f'/instance_info/{key}', 'value': value}
+        for key, value in values.items()
+    ]
+
+
+def _sizes(facts: NodeFacts, flavor: Any) -> dict[str, str]:
+    return {
+        'root_gb': str(flavor.root_gb),
+        'swap_mb': str(flavor.swap),
+        'vcpus': str(flavor.vcpus),
+        'memory_mb': str(flavor.memory_mb),
+        'local_gb': str(facts.properties.get('local_gb', 0)),
+        'flavor_name': str(flavor.name),
+    }
+
+
+def _people(instance: Any, metadata: Any) -> dict[str, Any]:
+    owner = metadata.owner
+    network = metadata.network_info
+    return {
+        'display_name': instance.display_name,
+        'nova_host_id': instance.host,
+        'project_id': str(owner.projectid),
+        'project_name': str(owner.projectname),
+        'user_id': str(owner.userid),
+        'user_name': str(owner.username),
+        'fixed_ips': str(network.fixed_ips()),
+        'floating_ips': str(network.floating_ips()),
+    }
+
+
+def _ephemeral(flavor: Any, preserve: bool | None) -> dict[str, str]:
+    values = {}
+    if flavor.ephemeral_gb:
+        values['ephemeral_gb'] = str(flavor.ephemeral_gb)
+        if CONF.default_ephemeral_format:
+            values['ephemeral_format'] = CONF.default_ephemeral_format
+    if preserve is not None:
+        values['preserve_ephemeral'] = str(preserve)
+    return values
+
+
+def _wishes(
+    extra_specs: Mapping[str, str], image_traits: list[str]
+) -> dict[str, Any]:
+    """Read capabilities and traits; a trait's group number has no meaning."""
+    capabilities = dict(_with_prefix(extra_specs, 'capabilities'))
+    traits = [
+        name
+        for name, wish in _with_prefix(extra_specs, 'trait')
+        if wish == 'required'
+    ]
+    traits.extend(image_traits)
+    values: dict[str, Any] = {}
+    if capabilities:
+        values['capabilities'] = json.dumps(capabilities)
+    if traits:
+        values['traits'] = traits
+    return values
+
+
+def _with_prefix(
+    extra_specs: Mapping[str, str], prefix: str
+) -> Iterator[tuple[str, str]]:
+    for key, value in extra_specs.items():
+        head, colon, name = key.partition(':')
+        is_numbered = prefix == 'trait' and head.startswith(prefix)
+        if colon and (head == prefix or is_numbered):
+            yield name, value

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rescue: a ramdisk with a password instead of the server's own system."""
+
+from typing import Any
+
+from ironic_compute import errors
+from ironic_compute.driver.watch import Watch
+from ironic_compute.states import ProvisionState
+from resource_tracker.node import NodeFacts
+
+# Ironic boots a ramdisk and waits for it; it says itself when that fails.
+_RESCUE_S = 3600.0
+
+_FAILED = frozenset(
+    {
+        ProvisionState.RESCUEFAIL,
+        ProvisionState.UNRESCUEFAIL,
+        ProvisionState.ERROR,
+    }
+)
+
+
+class Rescue:
+    """Take servers into and out of rescue."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def rescue(self, instance: Any, password: str) -> None:
+        """Boot the rescue ramdisk.
+
+        :raises errors.IronicRefused: Ironic could not, and says why
+        """
+        self._go(instance, 'rescue', ProvisionState.RESCUE, password)
+
+    def unrescue(self, instance: Any) -> None:
+        """Boot the server's own system.
+
+        :raises errors.IronicRefused: Ironic could not, and says why
+        """
+        self._go(instance, 'unrescue', ProvisionState.ACTIVE, None)
+
+    def _go(
+        self,
+        instance: Any,
+        verb: str,
+        wanted: ProvisionState,
+        password: str | None,
+    ) -> None:
+        facts = self._watch.node_of(instance)
+        if ProvisionState.parse(facts.provision_state) is wanted:
+            return
+        self._watch.client.set_provision_state(
+            facts.uuid, verb, rescue_password=password
+        )
+        self._watch.acted(facts.uuid)
+        facts = self._watch.until(
+            facts.uuid, lambda facts: _ended(facts, wanted), _RESCUE_S
+        )
+        if ProvisionState.parse(facts.provision_state) is not wanted:
+            raise errors.IronicRefused(
+                f'Ironic could not {verb} node {facts.uuid}: '
+                f'{facts.last_error}'
+            )
+
+
+def _ended(facts: NodeFacts, wanted: ProvisionState) -> NodeFacts | None:
+    state = ProvisionState.parse(facts.provision_state)
+    return facts if state is wanted or state in _FAILED else None

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Getting a server off its node, from whatever state the node is in.
+
+Safe to repeat, safe to run after a crash at any point, and never touches a
+node whose ``instance_uuid`` is another's. Ends when Ironic has let go of
+the server; cleaning goes on without us.
+"""
+
+import enum
+from typing import Any
+
+from oslo_log import log as logging
+
+from ironic_compute import errors
+from ironic_compute.driver import instance_info
+from ironic_compute.driver.network import Network
+from ironic_compute.driver.watch import Watch
+from ironic_compute.states import ProvisionState
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+# Ironic powers the machine off and cleans its networks in this time, or
+# says that it failed.
+_TEARDOWN_S = 1800.0
+
+# Ironic has removed the server, or is about to wipe what it left.
+_LET_GO = frozenset(
+    {
+        ProvisionState.CLEANING,
+        ProvisionState.CLEANWAIT,
+        ProvisionState.CLEANFAIL,
+        ProvisionState.CLEANHOLD,
+    }
+)
+# Ironic never had a server here: only our reservation is to be removed.
+_NEVER_DEPLOYED = frozenset(
+    {
+        ProvisionState.ENROLL,
+        ProvisionState.VERIFYING,
+        ProvisionState.MANAGEABLE,
+        ProvisionState.AVAILABLE,
+        ProvisionState.INSPECTING,
+        ProvisionState.INSPECTWAIT,
+        ProvisionState.INSPECTFAIL,
+        ProvisionState.ADOPTING,
+        ProvisionState.ADOPTFAIL,
+    }
+)
+_ON_ITS_WAY = frozenset(
+    {
+        ProvisionState.DELETING,
+        ProvisionState.DELETED,
+        ProvisionState.UNDEPLOY,
+    }
+)
+# Ironic accepts no teardown while it works in these; each ends by itself.
+_BUSY = frozenset(
+    {
+        ProvisionState.DEPLOYING,
+        ProvisionState.DEPLOYDONE,
+        ProvisionState.REBUILD,
+        ProvisionState.RESCUING,
+        ProvisionState.UNRESCUING,
+        ProvisionState.SERVICING,
+    }
+)
+
+
+class _Asked(enum.Enum):
+    """What came of asking for the teardown."""
+
+    ACCEPTED = enum.auto()
+    BUSY = enum.auto()
+
+
+class Teardown:
+    """Free nodes."""
+
+    def __init__(self, watch: Watch, network: Network) -> None:
+        self._watch = watch
+        self._client = watch.client
+        self._network = network
+
+    def destroy(self, instance: Any) -> None:
+        """Get a server off its node; none in Ironic is success.
+
+        :raises errors.IronicComputeError: the node still has the server
+        """
+        facts = self._watch.find(instance)
+        if facts is None:
+            LOG.info(
+                'Ironic has no node with server %(server)s on it; nothing '
+                'to free',
+                {'server': instance.uuid},
+            )
+            return
+        self.free(facts.uuid, instance.uuid)
+
+    def free(self, node: NodeId, instance_uuid: str) -> None:
+        """Free one node of one server, from any state."""
+        try:
+            self._free(node, instance_uuid)
+        except (errors.NodeNotFound, errors.NodeGone):
+            LOG.info(
+                'Node %(node)s is gone from Ironic, and server %(server)s '
+                'with it',
+                {'node': node, 'server': instance_uuid},
+            )
+
+    def clean_up(self, node: NodeId, instance_uuid: str) -> None:
+        """Take back all that was prepared for a deploy that never began."""
+        if not self._is_ours(self._watch.read(node), instance_uuid):
+            return
+        self._network.detach_all(node)
+        self._watch.patiently(lambda: self.clear(node, instance_uuid))
+        self._watch.patiently(lambda: self.release(node, instance_uuid))
+
+    def clear(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove our description of the server."""
+        if self._is_ours(self._watch.read(node), instance_uuid):
+            self._client.patch(node, [instance_info.CLEAR])
+
+    def release(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove our reservation."""
+        if self._is_ours(self._watch.read(node), instance_uuid):
+            self._client.release(node, instance_uuid)
+            self._watch.acted(node)
+
+    def _free(self, node: NodeId, instance_uuid: str) -> None:
+        facts = self._watch.read(node)
+        if not self._is_ours(facts, instance_uuid):
+            return
+        state = ProvisionState.parse(facts.provision_state)
+        if state in _LET_GO:
+            self._try_release(node, instance_uuid)
+        elif state in _NEVER_DEPLOYED:
+            self.clean_up(node, instance_uuid)
+        else:
+            self._unprovision(node, instance_uuid)
+
+    def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
+        """Have Ironic tear the node down; that includes VIFs and info."""
+        while (
+            self._watch.patiently(lambda: self._ask(node, instance_uuid))
+            is _Asked.BUSY
+        ):
+            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
+        self._watch.acted(node)
+        facts = self._watch.until(
+            node, lambda facts: _ended(facts, instance_uuid), _TEARDOWN_S
+        )
+        if self._is_ours(facts, instance_uuid) and _is_error(facts):
+            raise errors.TeardownFailed(
+                f'Ironic could not remove server {instance_uuid} from node '
+                f'{node}: {facts.last_error}'
+            )
+        LOG.info(
+            'Removed server %(server)s from node %(node)s',
+            {'server': instance_uuid, 'node': node},
+        )
+
+    def _ask(self, node: NodeId, instance_uuid: str) -> _Asked:
+        facts = self._watch.read(node)
+        state = ProvisionState.parse(facts.provision_state)
+        if not self._is_ours(facts, instance_uuid):
+            return _Asked.ACCEPTED
+        if state in _LET_GO or state in _ON_ITS_WAY:
+            return _Asked.ACCEPTED
+        try:
+            self._client.set_provision_state(node, 'deleted')
+        except errors.IronicRefused:
+            if state not in _BUSY:
+                raise
+            return _Asked.BUSY
+        return _Asked.ACCEPTED
+
+    def _try_release(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove a stale reservation of a node that is being cleaned."""
+        try:
+            self.release(node, instance_uuid)
+        except errors.IronicComputeError as exc:
+            LOG.info(
+                'Node %(node)s is being cleaned and keeps the name of server '
+                '%(server)s until that ends: %(error)s',
+                {'node': node, 'server': instance_uuid, 'error': exc},
+            )
+
+    @staticmethod
+    def _is_ours(facts: NodeFacts, instance_uuid: str) -> bool:
+        return facts.instance_uuid == instance_uuid
+
+
+def _is_error(facts: NodeFacts) -> bool:
+    return ProvisionState.parse(facts.provision_state) is ProvisionState.ERROR
+
+
+def _is_not_busy(facts: NodeFacts) -> bool | None:
+    state = ProvisionState.parse(facts.provision_state)
+    return None if state in _BUSY else True
+
+
+def _ended(facts: NodeFacts, instance_uuid: str) -> NodeFacts | None:
+    """Return the facts when Ironic has let go of the server, or failed."""
+    state = ProvisionState.parse(facts.provision_state)
+    if facts.instance_uuid != instance_uuid:
+        return facts
+    ended = state in _LET_GO or state in _NEVER_DEPLOYED
+    return facts if ended or _is_error(facts) else None

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How every operation reads a node, says it acted on it, and waits for it.
+
+Waiting sleeps on the worker's book, which the feed keeps fresh; what the
+book says is believed only after one read of Ironic, because a list that was
+under way while we acted may have put an older state into the book.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import nova.conf
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute import errors
+from ironic_compute.book import Book
+from ironic_compute.driver import faults
+from ironic_compute.ironic import IronicClient
+from resource_tracker.node import NodeFacts, NodeId
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+Verdict = TypeVar('Verdict')
+
+_PAUSE_S = 1.0
+
+
+class Watch:
+    """What all operations of the driver share.
+
+    :param poke: asks the feed to read a node again soon
+    """
+
+    def __init__(
+        self,
+        client: IronicClient,
+        book: Book,
+        poke: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self.client = client
+        self.book = book
+        self.clock = clock
+        self._poke = poke
+
+    def read(self, node: NodeId) -> NodeFacts:
+        """Return the node as Ironic has it now."""
+        facts = self.client.node(node)
+        self.book.update(facts)
+        return facts
+
+    def find(self, instance: Any) -> NodeFacts | None:
+        """Return the node that Ironic has this server on, now."""
+        return self.client.node_of_instance(instance.uuid)
+
+    def node_of(self, instance: Any) -> NodeFacts:
+        """Return the node that Ironic has this server on, now.
+
+        :raises faults.NoNode: Ironic knows of none
+        """
+        facts = self.find(instance)
+        if facts is None:
+            raise faults.NoNode(
+                f'Ironic has no node with server {instance.uuid} on it'
+            )
+        return facts
+
+    def acted(self, node: NodeId) -> None:
+        """Note that we changed something on a node."""
+        self._poke(node)
+        try:
+            self.read(node)
+        except errors.IronicComputeError as exc:
+            LOG.debug(
+                'Could not read node %(node)s after acting on it: %(error)s',
+                {'node': node, 'error': exc},
+            )
+
+    def until(
+        self,
+        node: NodeId,
+        verdict: Callable[[NodeFacts], Verdict | None],
+        timeout_s: float,
+        refresh_s: float = 10.0,
+    ) -> Verdict:
+        """Block until ``verdict`` says something about the node.
+
+        :param verdict: returns None while there is nothing to say
+        :raises errors.WaitTimeout: it said nothing for ``timeout_s``
+        :raises errors.NodeNotFound: Ironic has the node no more
+        """
+        deadline_s = self.clock.now_s() + timeout_s
+        while True:
+            left_s = deadline_s - self.clock.now_s()
+            self._sleep(node, verdict, left_s, refresh_s)
+            result = self._judge(node, verdict)
+            if result is not None:
+                return result
+            if self.clock.now_s() >= deadline_s:
+                raise errors.WaitTimeout(
+                    f'Node {node} did not get where it was sent within '
+                    f'{timeout_s:.0f} seconds'
+                )
+            self.clock.sleep(_PAUSE_S)
+
+    def patiently(self, act: Callable[[], Verdict]) -> Verdict:
+        """Do something, again and again while Ironic is busy with the node.
+
+        Bounded by ``[ironic] api_max_retries`` times ``api_retry_interval``
+        seconds, also if the client itself has tried several times.
+
+        :raises errors.Retriable: Ironic was still busy at the end
+        """
+        interval_s = float(CONF.ironic.api_retry_interval)
+        budget_s = interval_s * (CONF.ironic.api_max_retries or 1)
+        deadline_s = self.clock.now_s() + budget_s
+        while True:
+            try:
+                return act()
+            except errors.IronicComputeError as exc:
+                is_late = self.clock.now_s() + interval_s > deadline_s
+                if is_late or not isinstance(exc, errors.Retriable):
+                    raise
+            self.clock.sleep(interval_s)
+            interval_s = min(interval_s * 2, budget_s / 4 + 1)
+
+    def _sleep(
+        self,
+        node: NodeId,
+        verdict: Callable[[NodeFacts], Verdict | None],
+        timeout_s: float,
+        refresh_s: float,
+    ) -> None:
+        """Wait until the book looks as if there were something to say."""
+        try:
+            self.book.wait_for(
+                node,
+                lambda facts: verdict(facts) is not None,
+                max(timeout_s, 0.0),
+                refresh=lambda: self.client.node(node),
+                refresh_s=refresh_s,
+            )
+        except errors.NodeGone:
+            # Not held here (any more); Ironic may know it all the same.
+            LOG.debug('Node %(node)s is not in the book', {'node': node})
+
+    def _judge(
+        self, node: NodeId, verdict: Callable[[NodeFacts], Verdict | None]
+    ) -> Verdict | None:
+        """Ask Ironic itself; an Ironic that is away says nothing."""
+        try:
+            return verdict(self.read(node))
+        except (errors.NodeLocked, errors.IronicUnavailable):
+            return None

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building servers: what ends well, and what every failure leaves behind."""
+
+import pytest
+from nova import exception as nova_exception
+
+from ironic_compute import errors
+
+from . import fake
+
+
+def _is_free(bench: fake.Bench) -> bool:
+    """Say whether nothing of the server is left on the node."""
+    ironic = bench.ironic
+    return (
+        ironic.nodes[fake.NODE].instance_uuid is None
+        and not ironic.infos[fake.NODE]
+        and not ironic.attached[fake.NODE]
+    )
+
+
+def test_build_ends_active():
+    """A build reserves, describes, attaches, deploys and waits."""
+    bench = fake.bench()
+    bench.spawn(fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+    assert bench.ironic.attached[fake.NODE] == [fake.VIF]
+    assert bench.ironic.names() == [
+        'reserve',
+        'patch',
+        'vif_attach',
+        'active',
+    ]
+
+
+def test_instance_info_says_what_was_ordered():
+    """Ironic learns image, sizes, people, capabilities and traits."""
+    bench = fake.bench(properties={'local_gb': 100})
+    bench.spawn(fake.server())
+    info = bench.ironic.infos[fake.NODE]
+    assert info['image_source'] == 'img'
+    assert info['root_gb'] == '20'
+    assert info['local_gb'] == '100'
+    assert info['nova_host_id'] == 'bm-1'
+    assert info['traits'] == ['CUSTOM_FAST']
+    assert info['capabilities'] == '{"boot_mode": "uefi"}'
+
+
+def test_failed_deploy_says_why_and_frees_the_node():
+    """A deploy that fails is tried elsewhere, with Ironic's own words."""
+    bench = fake.bench()
+    bench.ironic.fails['active'] = 'deploy failed'
+    with pytest.raises(
+        nova_exception.InstanceDeployFailure, match='it is broken'
+    ):
+        bench.spawn(fake.server())
+    assert _is_free(bench)
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'cleaning'
+
+
+@pytest.mark.parametrize('request_name', ['patch', 'vif_attach', 'active'])
+def test_refused_step_frees_the_node(request_name):
+    """Whatever Ironic refuses, what was done before is undone."""
+    bench = fake.bench()
+    bench.ironic.refused[request_name] = 'no'
+    with pytest.raises(nova_exception.InstanceDeployFailure):
+        bench.spawn(fake.server())
+    bench.ironic.refused.clear()
+    if request_name == 'patch':  # which clearing needs as well
+        bench.driver.destroy(None, fake.server(), None)
+    assert _is_free(bench)
+
+
+def test_invalid_request_is_tried_nowhere_else():
+    """What Ironic's deploy interface finds wrong ends the build."""
+    bench = fake.bench()
+    bench.ironic.invalid['deploy'] = 'no such image'
+    with pytest.raises(nova_exception.BuildAbortException, match='no such'):
+        bench.spawn(fake.server())
+    assert _is_free(bench)
+
+
+def test_invalid_node_is_left_for_another():
+    """A node whose power is not set up does not end the build."""
+    bench = fake.bench()
+    bench.ironic.invalid['power'] = 'no BMC address'
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='BMC'):
+        bench.spawn(fake.server())
+    assert _is_free(bench)
+
+
+def test_bad_image_at_the_deploy_is_tried_nowhere_else():
+    """An image that Ironic refuses ends the build."""
+    bench = fake.bench()
+    bench.ironic.refused['active'] = 'InvalidImage: unsafe'
+    with pytest.raises(nova_exception.BuildAbortException):
+        bench.spawn(fake.server())
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'instance_uuid': fake.OTHER},
+        {'maintenance': True},
+        {'provision_state': 'cleaning'},
+        {'power_state': None},
+    ],
+)
+def test_unfit_node_is_rescheduled(fields):
+    """A node that can take no build is not touched."""
+    bench = fake.bench(**fields)
+    with pytest.raises(nova_exception.ComputeResourcesUnavailable):
+        bench.driver.prepare_for_spawn(fake.server())
+    assert not bench.ironic.calls
+
+
+def test_locked_node_is_waited_for():
+    """A node that is locked for a moment is reserved after it."""
+    bench = fake.bench()
+    bench.ironic.locked_count = 2
+    bench.spawn(fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+
+
+def test_node_locked_for_good_is_given_up():
+    """Waiting for a lock has an end."""
+    bench = fake.bench()
+    bench.ironic.locked_count = 10_000
+    with pytest.raises(nova_exception.ComputeResourcesUnavailable):
+        bench.driver.prepare_for_spawn(fake.server())
+
+
+def test_failed_spawn_cleanup_frees_the_node():
+    """What was reserved before networks failed is free again."""
+    bench = fake.bench()
+    bench.driver.prepare_for_spawn(fake.server())
+    bench.driver.failed_spawn_cleanup(fake.server())
+    assert _is_free(bench)
+
+
+def test_waiting_goes_on_after_a_restart():
+    """A deploy that another process began is waited for."""
+    bench = fake.bench(
+        instance_uuid=fake.SERVER, provision_state='wait call-back'
+    )
+    bench.ironic.change(fake.NODE, provision_state='active')
+    bench.book.update(bench.ironic.nodes[fake.NODE])
+    bench.driver.wait_for_deploy(fake.server(), fake.NODE)
+
+
+def test_old_news_do_not_end_a_deploy():
+    """The book's older state is not believed without asking Ironic."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    bench.ironic.change(
+        fake.NODE, provision_state='deploy failed', last_error='late'
+    )
+    with pytest.raises(errors.DeployFailed, match='late'):
+        bench.driver.wait_for_deploy(fake.server(), fake.NODE)
+
+
+def test_node_taken_by_another_fails_the_deploy():
+    """A node that has another server is no success, and stays untouched."""
+    bench = fake.bench(instance_uuid=fake.OTHER, provision_state='active')
+    with pytest.raises(errors.DeployFailed, match='taken away'):
+        bench.driver.wait_for_deploy(fake.server(), fake.NODE)
+    assert not bench.ironic.calls
+
+
+def test_server_with_volumes_is_refused():
+    """Volumes are refused with a sentence before a deploy."""
+    bench = fake.bench()
+    with pytest.raises(nova_exception.BuildAbortException, match='image'):
+        bench.spawn(
+            fake.server(), block_device_info={'block_device_mapping': [1]}
+        )
+    assert 'active' not in bench.ironic.names()
