@@ -166,7 +166,6 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
         report_interval=CONF.report_interval,
         periodic_enable=CONF.periodic_enable,
         periodic_fuzzy_delay=CONF.periodic_fuzzy_delay,
-        periodic_interval_max=CONF.periodic_interval_max,
         parts=parts,
         **compat.service_arguments(),
     )

@@ -93,6 +93,10 @@ class Story:
             self._content.delete()
         if running:
             self._computes.stop(sorted(set(running)))
+        # The nodes of other hosts would stay with them.
+        for host, service in self._content.services().items():
+            if host not in HOSTS:
+                self._content.cloud.compute.delete_service(service)
 
     # The split
 
