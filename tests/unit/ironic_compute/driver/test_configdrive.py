@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The config drive's description, and the network cards in it."""
+
+import json
+from typing import Any
+
+from ironic_compute.driver import configdrive, nics
+
+
+class _Metadata:
+    """What is used of Nova's InstanceMetadata."""
+
+    def __init__(
+        self,
+        user_data: bytes | None = None,
+        content: dict[str, bytes] | None = None,
+        vendor_data: dict[str, Any] | None = None,
+    ) -> None:
+        self.userdata_raw = user_data
+        self.content = content or {}
+        self._files = {
+            'meta_data.json': {'uuid': 'u', 'hostname': 'one'},
+            'network_data.json': {},
+            'vendor_data.json': vendor_data or {},
+            'vendor_data2.json': {'static': {}},
+        }
+
+    def lookup(self, path: str) -> bytes:
+        """Return a file of the metadata service."""
+        return json.dumps(self._files[path.rpartition('/')[2]]).encode()
+
+
+def test_description_has_what_there_is():
+    """Parts that are empty are left to Ironic."""
+    assert configdrive.describe(_Metadata(b'#cloud-config')) == {
+        'meta_data': {'uuid': 'u', 'hostname': 'one'},
+        'vendor_data': {'static': {}},
+        'user_data': '#cloud-config',
+    }
+
+
+def test_description_loses_nothing():
+    """What JSON or Ironic cannot carry needs an image built here."""
+    assert configdrive.describe(_Metadata(b'\x1f\x8b\xff')) is None
+    assert configdrive.describe(_Metadata(content={'0000': b'x'})) is None
+    assert configdrive.describe(_Metadata(vendor_data={'a': 1})) is None
+
+
+def test_links_get_the_addresses_of_the_cards():
+    """cloud-init finds cards by address, so Neutron's will not do."""
+    data = {
+        'links': [
+            {'vif_id': 'v1', 'type': 'ovs', 'ethernet_mac_address': 'made:up'},
+            {'vif_id': 'v2', 'type': 'ovs', 'ethernet_mac_address': 'made:up'},
+            {'vif_id': 'v3', 'type': 'ovs', 'ethernet_mac_address': 'own'},
+        ],
+        'networks': [],
+    }
+    ports = [
+        _port('p1', 'aa', None, 'v1'),
+        _port('p2', 'bb', 'g', None),
+        _port('p3', 'cc', 'g', None),
+    ]
+    group = {
+        'uuid': 'g',
+        'mode': '802.3ad',
+        'address': 'dd',
+        'properties': {'miimon': 100},
+        'internal_info': {'tenant_vif_port_id': 'v2'},
+    }
+    single, bond, other, *cards = nics.rewrite(data, ports, [group])['links']
+    assert (single['type'], single['ethernet_mac_address']) == ('phy', 'aa')
+    assert bond['bond_links'] == ['p2', 'p3']
+    assert bond['bond_miimon'] == 100
+    assert other['ethernet_mac_address'] == 'own'
+    assert [card['id'] for card in cards] == ['p2', 'p3']
+
+
+def _port(
+    uuid: str, address: str, group: str | None, vif: str | None
+) -> dict[str, Any]:
+    internal = {'tenant_vif_port_id': vif} if vif else {}
+    return {
+        'uuid': uuid,
+        'address': address,
+        'portgroup_uuid': group,
+        'internal_info': internal,
+    }

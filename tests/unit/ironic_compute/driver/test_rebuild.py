@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rebuilding servers."""
+
+import pytest
+from nova import exception as nova_exception
+from nova import objects
+
+from . import fake
+
+
+class _Server(objects.Instance):
+    """A server whose saves go nowhere."""
+
+    def save(self, *args, **kwargs):
+        self.obj_reset_changes()
+
+
+def _rebuild(bench, is_volume):
+    server = fake.server(task_state='rebuilding')
+    server.__class__ = _Server
+    root = objects.BlockDeviceMapping(
+        boot_index=0,
+        destination_type='volume' if is_volume else 'local',
+        source_type='image',
+    )
+    bench.driver.rebuild(
+        None,
+        server,
+        fake.image(),
+        None,
+        None,
+        {},
+        objects.BlockDeviceMappingList(objects=[root]),
+        None,
+        None,
+        network_info=fake.network(),
+        preserve_ephemeral=True,
+        reimage_boot_volume=True,
+    )
+    return server
+
+
+def test_image_backed_server_is_rebuilt_at_any_api_version():
+    """Nova asks to reimage a boot volume that does not exist; ignored."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    server = _rebuild(bench, is_volume=False)
+    assert bench.ironic.names() == ['patch', 'rebuild']
+    assert bench.ironic.infos[fake.NODE]['preserve_ephemeral'] == 'True'
+    assert server.task_state == 'rebuild_spawning'
+
+
+def test_volume_backed_server_is_refused_untouched():
+    """A root disk that is a volume is refused before anything happens."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    with pytest.raises(nova_exception.NovaException, match='volume'):
+        _rebuild(bench, is_volume=True)
+    assert not bench.ironic.calls
+
+
+def test_failed_rebuild_keeps_the_node():
+    """A rebuild that fails says why and frees nothing."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    bench.ironic.fails['active'] = 'deploy failed'
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='broken'):
+        _rebuild(bench, is_volume=False)
+    assert bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER
