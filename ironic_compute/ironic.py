@@ -219,6 +219,22 @@ class IronicClient:
             )
         return raw
 
+    def ports(self, node: str) -> list[Mapping[str, Any]]:
+        """Return the ports of a node, detailed."""
+        with _translated(f'list the ports of node {node}'):
+            found = self._client(retry=True).port.list(
+                node=node, detail=True, limit=0
+            )
+        return [port.to_dict() for port in found]
+
+    def portgroups(self, node: str) -> list[Mapping[str, Any]]:
+        """Return the port groups of a node, detailed."""
+        with _translated(f'list the port groups of node {node}'):
+            found = self._client(retry=True).portgroup.list(
+                node=node, detail=True, limit=0
+            )
+        return [group.to_dict() for group in found]
+
     # Changing
 
     def reserve(self, node: str, instance_uuid: str) -> None:

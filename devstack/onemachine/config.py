@@ -258,6 +258,9 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         'vnc': {'enabled': 'false'},
         'quota': {'instances': -1, 'cores': -1, 'ram': -1},
         'scheduler': {'max_placement_results': 50, 'workers': 1},
+        # Equal nodes have equal weight: without a shuffle, requests that
+        # come at once all ask for the same few and run out of alternates.
+        'filter_scheduler': {'shuffle_best_same_weighed_hosts': 'true'},
         'conductor': {'workers': 1},
     }
     if host is None:

@@ -48,12 +48,20 @@ class Cloud:
             self.backends.start()
             self.coordination.start()
         for service in _APIS:
-            config.write_service(self.layout, service)
+            if config.write_service(self.layout, service):
+                self._stop_service(service)
         if not self._is_made():
             self._make()
         with step('Starting the services'):
             self._start_services()
         say('The cloud is up')
+
+    def _stop_service(self, service: str) -> None:
+        """Stop what has read a configuration that has changed."""
+        names = self.processes.names()
+        for name in names:
+            if name == f'api-{service}' or name.startswith(f'{service}-'):
+                self.processes.stop(name)
 
     def down(self) -> None:
         """Stop everything that was started."""

@@ -20,16 +20,8 @@ Record = Mapping[str, Any]
 def describe(
     network_data: dict[str, Any], client: IronicClient, node: NodeId
 ) -> dict[str, Any]:
-    """Return network data with the cards' own addresses.
-
-    Without a list of the node's ports nothing is said of networks: Ironic
-    then fills it in itself (since its release 2025.1).
-    """
-    ports = getattr(client, 'ports', None)
-    portgroups = getattr(client, 'portgroups', None)
-    if ports is None or portgroups is None:
-        return {}
-    return rewrite(network_data, ports(node), portgroups(node))
+    """Return network data with the cards' own addresses."""
+    return rewrite(network_data, client.ports(node), client.portgroups(node))
 
 
 def rewrite(

@@ -67,6 +67,12 @@ _ALLOWED = {
 class FakeIronic:
     """Ironic with what :class:`ironic_compute.ironic.IronicClient` offers."""
 
+    def ports(self, node: str) -> list[dict[str, Any]]:
+        return []
+
+    def portgroups(self, node: str) -> list[dict[str, Any]]:
+        return []
+
     def __init__(self) -> None:
         self.nodes: dict[str, NodeFacts] = {}
         self.ends: dict[str, str] = {}
