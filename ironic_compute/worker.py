@@ -88,6 +88,7 @@ class AgentLine:
         ).start()
 
     def _listen(self) -> None:
+        said_s = 0.0
         while True:
             try:
                 for line in self._down.lines(_ALIVE_INTERVAL_S):
@@ -95,7 +96,10 @@ class AgentLine:
             except EOFError:
                 LOG.error('The agent is gone; this worker ends')
                 os._exit(exits.EX_ORPHANED)
-            self.say(pipe.IsAlive())
+            # Not an answer to each view: the agent would answer in turn.
+            if self._tenure.clock.now_s() - said_s >= _ALIVE_INTERVAL_S:
+                said_s = self._tenure.clock.now_s()
+                self.say(pipe.IsAlive())
             if self._tenure.gate.shut_for_s() > self._give_up_s:
                 LOG.error('The lease has lapsed; this worker ends')
                 os._exit(exits.EX_LOST_LEASE)
