@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DevStack plugin, sourced against stubs of DevStack's functions."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+DEVSTACK = pathlib.Path(__file__).resolve().parents[3] / 'devstack'
+
+# Each of DevStack's functions that the plugin may call says that it was.
+STUBS = """
+set -eu
+export DEST=/opt/stack DATA_DIR=/opt/data HOSTNAME=ctl STACK_USER=stack
+export NOVA_CPU_CONF=/etc/nova/nova-cpu.conf NOVA_CONF=/etc/nova/nova.conf
+export IRONIC_CONF_FILE=/etc/ironic/ironic.conf NOVA_READY_TIMEOUT=120
+for name in define_plugin disable_service enable_service setup_develop \\
+    iniset run_process stop_process wait_for_compute nova-manage sudo cp; do
+    eval "function $name { echo $name \\"\\$@\\"; }"
+done
+function is_service_enabled { [[ "$1" == "ironic-compute" ]]; }
+function get_python_exec_prefix { echo /usr/local/bin; }
+function echo_summary { :; }
+"""
+
+
+def run(*phase, agents=1):
+    """Source settings and plugin as stack.sh does; return what was called."""
+    script = (
+        f'{STUBS}\nIRONIC_COMPUTE_AGENTS={agents}\n'
+        f'source {DEVSTACK}/settings\nsource {DEVSTACK}/plugin.sh "$@"\n'
+    )
+    done = subprocess.run(
+        ['bash', '-c', script, 'stack.sh', *phase, ''],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_settings_replace_nova_compute():
+    """n-cpu goes, ironic-compute comes."""
+    calls = run('stack', 'pre-install')
+    assert 'disable_service n-cpu' in calls
+    assert 'enable_service ironic-compute' in calls
+    assert len(calls) == 3
+
+
+def test_install_takes_the_checkout():
+    """The plugin's own repository is what gets installed."""
+    calls = run('stack', 'install')
+    assert 'setup_develop /opt/stack/ironic-compute' in calls
+
+
+def test_each_agent_has_host_and_state_of_its_own():
+    """Three agents on one machine never share a host or a folder."""
+    calls = run('stack', 'post-config', agents=3)
+    for host in ('ctl', 'ctl-2', 'ctl-3'):
+        conf = f'/etc/ironic-compute/nova-{host}.conf'
+        assert f'iniset {conf} DEFAULT host {host}' in calls
+        own = f'/etc/ironic-compute/{host}.conf'
+        state = f'/opt/data/ironic-compute/{host}'
+        assert f'iniset {own} ironic_compute state_path {state}' in calls
+
+
+def test_ironic_is_asked_to_send_notifications():
+    """Changes are seen within a second."""
+    calls = run('stack', 'post-config')
+    ironic = 'iniset /etc/ironic/ironic.conf'
+    assert f'{ironic} DEFAULT notification_level info' in calls
+
+
+@pytest.mark.parametrize('agents', [1, 3])
+def test_agents_are_started_and_mapped(agents):
+    """Every agent runs, and Nova's API learns its cell."""
+    calls = run('stack', 'extra', agents=agents)
+    started = [c for c in calls if c.startswith('run_process')]
+    waited = [c for c in calls if c.startswith('wait_for_compute')]
+    assert len(started) == len(waited) == agents
+    assert '/usr/local/bin/ironic-compute --config-file' in started[0]
+    assert calls[-1].endswith('discover_hosts --by-service')
+
+
+def test_unstack_stops_what_was_started():
+    """Each agent's process is stopped."""
+    calls = run('unstack', agents=2)
+    assert 'stop_process ironic-compute-1' in calls
+    assert 'stop_process ironic-compute-2' in calls
+
+
+def test_clean_leaves_nothing():
+    """Configuration and state are removed."""
+    (call,) = [c for c in run('clean') if c.startswith('sudo rm')]
+    assert '/etc/ironic-compute' in call
+    assert '/opt/data/ironic-compute' in call
