@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from onemachine import content, packages, registry
@@ -105,22 +106,25 @@ class Checks:
         )
         _hold('192.0.2.' in str(shown['addresses']), 'it has an address')
 
-    def _nova(self, program: str, *words: str) -> str:
+    def _nova(self, program: str, *words: str, good: Sequence[int]) -> str:
         conf = str(self._layout.conf('nova'))
-        return packages.run(
-            self._layout,
-            [self._layout.bin(program), '--config-file', conf, *words],
-        )
+        command = [self._layout.bin(program), '--config-file', conf, *words]
+        return packages.run(self._layout, command, good)
 
     def _see_nova_checks(self) -> None:
-        checked = self._nova('nova-status', 'upgrade', 'check')
+        # 1: a warning, about things a compute service has no part in.
+        checked = self._nova('nova-status', 'upgrade', 'check', good=(0, 1))
         _hold('Failure' not in checked, f'nova-status: {checked}')
-        audit = self._nova('nova-manage', 'placement', 'audit', '--verbose')
-        _hold('orphaned' not in audit, f'placement audit: {audit}')
-        heal = self._nova(
-            'nova-manage', 'placement', 'heal_allocations', '--dry-run'
+        # 3 would be orphaned allocations.
+        self._nova('nova-manage', 'placement', 'audit', good=(0,))
+        # 4: there was nothing to heal.
+        self._nova(
+            'nova-manage',
+            'placement',
+            'heal_allocations',
+            '--dry-run',
+            good=(4,),
         )
-        _hold('[dry-run]' not in heal, f'heal_allocations: {heal}')
 
 
 def _hold(holds: bool, what: str) -> None:

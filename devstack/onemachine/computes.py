@@ -129,9 +129,10 @@ class Computes:
 
     def kill(self, hosts: Sequence[str]) -> None:
         """Kill processes with -9, an agent with all its workers."""
+        names = [self._name(host) for host in hosts]
         self._signal_all(hosts, signal.SIGKILL)
-        for host in hosts:
-            self._processes.stop(self._name(host))
+        for name in names:
+            self._processes.stop(name)
 
     def pause(self, hosts: Sequence[str]) -> None:
         """Freeze processes as a hung machine would."""

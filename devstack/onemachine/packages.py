@@ -104,9 +104,12 @@ def _sh(command: Sequence[str]) -> None:
         )
 
 
-def run(layout: Layout, command: Sequence[str], **environment: str) -> str:
+def run(
+    layout: Layout, command: Sequence[str], good: Sequence[int] = (0,)
+) -> str:
     """Run a program of the cloud to its end; return what it printed.
 
+    :param good: the exit statuses that are no failure
     :raises CloudError: it failed; with the end of its output
     """
     done = subprocess.run(
@@ -114,9 +117,9 @@ def run(layout: Layout, command: Sequence[str], **environment: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=layout.environment(**environment),
+        env=layout.environment(),
     )
-    if done.returncode != 0:
+    if done.returncode not in good:
         output = (done.stdout + done.stderr).strip()[-1500:]
         raise CloudError(f'{" ".join(command)} failed: {output}')
     return done.stdout
