@@ -7,6 +7,7 @@ cost Ironic no request of their own. A waiter may bring a cheap re-read of its
 one node for the case that no news comes at all.
 """
 
+import dataclasses
 import threading
 from collections.abc import Callable
 
@@ -19,6 +20,9 @@ from resource_tracker.node import NodeFacts, NodeId
 LOG = logging.getLogger(__name__)
 
 REFRESH_S = 10.0
+# Wake at least this often: time-outs are counted on another clock than
+# the one that a condition waits on.
+_RECHECK_S = 1.0
 
 
 class Book:
@@ -47,26 +51,33 @@ class Book:
         """
         with self._changed:
             known = self._facts.get(facts.uuid)
-            if known is not None and _is_older(facts, known):
+            if known is None:
+                self._enter(facts)
+                return True
+            if _is_older(facts, known):
                 return False
+            facts = _stamped(facts, known)
             self._enter(facts)
             return known != facts
 
     def _enter(self, facts: NodeFacts) -> None:
-        known = self._facts.get(facts.uuid)
-        if known is not None and known.instance_uuid is not None:
-            self._by_instance.pop(known.instance_uuid, None)
+        self._unlink(self._facts.get(facts.uuid))
         if facts.instance_uuid is not None:
             self._by_instance[facts.instance_uuid] = facts.uuid
         self._facts[facts.uuid] = facts
         self._changed.notify_all()
 
+    def _unlink(self, facts: NodeFacts | None) -> None:
+        """Forget a node's instance, unless it is on another node by now."""
+        if facts is None or facts.instance_uuid is None:
+            return
+        if self._by_instance.get(facts.instance_uuid) == facts.uuid:
+            del self._by_instance[facts.instance_uuid]
+
     def drop(self, node: NodeId) -> None:
         """Strike a node out."""
         with self._changed:
-            facts = self._facts.pop(node, None)
-            if facts is not None and facts.instance_uuid is not None:
-                self._by_instance.pop(facts.instance_uuid, None)
+            self._unlink(self._facts.pop(node, None))
             self._changed.notify_all()
 
     def facts(self, node: NodeId) -> NodeFacts | None:
@@ -93,46 +104,100 @@ class Book:
     ) -> NodeFacts:
         """Block until a node is as wanted; return its facts then.
 
+        A node that is not in the book is waited for too, by ``refresh``.
+
         :param timeout_s: None waits for ever
         :param refresh: reads the node anew, after ``refresh_s`` without news
         :raises errors.WaitTimeout: it did not get there in time
-        :raises errors.NodeGone: Ironic does not have it any more
+        :raises errors.NodeGone: Ironic does not have it any more, or it was
+            struck out and there is no ``refresh`` to ask
         """
-        started_s = heard_s = self._clock.now_s()
-        seen: NodeFacts | None = None
+        wait = _Wait(self._clock.now_s(), timeout_s, refresh_s)
         while True:
             with self._changed:
-                facts = self._facts.get(node)
-                if facts is not None and facts != seen:
-                    seen, heard_s = facts, self._clock.now_s()
-                if seen is not None and predicate(seen):
-                    return seen
-                self._changed.wait(min(1.0, refresh_s))
+                wait.look(self._facts.get(node), self._clock.now_s())
+                if wait.seen is not None and predicate(wait.seen):
+                    return wait.seen
+                if not wait.is_dropped:
+                    self._changed.wait(min(_RECHECK_S, refresh_s))
             now_s = self._clock.now_s()
-            if timeout_s is not None and now_s - started_s > timeout_s:
-                raise errors.WaitTimeout(
-                    f'Node {node} was not where it should be after '
-                    f'{timeout_s:g} s; its provision state is '
-                    f'{seen.provision_state if seen else "unknown"}'
+            if wait.is_over(now_s):
+                raise errors.WaitTimeout(wait.says(node))
+            if wait.is_dropped and refresh is None:
+                raise errors.NodeGone(
+                    f'Node {node} is not among the nodes of this host any more'
                 )
-            if refresh is not None and now_s - heard_s >= refresh_s:
-                seen, heard_s = self._refreshed(refresh, seen), now_s
+            if refresh is not None and wait.is_silent(now_s):
+                wait.seen = self._refreshed(refresh) or wait.seen
+                wait.heard(now_s)
 
-    def _refreshed(
-        self, refresh: Callable[[], NodeFacts], seen: NodeFacts | None
-    ) -> NodeFacts | None:
+    def _refreshed(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
         """Read a node anew; an Ironic that is away is waited for."""
         try:
             facts = refresh()
         except errors.NodeNotFound as exc:
             raise errors.NodeGone(str(exc)) from exc
         except errors.IronicComputeError as exc:
+            if not isinstance(exc, errors.Retriable):
+                raise
             LOG.debug('Could not read a node anew: %(exc)s', {'exc': exc})
-            return seen
+            return None
         with self._changed:
-            if facts.uuid in self._facts:
+            known = self._facts.get(facts.uuid)
+            if known is not None and not _is_older(facts, known):
                 self._enter(facts)
         return facts
+
+
+class _Wait:
+    """What one waiter has seen, and when."""
+
+    def __init__(
+        self, started_s: float, timeout_s: float | None, refresh_s: float
+    ) -> None:
+        self.seen: NodeFacts | None = None
+        self.is_dropped = False
+        self._started_s = self._heard_s = started_s
+        self._timeout_s = timeout_s
+        self._refresh_s = refresh_s
+        self._entry: NodeFacts | None = None
+
+    def look(self, entry: NodeFacts | None, now_s: float) -> None:
+        """Take in what the book says; news only if it says another thing."""
+        self.is_dropped = entry is None and self._entry is not None
+        if entry is not None and entry != self._entry:
+            self.seen = entry
+            self._heard_s = now_s
+        self._entry = entry
+
+    def heard(self, now_s: float) -> None:
+        """Note that the node has been read."""
+        self.is_dropped = False
+        self._heard_s = now_s
+
+    def is_over(self, now_s: float) -> bool:
+        """Say whether the time is up."""
+        limit_s = self._timeout_s
+        return limit_s is not None and now_s - self._started_s >= limit_s
+
+    def is_silent(self, now_s: float) -> bool:
+        """Say whether the node should be read again."""
+        return self.is_dropped or now_s - self._heard_s >= self._refresh_s
+
+    def says(self, node: NodeId) -> str:
+        """Return one sentence for a wait that is over."""
+        state = self.seen.provision_state if self.seen else 'unknown'
+        return (
+            f'Node {node} was not where it should be after '
+            f'{self._timeout_s:g} s; its provision state is {state}'
+        )
+
+
+def _stamped(facts: NodeFacts, known: NodeFacts) -> NodeFacts:
+    """Keep the stamp if the facts are of a list, which has none."""
+    if facts.updated_at is not None:
+        return facts
+    return dataclasses.replace(facts, updated_at=known.updated_at)
 
 
 def _is_older(facts: NodeFacts, known: NodeFacts) -> bool:

@@ -8,10 +8,12 @@ read again, bursts as one. Nothing is ever inferred from an error: the sink
 hears only of what was read well, and an Ironic that is down is said once.
 """
 
+import collections
+import datetime
+import queue
 import re
 import threading
-from collections.abc import Mapping
-from concurrent import futures
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import oslo_messaging
@@ -19,7 +21,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.ironic import IronicClient
+from ironic_compute.reader import IronicReader
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -28,9 +30,9 @@ _READERS = 4
 # The first event says what is wanted, not what is: only ends count.
 _WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
 _RETRY_LISTENER_S = 30.0
-# A second of the watermark is read again: stamps are whole seconds, and
-# rows become visible a little after their stamp.
-_OVERLAP_LENGTH = len('2026-01-01T00:00:0')
+# Read again before the newest stamp seen: stamps are whole seconds, rows
+# become visible after their stamp, and Ironic's machines' clocks differ.
+_OVERLAP = datetime.timedelta(seconds=30)
 
 
 class Sink(Protocol):
@@ -46,6 +48,7 @@ class Sink(Protocol):
 class Feed:
     """Read changes until stopped.
 
+    :param conf: Nova's, with our group ``ironic_compute``
     :param sink: its errors are logged and end nothing
     :param host: names this worker's queue of notifications
     """
@@ -53,7 +56,7 @@ class Feed:
     def __init__(
         self,
         conf: Any,
-        client: IronicClient,
+        client: IronicReader,
         sink: Sink,
         clock: Clock,
         *,
@@ -66,19 +69,16 @@ class Feed:
         self._clock = clock
         self._host = host
         self._stopping = threading.Event()
-        self._dirty: set[str] = set()
-        self._reading: set[str] = set()
-        self._lock = threading.Lock()
-        self._readers = futures.ThreadPoolExecutor(
-            _READERS, thread_name_prefix='reader'
-        )
+        self._readings = _Readings(self._read)
         self._watermark: str | None = None
         self._seen: dict[NodeId, NodeFacts] = {}
-        self._is_away = False
+        self._newer = _Newer()
+        self._outage = _Outage()
         self._listener: Any = None
 
     def start(self) -> None:
         """Start reading, with a full audit first."""
+        self._readings.start()
         for target, name in (
             (self._keep_auditing, 'audit'),
             (self._keep_reading_delta, 'delta'),
@@ -89,7 +89,7 @@ class Feed:
     def stop(self) -> None:
         """Read nothing more."""
         self._stopping.set()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._readings.stop()
         if self._listener is not None:
             self._listener.stop()
 
@@ -97,34 +97,23 @@ class Feed:
 
     def poke(self, node: str) -> None:
         """Read a node again soon; calls in a burst count as one."""
-        with self._lock:
-            if node in self._reading or self._stopping.is_set():
-                self._dirty.add(node)
-                return
-            self._reading.add(node)
-        self._readers.submit(self._read, node)
+        self._readings.add(node)
 
     def _read(self, node: str) -> None:
         try:
             facts = self._client.node(node)
-            if self._client.in_pool(facts):
-                self._tell(facts)
         except errors.NodeNotFound:
-            pass  # The audit is what notices that a node is gone.
+            return  # The audit is what notices that a node is gone.
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
-        finally:
-            self._end_reading(node)
+            return
+        self._tell(facts)
 
-    def _end_reading(self, node: str) -> None:
-        with self._lock:
-            self._reading.discard(node)
-            again = node in self._dirty
-            self._dirty.discard(node)
-        if again:
-            self.poke(node)
-
-    def _tell(self, facts: NodeFacts) -> None:
+    def _tell(self, facts: NodeFacts) -> bool:
+        """Tell the sink of a node of our pool; say whether it took it."""
+        if not self._client.in_pool(facts):
+            return True
+        self._newer.add(facts)
         try:
             self._sink.observe(facts)
         except Exception:
@@ -132,6 +121,8 @@ class Feed:
                 'Could not take in a change of node %(node)s',
                 {'node': facts.uuid},
             )
+            return False
+        return True
 
     # All nodes, and those that changed lately
 
@@ -145,7 +136,29 @@ class Feed:
             )
 
     def _audit(self) -> None:
-        nodes = {facts.uuid: facts for facts in self._client.nodes()}
+        """Read all nodes; a node that was read since we began wins.
+
+        A list has no stamps and takes seconds, so what it says of such a
+        node may be old, and nothing would correct it.
+        """
+        if self._watermark is None:
+            self._read_delta(limit=1)
+        started_s = self._clock.now_s()
+        newer = self._newer.begin()
+        try:
+            nodes = {facts.uuid: facts for facts in self._client.nodes()}
+            LOG.debug(
+                'Read %(count)d nodes in %(seconds).1f s',
+                {
+                    'count': len(nodes),
+                    'seconds': self._clock.now_s() - started_s,
+                },
+            )
+            self._hand_over(collections.ChainMap(newer, nodes))
+        finally:
+            self._newer.end()
+
+    def _hand_over(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         try:
             self._sink.audited(nodes)
         except Exception:
@@ -155,37 +168,27 @@ class Feed:
         while not self._stopping.wait(self._options.delta_interval_s):
             self._guarded(self._read_delta)
 
-    def _read_delta(self) -> None:
-        changed = self._client.changed_since(self._watermark)
+    def _read_delta(self, limit: int = 100) -> None:
+        changed = self._client.changed_since(self._watermark, limit=limit)
+        seen, self._seen = self._seen, {}
+        for facts in changed:
+            if seen.get(facts.uuid) == facts or self._tell(facts):
+                self._seen[facts.uuid] = facts
         latest = max((f.updated_at or '' for f in changed), default='')
         if latest:
-            self._watermark = latest[:_OVERLAP_LENGTH]
-        fresh = {facts.uuid: facts for facts in changed}
-        news = [f for f in changed if self._seen.get(f.uuid) != f]
-        self._seen = fresh
-        for facts in news:
-            if self._client.in_pool(facts):
-                self._tell(facts)
+            self._watermark = _earlier(latest)
 
-    def _guarded(self, read: Any) -> bool:
+    def _guarded(self, read: Callable[[], None]) -> bool:
         """Read; say once that Ironic is away, and once that it is back."""
         try:
             read()
         except errors.IronicComputeError as exc:
-            if not self._is_away:
-                LOG.warning(
-                    'Ironic does not answer; keeping what is known and '
-                    'trying again: %(error)s',
-                    {'error': exc},
-                )
-            self._is_away = True
+            self._outage.began(read, exc)
             return False
         except Exception:
             LOG.exception('Could not read changes from Ironic')
             return False
-        if self._is_away:
-            LOG.info('Ironic answers again')
-        self._is_away = False
+        self._outage.ended(read)
         return True
 
     # Notifications
@@ -193,42 +196,51 @@ class Feed:
     def _keep_listening(self) -> None:
         if not self._options.use_notifications:
             return
+        say = LOG.warning
         while not self._stopping.is_set():
             try:
                 self._listen()
                 return
             except Exception as exc:
-                LOG.warning(
+                say(
                     "Could not listen to Ironic's notifications and will try "
                     'again; changes are seen through the delta list: '
                     '%(error)s',
                     {'error': exc},
                 )
+                say = LOG.debug
             self._stopping.wait(_RETRY_LISTENER_S)
 
     def _listen(self) -> None:
         transport = oslo_messaging.get_notification_transport(
-            self._conf, url=self._options.notification_transport_url
+            self._conf, url=self._options.notification_transport_url or None
         )
         targets = [
             oslo_messaging.Target(topic=topic)
             for topic in self._options.notification_topics
         ]
-        self._listener = oslo_messaging.get_notification_listener(
+        listener = oslo_messaging.get_notification_listener(
             transport,
             targets,
-            [_Endpoint(self)],
+            [NodeEvents(self.poke)],
             executor=_executor(),
             pool=f'ironic-compute-{self._host}',
         )
-        self._listener.start()
+        # Blocks while the broker is away, and so would stop() before its end.
+        listener.start()
+        self._listener = listener
+        if self._stopping.is_set():
+            listener.stop()
 
 
-class _Endpoint:
-    """What oslo.messaging calls for each notification."""
+class NodeEvents:
+    """What oslo.messaging calls for each notification.
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    :param poke: is told of the node that may have changed
+    """
+
+    def __init__(self, poke: Callable[[str], None]) -> None:
+        self._poke = poke
 
     def info(
         self,
@@ -241,12 +253,135 @@ class _Endpoint:
         """Take a notification for a hint to look at its node."""
         if not _WORTH_A_LOOK.match(event_type):
             return
-        uuid = payload.get('ironic_object.data', {}).get('uuid')
+        uuid = (payload.get('ironic_object.data') or {}).get('uuid')
         if uuid:
-            self._feed.poke(uuid)
+            self._poke(uuid)
 
     error = info
     warn = info
+
+
+class _Readings:
+    """A few threads that read nodes, each node by one of them at a time.
+
+    :param read: reads a node; its errors are logged and end nothing
+    """
+
+    def __init__(self, read: Callable[[str], None]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._waiting: set[str] = set()
+        self._running: set[str] = set()
+        self._again: set[str] = set()
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number in range(_READERS):
+            threading.Thread(
+                target=self._work, name=f'reader-{number}', daemon=True
+            ).start()
+
+    def stop(self) -> None:
+        """End the threads; what waits is not read any more."""
+        with self._lock:
+            self._waiting.clear()
+        for _ in range(_READERS):
+            self._queue.put(None)
+
+    def add(self, node: str) -> None:
+        """Have a node read; once more if it is being read now."""
+        with self._lock:
+            if node in self._running:
+                self._again.add(node)
+            elif node not in self._waiting:
+                self._waiting.add(node)
+                self._queue.put(node)
+
+    def _work(self) -> None:
+        while (node := self._queue.get()) is not None:
+            if self._begin(node):
+                try:
+                    self._read(node)
+                except Exception:
+                    LOG.exception('Could not read %(node)s', {'node': node})
+                self._end(node)
+
+    def _begin(self, node: str) -> bool:
+        with self._lock:
+            if node not in self._waiting:
+                return False
+            self._waiting.discard(node)
+            self._running.add(node)
+            return True
+
+    def _end(self, node: str) -> None:
+        with self._lock:
+            self._running.discard(node)
+            if node in self._again:
+                self._again.discard(node)
+                self._waiting.add(node)
+                self._queue.put(node)
+
+
+class _Newer:
+    """The nodes that were read while an audit is under way."""
+
+    def __init__(self) -> None:
+        self._facts: dict[NodeId, NodeFacts] | None = None
+
+    def begin(self) -> dict[NodeId, NodeFacts]:
+        """Return what grows with each node that is read from now on."""
+        facts: dict[NodeId, NodeFacts] = {}
+        self._facts = facts
+        return facts
+
+    def add(self, facts: NodeFacts) -> None:
+        """Note a node that was read."""
+        growing = self._facts
+        if growing is not None:
+            growing[facts.uuid] = facts
+
+    def end(self) -> None:
+        """Note no more."""
+        self._facts = None
+
+
+class _Outage:
+    """Which reads fail; said once when it begins and when all work again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failing: set[object] = set()
+
+    def began(self, read: object, exc: errors.IronicComputeError) -> None:
+        """Note that a read failed."""
+        with self._lock:
+            say = LOG.debug if self._failing else LOG.warning
+            self._failing.add(read)
+        say(
+            "Could not read Ironic's nodes; keeping what is known and trying "
+            'again: %(error)s',
+            {'error': exc},
+        )
+
+    def ended(self, read: object) -> None:
+        """Note that a read worked."""
+        with self._lock:
+            if read not in self._failing:
+                return
+            self._failing.discard(read)
+            is_over = not self._failing
+        if is_over:
+            LOG.info('Ironic answers again')
+
+
+def _earlier(stamp: str) -> str:
+    """Return the stamp to read from next time, for one that was seen."""
+    try:
+        return (datetime.datetime.fromisoformat(stamp) - _OVERLAP).isoformat()
+    except ValueError:
+        return stamp
 
 
 def _executor() -> str:

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker knows of its nodes, and who waits for them."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from hashring.clock import ManualClock, SystemClock
+from ironic_compute import errors
+from ironic_compute.book import Book
+from resource_tracker.node import NodeFacts
+
+OLD = '2026-01-01T00:00:01+00:00'
+NEW = '2026-01-01T00:00:02+00:00'
+
+
+def node(uuid='n1', **fields):
+    """Return facts of a node."""
+    return NodeFacts(**{'uuid': uuid, 'updated_at': OLD, **fields})
+
+
+def is_active(facts):
+    """Say whether a node is where most tests want it."""
+    return facts.provision_state == 'active'
+
+
+def test_older_facts_are_ignored():
+    """A slow answer does not undo a quick one."""
+    book = Book(ManualClock())
+    book.hold(node(provision_state='active', updated_at=NEW))
+    assert not book.update(node(provision_state='deploying'))
+    assert book.facts('n1').provision_state == 'active'
+
+
+def test_facts_of_the_same_second_count():
+    """Stamps are whole seconds: equal is not older."""
+    book = Book(ManualClock())
+    book.hold(node(provision_state='deploying'))
+    assert book.update(node(provision_state='active'))
+    assert not book.update(node(provision_state='active'))
+
+
+def test_facts_of_a_list_keep_the_stamp():
+    """A list has no stamps; what is older than the last one stays older."""
+    book = Book(ManualClock())
+    book.hold(node(provision_state='active', updated_at=NEW))
+    assert not book.update(node(provision_state='active', updated_at=None))
+    assert not book.update(node(provision_state='deploying'))
+
+
+def test_instance_that_moved_is_found_on_its_new_node():
+    """News of the old node, or its end, do not hide the new one."""
+    book = Book(ManualClock())
+    book.hold(node('n1', instance_uuid='i1'))
+    book.hold(node('n2', instance_uuid='i1'))
+    book.update(node('n1'))
+    assert book.by_instance('i1').uuid == 'n2'
+    book.drop('n1')
+    assert book.by_instance('i1').uuid == 'n2'
+    book.drop('n2')
+    assert book.by_instance('i1') is None
+    assert book.held() == ()
+
+
+def test_waiter_is_woken_by_news():
+    """No request to Ironic is needed if the feed brings the state."""
+    book = Book(SystemClock())
+    book.hold(node(provision_state='deploying'))
+    news = node(provision_state='active', updated_at=NEW)
+    threading.Timer(0.05, book.update, [news]).start()
+    assert book.wait_for('n1', is_active, 5.0) == news
+
+
+def test_waiter_gives_up():
+    """The sentence says where the node was."""
+    book = Book(SystemClock())
+    book.hold(node(provision_state='deploying'))
+    with pytest.raises(errors.WaitTimeout, match=r'n1.*0.1 s.*deploying'):
+        book.wait_for('n1', is_active, 0.1, refresh_s=0.05)
+
+
+def test_waiter_reads_again_in_silence():
+    """Lost news cost one cheap read, and the book learns of it."""
+    book = Book(SystemClock())
+    book.hold(node(provision_state='deploying'))
+    news = node(provision_state='active', updated_at=NEW)
+    found = book.wait_for('n1', is_active, 5.0, lambda: news, refresh_s=0.01)
+    assert found == book.facts('n1') == news
+
+
+def test_waiter_survives_an_outage():
+    """An Ironic that is away is asked again, and again."""
+    book = Book(SystemClock())
+    answers = [
+        errors.IronicUnavailable('away'),
+        errors.NodeLocked('busy'),
+        node(provision_state='active'),
+    ]
+
+    def refresh():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    found = book.wait_for('n1', is_active, 5.0, refresh, refresh_s=0.01)
+    assert is_active(found)
+    assert book.held() == (), 'a node that is not held stays so'
+
+
+def test_waiter_learns_that_the_node_is_gone():
+    """Ironic says so with 404."""
+    book = Book(SystemClock())
+    book.hold(node())
+
+    def refresh():
+        raise errors.NodeNotFound('no node n1')
+
+    with pytest.raises(errors.NodeGone, match='no node n1'):
+        book.wait_for('n1', is_active, 5.0, refresh, refresh_s=0.01)
+
+
+def test_waiter_of_a_dropped_node_does_not_hang():
+    """Without a way to ask, a node that was struck out is gone."""
+    book = Book(SystemClock())
+    book.hold(node())
+    threading.Timer(0.05, book.drop, ['n1']).start()
+    with pytest.raises(errors.NodeGone):
+        book.wait_for('n1', is_active)
+
+
+def test_waiter_of_a_dropped_node_asks_at_once():
+    """Ironic decides what became of a node that was struck out."""
+    book = Book(SystemClock())
+    book.hold(node(provision_state='deploying'))
+    threading.Timer(0.05, book.drop, ['n1']).start()
+    found = book.wait_for(
+        'n1',
+        is_active,
+        5.0,
+        lambda: node(provision_state='active'),
+        refresh_s=60.0,
+    )
+    assert is_active(found)
+
+
+def test_old_refresh_does_not_overwrite():
+    """A re-read that was overtaken leaves the book as it is."""
+    book = Book(SystemClock())
+    newest = node(provision_state='deploying', updated_at=NEW)
+    book.hold(newest)
+    stale = dataclasses.replace(newest, updated_at=OLD, name='stale')
+    with pytest.raises(errors.WaitTimeout):
+        book.wait_for('n1', is_active, 0.1, lambda: stale, refresh_s=0.01)
+    assert book.facts('n1') == newest
