@@ -114,7 +114,7 @@ class Agent:
         self.pool = Pool(home, self._remembered, options.settle_s)
         self.pulse = Pulse(membership, self._me, options, clock)
         self.locksmith = Locksmith(membership, self.pulse.state().lease, clock)
-        self._narrator = Narrator(home)
+        self._narrator = Narrator(home, clock.now_s())
 
     # ---- for the caller
 

@@ -28,8 +28,10 @@ LOG = logging.getLogger(__name__)
 class Narrator:
     """Tells the story of one agent."""
 
-    def __init__(self, home: Host) -> None:
+    def __init__(self, home: Host, now_s: float) -> None:
         self._home = home
+        self._began_s = now_s
+        self._said_waiting = False
         self._held = False
         self._lost_at_s: float | None = None
 
@@ -44,7 +46,24 @@ class Narrator:
                 'Lost the lease of %(home)s, gates are shut: %(why)s',
                 {'home': self._home, 'why': _why_lost(state)},
             )
+        elif not held and self._lost_at_s is None:
+            self._waiting(state, now_s)
         self._held = held
+
+    def _waiting(self, state: State, now_s: float) -> None:
+        """At start: some drivers hang where others fail."""
+        waited_s = now_s - self._began_s
+        if waited_s > state.lease.term_s and not self._said_waiting:
+            self._said_waiting = True
+            LOG.warning(
+                'Has not joined the group as %(home)s after %(waited_s)d s, '
+                'trying on: %(why)s',
+                {
+                    'home': self._home,
+                    'waited_s': waited_s,
+                    'why': _why_lost(state),
+                },
+            )
 
     def _won(self, state: State, now_s: float) -> None:
         others = sorted(

@@ -58,6 +58,7 @@ class Pulse:
         self._wished = (me, 0)
         self._published: Member | None = None
         self._failures_count = 0  # In a row.
+        self._said = False  # The operator knows of them.
         self._state = State(Lease(timing.lease_term_s, timing.lease_margin_s))
         self._thread = threading.Thread(
             target=self._run, name='heartbeat', daemon=True
@@ -159,13 +160,13 @@ class Pulse:
         members = self._group.members()
         lost = self._group.lost()
         returned_s = self._clock.now_s()
-        boot = self._wished[0].boot
-        shown = any(member.boot == boot for member in members)
+        shown = any(member.boot == self._group.boot for member in members)
         beat = Beat(sent_s, returned_s, shown)
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.UNSEEN
-        if self._failures_count > 1:
+        if self._said:
             LOG.info('The coordination backend answers again')
+        self._said = False
         self._failures_count = 0
         self._state = State(lease, View(members), lost, returned_s, verdict)
 
@@ -179,7 +180,10 @@ class Pulse:
     def _trouble(self, why: str) -> None:
         self._failures_count += 1
         # One lost request is nothing; the second in a row is news, once.
-        if self._failures_count == 2:
+        # At start the first one is.
+        news_count = 2 if self._connected else 1
+        if self._failures_count >= news_count and not self._said:
+            self._said = True
             LOG.warning(
                 'The coordination backend does not answer, trying on: %(why)s',
                 {'why': why},

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One face for each backend under test, the fake among them."""
+
+import pathlib
+from typing import Protocol
+
+from hashring.clock import SystemClock
+from hashring.group import Boot, Group, Member, Traits
+from hashring.membership import Membership, new_boot
+from hashring.ring import Host
+from tests.contract.coordination import servers
+from tests.unit.hashring import coordination
+
+# As short as the servers allow: etcd has 2 s, zookeeper 1 s here.
+TERM_S = 3.0
+
+
+class BackendUnderTest(Protocol):
+    """A backend, and what a test can do to it."""
+
+    name: str
+    traits: Traits
+
+    def group(self, home: str) -> tuple[Group, Member]:
+        """A new connection, and how it would describe itself."""
+        ...
+
+    def stop(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def _member(home: str, boot: Boot) -> Member:
+    return Member(Host(home), boot, machine='here', known=(Host(home),))
+
+
+class Fake:
+    """The service of the unit tests, in real time."""
+
+    name = 'fake'
+
+    def __init__(self) -> None:
+        self.traits = coordination.ETCD
+        clock = SystemClock()
+        self._service = coordination.Service(clock.now_s, TERM_S, self.traits)
+
+    def group(self, home: str) -> tuple[Group, Member]:
+        boot = new_boot()
+        group = coordination.FakeGroup(self._service, boot)
+        return group, _member(home, boot)
+
+    def stop(self) -> None:
+        self._service.up = False
+
+    def start(self) -> None:
+        self._service.up = True
+
+
+class Tooz:
+    """A driver of tooz, over a server or over a folder."""
+
+    def __init__(
+        self, name: str, url: str, server: servers.Server | None
+    ) -> None:
+        self.name = name
+        self.url = url
+        self._server = server
+        self.pool = 'group/of a test'
+        self.traits = self.group('probe')[0].traits
+
+    def group(self, home: str) -> tuple[Group, Member]:
+        boot = new_boot()
+        group = Membership(
+            self.url, self.pool, Host(home), boot, term_s=TERM_S
+        )
+        return group, _member(home, boot)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+    def start(self) -> None:
+        if self._server is not None:
+            self._server.start()
+
+
+def over_folder(folder: pathlib.Path) -> Tooz:
+    return Tooz('file', f'file://{folder}', None)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A member in a process of its own, to be frozen and killed.
+
+Joins, takes one lock, and beats until told otherwise. Each line on its
+stdin is a question; one line of JSON on its stdout is the answer.
+"""
+
+import json
+import sys
+import threading
+from typing import Any
+
+from hashring import errors
+from hashring.group import Boot, Member
+from hashring.membership import Membership
+from hashring.ring import Host
+from tests.contract.coordination.backends import TERM_S
+
+
+def _beat(group: Membership, quiet: threading.Event) -> None:
+    while not quiet.wait(TERM_S / 10):
+        try:
+            group.heartbeat()
+        except errors.BackendUnavailable:
+            continue
+
+
+def _answer(group: Membership, me: Member, host: Host, question: str) -> Any:
+    match question:
+        case 'shown':
+            return me in group.members()
+        case 'proof':
+            return group.still_ours(host)
+        case 'release':
+            group.release(host)
+            return True
+        case 'join':
+            group.join(me)
+            return me in group.members()
+        case _:
+            raise ValueError(question)
+
+
+def main(url: str, pool: str, home: str, boot: str, lock: str) -> None:
+    me, host = Member(Host(home), Boot(boot), machine='puppet'), Host(lock)
+    group = Membership(url, pool, me.home, me.boot, term_s=TERM_S)
+    group.connect()
+    group.join(me)
+    group.heartbeat()
+    print(json.dumps(group.try_lock(host)), flush=True)
+    quiet = threading.Event()
+    threading.Thread(target=_beat, args=(group, quiet), daemon=True).start()
+    for line in sys.stdin:
+        answer = _answer(group, me, host, line.strip())
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

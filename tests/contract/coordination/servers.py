@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real coordination servers for a test: own port, own folder, own pid.
+
+Each is started from its Debian package on a free loopback port and ended
+by its pid. `stop` and `start` again is an outage: the port and the folder
+stay, so what a server keeps on disk is there again.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+
+from hashring.clock import SystemClock
+
+ZOOKEEPER_JAR = pathlib.Path('/usr/share/java/zookeeper.jar')
+START_TIMEOUT_S = 40.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of server is found, started and reached."""
+
+    scheme: str
+    command: Callable[[pathlib.Path, int], Sequence[str]]
+    installed: Callable[[], bool]
+
+
+class Server:
+    """One server process."""
+
+    def __init__(self, kind: Kind, folder: pathlib.Path) -> None:
+        self._kind = kind
+        self._folder = folder
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f'{kind.scheme}://127.0.0.1:{self._port}'
+
+    def start(self) -> None:
+        """Start it; returns when its port answers."""
+        log = (self._folder / 'server.log').open('ab')
+        command = self._kind.command(self._folder, self._port)
+        with log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._folder
+            )
+        clock = SystemClock()
+        ends_s = clock.now_s() + START_TIMEOUT_S
+        while not self._answers():
+            assert self._process.poll() is None, self._last_words()
+            assert clock.now_s() < ends_s, self._last_words()
+            clock.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(('127.0.0.1', self._port), 1.0).close()
+            return True
+        return False
+
+    def _last_words(self) -> str:
+        return (self._folder / 'server.log').read_text()[-2000:]
+
+
+def _etcd(folder: pathlib.Path, port: int) -> Sequence[str]:
+    client, peer = (f'http://127.0.0.1:{p}' for p in (port, free_port()))
+    return (
+        'etcd',
+        f'--data-dir={folder}/data',
+        f'--listen-client-urls={client}',
+        f'--advertise-client-urls={client}',
+        f'--listen-peer-urls={peer}',
+        f'--initial-advertise-peer-urls={peer}',
+        f'--initial-cluster=default={peer}',
+        '--log-level=error',
+    )
+
+
+def _redis(folder: pathlib.Path, port: int) -> Sequence[str]:
+    return (
+        *('redis-server', '--port', str(port), '--bind', '127.0.0.1'),
+        *('--dir', str(folder), '--save', '', '--appendonly', 'no'),
+    )
+
+
+def _memcached(folder: pathlib.Path, port: int) -> Sequence[str]:
+    user = 'root' if os.geteuid() == 0 else str(os.geteuid())
+    return ('memcached', '-l', '127.0.0.1', '-p', str(port), '-u', user)
+
+
+def _zookeeper(folder: pathlib.Path, port: int) -> Sequence[str]:
+    config = folder / 'zoo.cfg'
+    config.write_text(
+        f'dataDir={folder}/data\nclientPort={port}\n'
+        'clientPortAddress=127.0.0.1\n'
+        # Sessions last 2 to 20 ticks.
+        'tickTime=500\nadmin.enableServer=false\n'
+    )
+    return (
+        *('java', '-Xmx96m', '-cp', f'{folder}:{ZOOKEEPER_JAR}'),
+        'org.apache.zookeeper.server.quorum.QuorumPeerMain',
+        str(config),
+    )
+
+
+def _has(program: str) -> Callable[[], bool]:
+    return lambda: shutil.which(program) is not None
+
+
+KINDS = {
+    'etcd': Kind('etcd3+http', _etcd, _has('etcd')),
+    'redis': Kind('redis', _redis, _has('redis-server')),
+    'memcached': Kind('memcached', _memcached, _has('memcached')),
+    'zookeeper': Kind(
+        'zookeeper',
+        _zookeeper,
+        lambda: _has('java')() and ZOOKEEPER_JAR.exists(),
+    ),
+}

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two whole agents as processes, over each backend: killed, frozen, ended.
+
+At the end their lines are laid side by side: no host was open at two
+agents at once.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hashring.clock import SystemClock
+from tests.contract.coordination import lone_agent
+from tests.contract.coordination.backends import BackendUnderTest, Tooz
+
+CLOCK = SystemClock()
+ROOT = pathlib.Path(__file__).parents[3]
+TERM_S = lone_agent.TIMING.lease_term_s
+
+pytestmark = pytest.mark.slow
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which one process had the gate of a host open."""
+
+    host: str
+    process: int
+    since_s: float
+    until_s: float
+
+
+class Process:
+    """One agent process; what it said is in a file."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, backend: Tooz, home: str, folder: pathlib.Path) -> None:
+        self.number = next(self.numbers)
+        self.home = home
+        self._said = folder / f'{home}.{self.number}.out'
+        logged = folder / f'{home}.{self.number}.err'
+        with self._said.open('wb') as out, logged.open('wb') as err:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, '-W', 'ignore', '-m'),
+                    'tests.contract.coordination.lone_agent',
+                    *(backend.url, backend.pool, home),
+                    str(folder / home),
+                ],
+                cwd=ROOT,
+                stdout=out,
+                stderr=err,
+            )
+
+    def lines(self) -> list[dict[str, Any]]:
+        whole = self._said.read_text().rpartition('\n')[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def open_hosts(self) -> set[str]:
+        """Hosts whose gate is open here, now."""
+        now_s = CLOCK.now_s()
+        spans = self.spans()
+        return {s.host for s in spans if s.since_s <= now_s < s.until_s}
+
+    def spans(self) -> list[Span]:
+        """Each announced opening, cut where the worker ended."""
+        found: list[Span] = []
+        for line in self.lines():
+            if 'open' in line:
+                found.append(
+                    Span(
+                        line['open'],
+                        self.number,
+                        line['since'],
+                        line['until'],
+                    )
+                )
+            elif 'end' in line:
+                found = [_cut(s, line['end'], line['at']) for s in found]
+        return found
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _cut(span: Span, host: str, at_s: float) -> Span:
+    if span.host != host or span.until_s <= at_s:
+        return span
+    return dataclasses.replace(span, until_s=max(at_s, span.since_s))
+
+
+class Pair:
+    """The processes of one test."""
+
+    def __init__(self, backend: Tooz, folder: pathlib.Path) -> None:
+        self._backend = backend
+        self._folder = folder
+        self.all: list[Process] = []
+
+    def start(self, home: str) -> Process:
+        made = Process(self._backend, home, self._folder)
+        self.all.append(made)
+        return made
+
+    def check(self) -> None:
+        """No host open twice; a killed process is over when it died."""
+        spans = [span for process in self.all for span in process.spans()]
+        for one, two in itertools.combinations(spans, 2):
+            if one.host == two.host and one.process != two.process:
+                apart = (
+                    one.until_s <= two.since_s or two.until_s <= one.since_s
+                )
+                assert apart, (one, two)
+
+
+@pytest.fixture
+def pair(backend: BackendUnderTest, tmp_path: pathlib.Path) -> Iterator[Pair]:
+    if not isinstance(backend, Tooz):
+        pytest.skip('the fake lives in one process')
+    made = Pair(backend, tmp_path)
+    yield made
+    for process in made.all:
+        process.kill()
+
+
+def wait(what: Callable[[], bool], most_s: float) -> None:
+    ends_s = CLOCK.now_s() + most_s
+    while not what():
+        assert CLOCK.now_s() < ends_s, 'it did not come to pass'
+        CLOCK.sleep(0.1)
+
+
+def test_killed_adopted_and_handed_back(pair: Pair) -> None:
+    """kill -9, adoption, return, hand-back, and an orderly end."""
+    one, two = pair.start('c1'), pair.start('c2')
+    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    wait(lambda: any('agreed' in line for line in two.lines()), 10.0)
+    # Long enough there to be allowed to adopt.
+    CLOCK.sleep(TERM_S)
+
+    one.kill()
+    wait(lambda: two.open_hosts() == {'c1', 'c2'}, TERM_S * 2 + 10.0)
+
+    back = pair.start('c1')
+    wait(lambda: back.open_hosts() == {'c1'}, 25.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 10.0)
+
+    for process in (back, two):
+        process.process.send_signal(signal.SIGTERM)
+    assert back.process.wait(15.0) == 0
+    assert two.process.wait(15.0) == 0
+
+
+def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
+    """SIGSTOP for two terms: adopted meanwhile; thawed: back, never twice."""
+    one, two = pair.start('c1'), pair.start('c2')
+    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    CLOCK.sleep(TERM_S)
+
+    one.process.send_signal(signal.SIGSTOP)
+    if backend.name == 'file':
+        # The kernel's lock stays with a frozen process.
+        CLOCK.sleep(TERM_S * 2)
+        assert two.open_hosts() == {'c2'}
+    else:
+        both = {'c1', 'c2'}
+        wait(lambda: two.open_hosts() == both, TERM_S * 2 + 10.0)
+    one.process.send_signal(signal.SIGCONT)
+    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 10.0)
+    pair.check()
+
+
+def test_the_backend_goes_and_comes(
+    backend: BackendUnderTest, pair: Pair
+) -> None:
+    """An outage shuts gates, ends nobody, and is over when it is over."""
+    if backend.name == 'file':
+        pytest.skip('a folder does not go away')
+    one, two = pair.start('c1'), pair.start('c2')
+    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    backend.stop()
+    CLOCK.sleep(TERM_S * 1.5)
+    assert one.open_hosts() == two.open_hosts() == set()
+    backend.start()
+    wait(lambda: one.open_hosts() == {'c1'}, 60.0)
+    wait(lambda: two.open_hosts() == {'c2'}, 60.0)
+    pair.check()

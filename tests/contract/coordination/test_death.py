@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members that are killed or frozen, as processes: what is left of them."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hashring.clock import SystemClock
+from hashring.group import Group, Member
+from hashring.membership import new_boot
+from hashring.ring import Host
+from tests.contract.coordination.backends import (
+    TERM_S,
+    BackendUnderTest,
+    Tooz,
+)
+
+CLOCK = SystemClock()
+ROOT = pathlib.Path(__file__).parents[3]
+HOST = Host('of-a-puppet')
+
+pytestmark = pytest.mark.slow
+
+
+class Puppet:
+    """A member that holds the lock, in a process of its own."""
+
+    def __init__(self, backend: Tooz) -> None:
+        self.boot = new_boot()
+        self.lock = Host(f'{HOST}-{self.boot}')
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, '-W', 'ignore', '-m'),
+                'tests.contract.coordination.puppet',
+                *(backend.url, backend.pool, 'c1', self.boot, self.lock),
+            ],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._read() is True
+
+    def ask(self, question: str) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f'{question}\n')
+        self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def puppet(backend: BackendUnderTest) -> Iterator[Puppet]:
+    if not isinstance(backend, Tooz):
+        pytest.skip('the fake lives in one process')
+    made = Puppet(backend)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def witness(backend: BackendUnderTest) -> Iterator[Group]:
+    group, me = backend.group('c2')
+    group.connect()
+    group.join(me)
+    group.heartbeat()
+    yield group
+    group.close(leave=True, timeout_s=5.0)
+
+
+def seconds_until(
+    witness: Group, happened: Callable[[], bool], most_s: float
+) -> float:
+    began_s = CLOCK.now_s()
+    while not happened():
+        waited_s = CLOCK.now_s() - began_s
+        assert waited_s < most_s, f'nothing after {waited_s:.1f} s'
+        witness.heartbeat()
+        CLOCK.sleep(TERM_S / 15)
+    return CLOCK.now_s() - began_s
+
+
+def listed(witness: Group, puppet: Puppet) -> Member | None:
+    found = (m for m in witness.members() if m.boot == puppet.boot)
+    return next(found, None)
+
+
+def test_the_killed_are_gone_after_a_term(
+    backend: BackendUnderTest, puppet: Puppet, witness: Group
+) -> None:
+    """kill -9: entry and lock end with the term, hardly sooner or later."""
+    assert listed(witness, puppet)
+    assert not witness.try_lock(puppet.lock)
+    puppet.process.kill()
+    puppet.process.wait()
+    free_s = seconds_until(
+        witness, lambda: witness.try_lock(puppet.lock), TERM_S * 2
+    )
+    if backend.name == 'file':
+        assert free_s < 1.0  # The kernel's lock dies with the process.
+    else:
+        # Beats come every tenth of a term; memcached is a second early.
+        assert free_s > TERM_S * 0.9 - 1.3
+    seconds_until(witness, lambda: not listed(witness, puppet), TERM_S * 2)
+    witness.release(puppet.lock)
+
+
+def test_the_next_life_breaks_the_lock_at_once(
+    backend: BackendUnderTest, puppet: Puppet, witness: Group
+) -> None:
+    """Where locks can be broken nobody waits for the term of the dead."""
+    if not backend.traits.breaks:
+        pytest.skip('locks are not broken there')
+    puppet.process.kill()
+    puppet.process.wait()
+    witness.break_lock(puppet.lock)
+    assert witness.try_lock(puppet.lock)
+    witness.release(puppet.lock)
+
+
+def test_the_frozen_lose_all_and_cannot_prove(
+    backend: BackendUnderTest, puppet: Puppet, witness: Group
+) -> None:
+    """Thawed after a term the old holder proves nothing and frees nothing."""
+    puppet.process.send_signal(signal.SIGSTOP)
+    if backend.name == 'file':
+        seconds_until(witness, lambda: not listed(witness, puppet), TERM_S * 2)
+        assert not witness.try_lock(puppet.lock)
+        puppet.process.send_signal(signal.SIGCONT)
+        assert puppet.ask('proof') is True
+        return
+    seconds_until(witness, lambda: witness.try_lock(puppet.lock), TERM_S * 3)
+    assert not listed(witness, puppet)
+    puppet.process.send_signal(signal.SIGCONT)
+    CLOCK.sleep(TERM_S / 3)
+    witness.heartbeat()
+    assert puppet.ask('proof') is False
+    assert puppet.ask('release') is True
+    assert puppet.ask('join') is True
+    assert not _free_for_another(backend, puppet.lock)
+    witness.release(puppet.lock)
+
+
+def _free_for_another(backend: BackendUnderTest, host: Host) -> bool:
+    third, me = backend.group('c3')
+    third.connect()
+    third.join(me)
+    try:
+        return third.try_lock(host)
+    finally:
+        third.close(leave=True, timeout_s=5.0)

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the protocol relies on, held by every backend and by the fake."""
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hashring import errors
+from hashring.clock import SystemClock
+from hashring.group import Group, Member, MemberState
+from hashring.membership import observe
+from hashring.ring import Host
+from tests.contract.coordination.backends import (
+    TERM_S,
+    BackendUnderTest,
+    Tooz,
+)
+
+CLOCK = SystemClock()
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def host() -> Host:
+    """A host whose lock no other test has."""
+    return Host(f'host-{next(_names)}')
+
+
+class Clients:
+    """Connections of one test; those given up keep silent, as the dead."""
+
+    def __init__(self, backend: BackendUnderTest) -> None:
+        self._backend = backend
+        self._groups: list[Group] = []
+
+    def join(self, home: str) -> tuple[Group, Member]:
+        group, me = self._backend.group(home)
+        group.connect()
+        group.join(me)
+        group.heartbeat()
+        self._groups.append(group)
+        return group, me
+
+    def close(self) -> None:
+        # A driver takes a second to stop: all at once.
+        threads = [
+            threading.Thread(
+                target=group.close, kwargs={'leave': True, 'timeout_s': 5.0}
+            )
+            for group in self._groups
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.fixture
+def clients(backend: BackendUnderTest) -> Iterator[Clients]:
+    made = Clients(backend)
+    yield made
+    made.close()
+
+
+def beat_for(seconds: float, *groups: Group) -> None:
+    ends_s = CLOCK.now_s() + seconds
+    while CLOCK.now_s() < ends_s:
+        for group in groups:
+            group.heartbeat()
+            group.members()
+        CLOCK.sleep(TERM_S / 10)
+
+
+def persist(call: Callable[[], object]) -> None:
+    """Call until it works, as the heartbeat thread does."""
+    ends_s = CLOCK.now_s() + 30.0
+    while True:
+        try:
+            call()
+            return
+        except errors.BackendUnavailable:
+            assert CLOCK.now_s() < ends_s
+            CLOCK.sleep(0.2)
+
+
+def test_members_see_each_other(clients: Clients) -> None:
+    """What two members publish is what both read, field by field."""
+    (one, me), (two, you) = clients.join('c1'), clients.join('c2')
+    assert one.members() == two.members() == (me, you)
+
+
+def test_publishing_replaces(clients: Clients) -> None:
+    """A change of capabilities is seen at once, and by everybody."""
+    (one, me), (two, you) = clients.join('c1'), clients.join('c2')
+    changed = dataclasses.replace(
+        me,
+        state=MemberState.RESTARTING,
+        grace_s=30.5,
+        serving=(Host('c1'), Host('c4')),
+        wants_home=False,
+        ring='abc',
+    )
+    one.publish(changed)
+    assert two.members() == (changed, you)
+    assert one.members() == (changed, you)
+
+
+def test_one_home_twice(clients: Clients) -> None:
+    """Two lives of one home are two members: nobody overwrites anybody."""
+    (_, me), (two, again) = clients.join('c1'), clients.join('c1')
+    assert set(two.members()) == {me, again}
+
+
+def test_joining_twice_is_once(clients: Clients) -> None:
+    """A member whose entry is still there can join again."""
+    one, me = clients.join('c1')
+    one.join(me)
+    assert one.members() == (me,)
+
+
+@pytest.mark.slow
+def test_the_silent_vanish_and_the_beating_stay(
+    backend: BackendUnderTest, clients: Clients
+) -> None:
+    """A member lives as long as it beats, and a term longer."""
+    if backend.name == 'zookeeper':
+        pytest.skip('kazoo beats by itself as long as the process lives')
+    (one, me), (_, silent) = clients.join('c1'), clients.join('c2')
+    beat_for(TERM_S * 0.5, one)
+    assert set(one.members()) == {me, silent}
+    beat_for(TERM_S * 1.2, one)
+    assert one.members() == (me,)
+
+
+def test_who_leaves_is_gone_at_once(clients: Clients) -> None:
+    """With `leave` nothing of a member remains."""
+    (one, me), (two, _) = clients.join('c1'), clients.join('c2')
+    two.close(leave=True, timeout_s=5.0)
+    assert one.members() == (me,)
+
+
+def test_who_just_closes_stays_for_its_term(clients: Clients) -> None:
+    """Without `leave` the entry stays: it tells others to wait."""
+    (one, me), (two, you) = clients.join('c1'), clients.join('c2')
+    two.close(leave=False, timeout_s=5.0)
+    assert one.members() == (me, you)
+
+
+def test_a_lock_is_one_members(clients: Clients, host: Host) -> None:
+    """One has it; given back, another can have it."""
+    (one, _), (two, _) = clients.join('c1'), clients.join('c2')
+    assert one.try_lock(host)
+    assert not two.try_lock(host)
+    one.release(host)
+    assert two.try_lock(host)
+    two.release(host)
+
+
+def test_our_own_lock_is_taken_anew(clients: Clients, host: Host) -> None:
+    """Who has it and tries again has it, and it is a new acquisition."""
+    one, _ = clients.join('c1')
+    assert one.try_lock(host)
+    assert one.try_lock(host)
+    one.release(host)
+    one.release(host)  # Twice is once.
+
+
+def test_a_race_has_one_winner(clients: Clients, host: Host) -> None:
+    """Asked for at the same moment, a lock is granted once."""
+    groups = [clients.join(f'c{n}')[0] for n in range(3)]
+    won: list[int] = []
+
+    def race(number: int) -> None:
+        if groups[number].try_lock(host):
+            won.append(number)
+
+    for _ in range(5):
+        won.clear()
+        threads = [threading.Thread(target=race, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        groups[won[0]].release(host)
+
+
+def test_proof_of_a_lock(
+    backend: BackendUnderTest, clients: Clients, host: Host
+) -> None:
+    """Who can prove says yes for what it has, no for what it has not."""
+    one, _ = clients.join('c1')
+    assert not one.still_ours(host)
+    assert one.try_lock(host)
+    assert one.still_ours(host) is backend.traits.proves
+    assert one.lost() == frozenset()
+    one.release(host)
+    assert not one.still_ours(host)
+
+
+@pytest.mark.slow
+def test_a_held_lock_lasts_as_long_as_it_is_renewed(
+    clients: Clients, host: Host
+) -> None:
+    """Heartbeats renew locks; nobody else gets one meanwhile."""
+    (one, _), (two, _) = clients.join('c1'), clients.join('c2')
+    assert one.try_lock(host)
+    for _ in range(2):
+        beat_for(TERM_S * 0.8, one, two)
+        assert not two.try_lock(host)
+    one.release(host)
+
+
+@pytest.mark.slow
+def test_a_lock_outlives_its_silent_holder_by_a_term(
+    backend: BackendUnderTest, clients: Clients, host: Host
+) -> None:
+    """Another gets it then; the old holder neither proves nor frees it."""
+    if backend.name in ('file', 'zookeeper'):
+        pytest.skip('a live process keeps its lock there, however silent')
+    (one, me), (two, _) = clients.join('c1'), clients.join('c2')
+    assert one.try_lock(host)
+    beat_for(TERM_S * 0.4, two)
+    assert not two.try_lock(host)
+    beat_for(TERM_S * 1.1, two)
+    assert two.try_lock(host)
+    one.heartbeat()  # Does not fail: that is the trap.
+    assert not one.still_ours(host)
+    one.release(host)
+    assert not one.try_lock(host)
+    one.join(me)
+    assert me in one.members()
+    two.release(host)
+
+
+def test_the_lock_of_a_dead_holder_can_be_broken(
+    backend: BackendUnderTest, clients: Clients, host: Host
+) -> None:
+    """Where a backend breaks locks, the next life need not wait."""
+    (one, _), (two, _) = clients.join('c1'), clients.join('c1')
+    assert one.try_lock(host)
+    two.break_lock(host)
+    assert two.try_lock(host) is backend.traits.breaks
+
+
+def test_observing_joins_nothing(
+    backend: BackendUnderTest, clients: Clients
+) -> None:
+    """The operator's tool sees the members and is none."""
+    if not isinstance(backend, Tooz):
+        pytest.skip('the fake is not observed by URL')
+    assert observe(backend.url, backend.pool, term_s=TERM_S) == ()
+    one, me = clients.join('c1')
+    assert observe(backend.url, backend.pool, term_s=TERM_S) == (me,)
+    assert one.members() == (me,)
+
+
+@pytest.mark.slow
+def test_an_outage_is_an_error_and_passes(
+    backend: BackendUnderTest, clients: Clients, host: Host
+) -> None:
+    """A backend that is away raises; back, the same connection serves."""
+    if backend.name == 'file':
+        pytest.skip('a folder does not go away')
+    one, me = clients.join('c1')
+    assert one.try_lock(host)
+    backend.stop()
+    failed: list[errors.BackendUnavailable] = []
+
+    def beat() -> None:
+        try:
+            one.heartbeat()
+        except errors.BackendUnavailable as exc:
+            failed.append(exc)
+
+    # Some drivers wait instead of failing: that is what threads are for.
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    thread.join(TERM_S)
+    waited = thread.is_alive()
+    backend.start()
+    thread.join(30.0)
+    assert not thread.is_alive()
+    assert failed or waited
+    persist(lambda: one.join(me))
+    one.heartbeat()
+    assert one.members() == (me,)
+    if backend.traits.forgets:
+        assert one.lost() == {host}
+    one.release(host)
+    assert one.try_lock(host)
+    one.release(host)
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_down_at_start_is_waited_for(
+    backend: BackendUnderTest,
+) -> None:
+    """An object made while nobody answers serves when somebody does."""
+    if backend.name == 'file':
+        pytest.skip('a folder does not go away')
+    backend.stop()
+    group, me = backend.group('c1')
+    connected = threading.Event()
+
+    def connect() -> None:
+        while not connected.is_set():
+            try:
+                group.connect()
+                group.join(me)
+                connected.set()
+            except errors.BackendUnavailable:
+                CLOCK.sleep(0.2)
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    assert not connected.wait(1.0)
+    backend.start()
+    assert connected.wait(40.0)
+    thread.join()
+    group.heartbeat()
+    assert me in group.members()
+    group.close(leave=True, timeout_s=5.0)
