@@ -12,7 +12,6 @@ from typing import Any
 
 from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
-    Inventory,
     WantedProvider,
 )
 
@@ -23,18 +22,17 @@ Inventories = Mapping[str, Mapping[str, Any]]
 class KnownProvider:
     """A provider as Placement last acknowledged it.
 
-    :param ours: the traits we have set; others' are left alone
-    :param in_use: classes with an allocation, where somebody looked
+    :param uuid: the node's, but for a provider made before Nova said so
+    :param aggregates: None: nobody looked
+    :param in_use: classes with an allocation; None: nobody looked
     """
 
     uuid: str
-    name: str
     generation: int
     inventories: Inventories = dataclasses.field(default_factory=dict)
     traits: frozenset[str] = frozenset()
-    aggregates: frozenset[str] = frozenset()
-    ours: frozenset[str] = frozenset()
-    in_use: frozenset[str] = frozenset()
+    aggregates: frozenset[str] | None = None
+    in_use: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,11 +52,10 @@ class PutInventories:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PutTraits:
-    """Replace all traits of a provider; ``ours`` is what we answer for."""
+    """Replace all traits of a provider."""
 
     uuid: str
     traits: frozenset[str]
-    ours: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,57 +70,108 @@ Write = Create | PutInventories | PutTraits | PutAggregates
 
 
 def plan(
-    known: KnownProvider | None, wanted: WantedProvider
+    known: KnownProvider | None,
+    wanted: WantedProvider,
+    ours: frozenset[str] = frozenset(),
 ) -> tuple[Write, ...]:
     """Return the writes in their order; empty when nothing differs.
 
-    Traits come before the inventory: a node must not be offered before it
-    says what it is.
+    A node is described before it is offered, and withdrawn before its
+    description changes: nobody finds it by what it is not.
+
+    :param known: None: there is no provider yet
+    :param ours: the traits we may have set; others' are left alone. On first
+        sight it is empty: what the node had in Ironic some time ago cannot
+        be told from what somebody else set, so both stay
     """
     if known is None:
         start: tuple[Write, ...] = (Create(wanted.uuid),)
-        known = KnownProvider(wanted.uuid, wanted.uuid, generation=0)
+        known = KnownProvider(wanted.uuid, generation=0)
     else:
         start = ()
-    return start + _traits(known, wanted) + _rest(known, wanted)
+    offer, description = (
+        _offer(known, wanted),
+        _description(known, wanted, ours),
+    )
+    if wanted.inventory is None or wanted.inventory.reserved:
+        return (*start, *offer, *description)
+    return (*start, *description, *offer)
 
 
-def _traits(known: KnownProvider, wanted: WantedProvider) -> tuple[Write, ...]:
-    """A trait that somebody else set stays; one of ours may go."""
-    # Without a memory of our own (``ours`` empty) no trait can be told from
-    # a foreign one, but for this: nobody else sets it.
-    ours = known.ours | {COMPUTE_STATUS_DISABLED}
-    traits = wanted.traits | (known.traits - ours)
-    if traits == known.traits:
+def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
+    """Return the classes that the wanted state would take away.
+
+    Before that happens somebody has to look whether they are in use.
+    """
+    wanted_class = wanted.inventory and wanted.inventory.resource_class
+    return frozenset(known.inventories) - {wanted_class}
+
+
+def kept(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
+    """Return the unwanted classes that stay because they are in use."""
+    return dropped(known, wanted) & (known.in_use or frozenset())
+
+
+def after(
+    known: KnownProvider, change: Write, generation: int
+) -> KnownProvider:
+    """Return what Placement holds after it acknowledged a write."""
+    known = dataclasses.replace(known, generation=generation)
+    match change:
+        case Create():
+            return known
+        case PutInventories(inventories=inventories):
+            return dataclasses.replace(known, inventories=inventories)
+        case PutTraits(traits=traits):
+            return dataclasses.replace(known, traits=traits)
+        case PutAggregates(aggregates=aggregates):
+            return dataclasses.replace(known, aggregates=aggregates)
+
+
+def _offer(known: KnownProvider, wanted: WantedProvider) -> tuple[Write, ...]:
+    inventories = _inventories(known, wanted)
+    if _same(inventories, known.inventories):
         return ()
-    return (PutTraits(wanted.uuid, traits, ours=wanted.traits),)
+    return (PutInventories(known.uuid, inventories),)
 
 
-def _rest(known: KnownProvider, wanted: WantedProvider) -> tuple[Write, ...]:
+def _description(
+    known: KnownProvider, wanted: WantedProvider, ours: frozenset[str]
+) -> tuple[Write, ...]:
     writes: list[Write] = []
-    inventories = _inventories(known, wanted.inventory)
-    if not _same(inventories, known.inventories):
-        writes.append(PutInventories(wanted.uuid, inventories))
+    # Never anybody else's, so it may go without a memory of having set it.
+    ours = ours | {COMPUTE_STATUS_DISABLED}
+    traits = wanted.traits | (known.traits - ours)
+    if traits != known.traits:
+        writes.append(PutTraits(known.uuid, traits))
     aggregates = wanted.aggregates
     if aggregates is not None and aggregates != known.aggregates:
-        writes.append(PutAggregates(wanted.uuid, aggregates))
+        writes.append(PutAggregates(known.uuid, aggregates))
     return tuple(writes)
 
 
 def _inventories(
-    known: KnownProvider, wanted: Inventory | None
+    known: KnownProvider, wanted: WantedProvider
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the wanted inventories; one in use is never dropped."""
-    inventories: dict[str, Mapping[str, Any]] = {}
-    if wanted is not None:
-        inventories[wanted.resource_class] = wanted.body()
-    for resource_class in known.in_use & set(known.inventories):
-        if resource_class not in inventories:
-            # The class changed under an allocation: the old one goes, and
-            # the new one comes, when the allocation has gone.
-            kept = {**known.inventories[resource_class], 'reserved': 1}
-            return {resource_class: kept}
+    """Return the wanted inventories; one in use is never dropped.
+
+    While another class is in use the wanted one does not appear: the same
+    machine would be offered twice. Where both are in use both stay.
+    """
+    stays = kept(known, wanted)
+    inventories = {
+        name: _withdrawn(known.inventories[name]) for name in sorted(stays)
+    }
+    if wanted.inventory is not None:
+        name = wanted.inventory.resource_class
+        if not stays or name in (known.in_use or ()):
+            inventories[name] = wanted.inventory.body()
     return inventories
+
+
+def _withdrawn(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an inventory of which nothing more can be had."""
+    return {**record, 'reserved': record['total']}
 
 
 def _same(one: Inventories, other: Inventories) -> bool:

@@ -11,7 +11,18 @@ class Retriable:
 
 
 class MalformedNode(TrackerError):
-    """A record of Ironic lacks what every node has."""
+    """A record of Ironic is not what its API reference says.
+
+    :param node: uuid of the node, or what else it may be found by
+    :param field: the first field that cannot be read
+    """
+
+    def __init__(self, node: str, field: str) -> None:
+        super().__init__(
+            f"Ironic's record of node {node} has no usable {field}"
+        )
+        self.node = node
+        self.field = field
 
 
 class NodeClaimed(TrackerError):
@@ -35,17 +46,33 @@ class GenerationConflict(PlacementError, Retriable):
     """Somebody wrote this provider after we read it (409)."""
 
 
-class ProviderInUse(PlacementError):
-    """The provider has allocations, so it can neither go nor lose them."""
+class ProviderExists(PlacementError, Retriable):
+    """There is a provider of this uuid or name already (409)."""
 
 
 class ProviderNotFound(PlacementError, Retriable):
     """There is no such provider (404); it is created by the next try."""
 
 
+class ProviderInUse(PlacementError, Retriable):
+    """The provider has allocations, so it can neither go nor lose them."""
+
+
+class NameVanished(PlacementError, Retriable):
+    """Somebody removed a CUSTOM_ name that we had made before."""
+
+
 class PlacementUnavailable(PlacementError, Retriable):
-    """No answer, or one that says: later."""
+    """No answer, or one that says: later, whatever was asked."""
+
+
+class PlacementFailed(PlacementError, Retriable):
+    """Placement broke over this very request (500)."""
 
 
 class PlacementRefused(PlacementError):
     """Placement says that the request is wrong."""
+
+
+class PlacementTooOld(PlacementRefused):
+    """Placement does not speak the microversion we need (406)."""

@@ -37,14 +37,21 @@ _FIELD_SINCE = {
     'lessee': (1, 65),
     'shard': (1, 82),
 }
-FIELDS = tuple(_FIELD_SINCE)
+OLDEST_MICROVERSION = (1, 46)
 
 
 def fields_for(microversion: tuple[int, int]) -> tuple[str, ...]:
-    """Return what to ask an Ironic of this microversion for."""
+    """Return what to ask an Ironic of this microversion for in ``fields=``.
+
+    Ironic refuses a request that names a field it does not know at the
+    microversion of the request, so newer fields are left out for an older one.
+    """
     return tuple(
         field for field, since in _FIELD_SINCE.items() if since <= microversion
     )
+
+
+FIELDS = fields_for(OLDEST_MICROVERSION)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,19 +87,69 @@ class NodeFacts:
     def parse(cls, raw: Mapping[str, Any]) -> 'NodeFacts':
         """Read a record of Ironic's API.
 
+        A field that is absent or null has its default, so that a record of
+        an older Ironic, or one with fewer fields, is a node all the same.
+
         :raises MalformedNode: it has no uuid, or a field of another type
         """
-        try:
-            values = {
-                field.name: raw[field.name]
-                for field in dataclasses.fields(cls)
-                if raw.get(field.name) is not None
-            }
-            values['uuid'] = NodeId(str(raw['uuid']))
-            values['traits'] = frozenset(raw.get('traits') or ())
-            values['properties'] = dict(raw.get('properties') or {})
-            return cls(**values)
-        except (KeyError, TypeError, ValueError) as exc:
-            raise MalformedNode(
-                f'Ironic sent a node record without a usable {exc}'
-            ) from exc
+        plain: dict[str, Any] = {
+            **{name: _flag(raw, name) for name in _FLAGS},
+            **{name: _text(raw, name) for name in _TEXTS},
+        }
+        return cls(
+            uuid=NodeId(_uuid(raw)),
+            conductor_group=_text(raw, 'conductor_group') or '',
+            traits=_traits(raw),
+            properties=_properties(raw),
+            **plain,
+        )
+
+
+_FLAGS = ('maintenance', 'retired')
+_TEXTS = tuple(
+    field.name
+    for field in dataclasses.fields(NodeFacts)
+    if field.type == (str | None)
+)
+
+
+def _value(raw: Any, name: str, kind: type) -> Any:
+    """Return a field of this type, or None if it is absent or null."""
+    if not isinstance(raw, Mapping):
+        raise MalformedNode(repr(raw)[:80], name)
+    value = raw.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise MalformedNode(_name_of(raw), name)
+    return value
+
+
+def _uuid(raw: Any) -> str:
+    found = _text(raw, 'uuid')
+    if not found:
+        raise MalformedNode(_name_of(raw), 'uuid')
+    return found
+
+
+def _text(raw: Any, name: str) -> str | None:
+    found: str | None = _value(raw, name, str)
+    return found
+
+
+def _flag(raw: Any, name: str) -> bool:
+    return bool(_value(raw, name, bool))
+
+
+def _traits(raw: Any) -> frozenset[str]:
+    found = _value(raw, 'traits', list) or ()
+    if not all(isinstance(trait, str) for trait in found):
+        raise MalformedNode(_name_of(raw), 'traits')
+    return frozenset(found)
+
+
+def _properties(raw: Any) -> Mapping[str, Any]:
+    return dict(_value(raw, 'properties', Mapping) or {})
+
+
+def _name_of(raw: Mapping[str, Any]) -> str:
+    """Return what a person may find the record by."""
+    return str(raw.get('uuid') or raw.get('name') or 'without a name')

@@ -2,18 +2,16 @@
 """The part of Placement's API that a compute daemon needs, typed.
 
 Every write carries the provider's generation and returns the next one.
-Errors of keystoneauth1 and HTTP stop here. Custom traits and resource classes
-are created before their first use, once a process; standard traits that this
-Placement does not know are left out, since one of them would fail the whole
-write. API reference: https://docs.openstack.org/api-ref/placement/
+Errors of keystoneauth1 and HTTP stop here. A read is sent once more if the
+connection fails. A write never is: the right to it may be lost meanwhile, so
+the caller looks again and decides. API reference:
+https://docs.openstack.org/api-ref/placement/
 """
 
-import threading
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import os_resource_classes
-import os_traits
 from keystoneauth1 import exceptions as ksa_exc
 
 from resource_tracker import errors
@@ -26,65 +24,106 @@ from resource_tracker.delta import (
     PutTraits,
     Write,
 )
+from resource_tracker.names import Names
 
 # 1.19 aggregates carry the generation, 1.20 POST answers the provider,
 # 1.23 errors have codes, 1.39 in: for traits. Placement has 1.39 since Yoga.
 MICROVERSION = '1.39'
 
-_IN_USE = frozenset(
-    {
-        'placement.inventory.inuse',
-        'placement.resource_provider.inuse',
-    }
-)
+_READ_RETRIES = 1
+_READS_MAX = 3
+
+# Placement's stable error codes (its errors.py), and what they mean to us.
+_CODES: Mapping[str, type[errors.PlacementError]] = {
+    'placement.inventory.inuse': errors.ProviderInUse,
+    'placement.resource_provider.inuse': errors.ProviderInUse,
+    'placement.duplicate_name': errors.ProviderExists,
+}
+_STATUSES: Mapping[int, type[errors.PlacementError]] = {
+    401: errors.PlacementUnavailable,  # Keystone may be restarting.
+    404: errors.ProviderNotFound,
+    406: errors.PlacementTooOld,
+    408: errors.PlacementUnavailable,
+    409: errors.GenerationConflict,
+    429: errors.PlacementUnavailable,
+    500: errors.PlacementFailed,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """A provider as the list of all shows it."""
+
+    uuid: str
+    name: str
+    generation: int
 
 
 class Placement:
-    """A client of Placement; any thread may call.
+    """A client of Placement; any thread may call, all calls block.
 
     :param adapter: a keystoneauth1 adapter for the service placement
+    :param timeout_s: bounds each request where the adapter's session does
+        not: a lost packet must not cost a thread for ever
     """
 
-    def __init__(self, adapter: Any) -> None:
+    def __init__(self, adapter: Any, *, timeout_s: float = 60.0) -> None:
         self._adapter = adapter
-        self._names = threading.Lock()
-        self._custom: set[str] = set()
-        self._standard: dict[str, bool] = {}
+        self._timeout_s = adapter.session.timeout or timeout_s
+        self._names = Names(self._ask)
 
     # Reading
 
-    def providers(self) -> dict[str, int]:
-        """Return the generation of every provider: one request."""
-        body = self._get('/resource_providers')
-        return {
-            record['uuid']: record['generation']
-            for record in body['resource_providers']
-        }
+    def providers(self) -> dict[str, Listed]:
+        """Return every provider by its uuid: one request."""
+        return {found.uuid: found for found in self._list('')}
+
+    def find(self, node: str) -> str | None:
+        """Return the uuid of a node's provider, by its uuid or its name."""
+        for query in (f'?uuid={node}', f'?name={node}'):
+            for found in self._list(query):
+                return found.uuid
+        return None
 
     def provider(self, uuid: str) -> KnownProvider | None:
-        """Return a provider as it is now; None if there is none."""
-        url = f'/resource_providers/{uuid}'
-        try:
-            while True:
-                held = self._get(f'{url}/inventories')
-                tagged = self._get(f'{url}/traits')
-                generation = held['resource_provider_generation']
-                if generation == tagged['resource_provider_generation']:
-                    break  # Nobody wrote it between the two reads.
-        except errors.ProviderNotFound:
-            return None
-        return KnownProvider(
-            uuid=uuid,
-            name=uuid,
-            generation=generation,
-            inventories=held['inventories'],
-            traits=frozenset(tagged['traits']),
+        """Return a provider as it is now; None if there is none.
+
+        :raises errors.GenerationConflict: it is written all the time
+        """
+        for _ in range(_READS_MAX):
+            try:
+                held = self._read(uuid, 'inventories')
+                tagged = self._read(uuid, 'traits')
+            except errors.ProviderNotFound:
+                return None
+            if _generation(held) == _generation(tagged):
+                # Nobody wrote it between the two reads.
+                return KnownProvider(
+                    uuid=uuid,
+                    generation=_generation(held),
+                    inventories=held['inventories'],
+                    traits=frozenset(tagged['traits']),
+                )
+        raise errors.GenerationConflict(
+            f'provider {uuid} changed at each of {_READS_MAX} reads'
         )
+
+    def in_use(self, uuid: str) -> frozenset[str]:
+        """Return the classes of which a provider has something allocated."""
+        usages = self._read(uuid, 'usages')['usages']
+        return frozenset(name for name, used in usages.items() if used)
 
     def consumers(self, uuid: str) -> frozenset[str]:
         """Return who has allocations on a provider."""
-        body = self._get(f'/resource_providers/{uuid}/allocations')
-        return frozenset(body['allocations'])
+        return frozenset(self._read(uuid, 'allocations')['allocations'])
+
+    def usable(self, traits: Iterable[str]) -> frozenset[str]:
+        """Return the traits that this Placement can hold.
+
+        It can hold any CUSTOM_ one. A standard one that it does not know
+        would fail the whole write, so it is left out.
+        """
+        return self._names.usable(frozenset(traits))
 
     # Writing
 
@@ -92,6 +131,7 @@ class Placement:
         """Carry out one write of a plan; return the next generation.
 
         :raises errors.GenerationConflict: somebody else wrote meanwhile
+        :raises errors.ProviderExists: there is one of this uuid or name
         :raises errors.ProviderInUse: it would take away what is allocated
         """
         match change:
@@ -102,11 +142,8 @@ class Placement:
             case PutTraits(uuid=uuid, traits=traits):
                 return self._put_traits(uuid, traits, generation)
             case PutAggregates(uuid=uuid, aggregates=aggregates):
-                body = {
-                    'aggregates': sorted(aggregates),
-                    'resource_provider_generation': generation,
-                }
-                return self._put_part(uuid, 'aggregates', body)
+                body = {'aggregates': sorted(aggregates)}
+                return self._put(uuid, 'aggregates', body, generation)
 
     def delete(self, uuid: str) -> None:
         """Delete a provider; one that is not there is no error.
@@ -119,67 +156,57 @@ class Placement:
             return
 
     def _create(self, uuid: str) -> int:
-        body = self._ask(
-            'POST', '/resource_providers', {'uuid': uuid, 'name': uuid}
-        )
-        return int(body['generation'])
+        body = {'uuid': uuid, 'name': uuid}
+        answer = self._ask('POST', '/resource_providers', body)
+        return int(answer['generation'])
 
     def _put_inventories(
         self, uuid: str, inventories: Inventories, generation: int
     ) -> int:
-        for name in inventories:
-            self._ensure_custom('resource_classes', name)
-        body = {
-            'inventories': {k: dict(v) for k, v in inventories.items()},
-            'resource_provider_generation': generation,
-        }
-        return self._put_part(uuid, 'inventories', body)
+        body = {'inventories': {k: dict(v) for k, v in inventories.items()}}
+        with self._names.made('resource_classes', inventories):
+            return self._put(uuid, 'inventories', body, generation)
 
     def _put_traits(
         self, uuid: str, traits: Iterable[str], generation: int
     ) -> int:
-        known = [name for name in sorted(traits) if self._is_usable(name)]
-        body = {'traits': known, 'resource_provider_generation': generation}
-        return self._put_part(uuid, 'traits', body)
+        names = self.usable(traits)
+        body = {'traits': sorted(names)}
+        with self._names.made('traits', names):
+            return self._put(uuid, 'traits', body, generation)
 
-    def _put_part(self, uuid: str, part: str, body: Mapping[str, Any]) -> int:
+    def _put(
+        self, uuid: str, part: str, body: Mapping[str, Any], generation: int
+    ) -> int:
         url = f'/resource_providers/{uuid}/{part}'
-        answer = self._ask('PUT', url, body)
-        return int(answer['resource_provider_generation'])
-
-    # Names
-
-    def _is_usable(self, trait: str) -> bool:
-        if os_traits.is_custom(trait):
-            self._ensure_custom('traits', trait)
-            return True
-        if trait not in self._standard:
-            found = self._get(f'/traits?name=in:{trait}')
-            self._standard[trait] = trait in found['traits']
-        return self._standard[trait]
-
-    def _ensure_custom(self, kind: str, name: str) -> None:
-        if not os_resource_classes.is_custom(name) or name in self._custom:
-            return
-        self._ask('PUT', f'/{kind}/{name}')
-        with self._names:
-            self._custom.add(name)
+        fenced = {**body, 'resource_provider_generation': generation}
+        return _generation(self._ask('PUT', url, fenced))
 
     # HTTP
 
-    def _get(self, url: str) -> Any:
-        return self._ask('GET', url)
+    def _list(self, query: str) -> list[Listed]:
+        body = self._ask('GET', f'/resource_providers{query}')
+        return [
+            Listed(record['uuid'], record['name'], record['generation'])
+            for record in body['resource_providers']
+        ]
+
+    def _read(self, uuid: str, part: str) -> Any:
+        return self._ask('GET', f'/resource_providers/{uuid}/{part}')
 
     def _ask(
         self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> Any:
         arguments: dict[str, Any] = {} if body is None else {'json': body}
+        if method == 'GET':
+            arguments['connect_retries'] = _READ_RETRIES
         try:
             response = self._adapter.request(
                 url,
                 method,
                 microversion=MICROVERSION,
                 raise_exc=False,
+                timeout=self._timeout_s,
                 **arguments,
             )
         except ksa_exc.ClientException as exc:
@@ -188,27 +215,51 @@ class Placement:
             ) from exc
         if response.status_code >= 400:
             raise _error(method, url, response)
-        return response.json() if response.content else {}
+        return _parsed(method, url, response)
+
+
+def _generation(answer: Mapping[str, Any]) -> int:
+    return int(answer['resource_provider_generation'])
+
+
+class _Answer(dict[str, Any]):
+    """A JSON object of Placement's; what is not in it was no answer."""
+
+    def __missing__(self, key: str) -> Any:
+        raise errors.PlacementUnavailable(
+            f'Placement answered without {key}; is something in between?'
+        )
+
+
+def _parsed(method: str, url: str, response: Any) -> _Answer:
+    """Return the body; a proxy's page of HTML is no answer."""
+    if not response.content:
+        return _Answer()
+    try:
+        return _Answer(response.json())
+    except (ValueError, TypeError) as exc:
+        raise errors.PlacementUnavailable(
+            f'Placement answered {method} {url} with something else than a '
+            f'JSON object'
+        ) from exc
 
 
 def _error(method: str, url: str, response: Any) -> errors.PlacementError:
     status = response.status_code
     code, detail = _details(response)
-    sentence = f'Placement answered {status} to {method} {url}: {detail}'
-    kinds: tuple[tuple[bool, type[errors.PlacementError]], ...] = (
-        (code in _IN_USE, errors.ProviderInUse),
-        (status == 409, errors.GenerationConflict),
-        (status == 404, errors.ProviderNotFound),
-        (status >= 500 or status in (401, 429), errors.PlacementUnavailable),
+    default = (
+        errors.PlacementUnavailable
+        if status >= 500
+        else errors.PlacementRefused
     )
-    kind = next((k for holds, k in kinds if holds), errors.PlacementRefused)
-    return kind(sentence)
+    kind = _CODES.get(code) or _STATUSES.get(status, default)
+    return kind(f'Placement answered {status} to {method} {url}: {detail}')
 
 
 def _details(response: Any) -> tuple[str, str]:
     """Return Placement's error code and text, as far as there are any."""
     try:
         first = response.json()['errors'][0]
-    except (ValueError, KeyError, IndexError, TypeError):
+        return str(first.get('code', '')), str(first.get('detail', '')).strip()
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return '', str(response.text)[:200]
-    return first.get('code', ''), str(first.get('detail', '')).strip()

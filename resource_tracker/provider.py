@@ -17,10 +17,13 @@ from resource_tracker.node import NodeFacts, NodeId
 
 COMPUTE_NODE = os_traits.COMPUTE_NODE
 # The scheduler of Nova 34 asks for it as soon as all computes are that new;
-# older os_traits lack the name.
+# older os_traits lack the name, and an older Placement is not told of it.
 OWNER_NOVA = getattr(os_traits, 'OWNER_NOVA', 'OWNER_NOVA')
 COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
+# Ironic's words for it; null is what Ironic says of a power state that it
+# could never read.
+_AVAILABLE = 'available'
 _POWER_UNUSABLE = (None, 'error')
 
 
@@ -36,6 +39,8 @@ class Situation:
     """The holder's Service is disabled in Nova."""
     capability_traits: frozenset[str] = frozenset()
     """What the virt driver can do, as traits."""
+    foreign_consumer: str | None = None
+    """Somebody unknown to Nova who has an allocation on the node."""
     aggregates: frozenset[str] | None = None
     """Placement aggregates; None leaves them to others."""
 
@@ -61,7 +66,13 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WantedProvider:
-    """What Placement should hold of a node; None: say nothing of it yet."""
+    """What Placement should hold of a node.
+
+    :param uuid: the node's, and so the provider's uuid and name
+    :param inventory: None: nothing can be asked of the node
+    :param traits: those that we answer for; others' are not in here
+    :param aggregates: None: they are left as they are
+    """
 
     uuid: NodeId
     inventory: Inventory | None
@@ -70,7 +81,11 @@ class WantedProvider:
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
-    """Return the custom class a node offers; None if Ironic has none."""
+    """Return the custom class a node offers; None if Ironic has none.
+
+    Normalised as flavors' ``resources:CUSTOM_…`` are written for Nova's own
+    driver, "gold.x-large" to CUSTOM_GOLD_X_LARGE.
+    """
     if not facts.resource_class:
         return None
     normalized: str = os_resource_classes.normalize_name(facts.resource_class)
@@ -80,7 +95,8 @@ def resource_class_of(facts: NodeFacts) -> str | None:
 def why_not(facts: NodeFacts, situation: Situation) -> str | None:
     """Return why a node cannot take a build now, as a phrase; None: it can.
 
-    The owner or lessee of a node changes nothing here.
+    The owner or lessee of a node changes nothing here, nor does a disabled
+    host: its nodes are kept from builds by a trait.
     """
     reasons = (
         (not facts.resource_class, 'its resource_class is not set in Ironic'),
@@ -91,7 +107,7 @@ def why_not(facts: NodeFacts, situation: Situation) -> str | None:
             f'it has instance {facts.instance_uuid}',
         ),
         (
-            facts.provision_state != 'available',
+            facts.provision_state != _AVAILABLE,
             f'its provision state is {facts.provision_state}, not available',
         ),
         (
@@ -99,6 +115,11 @@ def why_not(facts: NodeFacts, situation: Situation) -> str | None:
             f'its power state is {facts.power_state or "unknown"}',
         ),
         (situation.claimed, 'a build has claimed it'),
+        (
+            situation.foreign_consumer is not None,
+            f'Placement has an allocation of {situation.foreign_consumer} '
+            f'on it, which Nova does not know',
+        ),
         (not situation.confirmed, 'its record in Nova is not confirmed yet'),
     )
     return next((phrase for holds, phrase in reasons if holds), None)

@@ -2,13 +2,17 @@
 """A Placement in memory that keeps the real one's rules.
 
 It has the methods of ``resource_tracker.placement.Placement`` and passes the
-same contract tests. ``others`` write through methods of their own, and
-``fail_next`` loses or refuses the next requests.
+same contract tests. Others write through methods of their own, ``fail_next``
+loses or refuses the next requests, and ``on_request`` runs before each: a
+test may let something happen, or wait, at any point in between.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import os_traits
 
 from resource_tracker import errors
 from resource_tracker.delta import (
@@ -19,10 +23,14 @@ from resource_tracker.delta import (
     PutTraits,
     Write,
 )
+from resource_tracker.placement import Listed
+
+_STANDARD = frozenset(os_traits.get_traits())
 
 
 @dataclasses.dataclass
 class _Provider:
+    name: str
     generation: int = 0
     inventories: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     traits: frozenset[str] = frozenset()
@@ -37,59 +45,102 @@ class FakePlacement:
         self.held: dict[str, _Provider] = {}
         self.requests: list[str] = []
         self.fail_next: list[tuple[str, errors.PlacementError]] = []
+        self.on_request: Callable[[str, str], None] = lambda kind, uuid: None
+        self.standard_traits = _STANDARD
+        self._lock = threading.RLock()
 
     # The client's methods
 
-    def providers(self) -> dict[str, int]:
-        self._count('list')
-        return {uuid: p.generation for uuid, p in self.held.items()}
+    def providers(self) -> dict[str, Listed]:
+        """Answer the list of all."""
+        self._arrive('list', '')
+        with self._lock:
+            return {
+                uuid: Listed(uuid, present.name, present.generation)
+                for uuid, present in self.held.items()
+            }
+
+    def find(self, node: str) -> str | None:
+        """Answer for one, by uuid or name."""
+        self._arrive('find', node)
+        with self._lock:
+            if node in self.held:
+                return node
+            return next(
+                (u for u, held in self.held.items() if held.name == node), None
+            )
 
     def provider(self, uuid: str) -> KnownProvider | None:
-        self._count('read')
-        if uuid not in self.held:
-            return None
-        present = self.held[uuid]
-        return KnownProvider(
-            uuid,
-            uuid,
-            present.generation,
-            present.inventories,
-            present.traits,
-            present.aggregates,
-        )
+        """Answer inventories and traits."""
+        self._arrive('read', uuid)
+        with self._lock:
+            present = self.held.get(uuid)
+            return present and KnownProvider(
+                uuid, present.generation, present.inventories, present.traits
+            )
+
+    def in_use(self, uuid: str) -> frozenset[str]:
+        """Answer the usages that are not zero."""
+        self._arrive('in_use', uuid)
+        return frozenset(self._present(uuid).allocations.values())
 
     def consumers(self, uuid: str) -> frozenset[str]:
-        self._count('consumers')
-        return frozenset(self.held[uuid].allocations)
+        """Answer who has allocations."""
+        self._arrive('consumers', uuid)
+        return frozenset(self._present(uuid).allocations)
+
+    def usable(self, traits: Iterable[str]) -> frozenset[str]:
+        """Leave out what is neither standard nor custom."""
+        return frozenset(
+            trait
+            for trait in traits
+            if os_traits.is_custom(trait) or trait in self.standard_traits
+        )
 
     def write(self, change: Write, generation: int) -> int:
-        self._count(type(change).__name__, before=True)
-        if isinstance(change, Create):
-            self._create(change.uuid)
-        else:
-            self._put(change, generation)
-        self._count(type(change).__name__, before=False)
-        return self.held[change.uuid].generation
+        """Take one write; return the next generation."""
+        self._arrive(type(change).__name__, change.uuid)
+        with self._lock:
+            if isinstance(change, Create):
+                self._create(change.uuid)
+            else:
+                self._put(change, generation)
+            answer = self.held[change.uuid].generation
+        self._fail('after')
+        return answer
 
     def delete(self, uuid: str) -> None:
-        self._count('delete')
-        if uuid in self.held and self.held[uuid].allocations:
-            raise errors.ProviderInUse(uuid)
-        self.held.pop(uuid, None)
+        """Delete, unless something is allocated."""
+        self._arrive('delete', uuid)
+        with self._lock:
+            if uuid in self.held and self.held[uuid].allocations:
+                raise errors.ProviderInUse(uuid)
+            self.held.pop(uuid, None)
+
+    # The service's rules
 
     def _create(self, uuid: str) -> None:
-        if uuid in self.held:
-            raise errors.GenerationConflict(f'{uuid} exists')
-        self.held[uuid] = _Provider()
+        if self.find_quietly(uuid):
+            raise errors.ProviderExists(uuid)
+        self.held[uuid] = _Provider(uuid)
+
+    def find_quietly(self, name: str) -> bool:
+        """Say whether a uuid or name is taken."""
+        return name in self.held or any(
+            held.name == name for held in self.held.values()
+        )
+
+    def _present(self, uuid: str) -> _Provider:
+        if uuid not in self.held:
+            raise errors.ProviderNotFound(uuid)
+        return self.held[uuid]
 
     def _put(
         self,
         change: PutInventories | PutTraits | PutAggregates,
         generation: int,
     ) -> None:
-        if change.uuid not in self.held:
-            raise errors.ProviderNotFound(change.uuid)
-        provider = self.held[change.uuid]
+        provider = self._present(change.uuid)
         if provider.generation != generation:
             raise errors.GenerationConflict(change.uuid)
         match change:
@@ -99,34 +150,45 @@ class FakePlacement:
                     raise errors.ProviderInUse(str(lost))
                 provider.inventories = dict(inventories)
             case PutTraits(traits=traits):
-                provider.traits = traits
+                if provider.traits == self.usable(traits):
+                    return  # Nothing new: the generation stays.
+                provider.traits = self.usable(traits)
             case PutAggregates(aggregates=aggregates):
                 provider.aggregates = aggregates
         provider.generation += 1
 
-    def _count(self, kind: str, before: bool = True) -> None:
-        """Count a request; fail it before or after it took effect."""
-        when = 'before' if before else 'after'
-        if before:
+    def _arrive(self, kind: str, uuid: str) -> None:
+        self.on_request(kind, uuid)
+        with self._lock:
             self.requests.append(kind)
-        if self.fail_next and self.fail_next[0][0] == when:
-            raise self.fail_next.pop(0)[1]
+        self._fail('before')
+
+    def _fail(self, when: str) -> None:
+        """Fail a request before or after it took effect."""
+        with self._lock:
+            if self.fail_next and self.fail_next[0][0] == when:
+                raise self.fail_next.pop(0)[1]
 
     # What others do
 
-    def allocate(self, uuid: str, consumer: str) -> None:
-        """Another client allocates the provider's one unit."""
-        provider = self.held[uuid]
-        (resource_class,) = provider.inventories
-        provider.allocations[consumer] = resource_class
-        provider.generation += 1
+    def make(self, uuid: str, name: str) -> None:
+        """Another client makes a provider of another name."""
+        self.held[uuid] = _Provider(name)
 
-    def deallocate(self, uuid: str) -> None:
-        """All allocations of the provider end."""
-        self.held[uuid].allocations.clear()
-        self.held[uuid].generation += 1
+    def allocate(self, uuid: str, consumer: str, resource_class: str) -> None:
+        """Another client allocates one unit."""
+        with self._lock:
+            provider = self.held[uuid]
+            provider.allocations[consumer] = resource_class
+            provider.generation += 1
+
+    def deallocate(self, uuid: str, consumer: str) -> None:
+        """The allocations of a consumer end; the generation stays."""
+        with self._lock:
+            self.held[uuid].allocations.pop(consumer, None)
 
     def tag(self, uuid: str, trait: str) -> None:
         """Another client sets a trait."""
-        self.held[uuid].traits |= {trait}
-        self.held[uuid].generation += 1
+        with self._lock:
+            self.held[uuid].traits |= {trait}
+            self.held[uuid].generation += 1

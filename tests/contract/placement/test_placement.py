@@ -4,9 +4,6 @@
 import uuid
 
 import pytest
-from oslo_config import cfg
-from placement import conf as placement_conf
-from placement import direct
 
 from resource_tracker import errors
 from resource_tracker.delta import (
@@ -15,86 +12,82 @@ from resource_tracker.delta import (
     PutInventories,
     PutTraits,
 )
-from resource_tracker.placement import Placement
 from resource_tracker.provider import Inventory
-from tests.fakes.placement import FakePlacement
 
-FREE = {'CUSTOM_GOLD': Inventory('CUSTOM_GOLD', reserved=False).body()}
-RESERVED = {'CUSTOM_GOLD': Inventory('CUSTOM_GOLD', reserved=True).body()}
-SILVER = {'CUSTOM_SILVER': Inventory('CUSTOM_SILVER', reserved=False).body()}
-
-
-class RealPlacement(Placement):
-    """Our client on the real service, and what other clients do to it."""
-
-    def allocate(self, provider, consumer):
-        """Allocate the one unit as Nova's scheduler would."""
-        body = {
-            'allocations': {provider: {'resources': {'CUSTOM_GOLD': 1}}},
-            'consumer_generation': None,
-            'project_id': 'p',
-            'user_id': 'u',
-            'consumer_type': 'INSTANCE',
-        }
-        self._ask('PUT', f'/allocations/{consumer}', body)
+GOLD, SILVER = 'CUSTOM_GOLD', 'CUSTOM_SILVER'
+FREE = {GOLD: Inventory(GOLD, reserved=False).body()}
+RESERVED = {GOLD: Inventory(GOLD, reserved=True).body()}
+OTHER = {SILVER: Inventory(SILVER, reserved=False).body()}
+CHANGES = [
+    lambda node: PutInventories(node, RESERVED),
+    lambda node: PutTraits(node, frozenset({'CUSTOM_A'})),
+    lambda node: PutAggregates(node, frozenset({_new_uuid()})),
+]
 
 
-@pytest.fixture(params=['fake', 'real'])
-def placement(request):
-    """Placement: our fake, or the real one on SQLite in this process."""
-    if request.param == 'fake':
-        yield FakePlacement()
-        return
-    conf = cfg.ConfigOpts()
-    placement_conf.register_opts(conf)
-    conf.set_override('connection', 'sqlite://', group='placement_database')
-    conf([], project='placement', default_config_files=[])
-    conf.set_override('sync_on_startup', True, group='placement_database')
-    conf.set_override('auth_strategy', 'noauth2', group='api')
-    with direct.PlacementDirect(conf, latest_microversion=True) as adapter:
-        yield RealPlacement(adapter)
-
-
-@pytest.fixture
-def node(placement):
-    """The uuid of a provider that exists, offering one free unit."""
-    made = str(uuid.uuid4())
-    generation = placement.write(Create(made), 0)
-    placement.write(PutInventories(made, FREE), generation)
-    return made
+def _new_uuid():
+    return str(uuid.uuid4())
 
 
 def _generation(placement, node):
     return placement.provider(node).generation
 
 
+def _write(placement, change):
+    return placement.write(change, _generation(placement, change.uuid))
+
+
+@pytest.fixture
+def node(placement):
+    """The uuid of a provider that exists, offering one free unit."""
+    made = _new_uuid()
+    generation = placement.write(Create(made), 0)
+    placement.write(PutInventories(made, FREE), generation)
+    return made
+
+
 def test_new_provider_is_listed_and_read(placement, node):
     """The list has each provider's generation, the read its inventory."""
-    assert placement.providers()[node] == _generation(placement, node)
-    assert set(placement.provider(node).inventories) == {'CUSTOM_GOLD'}
+    listed = placement.providers()[node]
+    assert listed.name == node
+    assert listed.generation == _generation(placement, node)
+    assert set(placement.provider(node).inventories) == {GOLD}
+
+
+def test_what_was_written_is_read_back(placement, node):
+    """Placement repeats the very record that we sent."""
+    assert dict(placement.provider(node).inventories[GOLD]) == FREE[GOLD]
 
 
 def test_absent_provider_reads_as_none(placement):
     """A 404 is an answer, not an error."""
-    assert placement.provider(str(uuid.uuid4())) is None
+    assert placement.provider(_new_uuid()) is None
+    assert placement.find(_new_uuid()) is None
 
 
-def test_created_twice_is_a_conflict(placement, node):
-    """The second POST of a uuid is refused."""
-    with pytest.raises(errors.GenerationConflict):
+def test_provider_is_found_by_uuid_and_by_name(placement, node):
+    """A provider that is older than the rule uuid = name is found too."""
+    uuid_of_old, name = _new_uuid(), _new_uuid()
+    placement.make(uuid_of_old, name)
+    assert placement.find(node) == node
+    assert placement.find(name) == uuid_of_old
+
+
+def test_second_of_a_uuid_is_refused(placement, node):
+    """Two makers of one node's provider: one wins, the other is told."""
+    with pytest.raises(errors.ProviderExists):
         placement.write(Create(node), 0)
 
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        lambda node: PutInventories(node, RESERVED),
-        lambda node: PutTraits(
-            node, frozenset({'CUSTOM_A'}), ours=frozenset()
-        ),
-        lambda node: PutAggregates(node, frozenset({str(uuid.uuid4())})),
-    ],
-)
+def test_second_of_a_name_is_refused(placement):
+    """Bug 1714248: another uuid with the node's name is in the way."""
+    name = _new_uuid()
+    placement.make(_new_uuid(), name)
+    with pytest.raises(errors.ProviderExists):
+        placement.write(Create(name), 0)
+
+
+@pytest.mark.parametrize('change', CHANGES)
 def test_stale_generation_is_a_conflict(placement, node, change):
     """Each kind of write is fenced by the generation."""
     stale = _generation(placement, node)
@@ -103,53 +96,122 @@ def test_stale_generation_is_a_conflict(placement, node, change):
         placement.write(change(node), stale)
 
 
+@pytest.mark.parametrize('change', CHANGES)
+def test_write_answers_the_next_generation(placement, node, change):
+    """What a write returns is what the next one has to carry."""
+    answered = _write(placement, change(node))
+    assert answered == _generation(placement, node)
+    for follow_up in CHANGES:
+        answered = placement.write(follow_up(node), answered)
+
+
+@pytest.mark.parametrize('change', CHANGES)
+def test_write_to_an_absent_provider_is_told(placement, change):
+    """A provider that somebody deleted is not written into being."""
+    with pytest.raises(errors.ProviderNotFound):
+        placement.write(change(_new_uuid()), 0)
+
+
+def test_allocation_raises_the_generation(placement, node):
+    """What an allocation made stale must not be written over."""
+    stale = _generation(placement, node)
+    placement.allocate(node, _new_uuid(), GOLD)
+    with pytest.raises(errors.GenerationConflict):
+        placement.write(PutInventories(node, OTHER), stale)
+
+
+def test_end_of_an_allocation_leaves_the_generation(placement, node):
+    """That something was freed cannot be seen from a generation."""
+    consumer = _new_uuid()
+    placement.allocate(node, consumer, GOLD)
+    before = _generation(placement, node)
+    placement.deallocate(node, consumer)
+    assert _generation(placement, node) == before
+
+
 def test_inventory_in_use_can_be_reserved(placement, node):
     """Bug 1974070: reserved = total is accepted with an allocation."""
-    placement.allocate(node, str(uuid.uuid4()))
-    generation = _generation(placement, node)
-    placement.write(PutInventories(node, RESERVED), generation)
-    assert placement.provider(node).inventories['CUSTOM_GOLD']['reserved'] == 1
+    placement.allocate(node, _new_uuid(), GOLD)
+    _write(placement, PutInventories(node, RESERVED))
+    assert placement.provider(node).inventories[GOLD]['reserved'] == 1
 
 
-def test_inventory_in_use_cannot_go(placement, node):
+@pytest.mark.parametrize('inventories', [OTHER, {}])
+def test_inventory_in_use_cannot_go(placement, node, inventories):
     """Bug 1751472: a class with an allocation cannot be replaced."""
-    placement.allocate(node, str(uuid.uuid4()))
+    placement.allocate(node, _new_uuid(), GOLD)
     with pytest.raises(errors.ProviderInUse):
-        placement.write(
-            PutInventories(node, SILVER), _generation(placement, node)
-        )
+        _write(placement, PutInventories(node, inventories))
 
 
-def test_consumers_are_those_that_allocated(placement, node):
-    """Who uses a provider can be asked."""
-    consumer = str(uuid.uuid4())
-    placement.allocate(node, consumer)
+def test_what_is_in_use_can_be_asked(placement, node):
+    """By class, and by consumer; what is only offered is not in use."""
+    assert placement.in_use(node) == frozenset()
+    consumer = _new_uuid()
+    placement.allocate(node, consumer, GOLD)
+    assert placement.in_use(node) == {GOLD}
     assert placement.consumers(node) == {consumer}
 
 
 def test_provider_in_use_cannot_be_deleted(placement, node):
     """An allocation keeps its provider; without one it goes."""
-    free = str(uuid.uuid4())
+    free = _new_uuid()
     placement.write(Create(free), 0)
     placement.delete(free)
     placement.delete(free)
     assert placement.provider(free) is None
-    placement.allocate(node, str(uuid.uuid4()))
+    placement.allocate(node, _new_uuid(), GOLD)
     with pytest.raises(errors.ProviderInUse):
         placement.delete(node)
 
 
 def test_traits_of_a_newer_library_are_left_out(placement, node):
     """An unknown standard trait must not fail the whole write."""
-    if isinstance(placement, FakePlacement):
-        pytest.skip('the fake knows no list of standard traits')
-    change = PutTraits(
-        node,
-        frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE', 'CUSTOM_ODD_NAME'}),
-        ours=frozenset(),
-    )
-    placement.write(change, _generation(placement, node))
-    assert placement.provider(node).traits == {
-        'COMPUTE_NODE',
-        'CUSTOM_ODD_NAME',
-    }
+    traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE', 'CUSTOM_ODD'})
+    assert placement.usable(traits) == {'COMPUTE_NODE', 'CUSTOM_ODD'}
+    _write(placement, PutTraits(node, traits))
+    assert placement.provider(node).traits == {'COMPUTE_NODE', 'CUSTOM_ODD'}
+
+
+def test_same_traits_again_leave_the_generation(placement, node):
+    """A write that changes nothing is answered with what there is."""
+    change = PutTraits(node, frozenset({'CUSTOM_A'}))
+    first = _write(placement, change)
+    assert placement.write(change, first) == first
+
+
+def test_names_are_made_once(real):
+    """A class or trait that this process has made is not made again."""
+    for _ in range(2):
+        made = _new_uuid()
+        generation = real.write(Create(made), 0)
+        generation = real.write(PutInventories(made, FREE), generation)
+        real.write(PutTraits(made, frozenset({'CUSTOM_A'})), generation)
+    assert real.requests.count(f'PUT /resource_classes/{GOLD}') == 1
+    assert real.requests.count('PUT /traits/CUSTOM_A') == 1
+
+
+def test_name_that_an_operator_removed_is_made_anew(real):
+    """What was made once may be gone; the next try helps itself."""
+    made = _new_uuid()
+    change = PutTraits(made, frozenset({'CUSTOM_A'}))
+    real.write(change, real.write(Create(made), 0))
+    real.untag_everywhere(made, 'CUSTOM_A')
+    with pytest.raises(errors.NameVanished):
+        _write(real, change)
+    _write(real, change)
+    assert real.provider(made).traits == {'CUSTOM_A'}
+
+
+def test_write_that_can_never_work_is_refused(real):
+    """A body that Placement rejects does not come round for ever.
+
+    Its names might have gone, so they are made anew, once.
+    """
+    made = _new_uuid()
+    absurd = {GOLD: {**FREE[GOLD], 'reserved': 2}}
+    generation = real.write(Create(made), 0)
+    real.write(PutInventories(made, FREE), generation)
+    for kind in (errors.NameVanished, errors.PlacementRefused):
+        with pytest.raises(kind):
+            _write(real, PutInventories(made, absurd))

@@ -1,65 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wanted state of a node's provider."""
 
-import dataclasses
-
 import pytest
 
-from resource_tracker.errors import MalformedNode
-from resource_tracker.node import NodeFacts, NodeId, fields_for
 from resource_tracker.provider import Situation, wanted, why_not
-
-NODE = NodeId('6f1d5c1e-0000-4000-8000-000000000001')
-READY = NodeFacts(
-    uuid=NODE,
-    resource_class='gold.x-large',
-    provision_state='available',
-    power_state='power on',
-    traits=frozenset({'CUSTOM_GPU'}),
-)
-
-
-def changed(**fields):
-    """The ready node, but for these fields."""
-    return dataclasses.replace(READY, **fields)
+from tests.unit.resource_tracker.nodes import GOLD, NODE, READY, changed
 
 
 def test_ready_node_offers_one_unit_of_its_class():
     """A node that can take a build is one unreserved unit."""
     inventory = wanted(READY, Situation()).inventory
-    assert inventory.resource_class == 'CUSTOM_GOLD_X_LARGE'
-    assert inventory.body()['reserved'] == 0
-    assert inventory.body()['total'] == 1
+    assert inventory.resource_class == GOLD
+    assert inventory.body() == {
+        'total': 1,
+        'reserved': 0,
+        'min_unit': 1,
+        'max_unit': 1,
+        'step_size': 1,
+        'allocation_ratio': 1.0,
+    }
+
+
+def test_provider_is_the_node():
+    """Node, row and provider share one uuid."""
+    assert wanted(READY, Situation()).uuid == NODE
 
 
 @pytest.mark.parametrize(
     ('facts', 'situation', 'phrase'),
     [
-        (changed(maintenance=True), Situation(), 'maintenance'),
+        (changed(maintenance=True), Situation(), 'in maintenance'),
         (changed(retired=True), Situation(), 'retired'),
-        (changed(instance_uuid='i'), Situation(), 'instance'),
+        (changed(instance_uuid='i-1'), Situation(), 'instance i-1'),
         (changed(provision_state='cleaning'), Situation(), 'cleaning'),
         (changed(provision_state='invented'), Situation(), 'invented'),
-        (changed(power_state='error'), Situation(), 'power state'),
-        (changed(power_state=None), Situation(), 'unknown'),
+        (changed(provision_state=None), Situation(), 'provision state'),
+        (changed(power_state='error'), Situation(), 'power state is error'),
+        (changed(power_state=None), Situation(), 'power state is unknown'),
         (READY, Situation(claimed=True), 'claimed'),
         (READY, Situation(confirmed=False), 'not confirmed'),
+        (READY, Situation(foreign_consumer='c-1'), 'c-1'),
     ],
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):
     """Bugs 1771577, 1974070: reserved, not withdrawn, and it says why."""
-    assert wanted(facts, situation).inventory.reserved
+    inventory = wanted(facts, situation).inventory
+    assert inventory.body()['reserved'] == inventory.body()['total']
     assert phrase in why_not(facts, situation)
 
 
-def test_owner_changes_nothing():
-    """A node that somebody owns or leases is offered like any other."""
-    assert why_not(changed(owner='o', lessee='l'), Situation()) is None
+@pytest.mark.parametrize(
+    'facts',
+    [
+        changed(owner='o', lessee='l'),
+        changed(power_state='power off'),
+        changed(last_error='the last deploy failed', reservation='conductor'),
+    ],
+)
+def test_what_does_not_matter_changes_nothing(facts):
+    """Owner, power off, an old error or a short lock: offered all the same."""
+    assert why_not(facts, Situation()) is None
+    assert wanted(facts, Situation()) == wanted(READY, Situation())
 
 
-def test_node_without_class_has_no_inventory():
+def test_disabled_host_reserves_nothing():
+    """Its nodes are kept from builds by the trait alone."""
+    provider = wanted(READY, Situation(disabled=True))
+    assert not provider.inventory.reserved
+    assert 'COMPUTE_STATUS_DISABLED' in provider.traits
+
+
+@pytest.mark.parametrize('name', [None, ''])
+def test_node_without_class_has_no_inventory(name):
     """Nothing can be asked of a node without a class."""
-    assert wanted(changed(resource_class=None), Situation()).inventory is None
+    facts = changed(resource_class=name)
+    assert wanted(facts, Situation()).inventory is None
+    assert 'resource_class' in why_not(facts, Situation())
+
+
+@pytest.mark.parametrize(
+    ('name', 'normalised'),
+    [
+        ('baremetal', 'CUSTOM_BAREMETAL'),
+        ('gold-2.x large', 'CUSTOM_GOLD_2_X_LARGE'),
+        ('CUSTOM_GOLD', 'CUSTOM_CUSTOM_GOLD'),
+        ('VCPU', 'CUSTOM_VCPU'),
+        ('größe', 'CUSTOM_GR_E'),
+    ],
+)
+def test_class_is_normalised_as_flavors_have_it(name, normalised):
+    """The same words as Nova's own driver, even where they are odd."""
+    nova_utils = pytest.importorskip('nova.utils')
+    inventory = wanted(changed(resource_class=name), Situation()).inventory
+    assert inventory.resource_class == normalised
+    assert nova_utils.normalize_rc_name(name) == normalised
 
 
 def test_traits_are_the_drivers_the_nodes_and_novas_own():
@@ -73,27 +107,8 @@ def test_traits_are_the_drivers_the_nodes_and_novas_own():
     }
 
 
-def test_disabled_host_shows_on_its_nodes():
-    """T6: the trait follows the present holder's Service."""
-    traits = wanted(READY, Situation(disabled=True)).traits
-    assert 'COMPUTE_STATUS_DISABLED' in traits
-
-
-def test_fields_follow_the_microversion():
-    """An older Ironic is not asked for what it does not know."""
-    assert 'shard' not in fields_for((1, 46))
-    assert 'conductor_group' in fields_for((1, 46))
-    assert 'shard' in fields_for((1, 82))
-
-
-def test_record_is_parsed_once_and_unknown_fields_are_ignored():
-    """What a newer Ironic adds harms nothing."""
-    facts = NodeFacts.parse({'uuid': NODE, 'maintenance': True, 'new': 1})
-    assert facts.uuid == NODE
-    assert facts.maintenance
-
-
-def test_record_without_uuid_is_malformed():
-    """A record that names no node is refused by name."""
-    with pytest.raises(MalformedNode):
-        NodeFacts.parse({'name': 'x'})
+def test_aggregates_are_left_to_others_unless_given():
+    """None is not the same as no aggregate."""
+    assert wanted(READY, Situation()).aggregates is None
+    given = Situation(aggregates=frozenset())
+    assert wanted(READY, given).aggregates == frozenset()

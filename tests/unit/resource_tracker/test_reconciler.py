@@ -1,38 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reconciler over a Placement that keeps the rules."""
+"""Many nodes, several threads, a gate, failures: who writes what when."""
 
+import contextlib
 import dataclasses
+import threading
+from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hashring.clock import ManualClock
+from hashring.clock import SystemClock
 from resource_tracker import errors
-from resource_tracker.claims import ClaimBook
-from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
-
-NODE = NodeId('6f1d5c1e-0000-4000-8000-000000000001')
-READY = NodeFacts(
-    uuid=NODE,
-    resource_class='gold',
-    provision_state='available',
-    power_state='power on',
+from tests.unit.resource_tracker.nodes import (
+    GOLD,
+    NODE,
+    READY,
+    changed,
+    numbered,
 )
-DRAIN_S = 10.0
+
+# More than any of this takes; a test that waits that long has failed.
+PATIENCE_S = 10.0
+DOWN = errors.PlacementUnavailable('no answer')
 
 
-class OpenGate:
-    """A gate that never shuts."""
+class Gate:
+    """A gate that a test opens and shuts."""
+
+    def __init__(self):
+        self._open = threading.Event()
+        self._open.set()
 
     def is_open(self):
-        return True
+        """Say whether it is open."""
+        return self._open.is_set()
 
     def wait(self):
-        return
+        """Wait until it is."""
+        assert self._open.wait(PATIENCE_S)
+
+    def shut(self):
+        """Shut it."""
+        self._open.clear()
+
+    def open(self):
+        """Open it."""
+        self._open.set()
+
+
+class Turnstile:
+    """Holds a request of one kind until it is let go."""
+
+    def __init__(self, placement, kind):
+        self._kind = kind
+        self.arrived = threading.Event()
+        self.let_go = threading.Event()
+        placement.on_request = self._request
+
+    def _request(self, kind, uuid):
+        if kind == self._kind:
+            self.arrived.set()
+            assert self.let_go.wait(PATIENCE_S)
+
+    def wait(self):
+        """Wait until a request stands before it."""
+        assert self.arrived.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -42,175 +76,325 @@ def placement():
 
 
 @pytest.fixture
-def reconciler(placement):
-    """A reconciler of two threads over it."""
-    made = Reconciler(placement, OpenGate(), ManualClock(), parallelism=2)
+def gate():
+    """An open gate."""
+    return Gate()
+
+
+def _reconciler(placement, gate, **changes):
+    arguments = {'parallelism': 4, 'retry_first_s': 0.01, 'retry_max_s': 0.05}
+    return Reconciler(
+        placement, gate, SystemClock(), **{**arguments, **changes}
+    )
+
+
+@pytest.fixture
+def reconciler(placement, gate):
+    """A reconciler of four impatient threads."""
+    made = _reconciler(placement, gate)
     yield made
-    made.stop()
+    made.stop(0)
 
 
-def test_new_node_takes_three_writes(placement, reconciler):
-    """A list, then POST, traits, inventory: nothing is read first."""
-    reconciler.submit(READY, Situation())
-    assert reconciler.drain(DRAIN_S)
-    assert placement.requests == [
-        'list',
-        'Create',
-        'PutTraits',
-        'PutInventories',
-    ]
+def say(reconciler, facts, **situation):
+    """Submit and wait until it is said."""
+    reconciler.submit(facts, Situation(**situation))
+    assert reconciler.drain(PATIENCE_S)
+
+
+def reserved(placement, facts=READY):
+    """Whether Placement says that a node is reserved."""
+    return placement.held[facts.uuid].inventories[GOLD]['reserved']
+
+
+def test_node_is_reported(placement, reconciler):
+    """From a submit to a provider, and what was acknowledged is known."""
+    say(reconciler, READY)
+    assert reserved(placement) == 0
+    known = reconciler.acknowledged(NODE)
+    assert known.generation == placement.held[NODE].generation
+    assert known.traits == placement.held[NODE].traits
 
 
 def test_no_change_costs_no_request(placement, reconciler):
-    """What Placement acknowledged is not said again."""
-    reconciler.submit(READY, Situation())
-    reconciler.drain(DRAIN_S)
-    count = len(placement.requests)
-    for _ in range(10):
-        reconciler.submit(READY, Situation())
-    reconciler.drain(DRAIN_S)
-    assert len(placement.requests) == count
-
-
-def test_existing_provider_is_never_created_again(placement):
-    """Bug 1714248: taking a node over neither posts nor deletes."""
-    first = Reconciler(placement, OpenGate(), ManualClock(), parallelism=1)
-    first.submit(READY, Situation())
-    first.drain(DRAIN_S)
-    placement.allocate(NODE, 'server')
+    """However often a node is submitted."""
+    say(reconciler, READY)
     placement.requests.clear()
-    second = Reconciler(placement, OpenGate(), ManualClock(), parallelism=1)
-    second.submit(
-        dataclasses.replace(READY, instance_uuid='server'), Situation()
-    )
-    assert second.drain(DRAIN_S)
-    assert placement.requests == ['list', 'read', 'PutInventories']
-    assert placement.held[NODE].allocations == {'server': 'CUSTOM_GOLD'}
+    for _ in range(100):
+        say(reconciler, READY)
+    assert placement.requests == []
 
 
-def test_foreign_write_is_read_and_kept(placement, reconciler):
-    """A conflict reads again; a trait somebody else set stays."""
+def test_burst_is_said_once(placement, reconciler):
+    """What was wanted meanwhile and is not any more is not said."""
+    turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
-    reconciler.drain(DRAIN_S)
-    placement.tag(NODE, 'CUSTOM_RACK_7')
-    reconciler.submit(READY, Situation(disabled=True))
-    reconciler.drain(DRAIN_S)
-    assert placement.held[NODE].traits >= {
-        'CUSTOM_RACK_7',
-        'COMPUTE_STATUS_DISABLED',
-    }
+    turnstile.wait()
+    for n in range(50):
+        reconciler.submit(changed(maintenance=bool(n % 2)), Situation())
+    turnstile.let_go.set()
+    assert reconciler.drain(PATIENCE_S)
+    assert reserved(placement) == 1
+    assert placement.requests.count('PutInventories') <= 2
 
 
-def test_trait_removed_in_ironic_goes(placement, reconciler):
-    """A trait that we set and that is not wanted any more is removed."""
-    tagged = dataclasses.replace(READY, traits=frozenset({'CUSTOM_GPU'}))
-    for facts in (tagged, READY):
-        reconciler.submit(facts, Situation())
-        reconciler.drain(DRAIN_S)
-    assert 'CUSTOM_GPU' not in placement.held[NODE].traits
+def test_writes_of_one_node_never_overlap(placement, reconciler):
+    """Many nodes at once, each in its own order."""
+    present, most = defaultdict(int), defaultdict(int)
+    guard, pause = threading.Lock(), threading.Event()
+
+    def request(kind, uuid):
+        with guard:
+            present[uuid] += 1
+            most[uuid] = max(most[uuid], present[uuid])
+            most['all'] = max(most['all'], sum(present.values()))
+        pause.wait(0.002)
+        with guard:
+            present[uuid] -= 1
+
+    placement.on_request = request
+    for maintenance in (False, True, False, True):
+        for number in range(2, 22):
+            facts = numbered(number)
+            reconciler.submit(
+                dataclasses.replace(facts, maintenance=maintenance),
+                Situation(),
+            )
+        pause.wait(0.01)
+    assert reconciler.drain(PATIENCE_S)
+    assert {most[numbered(n).uuid] for n in range(2, 22)} == {1}
+    assert 1 < most['all'] <= 4
+    assert all(reserved(placement, numbered(n)) for n in range(2, 22))
 
 
-def test_class_changed_under_an_allocation_waits(placement, reconciler):
-    """Bug 1751472: an inventory in use is kept until it is free."""
+def test_slow_node_does_not_hold_up_others(placement, reconciler):
+    """A claim or a report of one node never waits for another's request."""
+    say(reconciler, numbered(2))
+    turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
-    reconciler.drain(DRAIN_S)
-    placement.allocate(NODE, 'server')
-    silver = dataclasses.replace(READY, resource_class='silver')
-    reconciler.submit(silver, Situation())
-    reconciler.drain(DRAIN_S)
-    assert set(placement.held[NODE].inventories) == {'CUSTOM_GOLD'}
-    placement.deallocate(NODE)
-    reconciler.submit(silver, Situation())
-    reconciler.drain(DRAIN_S)
+    turnstile.wait()
+    busy = dataclasses.replace(numbered(2), instance_uuid='i')
+    reconciler.submit(busy, Situation())
+    for _ in range(1000):
+        if reserved(placement, busy):
+            break
+        threading.Event().wait(0.01)
+    assert reserved(placement, busy)
+    turnstile.let_go.set()
+
+
+def test_failure_is_tried_again_until_it_works(placement, reconciler):
+    """Nobody has to submit the node again."""
+    placement.fail_next = [('before', DOWN)] * 3
+    say(reconciler, READY)
+    assert reserved(placement) == 0
+
+
+def test_newer_wish_is_not_undone_by_an_older_retry(placement, reconciler):
+    """What failed is not brought back when something else is wanted."""
+    placement.fail_next = [('before', DOWN)] * 2
+    reconciler.submit(READY, Situation())
+    say(reconciler, changed(maintenance=True))
+    for _ in range(10):
+        assert reconciler.drain(PATIENCE_S)
+        assert reserved(placement) == 1
+        threading.Event().wait(0.01)
+
+
+def test_failing_nodes_come_back_together(placement, gate):
+    """When Placement is back nobody sits out a long wait."""
+    slow = _reconciler(placement, gate, retry_first_s=0.3, retry_max_s=3600.0)
+    with contextlib.closing(_Stopped(slow)):
+        say(slow, numbered(99))
+        placement.on_request = _raise_down
+        for number in range(2, 12):
+            slow.submit(numbered(number), Situation())
+        assert not slow.drain(0.5)
+        placement.on_request = lambda kind, uuid: None
+        slow.submit(changed(maintenance=True, uuid='new'), Situation())
+        assert slow.drain(PATIENCE_S)
+
+
+def _raise_down(kind, uuid):
+    raise DOWN
+
+
+class _Stopped:
+    """Stops a reconciler at the end of a with block."""
+
+    def __init__(self, reconciler):
+        self._reconciler = reconciler
+
+    def close(self):
+        self._reconciler.stop(0)
+
+
+def test_refused_node_ends_and_others_go_on(placement, reconciler):
+    """What can never work is not tried for ever."""
+    placement.fail_next = [('before', errors.PlacementRefused('no'))]
+    say(reconciler, READY)
+    assert NODE not in placement.held
+    say(reconciler, numbered(2))
+    assert not reserved(placement, numbered(2))
+    say(reconciler, READY)
+    assert not reserved(placement)
+
+
+def test_unforeseen_error_ends_no_thread(placement, gate):
+    """A fault of ours costs its node a while, and nobody else anything."""
+    single = _reconciler(placement, gate, parallelism=1)
+    with contextlib.closing(_Stopped(single)):
+        faults = [ZeroDivisionError(), ZeroDivisionError()]
+
+        def fail(kind, uuid):
+            if faults:
+                raise faults.pop()
+
+        placement.on_request = fail
+        say(single, READY)
+        assert not reserved(placement)
+
+
+def test_nothing_is_written_while_the_gate_is_shut(placement, gate):
+    """What waits is said when the lease is in force again."""
+    reconciler = _reconciler(placement, gate)
+    with contextlib.closing(_Stopped(reconciler)):
+        gate.shut()
+        reconciler.submit(READY, Situation())
+        assert not reconciler.drain(0.1)
+        assert placement.requests == []
+        gate.open()
+        assert reconciler.drain(PATIENCE_S)
+
+
+def test_gate_that_shuts_stops_before_the_next_write(
+    placement, gate, reconciler
+):
+    """A lease that is lost between two writes ends the pass there."""
+    turnstile = Turnstile(placement, 'Create')
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    gate.shut()
+    turnstile.let_go.set()
+    assert not reconciler.drain(0.1)
+    assert placement.requests == ['list', 'Create']
+    gate.open()
+    assert reconciler.drain(PATIENCE_S)
+    assert placement.requests.count('Create') == 1
+
+
+def test_forgotten_node_is_not_written(placement, reconciler):
+    """Given away between two writes: the rest is for the new holder."""
+    turnstile = Turnstile(placement, 'Create')
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    reconciler.forget(NODE)
+    turnstile.let_go.set()
+    assert reconciler.drain(PATIENCE_S)
+    assert placement.requests == ['list', 'Create']
+    assert reconciler.acknowledged(NODE) is None
+
+
+def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
+    """A retry that is due later is struck out as well."""
+    placement.fail_next = [('before', DOWN)] * 2
+    reconciler.submit(READY, Situation())
+    reconciler.forget(NODE)
+    placement.fail_next = []
+    assert reconciler.drain(PATIENCE_S)
+    threading.Event().wait(0.1)
+    assert NODE not in placement.held
+
+
+def test_given_away_and_taken_back_is_read_again(placement, reconciler):
+    """What another holder wrote meanwhile is neither lost nor doubled."""
+    say(reconciler, READY)
+    reconciler.forget(NODE)
+    placement.tag(NODE, 'CUSTOM_FOREIGN')
+    placement.requests.clear()
+    say(reconciler, changed(maintenance=True))
+    assert placement.requests == ['read', 'PutInventories']
+    assert 'CUSTOM_FOREIGN' in placement.held[NODE].traits
+
+
+def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
+    """Bug 1751472: kept while allocated, new as soon as it can be."""
+    say(reconciler, READY)
+    placement.allocate(NODE, 'server', GOLD)
+    silver = changed(resource_class='silver', instance_uuid='i')
+    say(reconciler, silver)
+    assert reserved(placement) == 1
+    placement.requests.clear()
+    say(reconciler, silver)
+    assert placement.requests == []
+    placement.deallocate(NODE, 'server')
+    say(reconciler, changed(resource_class='silver'))
     assert set(placement.held[NODE].inventories) == {'CUSTOM_SILVER'}
+
+
+def test_deleted_node_loses_its_provider(placement, reconciler):
+    """By explicit call, and it stays away."""
+    say(reconciler, READY)
+    assert reconciler.remove(NODE)
+    assert NODE not in placement.held
+    assert reconciler.remove(NODE)
+    assert reconciler.drain(PATIENCE_S)
+    assert NODE not in placement.held
 
 
 def test_provider_in_use_is_not_removed(placement, reconciler):
     """What is allocated stays, whatever Ironic said."""
-    reconciler.submit(READY, Situation())
-    reconciler.drain(DRAIN_S)
-    placement.allocate(NODE, 'server')
+    say(reconciler, READY)
+    placement.allocate(NODE, 'server', GOLD)
     assert not reconciler.remove(NODE)
     assert NODE in placement.held
+    assert placement.requests.count('delete') == 1
 
 
-_STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just('maintenance'), st.booleans()),
-        st.tuples(st.just('resource_class'), st.sampled_from(['a', 'b'])),
-        st.tuples(
-            st.just('traits'),
-            st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B'])),
-        ),
-        st.tuples(st.just('allocate'), st.none()),
-        st.tuples(st.just('deallocate'), st.none()),
-        st.tuples(st.just('tag'), st.none()),
-        st.tuples(st.just('lose'), st.sampled_from(['before', 'after'])),
-    ),
-    max_size=12,
-)
+def test_removal_waits_for_the_write_under_way(placement, reconciler):
+    """No late write brings a removed provider back."""
+    turnstile = Turnstile(placement, 'PutTraits')
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    removed = threading.Event()
+    remover = threading.Thread(
+        target=lambda: reconciler.remove(NODE) and removed.set()
+    )
+    remover.start()
+    assert not removed.wait(0.05)
+    turnstile.let_go.set()
+    assert removed.wait(PATIENCE_S)
+    remover.join()
+    assert reconciler.drain(PATIENCE_S)
+    assert NODE not in placement.held
+    assert 'PutInventories' not in placement.requests
 
 
-@settings(max_examples=150, deadline=None)
-@given(_STEPS)
-def test_any_history_ends_in_the_wanted_state(steps):
-    """Changes, foreign writes, conflicts, lost answers: all are healed."""
-    placement, facts, tagged = FakePlacement(), READY, False
-    reconciler = _Impatient(placement)
-    reconciler.say(facts)
-    for what, value in steps:
-        if what == 'lose':
-            lost = errors.GenerationConflict('lost')
-            placement.fail_next = [(value, lost)]
-        elif what == 'tag':
-            placement.tag(NODE, 'CUSTOM_FOREIGN')
-            tagged = True
-        elif what == 'deallocate':
-            placement.deallocate(NODE)
-        elif what == 'allocate':
-            if not placement.held[NODE].allocations:
-                placement.allocate(NODE, 'server')
-        else:
-            facts = dataclasses.replace(facts, **{what: value})
-            reconciler.say(facts)
-        _check_in_use(placement)
-    placement.fail_next = []
-    placement.deallocate(NODE)
-    reconciler.say(facts)
-    want, held = wanted(facts, Situation()), placement.held[NODE]
-    assert set(held.inventories) == {want.inventory.resource_class}
-    assert held.traits - {'CUSTOM_FOREIGN'} == want.traits
-    assert ('CUSTOM_FOREIGN' in held.traits) == tagged
+def test_stop_ends_the_threads(placement, gate):
+    """After it nothing is begun, whatever is submitted."""
+    reconciler = _reconciler(placement, gate)
+    say(reconciler, READY)
+    assert reconciler.stop(PATIENCE_S)
+    placement.requests.clear()
+    reconciler.submit(changed(maintenance=True), Situation())
+    assert placement.requests == []
 
 
-def _check_in_use(placement):
-    provider = placement.held[NODE]
-    assert set(provider.allocations.values()) <= set(provider.inventories)
+def test_stop_does_not_wait_for_an_answer_that_never_comes(placement, gate):
+    """A request is out: stop says so, and the thread writes no other."""
+    reconciler = _reconciler(placement, gate)
+    turnstile = Turnstile(placement, 'Create')
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    assert not reconciler.stop(0.05)
+    turnstile.let_go.set()
+    assert reconciler.stop(PATIENCE_S)
+    assert placement.requests == ['list', 'Create']
 
 
-class _Impatient:
-    """Says a node until it is said, without waiting for a timer."""
-
-    def __init__(self, placement):
-        self._reconciler = Reconciler(
-            placement, OpenGate(), ManualClock(), parallelism=1
-        )
-
-    def say(self, facts):
-        for _ in range(4):
-            self._reconciler.submit(facts, Situation())
-            assert self._reconciler.drain(DRAIN_S)
-
-
-def test_one_consumer_a_node():
-    """The claim book refuses a second consumer and knows the first."""
-    book = ClaimBook()
-    book.claim(NODE, 'one')
-    book.claim(NODE, 'one')
-    with pytest.raises(errors.NodeClaimed) as caught:
-        book.claim(NODE, 'two')
-    assert caught.value.consumer == 'one'
-    book.release(NODE, 'two')
-    assert book.consumer(NODE) == 'one'
-    book.release(NODE, 'one')
-    assert book.consumer(NODE) is None
+def test_stop_does_not_wait_for_the_gate(placement, gate):
+    """A worker whose lease is gone stops all the same."""
+    reconciler = _reconciler(placement, gate)
+    gate.shut()
+    reconciler.submit(READY, Situation())
+    assert reconciler.stop(PATIENCE_S)

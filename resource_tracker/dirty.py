@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes are to be said to Placement, in which order, and when.
+
+A plain value that decides; ``reconciler`` locks it, waits for it and carries
+it out. It holds one entry a node: the newest that is wanted counts, and a
+node that is being said is not taken a second time.
+"""
+
+import dataclasses
+import heapq
+import itertools
+
+from resource_tracker.node import NodeId
+from resource_tracker.provider import WantedProvider
+from resource_tracker.scribe import Memory
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settled:
+    """Placement says what is wanted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LookAgain:
+    """All that can be said is said; something allocated keeps the rest."""
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RetryAfter:
+    """It did not work and may work later."""
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """Placement will not take it; it is tried when it is wanted again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The right to write was missing; nobody's fault."""
+
+
+Outcome = Settled | LookAgain | RetryAfter | Refused | Interrupted
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Entry:
+    """One node.
+
+    :param said: what Placement acknowledged as a whole; None while trying
+    :param due_s: when to say it; None: nothing to do before a change
+    :param failures_count: in a row
+    :param kept: classes that could not go, because something is allocated
+    """
+
+    node: NodeId
+    wanted: WantedProvider
+    said: WantedProvider | None = None
+    due_s: float | None = None
+    failures_count: int = 0
+    kept: frozenset[str] = frozenset()
+    memory: Memory = dataclasses.field(default_factory=Memory)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One node to be said now, as it is wanted now."""
+
+    entry: Entry
+    wanted: WantedProvider
+
+
+class DirtyNodes:
+    """The entries of all nodes; not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[NodeId, Entry] = {}
+        self._busy: set[NodeId] = set()
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, Entry]] = []
+
+    def entry(self, node: NodeId) -> Entry | None:
+        """Return what is kept of a node."""
+        return self._entries.get(node)
+
+    def want(self, wanted: WantedProvider, now_s: float) -> bool:
+        """Note what is wanted of a node; say if there is something to do."""
+        entry = self._entries.get(wanted.uuid)
+        if entry is None:
+            entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
+        elif wanted == entry.wanted and self._is_cared_for(entry):
+            return False
+        entry.wanted = wanted
+        self._schedule(entry, now_s)
+        return True
+
+    def take(self, now_s: float) -> Task | None:
+        """Return the node that is due longest; it is busy until ``done``."""
+        while self._due and self._due[0][0] <= now_s:
+            due_s, _, entry = heapq.heappop(self._due)
+            if entry.due_s == due_s and self._is_ready(entry):
+                entry.due_s = None
+                entry.said = None
+                self._busy.add(entry.node)
+                return Task(entry, entry.wanted)
+        return None
+
+    def done(self, task: Task, outcome: Outcome, now_s: float) -> None:
+        """Note how it went; a node forgotten meanwhile stays forgotten."""
+        entry = task.entry
+        if self.is_current(entry):
+            self._note(task, outcome, now_s)
+            if entry.wanted != task.wanted:
+                self._schedule(entry, now_s)
+        self.release(entry.node)
+
+    def is_current(self, entry: Entry) -> bool:
+        """Say whether an entry was not forgotten."""
+        return self._entries.get(entry.node) is entry
+
+    def forget(self, node: NodeId) -> Entry | None:
+        """Strike a node out; return what was known of it."""
+        return self._entries.pop(node, None)
+
+    def hold(self, node: NodeId) -> bool:
+        """Keep a node from being taken; False if it is busy."""
+        if node in self._busy:
+            return False
+        self._busy.add(node)
+        return True
+
+    def release(self, node: NodeId) -> None:
+        """Let a node be taken again."""
+        self._busy.discard(node)
+        entry = self._entries.get(node)
+        if entry is not None and entry.due_s is not None:
+            # Its place in the order may have come and gone while it was busy.
+            self._schedule(entry, entry.due_s)
+
+    def hurry(self, node: NodeId, now_s: float) -> None:
+        """Say a node now that waits for another try."""
+        entry = self._entries.get(node)
+        if entry is not None and entry.due_s is not None:
+            self._schedule(entry, now_s)
+
+    def next_due_s(self) -> float | None:
+        """Return when to call ``take`` at the latest; None: no need."""
+        return self._due[0][0] if self._due else None
+
+    def is_idle(self) -> bool:
+        """Say whether all that can be said is said."""
+        return not self._busy and not any(
+            entry.due_s is not None and entry.said != entry.wanted
+            for entry in self._entries.values()
+        )
+
+    def _is_cared_for(self, entry: Entry) -> bool:
+        """Say whether what is wanted is said, under way, or to be tried."""
+        return (
+            entry.said == entry.wanted
+            or entry.due_s is not None
+            or entry.node in self._busy
+        )
+
+    def _is_ready(self, entry: Entry) -> bool:
+        return self.is_current(entry) and entry.node not in self._busy
+
+    def _schedule(self, entry: Entry, due_s: float) -> None:
+        entry.due_s = due_s
+        heapq.heappush(self._due, (due_s, next(self._order), entry))
+
+    def _note(self, task: Task, outcome: Outcome, now_s: float) -> None:
+        entry = task.entry
+        match outcome:
+            case Settled():
+                entry.said, entry.failures_count = task.wanted, 0
+            case LookAgain(seconds=delay_s):
+                entry.said, entry.failures_count = task.wanted, 0
+                self._schedule(entry, now_s + delay_s)
+            case RetryAfter(seconds=delay_s):
+                entry.failures_count += 1
+                self._schedule(entry, now_s + delay_s)
+            case Refused():
+                entry.failures_count += 1
+            case Interrupted():
+                self._schedule(entry, now_s)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real Placement in this process, and what other clients do to it."""
+
+import contextlib
+from collections.abc import Iterator
+
+from oslo_config import cfg
+from oslo_config import fixture as oslo_fixture
+from placement import conf as placement_conf
+from placement import direct
+from placement.tests import fixtures
+
+from resource_tracker.placement import Placement
+
+
+class RealPlacement(Placement):
+    """Our client on the real service; ``requests`` is what it has sent."""
+
+    def __init__(self, adapter):
+        super().__init__(adapter)
+        self.requests = []
+
+    def _ask(self, method, url, body=None):
+        self.requests.append(f'{method} {url}')
+        return super()._ask(method, url, body)
+
+    def make(self, uuid, name):
+        """Another client makes a provider of another name."""
+        self._ask('POST', '/resource_providers', {'uuid': uuid, 'name': name})
+
+    def allocate(self, uuid, consumer, resource_class):
+        """Allocate one unit as Nova's scheduler would."""
+        body = {
+            'allocations': {uuid: {'resources': {resource_class: 1}}},
+            'consumer_generation': None,
+            'project_id': 'p',
+            'user_id': 'u',
+            'consumer_type': 'INSTANCE',
+        }
+        self._ask('PUT', f'/allocations/{consumer}', body)
+
+    def deallocate(self, uuid, consumer):
+        """End the allocations of a consumer."""
+        self._ask('DELETE', f'/allocations/{consumer}')
+
+    def tag(self, uuid, trait):
+        """Another client adds a trait."""
+        self._ask('PUT', f'/traits/{trait}')
+        url = f'/resource_providers/{uuid}/traits'
+        body = self._ask('GET', url)
+        body['traits'].append(trait)
+        self._ask('PUT', url, body)
+
+    def untag_everywhere(self, uuid, trait):
+        """An operator removes a trait from a provider, and for good."""
+        url = f'/resource_providers/{uuid}/traits'
+        body = self._ask('GET', url)
+        body['traits'].remove(trait)
+        self._ask('PUT', url, body)
+        self._ask('DELETE', f'/traits/{trait}')
+
+    def candidates(self, resource_class, required):
+        """Ask as Nova's scheduler does; return the providers offered."""
+        url = (
+            f'/allocation_candidates?resources={resource_class}:1'
+            f'&required={required}'
+        )
+        return set(self._ask('GET', url)['provider_summaries'])
+
+    def aggregates(self, uuid):
+        """Read the aggregates of a provider."""
+        url = f'/resource_providers/{uuid}/aggregates'
+        return frozenset(self._ask('GET', url)['aggregates'])
+
+
+@contextlib.contextmanager
+def real_placement() -> Iterator[RealPlacement]:
+    """A real Placement on SQLite in memory, for one thread."""
+    conf = cfg.ConfigOpts()
+    placement_conf.register_opts(conf)
+    conf.set_override('connection', 'sqlite://', group='placement_database')
+    conf([], project='placement', default_config_files=[])
+    with (
+        fixtures.Database(oslo_fixture.Config(conf)),
+        direct.PlacementDirect(conf) as adapter,
+    ):
+        yield RealPlacement(adapter)

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes reported to Placement, ours and the real one: old bugs by number."""
+
+import dataclasses
+import uuid
+
+import pytest
+
+from hashring.clock import ManualClock
+from resource_tracker.delta import Create, PutInventories
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import Inventory, Situation, wanted
+from resource_tracker.scribe import Memory, Scribe
+from tests.fakes.placement import FakePlacement
+
+GOLD, SILVER = 'CUSTOM_GOLD', 'CUSTOM_SILVER'
+DISABLED = 'COMPUTE_STATUS_DISABLED'
+SCHEDULER_ASKS = f'COMPUTE_NODE,OWNER_NOVA,!{DISABLED}'
+
+
+def free_node():
+    """A node that can take a build."""
+    return NodeFacts(
+        uuid=NodeId(str(uuid.uuid4())),
+        resource_class='gold',
+        provision_state='available',
+        power_state='power on',
+        traits=frozenset({'CUSTOM_GPU'}),
+    )
+
+
+class Daemon:
+    """One life of a daemon: it forgets all when the next one starts."""
+
+    def __init__(self, placement):
+        self._placement = placement
+        self._scribe = Scribe(placement, ManualClock())
+        self._memories = {}
+
+    def say(self, facts, **situation):
+        """Report a node; return what became of it."""
+        memory = self._memories.setdefault(facts.uuid, Memory())
+        return self._scribe.say(
+            wanted(facts, Situation(**situation)), memory, lambda: None
+        )
+
+
+@pytest.fixture
+def daemon(placement):
+    """The first daemon."""
+    return Daemon(placement)
+
+
+def changed(facts, **fields):
+    """The same node, but for these fields."""
+    return dataclasses.replace(facts, **fields)
+
+
+def sent(placement, *words):
+    """The requests sent that have one of these words in them."""
+    return [r for r in placement.requests if any(w in r for w in words)]
+
+
+def test_bug_1796920_only_the_custom_class_is_reported(placement, daemon):
+    """A flavor of a virtual machine must not fit a bare metal node."""
+    facts = changed(
+        free_node(), properties={'cpus': 64, 'memory_mb': 1, 'local_gb': 1}
+    )
+    daemon.say(facts)
+    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+
+
+def test_bug_1796920_classes_of_a_former_driver_go(placement):
+    """What an old Nova reported of a node is taken away."""
+    facts = free_node()
+    virtual = {'VCPU': Inventory('VCPU', reserved=False).body()}
+    generation = placement.write(Create(facts.uuid), 0)
+    placement.write(PutInventories(facts.uuid, virtual), generation)
+    Daemon(placement).say(facts)
+    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+
+
+def test_bug_1796920_but_not_while_they_are_allocated(placement):
+    """A server from before custom classes keeps what it was given."""
+    facts, consumer = free_node(), str(uuid.uuid4())
+    virtual = {'VCPU': Inventory('VCPU', reserved=False).body()}
+    generation = placement.write(Create(facts.uuid), 0)
+    placement.write(PutInventories(facts.uuid, virtual), generation)
+    placement.allocate(facts.uuid, consumer, 'VCPU')
+    assert Daemon(placement).say(facts).kept == {'VCPU'}
+    assert set(placement.provider(facts.uuid).inventories) == {'VCPU'}
+
+
+def test_bug_1974070_node_in_use_or_cleaning_is_reserved(placement, daemon):
+    """Between the end of an allocation and ``available`` nothing is free."""
+    facts = free_node()
+    daemon.say(facts)
+    placement.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
+    in_use = changed(facts, instance_uuid='i', provision_state='active')
+    assert daemon.say(in_use).writes_count == 1
+    cleaning = changed(facts, provision_state='cleaning')
+    assert daemon.say(cleaning).writes_count == 0
+    reserved = placement.provider(facts.uuid).inventories[GOLD]['reserved']
+    assert reserved == 1
+
+
+def test_bug_1771577_cleaned_node_is_free_again(placement, daemon):
+    """One write when the node can take a build, one when it cannot."""
+    facts = free_node()
+    daemon.say(changed(facts, provision_state='cleaning'))
+    assert daemon.say(facts).writes_count == 1
+    assert placement.provider(facts.uuid).inventories[GOLD]['reserved'] == 0
+
+
+def test_bug_1751472_inventory_in_use_survives_anything(placement, daemon):
+    """Neither another class nor none drops a class that is allocated."""
+    facts, consumer = free_node(), str(uuid.uuid4())
+    daemon.say(facts)
+    placement.allocate(facts.uuid, consumer, GOLD)
+    silver = changed(facts, resource_class='silver', instance_uuid='i')
+    for odd in (silver, changed(silver, resource_class=None)):
+        assert daemon.say(odd).kept == {GOLD}
+        held = placement.provider(facts.uuid).inventories
+        assert {k: v['reserved'] for k, v in held.items()} == {GOLD: 1}
+    placement.deallocate(facts.uuid, consumer)
+    assert not daemon.say(changed(silver, instance_uuid=None)).kept
+    held = placement.provider(facts.uuid).inventories
+    assert {k: v['reserved'] for k, v in held.items()} == {SILVER: 0}
+
+
+def test_bug_1751472_nothing_is_tried_that_would_drop_it(placement, daemon):
+    """What is in use is asked first: no PUT is left to chance."""
+    facts = free_node()
+    daemon.say(facts)
+    placement.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
+    reserved = changed(facts, instance_uuid='i')
+    daemon.say(reserved)
+    placement.requests.clear()
+    daemon.say(changed(reserved, resource_class='silver'))
+    assert not sent(placement, 'Put', 'PUT')
+
+
+def test_bug_1714248_take_over_makes_and_deletes_nothing(placement, daemon):
+    """Nodes that change hands keep provider and allocation."""
+    nodes = [free_node() for _ in range(5)]
+    for facts in nodes:
+        daemon.say(facts)
+        placement.allocate(facts.uuid, facts.uuid, GOLD)
+    placement.requests.clear()
+    taker = Daemon(placement)
+    for facts in nodes:
+        taker.say(changed(facts, instance_uuid=facts.uuid))
+    assert not sent(placement, 'POST', 'DELETE', 'Create', 'delete')
+    for facts in nodes:
+        assert placement.consumers(facts.uuid) == {facts.uuid}
+
+
+def test_bug_1714248_provider_of_another_uuid_is_taken_over(placement):
+    """A provider made before Nova gave node and provider one uuid."""
+    facts, old_uuid = free_node(), str(uuid.uuid4())
+    placement.make(old_uuid, facts.uuid)
+    placement.requests.clear()
+    Daemon(placement).say(facts)
+    assert not sent(placement, 'POST', 'DELETE', 'Create', 'delete')
+    assert set(placement.provider(old_uuid).inventories) == {GOLD}
+    assert placement.provider(facts.uuid) is None
+
+
+def test_bug_1714248_provider_of_another_name_is_taken_over(placement):
+    """The uuid is what counts; the name stays as somebody chose it."""
+    facts = free_node()
+    placement.make(facts.uuid, 'rack-7-node-3')
+    Daemon(placement).say(facts)
+    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+
+
+def test_provider_made_meanwhile_is_taken_over(placement, daemon):
+    """Two holders of one moment: the second finds what the first made."""
+    seen = free_node()
+    daemon.say(seen)  # From here on the daemon knows what there is.
+    facts = free_node()
+    Daemon(placement).say(facts)
+    daemon.say(changed(facts, maintenance=True))
+    assert placement.provider(facts.uuid).inventories[GOLD]['reserved'] == 1
+
+
+def test_provider_deleted_behind_our_back_comes_back(placement, daemon):
+    """An operator who deletes the wrong provider has it again."""
+    facts = free_node()
+    daemon.say(facts)
+    placement.delete(facts.uuid)
+    daemon.say(changed(facts, maintenance=True))
+    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+
+
+def test_t1_scheduler_of_nova_34_finds_the_node(real):
+    """Without OWNER_NOVA its pre-filter finds no candidate at all."""
+    facts, daemon = free_node(), Daemon(real)
+    daemon.say(facts)
+    assert real.candidates(GOLD, SCHEDULER_ASKS) == {facts.uuid}
+    daemon.say(changed(facts, maintenance=True))
+    assert real.candidates(GOLD, SCHEDULER_ASKS) == set()
+
+
+def test_t1_older_placement_is_not_told_of_owner_nova():
+    """A name it does not know must not fail the write of all others."""
+    placement = FakePlacement()
+    placement.standard_traits -= {'OWNER_NOVA'}
+    facts, daemon = free_node(), Daemon(placement)
+    daemon.say(facts)
+    assert 'COMPUTE_NODE' in placement.provider(facts.uuid).traits
+    assert Daemon(placement).say(facts).writes_count == 0
+
+
+def test_t6_first_report_of_a_taker_shows_its_own_host(placement, daemon):
+    """The trait of a disabled host does not travel with its nodes."""
+    facts = free_node()
+    daemon.say(facts, disabled=True)
+    assert DISABLED in placement.provider(facts.uuid).traits
+    Daemon(placement).say(facts, disabled=False)
+    assert DISABLED not in placement.provider(facts.uuid).traits
+
+
+def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
+    """What is said of one node changes nothing of another."""
+    one, other = free_node(), free_node()
+    for facts in (one, other):
+        daemon.say(facts)
+    before = placement.provider(other.uuid)
+    daemon.say(
+        changed(
+            one,
+            instance_uuid='i',
+            resource_class='silver',
+            traits=frozenset({'CUSTOM_ODD'}),
+        )
+    )
+    assert placement.provider(other.uuid) == before
+    placement.requests.clear()
+    assert daemon.say(other).writes_count == 0
+    assert not placement.requests
+
+
+def test_trait_of_somebody_else_stays(placement, daemon):
+    """What others set is theirs, in each life of ours."""
+    facts = free_node()
+    daemon.say(facts)
+    placement.tag(facts.uuid, 'CUSTOM_RACK_7')
+    bare = changed(facts, traits=frozenset())
+    daemon.say(bare, disabled=True)
+    traits = placement.provider(facts.uuid).traits
+    assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', DISABLED, 'CUSTOM_RACK_7'}
+    Daemon(placement).say(bare)
+    assert 'CUSTOM_RACK_7' in placement.provider(facts.uuid).traits
+
+
+def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
+    """A trait that went while nobody looked cannot be told from others'."""
+    facts = free_node()
+    daemon.say(facts)
+    Daemon(placement).say(changed(facts, traits=frozenset()))
+    assert 'CUSTOM_GPU' in placement.provider(facts.uuid).traits
+
+
+def test_aggregates_are_written_only_where_given(real):
+    """None leaves them to others, a set replaces them, once."""
+    facts, daemon = free_node(), Daemon(real)
+    aggregate = str(uuid.uuid4())
+    daemon.say(facts, aggregates=frozenset({aggregate}))
+    assert real.aggregates(facts.uuid) == {aggregate}
+    assert daemon.say(facts).writes_count == 0
+    assert daemon.say(facts, aggregates=frozenset()).writes_count == 1
+    assert real.aggregates(facts.uuid) == frozenset()
+
+
+def test_new_node_costs_three_requests(real):
+    """POST, traits, inventory; names and the list of all are known."""
+    daemon = Daemon(real)
+    daemon.say(free_node())
+    real.requests.clear()
+    daemon.say(free_node())
+    assert [r.split()[0] for r in real.requests] == ['POST', 'PUT', 'PUT']
+    assert real.requests[-1].endswith(
+        'inventories'
+    )  # Described, then offered.

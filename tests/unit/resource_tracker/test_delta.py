@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The difference between what is known and what is wanted."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resource_tracker.delta import (
+    Create,
+    KnownProvider,
+    PutAggregates,
+    PutInventories,
+    PutTraits,
+    after,
+    plan,
+)
+from resource_tracker.provider import (
+    COMPUTE_STATUS_DISABLED,
+    Inventory,
+    WantedProvider,
+)
+from tests.unit.resource_tracker.nodes import NODE
+
+A, B = 'CUSTOM_A', 'CUSTOM_B'
+OURS = frozenset({'CUSTOM_OURS'})
+
+
+def _wanted(name=A, *, reserved=False, traits=OURS, aggregates=None):
+    inventory = name and Inventory(name, reserved)
+    return WantedProvider(NODE, inventory, frozenset(traits), aggregates)
+
+
+def _known(name=A, **fields):
+    inventories = {name: Inventory(name, reserved=False).body()}
+    return KnownProvider(
+        NODE, 7, **{'inventories': inventories, 'traits': OURS, **fields}
+    )
+
+
+def _kinds(writes):
+    return [type(write) for write in writes]
+
+
+def test_equal_is_no_write():
+    """What Placement acknowledged is not said again."""
+    assert plan(_known(), _wanted()) == ()
+
+
+def test_fields_that_placement_adds_are_no_difference():
+    """A record with more in it than we set is still ours."""
+    body = {**Inventory(A, reserved=False).body(), 'new': 1}
+    assert plan(_known(inventories={A: body}), _wanted()) == ()
+
+
+def test_new_node_is_described_before_it_is_offered():
+    """No scheduler finds a node that does not say yet what it is."""
+    aggregates = frozenset({'g'})
+    writes = plan(None, _wanted(aggregates=aggregates))
+    assert _kinds(writes) == [Create, PutTraits, PutAggregates, PutInventories]
+
+
+def test_withdrawn_node_is_reserved_before_it_is_described():
+    """What is not to be had any more is not to be had at once."""
+    writes = plan(_known(), _wanted(reserved=True, traits={'CUSTOM_NEW'}))
+    assert _kinds(writes) == [PutInventories, PutTraits]
+
+
+def test_only_what_differs_is_written():
+    """One change, one write."""
+    assert _kinds(plan(_known(), _wanted(traits={'CUSTOM_NEW'}))) == [
+        PutTraits
+    ]
+    assert _kinds(plan(_known(), _wanted(reserved=True))) == [PutInventories]
+
+
+def test_foreign_trait_stays_and_ours_goes():
+    """We answer for what we set, and for nothing else."""
+    known = _known(traits=OURS | {'CUSTOM_FOREIGN'})
+    (write,) = plan(known, _wanted(traits={'CUSTOM_NEW'}), ours=OURS)
+    assert write.traits == {'CUSTOM_NEW', 'CUSTOM_FOREIGN'}
+
+
+def test_t6_disabled_goes_without_a_memory():
+    """Nobody but a compute service sets it."""
+    known = _known(traits=OURS | {COMPUTE_STATUS_DISABLED})
+    (write,) = plan(known, _wanted())
+    assert write.traits == OURS
+
+
+def test_writes_go_to_the_provider_that_is_known():
+    """A provider may be older than the rule that it has the node's uuid."""
+    known = dataclasses.replace(_known(), uuid='old')
+    wanted = _wanted(B, traits={'CUSTOM_NEW'}, aggregates=frozenset({'g'}))
+    assert {write.uuid for write in plan(known, wanted)} == {'old'}
+
+
+@pytest.mark.parametrize('name', [B, None])
+def test_class_in_use_is_kept_and_reserved(name):
+    """Bug 1751472: the new class waits, or one machine is offered twice."""
+    known = _known(in_use=frozenset({A}))
+    (write,) = plan(known, _wanted(name))
+    assert {k: v['reserved'] for k, v in write.inventories.items()} == {A: 1}
+
+
+def test_all_of_a_large_inventory_is_reserved():
+    """What an old driver reported may have more than one unit."""
+    body = {**Inventory('VCPU', reserved=False).body(), 'total': 64}
+    known = _known(inventories={'VCPU': body}, in_use=frozenset({'VCPU'}))
+    (write,) = plan(known, _wanted())
+    assert write.inventories['VCPU']['reserved'] == 64
+
+
+def test_two_classes_in_use_both_stay():
+    """An allocation of the old and the new class keeps both."""
+    both = {n: Inventory(n, reserved=False).body() for n in (A, B)}
+    known = _known(inventories=both, in_use=frozenset({A, B}))
+    (write,) = plan(known, _wanted(B, reserved=True))
+    assert {k: v['reserved'] for k, v in write.inventories.items()} == {
+        A: 1,
+        B: 1,
+    }
+
+
+def test_unread_aggregates_are_written_once():
+    """A write costs no more than the read would have."""
+    wanted = _wanted(aggregates=frozenset())
+    (write,) = plan(_known(), wanted)
+    assert plan(after(_known(), write, 8), wanted) == ()
+
+
+_NAMES = st.sampled_from([A, B, 'VCPU'])
+_TRAITS = st.frozensets(
+    st.sampled_from([COMPUTE_STATUS_DISABLED, 'CUSTOM_1', 'CUSTOM_2'])
+)
+_WANTED = st.builds(
+    _wanted,
+    st.one_of(st.none(), _NAMES),
+    reserved=st.booleans(),
+    traits=_TRAITS,
+    aggregates=st.one_of(st.none(), st.frozensets(st.sampled_from('gh'))),
+)
+_BODIES = st.builds(lambda r: Inventory(A, r).body(), st.booleans())
+_KNOWN = st.one_of(
+    st.none(),
+    st.builds(
+        lambda inventories, used, **rest: KnownProvider(
+            NODE,
+            7,
+            inventories=inventories,
+            in_use=frozenset(used & inventories.keys()),
+            **rest,
+        ),
+        st.dictionaries(_NAMES, _BODIES),
+        st.frozensets(_NAMES),
+        traits=_TRAITS,
+        aggregates=st.one_of(st.none(), st.frozensets(st.sampled_from('gh'))),
+    ),
+)
+
+
+@given(_KNOWN, _WANTED, _TRAITS)
+def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, ours):
+    """One pass is enough, keeps what is in use and what is foreign."""
+    now = known or KnownProvider(NODE, 0)
+    for write in plan(known, wanted, ours):
+        now = after(now, write, now.generation + 1)
+    assert plan(now, wanted, ours | wanted.traits) == ()
+    assert wanted.traits <= now.traits
+    assert set(now.inventories) >= (now.in_use or set())
+    if known is not None:
+        foreign = known.traits - ours - {COMPUTE_STATUS_DISABLED}
+        assert foreign <= now.traits
+
+
+@given(_KNOWN, _WANTED, _TRAITS)
+def test_no_step_of_a_plan_offers_a_machine_twice(known, wanted, ours):
+    """At no moment more than one unreserved class we wrote."""
+    now = known or KnownProvider(NODE, 0)
+    for write in plan(known, wanted, ours):
+        now = after(now, write, now.generation + 1)
+        if isinstance(write, PutInventories):
+            free = [r for r in now.inventories.values() if not r['reserved']]
+            assert len(free) <= 1

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node is next, and when."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resource_tracker.dirty import (
+    DirtyNodes,
+    Interrupted,
+    LookAgain,
+    Refused,
+    RetryAfter,
+    Settled,
+)
+from resource_tracker.provider import WantedProvider
+from tests.unit.resource_tracker.nodes import NODE
+
+ONE = WantedProvider(NODE, None, frozenset({'CUSTOM_1'}), None)
+TWO = dataclasses.replace(ONE, traits=frozenset({'CUSTOM_2'}))
+OTHER = dataclasses.replace(ONE, uuid='other')
+
+
+@pytest.fixture
+def nodes():
+    """No nodes."""
+    return DirtyNodes()
+
+
+def test_newest_wish_wins(nodes):
+    """Of several wishes before it is taken only the last is said."""
+    for wanted in (ONE, TWO, ONE, TWO):
+        nodes.want(wanted, 0)
+    assert nodes.take(0).wanted == TWO
+    assert nodes.take(0) is None
+
+
+def test_nodes_come_in_their_order(nodes):
+    """Who waits longest is first."""
+    nodes.want(OTHER, 0)
+    nodes.want(ONE, 0)
+    assert [nodes.take(1).wanted, nodes.take(1).wanted] == [OTHER, ONE]
+
+
+def test_busy_node_is_not_taken_twice(nodes):
+    """Writes of one node never overlap; what came meanwhile is next."""
+    nodes.want(ONE, 0)
+    task = nodes.take(0)
+    nodes.want(TWO, 0)
+    assert nodes.take(0) is None
+    nodes.done(task, Settled(), 1)
+    assert nodes.take(1).wanted == TWO
+
+
+def test_what_is_said_is_not_dirty(nodes):
+    """The same wish again is nothing to do."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), Settled(), 0)
+    assert not nodes.want(ONE, 5)
+    assert nodes.next_due_s() is None
+    assert nodes.is_idle()
+
+
+def test_failed_node_waits_and_does_not_count_as_said(nodes):
+    """The same wish does not shorten the wait, another one does."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), RetryAfter(10), 0)
+    assert not nodes.want(ONE, 1)
+    assert nodes.take(9) is None
+    assert not nodes.is_idle()
+    assert nodes.want(TWO, 9)
+    assert nodes.take(9).wanted == TWO
+
+
+def test_refused_node_is_tried_when_it_is_wanted_again(nodes):
+    """Somebody may have put it right in Placement."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), Refused(), 0)
+    assert nodes.next_due_s() is None
+    assert nodes.want(ONE, 1)
+    assert nodes.take(1).entry.failures_count == 1
+
+
+def test_kept_node_is_said_and_looked_at_again(nodes):
+    """What waits for an allocation to end is not left to do."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), LookAgain(60), 0)
+    assert nodes.is_idle()
+    assert not nodes.want(ONE, 1)
+    assert nodes.take(60).wanted == ONE
+
+
+def test_interrupted_node_is_due_at_once(nodes):
+    """Nobody's fault, so no wait and no count."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), Interrupted(), 0)
+    assert nodes.take(0).entry.failures_count == 0
+
+
+def test_forgotten_node_stays_forgotten(nodes):
+    """Neither a failure under way nor a wait brings it back."""
+    nodes.want(ONE, 0)
+    task = nodes.take(0)
+    nodes.forget(NODE)
+    assert not nodes.is_current(task.entry)
+    nodes.done(task, RetryAfter(1), 0)
+    nodes.want(OTHER, 0)
+    nodes.forget('other')
+    assert nodes.take(100) is None
+    assert nodes.is_idle()
+
+
+def test_node_that_came_back_waits_for_its_former_task(nodes):
+    """Forgotten and held again while a request is out: in order still."""
+    nodes.want(ONE, 0)
+    former = nodes.take(0)
+    nodes.forget(NODE)
+    assert nodes.want(TWO, 0)
+    assert nodes.take(0) is None
+    nodes.done(former, RetryAfter(99), 0)
+    task = nodes.take(0)
+    assert task.wanted == TWO
+    assert task.entry.failures_count == 0
+
+
+def test_hurried_node_need_not_wait(nodes):
+    """Placement is back: whoever waits for it goes on."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), RetryAfter(60), 0)
+    nodes.hurry(NODE, 1)
+    assert nodes.take(1) is not None
+
+
+def test_held_node_is_not_taken(nodes):
+    """A node that is being removed is nobody else's."""
+    assert nodes.hold(NODE)
+    assert not nodes.hold(NODE)
+    nodes.want(ONE, 0)
+    assert nodes.take(5) is None
+    nodes.release(NODE)
+    assert nodes.take(5) is not None
+
+
+_OUTCOMES = st.sampled_from(
+    [Settled(), RetryAfter(1.0), RetryAfter(9.0), Refused(), LookAgain(5.0)]
+)
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just('want'), st.sampled_from([ONE, TWO, OTHER])),
+        st.tuples(st.just('take'), st.none()),
+        st.tuples(st.just('done'), _OUTCOMES),
+        st.tuples(st.just('forget'), st.just(NODE)),
+        st.tuples(st.just('wait'), st.floats(0.1, 20.0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_EVENTS)
+def test_any_order_of_events_ends_with_the_newest_wish_said(events):
+    """No wish is lost, none is said after its node was forgotten."""
+    nodes, now_s, tasks, newest = DirtyNodes(), 0.0, [], {}
+    for what, value in events:
+        if what == 'want':
+            nodes.want(value, now_s)
+            newest[value.uuid] = value
+        elif what == 'take' and (task := nodes.take(now_s)):
+            busy = {t.entry.node for t in tasks}
+            assert task.entry.node not in busy
+            assert task.wanted == newest[task.entry.node]
+            tasks.append(task)
+        elif what == 'done' and tasks:
+            nodes.done(tasks.pop(0), value, now_s)
+        elif what == 'forget':
+            nodes.forget(value)
+            newest.pop(value, None)
+        elif what == 'wait':
+            now_s += value
+    for task in tasks:
+        nodes.done(task, RetryAfter(1.0), now_s)
+    for wanted in newest.values():
+        nodes.want(wanted, now_s)
+    now_s += 100
+    while task := nodes.take(now_s):
+        nodes.done(task, Settled(), now_s)
+    assert nodes.is_idle()
+    for node, wanted in newest.items():
+        assert nodes.entry(node).said == wanted

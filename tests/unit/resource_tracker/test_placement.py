@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that a healthy Placement never gives, told apart by type."""
+
+import io
+import json
+
+import pytest
+import requests
+from keystoneauth1 import adapter, session, token_endpoint
+from requests import adapters
+
+from resource_tracker import errors
+from resource_tracker.delta import PutAggregates
+from resource_tracker.placement import MICROVERSION, Placement
+
+CHANGE = PutAggregates('u', frozenset())
+LOCKED = {'errors': [{'code': 'placement.inventory.inuse', 'detail': 'no'}]}
+
+
+class Wire(adapters.BaseAdapter):
+    """A wire on which each request gets the next of the given answers."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = list(answers)
+        self.sent = []
+
+    def send(self, request, **options):
+        """Answer, or break."""
+        self.sent.append((request, options))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, body = answer
+        response = requests.Response()
+        response.status_code, response.request = status, request
+        response.raw = io.BytesIO(body.encode())
+        return response
+
+    def close(self):
+        """Nothing to close."""
+
+
+def _client(*answers, **options):
+    wire, inner = Wire(answers), requests.Session()
+    inner.mount('http://', wire)
+    outer = session.Session(
+        auth=token_endpoint.Token('http://placement', 'token'),
+        session=inner,
+        **options,
+    )
+    made = adapter.Adapter(outer, service_type='placement')
+    return Placement(made), wire
+
+
+@pytest.mark.parametrize(
+    ('answer', 'kind'),
+    [
+        ((409, '{}'), errors.GenerationConflict),
+        ((409, json.dumps(LOCKED)), errors.ProviderInUse),
+        ((404, '{}'), errors.ProviderNotFound),
+        ((400, '{}'), errors.PlacementRefused),
+        ((403, '{}'), errors.PlacementRefused),
+        ((406, '{}'), errors.PlacementTooOld),
+        ((429, ''), errors.PlacementUnavailable),
+        ((500, '<html>'), errors.PlacementFailed),
+        ((502, '<html>'), errors.PlacementUnavailable),
+        ((503, ''), errors.PlacementUnavailable),
+        ((504, ''), errors.PlacementUnavailable),
+        ((200, '<html>'), errors.PlacementUnavailable),
+        ((200, '{}'), errors.PlacementUnavailable),
+        (requests.ConnectionError('reset'), errors.PlacementUnavailable),
+        (requests.Timeout('late'), errors.PlacementUnavailable),
+    ],
+)
+def test_answer_becomes_a_type(answer, kind):
+    """No foreign error leaves the client, whatever comes back."""
+    client, _ = _client(answer, answer)
+    with pytest.raises(errors.PlacementError) as caught:
+        client.write(CHANGE, 1)
+    assert type(caught.value) is kind
+
+
+def test_each_request_states_the_microversion():
+    """What we rely on does not depend on what Placement's default is."""
+    client, wire = _client((200, '{"resource_providers": []}'))
+    client.providers()
+    ((request, _),) = wire.sent
+    stated = request.headers['OpenStack-API-Version']
+    assert stated == f'placement {MICROVERSION}'
+
+
+def test_read_is_sent_once_more_after_a_broken_connection():
+    """A server that restarts between two requests is not news."""
+    broken = requests.ConnectionError('reset')
+    client, wire = _client(broken, (200, '{"resource_providers": []}'))
+    assert client.providers() == {}
+    assert len(wire.sent) == 2
+
+
+def test_write_is_never_sent_twice():
+    """The right to it may be gone: whoever asked has to look again."""
+    client, wire = _client(requests.ConnectionError('reset'))
+    with pytest.raises(errors.PlacementUnavailable):
+        client.write(CHANGE, 1)
+    assert len(wire.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ('options', 'limit_s'), [({}, 60.0), ({'timeout': 5}, 5.0)]
+)
+def test_each_request_is_bounded(options, limit_s):
+    """By the operator's [placement] timeout, else by ours."""
+    client, wire = _client((200, '{"resource_providers": []}'), **options)
+    client.providers()
+    ((_, sent),) = wire.sent
+    assert sent['timeout'] == limit_s

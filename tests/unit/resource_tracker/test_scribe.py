@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node at a time, whatever others do to it meanwhile."""
+
+import dataclasses
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashring.clock import ManualClock
+from resource_tracker import errors
+from resource_tracker.provider import Situation, wanted
+from resource_tracker.scribe import Census, Memory, Scribe
+from tests.fakes.placement import FakePlacement
+from tests.unit.resource_tracker.nodes import (
+    GOLD,
+    NODE,
+    READY,
+    changed,
+    numbered,
+)
+
+
+class World:
+    """A Placement, one node, one daemon; a crash makes the daemon forget."""
+
+    def __init__(self):
+        self.placement = FakePlacement()
+        self.facts = READY
+        self.crash()
+
+    def crash(self):
+        """The daemon forgets all."""
+        self.clock = ManualClock()
+        self.scribe = Scribe(self.placement, self.clock)
+        self.memory = Memory()
+
+    def say(self, **situation):
+        """Report the node."""
+        return self.scribe.say(
+            wanted(self.facts, Situation(**situation)),
+            self.memory,
+            lambda: None,
+        )
+
+    def held(self):
+        """What Placement has of the node."""
+        return self.placement.held[NODE]
+
+
+@pytest.fixture
+def world():
+    """An empty one."""
+    return World()
+
+
+def test_new_node_takes_a_list_and_three_writes(world):
+    """Nothing is read of a node that the list does not show."""
+    assert world.say().writes_count == 3
+    assert world.placement.requests == [
+        'list',
+        'Create',
+        'PutTraits',
+        'PutInventories',
+    ]
+
+
+def test_unchanged_node_costs_no_request(world):
+    """What Placement acknowledged is remembered."""
+    world.say()
+    world.placement.requests.clear()
+    assert world.say().writes_count == 0
+    assert world.placement.requests == []
+
+
+def test_one_list_serves_all_nodes(world):
+    """Many new nodes: one list, and details of none."""
+    for number in range(2, 12):
+        world.scribe.say(
+            wanted(numbered(number), Situation()), Memory(), lambda: None
+        )
+    assert world.placement.requests.count('list') == 1
+    assert 'read' not in world.placement.requests
+
+
+def test_old_list_is_not_believed_about_what_is_absent(world):
+    """A node that came to us later may have been made by its holder."""
+    world.say()
+    other = numbered(2)
+    world.placement.make(other.uuid, other.uuid)
+    world.clock.advance(3600)
+    world.placement.requests.clear()
+    world.scribe.say(wanted(other, Situation()), Memory(), lambda: None)
+    assert 'Create' not in world.placement.requests
+
+
+def test_conflict_is_read_again_and_tried_once_more(world):
+    """A foreign write in between costs one read and one more write."""
+    world.say()
+    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    world.placement.requests.clear()
+    world.facts = changed(maintenance=True)
+    world.say()
+    assert world.placement.requests == [
+        'PutInventories',
+        'read',
+        'PutInventories',
+    ]
+
+
+def test_endless_conflicts_end(world):
+    """A provider that somebody writes all the time is left for later."""
+    world.say()
+    world.placement.on_request = lambda kind, uuid: (
+        kind == 'PutInventories' and world.placement.tag(NODE, 'CUSTOM_BUSY')
+    )
+    world.facts = changed(maintenance=True)
+    with pytest.raises(errors.GenerationConflict):
+        world.say()
+    assert world.placement.requests.count('PutInventories') <= 4
+
+
+def test_allocation_between_look_and_write_is_not_lost(world):
+    """Bug 1751472: the class is asked for, found free, and taken just then."""
+    world.say()
+
+    def allocate(kind, uuid):
+        if kind == 'PutInventories' and not world.held().allocations:
+            world.placement.allocate(NODE, 'server', GOLD)
+
+    world.placement.on_request = allocate
+    world.facts = changed(resource_class='silver')
+    assert world.say().kept == {GOLD}
+    assert set(world.held().inventories) == {GOLD}
+
+
+def test_traits_whose_answer_was_lost_are_still_ours(world):
+    """What may have been set is removed when nobody wants it any more."""
+    world.say()
+    world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
+    lost = errors.PlacementUnavailable('no answer')
+    world.placement.fail_next = [('after', lost)]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.say()
+    world.facts = changed(traits=frozenset())
+    world.say()
+    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
+def test_provider_whose_answer_was_lost_is_found(world):
+    """The POST had worked: the second one is not the end."""
+    lost = errors.PlacementUnavailable('no answer')
+    world.placement.fail_next = [('after', lost)]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.say()
+    world.say()
+    assert set(world.held().inventories) == {GOLD}
+
+
+def test_write_that_is_not_allowed_is_not_sent(world):
+    """The right to write is asked for before each single write."""
+    answers = iter([True, False])
+
+    def require():
+        if not next(answers):
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        world.scribe.say(wanted(READY, Situation()), world.memory, require)
+    assert world.placement.requests == ['list', 'Create']
+    world.say()
+    assert world.placement.requests.count('Create') == 1
+
+
+def test_many_at_once_ask_for_one_list():
+    """The first asks, the others wait for its answer."""
+    placement, start = FakePlacement(), threading.Barrier(8)
+    placement.make('u', 'n')
+    census, found = Census(placement, ManualClock()), []
+
+    def look():
+        start.wait()
+        found.append(census.uuid_of('n'))
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ['u'] * 8
+    assert placement.requests == ['list']
+
+
+def test_list_that_failed_is_asked_for_again():
+    """An outage at first sight is not for ever."""
+    placement = FakePlacement()
+    census = Census(placement, ManualClock())
+    placement.fail_next = [('before', errors.PlacementUnavailable('down'))]
+    with pytest.raises(errors.PlacementUnavailable):
+        census.uuid_of('n')
+    assert census.uuid_of('n') is None
+
+
+_FOREIGN = 'CUSTOM_FOREIGN'
+_FAULTS = st.one_of(
+    st.builds(kind, st.just('?'))
+    for kind in (
+        errors.GenerationConflict,
+        errors.PlacementUnavailable,
+        errors.PlacementFailed,
+        errors.NameVanished,
+    )
+)
+_CHANGES = st.one_of(
+    st.tuples(st.just('maintenance'), st.booleans()),
+    st.tuples(st.just('provision_state'), st.sampled_from(['available', 'x'])),
+    st.tuples(
+        st.just('resource_class'), st.sampled_from(['a', 'b', 'c', None])
+    ),
+    st.tuples(
+        st.just('traits'),
+        st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B', 'HW_NEW'])),
+    ),
+)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just('change'), _CHANGES),
+        st.tuples(st.just('change'), _CHANGES),
+        st.tuples(st.just('allocate'), st.none()),
+        st.tuples(st.just('free'), st.none()),
+        st.tuples(st.just('tag'), st.none()),
+        st.tuples(st.just('delete'), st.none()),
+        st.tuples(st.just('fault'), st.tuples(st.booleans(), _FAULTS)),
+        st.tuples(st.just('say'), st.none()),
+    ),
+    max_size=20,
+)
+
+
+class Storm(World):
+    """A world in which things happen, between and inside the passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.tagged = False
+        self.inside = []
+        self.placement.on_request = self._request
+
+    def _request(self, kind, uuid):
+        """Something may happen just before a request arrives."""
+        if self.inside and kind != 'list':
+            self.step(*self.inside.pop())
+
+    def step(self, what, value):
+        """Let one thing happen."""
+        held = self.placement.held.get(NODE)
+        if what == 'change':
+            self.facts = dataclasses.replace(self.facts, **dict([value]))
+        elif what == 'fault':
+            after, error = value
+            when = 'after' if after else 'before'
+            self.placement.fail_next.append((when, error))
+        elif what == 'say':
+            self.try_to_say()
+        elif held is not None:
+            getattr(self, f'_{what}')(held)
+        self.check()
+
+    def _allocate(self, held):
+        for name, record in held.inventories.items():
+            used = name in held.allocations.values()
+            if not record['reserved'] and not used:
+                self.placement.allocate(NODE, f'server-{name}', name)
+                return
+
+    def _free(self, held):
+        for consumer in list(held.allocations):
+            self.placement.deallocate(NODE, consumer)
+
+    def _tag(self, held):
+        self.placement.tag(NODE, _FOREIGN)
+        self.tagged = True
+
+    def _delete(self, held):
+        if not held.allocations:
+            del self.placement.held[NODE]
+            self.tagged = False
+
+    def try_to_say(self):
+        """Report the node; it may fail, it may not break."""
+        try:
+            self.say()
+        except errors.PlacementError:
+            return
+
+    def check(self):
+        """What holds at each moment."""
+        held = self.placement.held.get(NODE)
+        if held is not None:
+            assert set(held.allocations.values()) <= set(held.inventories)
+            assert not self.tagged or _FOREIGN in held.traits
+
+    def calm(self):
+        """No more faults; what is allocated is freed; the host flickers.
+
+        Without a write nobody notices that a provider was deleted; that is
+        for the audit to find.
+        """
+        self.placement.fail_next, self.inside = [], []
+        if NODE in self.placement.held:
+            self._free(self.held())
+        self.say(disabled=True)
+        self.say()
+
+
+@settings(max_examples=300, deadline=None)
+@given(_STEPS, _STEPS)
+def test_any_history_ends_in_the_wanted_state(between, inside):
+    """Changes, foreign writes, conflicts, lost answers: all are healed.
+
+    At no moment is an inventory in use dropped or a foreign trait removed,
+    and a daemon that remembers its life leaves no trait of its own behind.
+    """
+    storm = Storm()
+    storm.say()
+    storm.inside = [s for s in inside if s[0] not in ('say', 'fault')]
+    for step in between:
+        storm.step(*step)
+    storm.calm()
+    want, held = wanted(storm.facts, Situation()), storm.held()
+    inventory = want.inventory
+    assert held.inventories == (
+        {inventory.resource_class: inventory.body()} if inventory else {}
+    )
+    usable = storm.placement.usable(want.traits)
+    assert held.traits == usable | ({_FOREIGN} if storm.tagged else set())
+    storm.placement.requests.clear()
+    assert storm.say().writes_count == 0
+    assert storm.placement.requests == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_STEPS, min_size=2, max_size=4))
+def test_any_history_of_several_lives_ends_in_what_is_wanted(lives):
+    """A daemon that forgot all still offers and tags what is right."""
+    storm = Storm()
+    for steps in lives:
+        storm.crash()
+        for step in steps:
+            storm.step(*step)
+    storm.crash()
+    storm.calm()
+    want, held = wanted(storm.facts, Situation()), storm.held()
+    inventory = want.inventory
+    assert held.inventories == (
+        {inventory.resource_class: inventory.body()} if inventory else {}
+    )
+    assert storm.placement.usable(want.traits) <= held.traits
