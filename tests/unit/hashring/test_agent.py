@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: what it does with what the assignment says, and what it tells.
+
+The machines are those of the simulated world, without its faults.
+"""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from hashring.agent import Agent
+from hashring.clock import SystemClock
+from hashring.group import Boot, MemberState
+from hashring.opts import Timing
+from hashring.ring import Host, Ring
+from hashring.workers import Exited, ServiceFacts, WorkerView
+from tests.unit.hashring import coordination
+from tests.unit.hashring.machine import FakeWorkers, Folder, Machine
+from tests.unit.hashring.world import STEP_S, World
+
+C1, C2 = Host('c1'), Host('c2')
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(1, coordination.ETCD, 2, revives=False)
+    made.heal()
+    return made
+
+
+def run(world: World, seconds: float) -> None:
+    for _ in range(int(seconds / STEP_S)):
+        world.step()
+
+
+def agent(machine: Machine) -> Agent:
+    assert machine.agent is not None
+    return machine.agent
+
+
+def view(machine: Machine, host: Host) -> WorkerView:
+    found = machine.workers.live[host].view
+    assert found is not None
+    return found
+
+
+def test_each_serves_its_home(world: World) -> None:
+    """Two agents, two homes, one ring, agreed upon."""
+    run(world, 60)
+    for machine in world.machines:
+        assert set(machine.workers.live) == {machine.home}
+        told = view(machine, machine.home)
+        assert told.known == told.ring == (C1, C2)
+        assert told.ring_agreed
+        assert told.opens_s == {}
+        assert told.deadline_s > machine.clock.now_s()
+
+
+def test_known_hosts_are_kept_on_disk(world: World) -> None:
+    """What was learned from peers survives the process."""
+    run(world, 20)
+    one = world.machines[0]
+    assert one.folder.read_known() == {C1, C2}
+    record = one.folder.read_boot()
+    assert record is not None and record.holds_home
+
+
+def test_the_story_of_an_adoption_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Joined, adopted, handed back: each one sentence at INFO."""
+    caplog.set_level(logging.INFO)
+    run(world, 40)
+    assert 'Joined the group as c2' in caplog.text
+    assert 'Took up c2' in caplog.text
+    world.machines[0].kill(40.0)
+    run(world, 30)
+    assert 'Adopted c1 after' in caplog.text
+    run(world, 60)
+    assert 'Handed back c1' in caplog.text
+    assert world.amiss() is None
+
+
+def test_a_stop_is_a_restart(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SIGTERM says `restarting`, drains, lets go, and leaves its entry."""
+    caplog.set_level(logging.INFO)
+    run(world, 40)
+    one = world.machines[0]
+    agent(one).request_stop()
+    run(world, STEP_S)
+    assert 'Leaving for a restart' in caplog.text
+    run(world, 5)
+    (member,) = (m for m in world.service.members() if m.home == C1)
+    assert member.state is MemberState.RESTARTING
+    assert member.grace_s == 30.0
+
+
+def test_the_backend_goes_and_the_gates_shut(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Paused with a reason, and back by itself."""
+    caplog.set_level(logging.INFO)
+    run(world, 20)
+    world.calm = False
+    world.service.up = False
+    world._service_back_s = 1e9
+    for machine in world.machines:
+        machine.cut_until_s = 1e9
+    for _ in range(40):
+        world.now_s += STEP_S
+        for machine in world.machines:
+            machine.clock.advance(STEP_S)
+            machine.run()
+    assert list(world.open_gates()) == []
+    assert 'Paused c1' in caplog.text
+    assert 'does not answer (no route)' in caplog.text
+    world.heal()
+    run(world, 30)
+    assert world.amiss() is None
+    assert 'is back after' in caplog.text
+
+
+def test_a_disabled_host_leaves_the_ring(world: World) -> None:
+    """What the workers read from Nova decides who is in the ring."""
+    run(world, 20)
+    one = world.machines[0]
+    world.facts[C2] = ServiceFacts(mapped=True, disabled=True, exists=True)
+    one.workers.crash(C1)
+    run(world, 20)
+    assert agent(one).pool.ring == Ring.of([C1])
+    assert view(one, C1).ring == (C1,)
+
+
+class OneShotWorkers(FakeWorkers):
+    """The home worker ends at once, saying that its file is wrong."""
+
+    def start(self, host: Host, tenure: int) -> None:
+        fatal = '[ironic] auth_url is not set: set it in nova.conf.'
+        self._events.append(Exited(host, 78, fatal, tenure))
+
+
+def make(workers: FakeWorkers, turned: Callable[[], None]) -> Agent:
+    clock = SystemClock()
+    service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
+    return Agent(
+        membership=coordination.FakeGroup(service, Boot('b1')),
+        workers=workers,
+        home=C1,
+        options=Timing(loop_interval_s=0.01),
+        clock=clock,
+        state=Folder(),
+        on_turn=turned,
+    )
+
+
+def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
+    """The worker's sentence is the agent's, and so is its status."""
+    workers = OneShotWorkers(world, world.machines[0].clock)
+    made = make(workers, lambda: SystemClock().sleep(0.005))
+    assert made.run() == 78
+    assert made.sentence is not None and 'auth_url' in made.sentence
+
+
+def test_run_serves_until_it_is_stopped(world: World) -> None:
+    """The real loop with its threads: serves, is stopped, ends with 0."""
+    turns = []
+
+    def turned() -> None:
+        SystemClock().sleep(0.005)
+        turns.append(made.assignment.serving())
+        if turns[-1] == (C1,):
+            made.request_stop()
+        world.machines[0].clock.advance(5.0)
+        workers.run(world.facts)
+
+    workers = FakeWorkers(world, world.machines[0].clock)
+    made = make(workers, turned)
+    assert made.run() == 0
+    assert (C1,) in turns
+    assert made.sentence is None
+    assert workers.live == {}

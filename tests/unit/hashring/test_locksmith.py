@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock thread's work: every question gets the worse answer at worst."""
+
+import pytest
+
+from hashring import errors
+from hashring.clock import ManualClock, SystemClock
+from hashring.group import Boot
+from hashring.lease import Lease
+from hashring.locksmith import Answer, Locksmith, Request
+from hashring.protocol import (
+    BreakLock,
+    Denied,
+    Granted,
+    Prove,
+    Proven,
+    Release,
+    Released,
+    TryLock,
+    Why,
+)
+from hashring.ring import Host
+from tests.unit.hashring.coordination import ZOOKEEPER, FakeGroup, Service
+
+C1 = Host('c1')
+
+
+class Scene:
+    """A locksmith over the fake service."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.service = Service(self.clock.now_s, 15.0, ZOOKEEPER)
+        self.slow_s = 0.0
+        self.broken: Exception | None = None
+        self.group = FakeGroup(self.service, Boot('b1'), self._fault)
+        self.locksmith = Locksmith(self.group, Lease(15.0, 3.0), self.clock)
+
+    def _fault(self, where: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.clock.advance(self.slow_s)
+
+    def ask(self, *requests: Request) -> list[Answer]:
+        for request in requests:
+            self.locksmith.ask(request)
+        self.locksmith.run_pending()
+        return self.locksmith.answers()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_requests_are_served_in_order(scene: Scene) -> None:
+    """A release asked for before a try is done before it."""
+    answers = scene.ask(
+        TryLock(C1, 1),
+        Prove(C1, 2),
+        Release(C1, 3, Why.HAND_BACK),
+        BreakLock(C1),
+        TryLock(C1, 4),
+    )
+    assert answers == [
+        Granted(C1, 1),
+        Proven(C1, 2, ours=True),
+        Released(C1, 3),
+        Granted(C1, 4),
+    ]
+    assert not scene.locksmith.busy
+
+
+@pytest.mark.parametrize(
+    'error', [errors.BackendUnavailable('away'), ValueError('a mistake')]
+)
+def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
+    """Not granted, not proven, not released: what cannot hurt."""
+    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    scene.broken = error
+    assert scene.ask(
+        TryLock(C1, 2),
+        Prove(C1, 3),
+        Release(C1, 4, Why.HAND_BACK),
+        BreakLock(C1),
+    ) == [
+        Denied(C1, 2),
+        Proven(C1, 3, ours=False),
+        Released(C1, 4, done=False),
+    ]
+
+
+def test_a_slow_grant_is_given_back(scene: Scene) -> None:
+    """A lock that took half the margin is denied, and free for others."""
+    scene.slow_s = 1.0
+    assert scene.ask(TryLock(C1, 1)) == [Denied(C1, 1)]
+    assert scene.service.take(C1)
+
+
+def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
+    """What an earlier release left behind does not lock us out."""
+    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    scene.broken = errors.BackendUnavailable('away')
+    scene.ask(Release(C1, 2, Why.HAND_BACK))
+    scene.broken = None
+    assert scene.ask(TryLock(C1, 3)) == [Granted(C1, 3)]
+
+
+def test_the_thread_serves_and_ends() -> None:
+    """Asked from one thread, answered by another, ended by the first."""
+    clock = SystemClock()
+    service = Service(clock.now_s, 15.0, ZOOKEEPER)
+    group = FakeGroup(service, Boot('b1'))
+    locksmith = Locksmith(group, Lease(15.0, 3.0), clock)
+    locksmith.start()
+    locksmith.ask(TryLock(C1, 1))
+    assert locksmith.busy
+    locksmith.end(5.0)
+    assert locksmith.answers() == [Granted(C1, 1)]
+    assert not locksmith.busy

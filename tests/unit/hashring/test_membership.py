@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tooz adapter does before any server is asked."""
+
+import pathlib
+
+import pytest
+
+from hashring import errors
+from hashring.group import Boot, Member
+from hashring.membership import (
+    Membership,
+    group_id,
+    lock_id,
+    new_boot,
+    observe,
+)
+from hashring.ring import Host
+
+C1 = Host('c1')
+
+
+def joined(folder: pathlib.Path, boot: str) -> tuple[Membership, Member]:
+    me = Member(C1, Boot(boot))
+    made = Membership(f'file://{folder}', 'pool', C1, me.boot, term_s=15.0)
+    made.connect()
+    made.join(me)
+    return made, me
+
+
+def test_names_are_safe_for_every_driver() -> None:
+    """No slash from a pool's name, no space from a host's."""
+    assert group_id('rack 1/a') == b'ironic-compute.rack%201%2Fa'
+    assert lock_id(Host('c 1/x')) == b'ironic-compute/host/c%201%2Fx'
+
+
+def test_a_boot_is_never_given_twice() -> None:
+    """Each life has a name of its own."""
+    assert new_boot() != new_boot()
+
+
+def test_an_unwritable_folder_is_refused_at_once(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Not retried: nobody repairs it by waiting."""
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(errors.BackendRefused, match='cannot be written'):
+        Membership(
+            f'file://{tmp_path}/file/x', 'p', C1, Boot('b'), term_s=15.0
+        )
+
+
+def test_a_foreign_record_is_left_out_and_said_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else's member harms nobody."""
+    one, me = joined(tmp_path, 'b1')
+    two, _ = joined(tmp_path, 'b2')
+    two._driver.leave_group(group_id('pool')).get()
+    two._driver.join_group(group_id('pool'), {'weight': 1}).get()
+    assert one.members() == one.members() == (me,)
+    assert len(caplog.records) == 1
+
+
+def test_nobody_is_seen_in_a_group_nobody_joined(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The operator's tool gets an empty list, not an error."""
+    assert observe(f'file://{tmp_path}', 'pool') == ()
+
+
+def test_not_being_in_the_group_has_its_own_error(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A group that does not exist is told apart from an outage."""
+    made = Membership(f'file://{tmp_path}', 'p', C1, Boot('b'), term_s=15.0)
+    made.connect()
+    with pytest.raises(errors.NotInGroup):
+        made.members()
+
+
+def test_closing_never_waits_for_long(tmp_path: pathlib.Path) -> None:
+    """Closed, with or without a word, twice if need be."""
+    one, _ = joined(tmp_path, 'b1')
+    two, me = joined(tmp_path, 'b2')
+    one.close(leave=True, timeout_s=5.0)
+    assert two.members() == (me,)
+    two.close(leave=False, timeout_s=5.0)
+    one.close(leave=True, timeout_s=5.0)
