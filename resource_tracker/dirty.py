@@ -104,18 +104,21 @@ class DirtyNodes:
             due_s, _, entry = heapq.heappop(self._due)
             if entry.due_s == due_s and self._is_ready(entry):
                 entry.due_s = None
+                # A pass that fails leaves neither the old nor the new.
                 entry.said = None
                 self._busy.add(entry.node)
                 return Task(entry, entry.wanted)
         return None
 
     def done(self, task: Task, outcome: Outcome, now_s: float) -> None:
-        """Note how it went; a node forgotten meanwhile stays forgotten."""
+        """Note how it went, and let the node be taken again.
+
+        An entry that was forgotten meanwhile is noted and never looked at.
+        """
         entry = task.entry
-        if self.is_current(entry):
-            self._note(task, outcome, now_s)
-            if entry.wanted != task.wanted:
-                self._schedule(entry, now_s)
+        self._note(task, outcome, now_s)
+        if entry.wanted != task.wanted:
+            self._schedule(entry, now_s)  # No wait for what is newer.
         self.release(entry.node)
 
     def is_current(self, entry: Entry) -> bool:

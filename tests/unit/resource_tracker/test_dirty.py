@@ -74,6 +74,26 @@ def test_failed_node_waits_and_does_not_count_as_said(nodes):
     assert nodes.take(9).wanted == TWO
 
 
+def test_newer_wish_does_not_sit_out_the_older_ones_wait(nodes):
+    """What came while the older one failed is tried at once."""
+    nodes.want(ONE, 0)
+    task = nodes.take(0)
+    nodes.want(TWO, 0)
+    nodes.done(task, RetryAfter(99), 1)
+    assert nodes.take(1).wanted == TWO
+
+
+def test_former_wish_is_not_said_after_another_was_tried(nodes):
+    """Half of the other one may be in Placement."""
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), Settled(), 0)
+    nodes.want(TWO, 0)
+    nodes.done(nodes.take(0), RetryAfter(9), 0)
+    nodes.want(ONE, 1)
+    assert not nodes.is_idle()
+    assert nodes.take(1).wanted == ONE
+
+
 def test_refused_node_is_tried_when_it_is_wanted_again(nodes):
     """Somebody may have put it right in Placement."""
     nodes.want(ONE, 0)

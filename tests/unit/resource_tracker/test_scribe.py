@@ -148,6 +148,16 @@ def test_traits_whose_answer_was_lost_are_still_ours(world):
     assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
+def test_traits_found_as_wanted_are_ours_from_then_on(world):
+    """A daemon that restarted removes what goes while it looks."""
+    world.say()
+    world.crash()
+    assert world.say().writes_count == 0
+    world.facts = changed(traits=frozenset())
+    world.say()
+    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
 def test_provider_whose_answer_was_lost_is_found(world):
     """The POST had worked: the second one is not the end."""
     lost = errors.PlacementUnavailable('no answer')
