@@ -147,8 +147,7 @@ def _negotiate(client: Any) -> None:
     """Settle the API version now, so that later errors are not about it."""
     try:
         client.negotiate_api_version()
-    except UnboundLocalError as exc:
-        # What python-ironicclient does if no version is common.
+    except api_exc.UnsupportedVersion as exc:
         raise errors.ConfigError(
             f'This Ironic speaks no API version from {MICROVERSIONS[0]} to '
             f'{MICROVERSIONS[-1]}: upgrade it, or correct [ironic] '

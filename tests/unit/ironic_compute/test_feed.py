@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where changes come from: three sources, one sink."""
+
+import contextlib
+import threading
+
+import oslo_messaging
+import pytest
+from oslo_config import cfg
+
+from hashring.clock import SystemClock
+from ironic_compute import errors, opts
+from ironic_compute.feed import Feed, NodeEvents
+from resource_tracker.node import NodeFacts
+
+WAIT_S = 10.0
+QUIET_S = 0.3
+
+
+class Ironic:
+    """Ironic as the feed sees it."""
+
+    def __init__(self):
+        self.nodes_by_uuid = {}
+        self.is_down = False
+        self.reads = []
+        self.asked = []
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.during_list = lambda: None
+
+    def put(self, uuid, **fields):
+        """Enroll or change a node."""
+        stamp = '2026-01-01T00:00:00+00:00'
+        values = {'uuid': uuid, 'updated_at': stamp, **fields}
+        self.nodes_by_uuid[uuid] = NodeFacts(**values)
+
+    def _answer(self):
+        if self.is_down:
+            raise errors.IronicUnavailable('Ironic did not answer')
+
+    def nodes(self):
+        """See IronicReader."""
+        self._answer()
+        found = tuple(self.nodes_by_uuid.values())
+        self.during_list()
+        return found
+
+    def node(self, node):
+        """See IronicReader."""
+        self.reads.append(node)
+        self.may_read.wait(WAIT_S)
+        self._answer()
+        if node not in self.nodes_by_uuid:
+            raise errors.NodeNotFound(f'no node {node}')
+        return self.nodes_by_uuid[node]
+
+    def changed_since(self, updated_at, limit=100):
+        """See IronicReader."""
+        self._answer()
+        self.asked.append(updated_at)
+        found = sorted(
+            self.nodes_by_uuid.values(),
+            key=lambda facts: facts.updated_at,
+            reverse=True,
+        )
+        return [f for f in found if f.updated_at >= (updated_at or '')][:limit]
+
+    def in_pool(self, facts):
+        """See IronicReader."""
+        return facts.conductor_group == ''
+
+
+class Sink:
+    """What is told; a test waits for it."""
+
+    def __init__(self):
+        self.observed = []
+        self.audits = []
+        self.is_broken = False
+        self._told = threading.Condition()
+
+    def observe(self, facts):
+        """See feed.Sink."""
+        with self._told:
+            self.observed.append(facts)
+            self._told.notify_all()
+        if self.is_broken:
+            raise RuntimeError('broken sink')
+
+    def audited(self, nodes):
+        """See feed.Sink."""
+        with self._told:
+            self.audits.append(dict(nodes))
+            self._told.notify_all()
+        if self.is_broken:
+            raise RuntimeError('broken sink')
+
+    def names(self):
+        """Return the nodes that were told of one by one."""
+        return [facts.uuid for facts in self.observed]
+
+    def wait(self, predicate):
+        """Wait until it was told what a test wants."""
+        with self._told:
+            assert self._told.wait_for(predicate, WAIT_S)
+
+
+@pytest.fixture
+def conf():
+    """Return our options, without notifications and in no hurry."""
+    made = cfg.ConfigOpts()
+    opts.register_opts(made)
+    made([])
+    made.set_override('use_notifications', False, 'ironic_compute')
+    made.set_override('delta_interval_s', 1000.0, 'ironic_compute')
+    return made
+
+
+@pytest.fixture
+def ironic():
+    """Return an Ironic with two nodes."""
+    made = Ironic()
+    made.put('n1')
+    made.put('n2')
+    return made
+
+
+@pytest.fixture
+def sink():
+    """Return a sink that takes everything."""
+    return Sink()
+
+
+@contextlib.contextmanager
+def running(conf, ironic, sink):
+    """Run a feed, and stop it."""
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+    feed.start()
+    try:
+        yield feed
+    finally:
+        feed.stop()
+
+
+def quicken(conf):
+    """Make the delta list as quick as its option allows to be checked."""
+    conf.clear_override('delta_interval_s', 'ironic_compute')
+    conf.set_override('delta_interval_s', 1.0, 'ironic_compute')
+
+
+def test_full_audit_comes_first(conf, ironic, sink):
+    """A worker that starts knows all nodes at once."""
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+    assert set(sink.audits[0]) == {'n1', 'n2'}
+
+
+def test_poked_node_is_read(conf, ironic, sink):
+    """Our own action is seen without waiting for anybody."""
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        told = len(sink.observed)
+        feed.poke('n2')
+        sink.wait(lambda: len(sink.observed) > told)
+    assert sink.names()[-1] == 'n2'
+
+
+def test_burst_is_one_reading_and_one_more(conf, ironic, sink):
+    """Hints that arrive during a reading cause exactly one after it."""
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        ironic.may_read.clear()
+        feed.poke('n1')
+        while not ironic.reads:
+            threading.Event().wait(0.01)
+        for _ in range(50):
+            feed.poke('n1')
+        ironic.may_read.set()
+        threading.Event().wait(QUIET_S)
+    assert ironic.reads == ['n1', 'n1']
+
+
+def test_node_that_is_gone_is_left_to_the_audit(conf, ironic, sink):
+    """One 404 is no reason to tell of anything."""
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        feed.poke('nowhere')
+        feed.poke('n1')
+        sink.wait(lambda: 'n1' in sink.names()[-1:])
+    assert 'nowhere' not in sink.names()
+
+
+def test_node_of_another_pool_is_dropped(conf, ironic, sink):
+    """Notifications come from all pools."""
+    ironic.put('n3', conductor_group='other')
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        feed.poke('n3')
+        threading.Event().wait(QUIET_S)
+    assert ironic.reads == ['n3']
+    assert 'n3' not in sink.names()
+
+
+def test_delta_list_finds_what_nobody_said(conf, ironic, sink):
+    """And passes on only what differs from the last time."""
+    quicken(conf)
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+        ironic.put('n2', updated_at='2026-01-01T00:01:00+00:00', name='new')
+        sink.wait(lambda: any(f.name == 'new' for f in sink.observed))
+        threading.Event().wait(2.5)
+    assert sum(f.name == 'new' for f in sink.observed) == 1
+    assert ironic.asked[-1] == '2026-01-01T00:00:30+00:00'
+
+
+def test_news_of_an_audits_time_win_over_its_list(conf, ironic, sink):
+    """A list has no stamps: what was read meanwhile is newer."""
+    made = []
+
+    def change():
+        ironic.put('n1', provision_state='active')
+        made[0].poke('n1')
+        sink.wait(lambda: any(f.provision_state for f in sink.observed))
+
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+    made.append(feed)
+    ironic.during_list = change
+    feed.start()
+    sink.wait(lambda: sink.audits)
+    feed.stop()
+    assert sink.audits[0]['n1'].provision_state == 'active'
+
+
+def test_outage_is_said_once_and_its_end_too(conf, ironic, sink, caplog):
+    """The sink hears nothing of it; the log twice."""
+    caplog.set_level('INFO')
+    quicken(conf)
+    ironic.is_down = True
+    with running(conf, ironic, sink):
+        threading.Event().wait(2.5)
+        assert sink.audits == []
+        ironic.is_down = False
+        sink.wait(lambda: sink.audits)
+        threading.Event().wait(1.5)
+    assert sink.observed or sink.audits
+    assert caplog.text.count('keeping what is known') == 1
+    assert caplog.text.count('Ironic answers again') == 1
+
+
+def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
+    """Its error is logged; the next change is told all the same."""
+    sink.is_broken = True
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        for _ in range(6):
+            told = len(sink.observed)
+            feed.poke('n1')
+            sink.wait(lambda told=told: len(sink.observed) > told)
+    assert 'broken sink' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('event_type', 'is_heard'),
+    [
+        ('baremetal.node.provision_set.success', True),
+        ('baremetal.node.update.end', True),
+        ('baremetal.node.power_set.error', True),
+        ('baremetal.node.update.start', False),
+        ('baremetal.port.update.end', False),
+        ('compute.instance.update', False),
+    ],
+)
+def test_only_ends_of_node_events_count(event_type, is_heard):
+    """A start says what is wanted, not what is."""
+    poked = []
+    payload = {'ironic_object.data': {'uuid': 'n1'}}
+    NodeEvents(poked.append).info({}, 'p', event_type, payload, {})
+    assert poked == (['n1'] if is_heard else [])
+
+
+def test_odd_payload_is_harmless():
+    """What has no uuid concerns no node."""
+    events = NodeEvents(lambda node: pytest.fail(node))
+    kind = 'baremetal.node.update.end'
+    events.error({}, 'p', kind, {'ironic_object.data': None}, {})
+    events.info({}, 'p', kind, {}, {})
+
+
+def test_notification_causes_a_reading(conf, ironic, sink):
+    """Through oslo.messaging itself, on its driver for one process."""
+    oslo_messaging.get_notification_transport(conf, 'fake://')
+    conf.set_override('use_notifications', True, 'ironic_compute')
+    conf.set_override(
+        'notification_transport_url', 'fake://', 'ironic_compute'
+    )
+    notifier = oslo_messaging.Notifier(
+        oslo_messaging.get_notification_transport(conf, 'fake://'),
+        publisher_id='ironic-conductor.c1',
+        driver='messaging',
+        topics=['ironic_versioned_notifications'],
+    )
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+        ironic.reads.clear()
+        notifier.info(
+            {},
+            'baremetal.node.provision_set.end',
+            {'ironic_object.data': {'uuid': 'n2'}},
+        )
+        for _ in range(100):
+            if ironic.reads:
+                break
+            threading.Event().wait(0.1)
+    assert ironic.reads == ['n2']
+
+
+def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):
+    """The other sources go on without it."""
+    conf.set_override('use_notifications', True, 'ironic_compute')
+    conf.set_override(
+        'notification_transport_url', 'nothing://', 'ironic_compute'
+    )
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+        threading.Event().wait(QUIET_S)
+    assert caplog.text.count('Could not listen') == 1
