@@ -24,6 +24,7 @@ from ironic_compute.feed import Feed
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.ironic import IronicClient
 from ironic_compute.removal import Removal
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
@@ -54,9 +55,14 @@ class Tenure:
 
 
 class Parts:
-    """The parts of one worker; the manager starts and stops them."""
+    """The parts of one worker; the manager starts and stops them.
 
-    def __init__(self, tenure: Tenure) -> None:
+    :param client: how Ironic is asked; made from nova.conf unless given
+    """
+
+    def __init__(
+        self, tenure: Tenure, client: IronicClient | None = None
+    ) -> None:
         options = CONF.ironic_compute
         self._tenure = tenure
         self._stopping = threading.Event()
@@ -64,7 +70,7 @@ class Parts:
         self.claims = ClaimBook()
         self.rows = Rows(tenure.gate)
         self.services = ServiceDirectory()
-        self.client = ironic.make_client(CONF, tenure.gate)
+        self.client = client or ironic.make_client(CONF, tenure.gate)
         self.book = Book(tenure.clock)
         placement = Placement(nova_utils.get_ksa_adapter('placement'))
         self.reconciler = Reconciler(

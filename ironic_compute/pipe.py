@@ -12,6 +12,7 @@ import dataclasses
 import errno
 import json
 import os
+import posix
 import select
 from collections.abc import Iterator
 from typing import Any
@@ -153,7 +154,8 @@ class NewestLineWriter:
 
     def _flush(self, data: bytes) -> bool:
         try:
-            sent = os.write(self._fd, data)
+            # Not os.write: eventlet's waits where the kernel would not.
+            sent = posix.write(self._fd, data)
         except OSError as exc:
             if exc.errno not in (errno.EAGAIN, errno.EPIPE, errno.EBADF):
                 raise

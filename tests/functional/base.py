@@ -20,7 +20,8 @@ from typing import Any
 # First: this imports Nova's concurrency patch for tests.
 import nova.tests.functional  # noqa: F401  isort: skip
 
-from nova import test
+from nova import context as nova_context
+from nova import objects, test
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from nova.tests.functional import integrated_helpers
@@ -59,9 +60,7 @@ class NovaTestCase(
     def _quieten_sqlalchemy(self) -> None:
         # Nova's fixture makes the deprecations of SQLAlchemy errors; with
         # SQLAlchemy 2.1 Nova's own models raise one ("noload").
-        warnings.filterwarnings(
-            'ignore', module='nova', message='.*noload.*'
-        )
+        warnings.filterwarnings('ignore', module='nova', message='.*noload.*')
 
     def _use_fixtures(self) -> None:
         self.useFixture(nova_fixtures.RealPolicyFixture())
@@ -76,6 +75,7 @@ class NovaTestCase(
             nova_fixtures.NotificationFixture(self)
         )
         osapi = self.useFixture(nova_fixtures.OSAPIFixture(api_version='v2.1'))
+        self.api_fixture = osapi
         self.api = self.admin_api = osapi.admin_api
         self.api.microversion = 'latest'
 
@@ -87,9 +87,25 @@ class NovaTestCase(
         :returns: the running ``nova.service.Service``
         """
         options = {} if manager is None else {'manager': manager}
+        self._map_host(host)
         service = self.start_service('compute', host=host, **options)
         self.computes[host] = service
         return service
+
+    def _map_host(self, host: str) -> None:
+        """Map a host before it starts, as an operator may.
+
+        Nova's fixture would do it later, and wants a node on the host.
+        """
+        if host in self.host_mappings:
+            return
+        mapping = objects.HostMapping(
+            context=nova_context.get_admin_context(),
+            host=host,
+            cell_mapping=self.cell_mappings[test.CELL1_NAME],
+        )
+        mapping.create()
+        self.host_mappings[host] = mapping
 
     def make_flavor(self, **extra_specs: str) -> Mapping[str, Any]:
         """Create a flavor that asks for one node of ``RESOURCE_CLASS``."""

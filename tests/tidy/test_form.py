@@ -34,8 +34,7 @@ BANNED = {
 
 def sources(*folders):
     """All Python files below these folders of the repository."""
-    for folder in folders:
-        yield from sorted((ROOT / folder).rglob('*.py'))
+    return [p for f in folders for p in sorted((ROOT / f).rglob('*.py'))]
 
 
 def name(path):

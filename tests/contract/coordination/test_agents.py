@@ -199,3 +199,21 @@ def test_the_backend_goes_and_comes(
     wait(lambda: one.open_hosts() == {'c1'}, 60.0)
     wait(lambda: two.open_hosts() == {'c2'}, 60.0)
     pair.check()
+
+
+def test_an_end_without_the_backend(
+    backend: BackendUnderTest, pair: Pair
+) -> None:
+    """SIGTERM while the backend is away: it ends by itself, in time."""
+    if backend.name == 'file':
+        pytest.skip('a folder does not go away')
+    one = pair.start('c1')
+    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
+    backend.stop()
+    try:
+        CLOCK.sleep(TERM_S)
+        one.process.send_signal(signal.SIGTERM)
+        # Its last words are bounded, each of them.
+        assert one.process.wait(20.0) == 0
+    finally:
+        backend.start()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipes between agent and worker."""
 
+import contextlib
 import os
 
 import pytest
@@ -24,10 +25,8 @@ def ends():
     fds = os.pipe()
     yield fds
     for fd in fds:
-        try:
+        with contextlib.suppress(OSError):
             os.close(fd)
-        except OSError:
-            pass
 
 
 def test_view_survives_the_pipe():

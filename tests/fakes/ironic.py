@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Ironic in memory that keeps Ironic's rules.
+
+The state machine is that of ``ironic.common.states``: what may be asked in
+which state, what is refused (400) and what is a conflict (409). Work that
+Ironic does by itself is done when ``settle`` is called.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ironic_compute import errors
+from resource_tracker.node import NodeFacts, NodeId
+
+NODE = NodeId('11111111-1111-1111-1111-111111111111')
+
+# Where a request leads: state now -> (state at once, state in the end).
+_ALLOWED = {
+    'active': {'available': ('deploying', 'active')},
+    'rebuild': dict.fromkeys(
+        ('active', 'deploy failed', 'error'), ('deploying', 'active')
+    ),
+    'deleted': dict.fromkeys(
+        (
+            'active',
+            'deploy failed',
+            'wait call-back',
+            'deploy hold',
+            'error',
+            'rescue',
+            'rescue wait',
+            'rescue failed',
+            'unrescue failed',
+            'service failed',
+            'service wait',
+            'service hold',
+            'brand new state',
+        ),
+        ('deleting', 'cleaning'),
+    ),
+    'rescue': dict.fromkeys(
+        ('active', 'rescue', 'rescue failed'), ('rescuing', 'rescue')
+    ),
+    'unrescue': dict.fromkeys(
+        ('rescue', 'rescue failed', 'unrescue failed'),
+        ('unrescuing', 'active'),
+    ),
+}
+
+
+class FakeIronic:
+    """Ironic with what :class:`ironic_compute.ironic.IronicClient` offers."""
+
+    def ports(self, node: str) -> list[dict[str, Any]]:
+        return []
+
+    def portgroups(self, node: str) -> list[dict[str, Any]]:
+        return []
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeFacts] = {}
+        self.ends: dict[str, str] = {}
+        self.fails: dict[str, str] = {}
+        self.infos: dict[str, dict[str, Any]] = {}
+        self.attached: dict[str, list[str]] = {}
+        self.invalid: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.calls: list[tuple[Any, ...]] = []
+        self.locked_count = 0
+        self.power_works = True
+        self.has_soft_power = True
+        self.is_console_on = False
+
+    # What a test says
+
+    def add(self, **fields: Any) -> None:
+        """Enroll a node, available and powered on unless told."""
+        values = {
+            'uuid': NODE,
+            'resource_class': 'gold',
+            'provision_state': 'available',
+            'power_state': 'power on',
+            **fields,
+        }
+        self.nodes[values['uuid']] = NodeFacts(**values)
+        self.infos[values['uuid']] = {}
+        self.attached[values['uuid']] = []
+
+    def change(self, node: str, **fields: Any) -> None:
+        """Let the world, or an operator, change a node."""
+        self.nodes[node] = dataclasses.replace(self.nodes[node], **fields)
+
+    def settle(self, node: str) -> None:
+        """Let Ironic finish what it is doing with a node."""
+        facts = self.nodes[node]
+        if facts.target_power_state is not None:
+            self._finish_power(facts)
+        end = self.ends.pop(node, None)
+        if end is None:
+            return
+        failure = self.fails.get(end)
+        if failure is not None:
+            self.change(
+                node, provision_state=failure, last_error='it is broken'
+            )
+            return
+        self.change(node, provision_state=end)
+        if end == 'cleaning':
+            self.change(node, instance_uuid=None)
+            self.infos[node] = {}
+            self.attached[node] = []
+
+    def _finish_power(self, facts: NodeFacts) -> None:
+        if self.power_works:
+            self.change(facts.uuid, power_state=facts.target_power_state)
+        else:
+            self.change(facts.uuid, last_error='BMC is dead')
+        self.change(facts.uuid, target_power_state=None)
+
+    def names(self) -> list[str]:
+        """Return the names of the requests that change something."""
+        return [str(call[0]) for call in self.calls]
+
+    # What the client offers
+
+    def node(self, node: str) -> NodeFacts:
+        """See IronicClient."""
+        if node not in self.nodes:
+            raise errors.NodeNotFound(f'no node {node}')
+        return self.nodes[node]
+
+    def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
+        """See IronicClient."""
+        found = (
+            facts
+            for facts in self.nodes.values()
+            if facts.instance_uuid == instance_uuid
+        )
+        return next(found, None)
+
+    def microversion(self) -> tuple[int, int]:
+        """See IronicClient."""
+        return (1, 95)
+
+    def raw(self, node: str, fields: list[str]) -> Mapping[str, Any]:
+        """See IronicClient."""
+        return {
+            'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7}
+        }
+
+    def validate(self, node: str) -> Mapping[str, Any]:
+        """See IronicClient."""
+        return {
+            name: {
+                'result': name not in self.invalid,
+                'reason': self.invalid.get(name),
+            }
+            for name in ('deploy', 'power', 'storage')
+        }
+
+    def _changing(self, *call: Any) -> None:
+        self.calls.append(call)
+        self.node(call[1])
+        if self.locked_count:
+            self.locked_count -= 1
+            raise errors.NodeLocked('node is locked by host x')
+        if str(call[0]) in self.refused:
+            raise errors.IronicRefused(self.refused[str(call[0])])
+
+    def reserve(self, node: str, instance_uuid: str) -> None:
+        """See IronicClient."""
+        self._changing('reserve', node, instance_uuid)
+        if self.nodes[node].instance_uuid not in (None, instance_uuid):
+            raise errors.NodeAssociated('node is associated')
+        self.change(node, instance_uuid=instance_uuid)
+
+    def release(self, node: str, instance_uuid: str) -> None:
+        """See IronicClient."""
+        self._changing('release', node, instance_uuid)
+        if self.nodes[node].instance_uuid == instance_uuid:
+            self.change(node, instance_uuid=None)
+
+    def patch(self, node: str, patch: list[Mapping[str, Any]]) -> None:
+        """See IronicClient."""
+        self._changing('patch', node)
+        for change in patch:
+            parts = change['path'].strip('/').split('/')
+            if len(parts) == 1:
+                self.infos[node] = dict(change['value'])
+            else:
+                self.infos[node][parts[1]] = change['value']
+
+    def set_provision_state(
+        self, node: str, target: str, **arguments: Any
+    ) -> None:
+        """See IronicClient."""
+        self._changing(target, node, arguments)
+        state = str(self.nodes[node].provision_state)
+        if state not in _ALLOWED[target]:
+            raise errors.IronicRefused(f'{target} not possible in {state}')
+        at_once, end = _ALLOWED[target][state]
+        self.change(node, provision_state=at_once, last_error=None)
+        self.ends[node] = end
+
+    def set_power_state(
+        self,
+        node: str,
+        target: str,
+        *,
+        soft: bool = False,
+        timeout_s: int | None = None,
+    ) -> None:
+        """See IronicClient."""
+        self._changing(f'soft {target}' if soft else target, node, timeout_s)
+        if soft and not self.has_soft_power:
+            raise errors.IronicRefused('soft power is not supported')
+        wanted = 'power off' if target == 'off' else 'power on'
+        self.change(node, target_power_state=wanted, last_error=None)
+
+    def vifs(self, node: str) -> list[str]:
+        """See IronicClient."""
+        return list(self.attached[node])
+
+    def vif_attach(self, node: str, vif: str) -> None:
+        """See IronicClient."""
+        self._changing('vif_attach', node, vif)
+        if vif in self.attached[node]:
+            raise errors.IronicRefused('VIF is attached already')
+        self.attached[node].append(vif)
+
+    def vif_detach(self, node: str, vif: str) -> None:
+        """See IronicClient."""
+        self._changing('vif_detach', node, vif)
+        if vif not in self.attached[node]:
+            raise errors.IronicRefused('VIF is not attached')
+        self.attached[node].remove(vif)
+
+    def inject_nmi(self, node: str) -> None:
+        """See IronicClient."""
+        self._changing('nmi', node)
+
+    def console(self, node: str) -> Mapping[str, Any]:
+        """See IronicClient."""
+        info = {'type': 'socat', 'url': 'tcp://127.0.0.1:9000'}
+        return {'console_enabled': self.is_console_on, 'console_info': info}
+
+    def set_console_mode(self, node: str, enabled: bool) -> None:
+        """See IronicClient."""
+        self._changing('console', node, enabled)
+        self.is_console_on = enabled

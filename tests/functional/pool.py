@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers in Nova's one-process cloud, over an Ironic in memory.
+
+The manager, tracker, handover and driver are the real ones, and so are
+nova-api, conductor, scheduler and Placement around them. Only the agent is
+left out: the test says what the pool looks like.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import nova.conf
+
+from hashring.clock import SystemClock
+from hashring.ring import Host
+from hashring.workers import WorkerView
+from ironic_compute.cmd.agent import register_opts
+from ironic_compute.gate import LeaseGate
+from ironic_compute.manager import IronicComputeManager
+from ironic_compute.parts import Parts, Tenure
+from ironic_compute.view import Pool
+from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.ironic import FakeIronic
+
+CONF = nova.conf.CONF
+register_opts(CONF)
+
+
+class LivingIronic:
+    """An Ironic whose work goes on by itself: at each look it has ended."""
+
+    def __init__(self) -> None:
+        self.fake = FakeIronic()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.fake, name)
+
+    def check_pool(self) -> None:
+        """Any pool will do."""
+
+    def in_pool(self, facts: NodeFacts) -> bool:
+        """There is one pool."""
+        return True
+
+    def node(self, node: str) -> NodeFacts:
+        """Return a node, after what Ironic was doing with it."""
+        facts = self.fake.node(node)
+        self.fake.settle(node)
+        if self.fake.nodes[node].provision_state == 'cleaning':
+            self.fake.change(node, provision_state='available')
+        return self.fake.nodes.get(node, facts)
+
+    def nodes(self) -> tuple[NodeFacts, ...]:
+        """Return all nodes."""
+        return tuple(self.fake.nodes.values())
+
+    def changed_since(self, updated_at: str | None) -> list[NodeFacts]:
+        """Return what may have changed: all."""
+        return [self.node(uuid) for uuid in list(self.fake.nodes)]
+
+
+class TheCloud:
+    """What the workers of one test share; reset by each test."""
+
+    ironic: LivingIronic
+    pools: dict[str, Pool]
+    hosts: tuple[str, ...]
+
+    @classmethod
+    def reset(cls, *hosts: str) -> None:
+        """Begin anew with these hosts in the ring."""
+        cls.ironic, cls.pools, cls.hosts = LivingIronic(), {}, hosts
+
+    @classmethod
+    def show(cls, *ring: str) -> None:
+        """Tell all workers of a ring that everybody agrees on."""
+        hosts = tuple(Host(host) for host in ring)
+        view = WorkerView(
+            deadline_s=math.inf, ring=hosts, ring_agreed=True, known=hosts
+        )
+        for pool in cls.pools.values():
+            pool.update(view)
+
+
+class PoolManager(IronicComputeManager):
+    """The real manager, with parts that a test has put together."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        clock = SystemClock()
+        host = Host(kwargs['host'])
+        pool = TheCloud.pools[host] = Pool(clock)
+        tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
+        parts = Parts(tenure, TheCloud.ironic)  # type: ignore[arg-type]
+        super().__init__(*args, parts=parts, **kwargs)
+        TheCloud.show(*TheCloud.hosts)
+
+    @property
+    def held(self) -> Mapping[NodeId, Any]:
+        """The nodes this worker holds."""
+        return self.rt.compute_nodes  # type: ignore[no-any-return]
+
+
+MANAGER = f'{__name__}.PoolManager'
