@@ -171,6 +171,8 @@ class Reconciler:
             outcome = self._say(task)
             with self._lock:
                 self._nodes.done(task, outcome, self._clock.now_s())
+                if not self._nodes.is_current(task.entry):
+                    self._narrator.forgotten(task.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from collections import defaultdict
 
@@ -203,15 +204,18 @@ def test_newer_wish_is_not_undone_by_an_older_retry(placement, reconciler):
 
 def test_failing_nodes_come_back_together(placement, gate):
     """When Placement is back nobody sits out a long wait."""
-    slow = _reconciler(placement, gate, retry_first_s=0.3, retry_max_s=3600.0)
+    an_hour_s = 3600.0
+    slow = _reconciler(
+        placement, gate, retry_first_s=an_hour_s, retry_max_s=an_hour_s
+    )
     with contextlib.closing(_Stopped(slow)):
-        say(slow, numbered(99))
         placement.on_request = _raise_down
         for number in range(2, 12):
             slow.submit(numbered(number), Situation())
-        assert not slow.drain(0.5)
+        assert not slow.drain(0.2)
         placement.on_request = lambda kind, uuid: None
-        slow.submit(changed(maintenance=True, uuid='new'), Situation())
+        changed_node = dataclasses.replace(numbered(2), maintenance=True)
+        slow.submit(changed_node, Situation())
         assert slow.drain(PATIENCE_S)
 
 
@@ -304,6 +308,23 @@ def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
     assert reconciler.drain(PATIENCE_S)
     threading.Event().wait(0.1)
     assert NODE not in placement.held
+
+
+def test_forgotten_node_does_not_prolong_an_outage(
+    placement, reconciler, caplog
+):
+    """Given away while its request fails: the end of the outage is seen."""
+    caplog.set_level(logging.INFO, 'resource_tracker')
+    turnstile = Turnstile(placement, 'list')
+    placement.fail_next = [('before', DOWN)]
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    reconciler.forget(NODE)
+    turnstile.let_go.set()
+    assert reconciler.drain(PATIENCE_S)
+    placement.fail_next = [('before', DOWN)]
+    say(reconciler, numbered(2))
+    assert caplog.messages[-1].startswith('Placement answers again')
 
 
 def test_given_away_and_taken_back_is_read_again(placement, reconciler):
