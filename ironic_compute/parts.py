@@ -58,10 +58,14 @@ class Parts:
     """The parts of one worker; the manager starts and stops them.
 
     :param client: how Ironic is asked; made from nova.conf unless given
+    :param placement: how Placement is asked; likewise
     """
 
     def __init__(
-        self, tenure: Tenure, client: IronicClient | None = None
+        self,
+        tenure: Tenure,
+        client: IronicClient | None = None,
+        placement: Placement | None = None,
     ) -> None:
         options = CONF.ironic_compute
         self._tenure = tenure
@@ -72,9 +76,8 @@ class Parts:
         self.services = ServiceDirectory()
         self.client = client or ironic.make_client(CONF, tenure.gate)
         self.book = Book(tenure.clock)
-        placement = Placement(nova_utils.get_ksa_adapter('placement'))
         self.reconciler = Reconciler(
-            placement,
+            placement or Placement(nova_utils.get_ksa_adapter('placement')),
             tenure.gate,
             tenure.clock,
             parallelism=CONF.resource_tracker.placement_parallelism,
@@ -149,7 +152,9 @@ class Parts:
             )
         try:
             self.client.check_pool()
-        except errors.IronicUnavailable as exc:
+        except errors.ConfigError:
+            raise
+        except errors.IronicComputeError as exc:
             LOG.warning(
                 'Ironic does not answer yet; going on without it: %(error)s',
                 {'error': exc},

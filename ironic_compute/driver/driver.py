@@ -213,9 +213,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         instance: Any,
         network_info: Any,
         block_device_info: Any = None,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Switch on."""
+        """Switch on; accelerators and shares are not bare metal's."""
         with door(instance, nova_exception.InstancePowerOnFailure):
             self._power.power_on(instance)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import nova.conf
+from keystoneauth1 import adapter, session, token_endpoint
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
@@ -21,6 +22,7 @@ from ironic_compute.manager import IronicComputeManager
 from ironic_compute.parts import Parts, Tenure
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.placement import Placement
 from tests.fakes.ironic import FakeIronic
 
 CONF = nova.conf.CONF
@@ -55,7 +57,9 @@ class LivingIronic:
         """Return all nodes."""
         return tuple(self.fake.nodes.values())
 
-    def changed_since(self, updated_at: str | None) -> list[NodeFacts]:
+    def changed_since(
+        self, updated_at: str | None, **paging: Any
+    ) -> list[NodeFacts]:
         """Return what may have changed: all."""
         return [self.node(uuid) for uuid in list(self.fake.nodes)]
 
@@ -64,12 +68,20 @@ class TheCloud:
     """What the workers of one test share; reset by each test."""
 
     ironic: LivingIronic
+    placement: Placement
     pools: dict[str, Pool]
     hosts: tuple[str, ...]
 
     @classmethod
-    def reset(cls, *hosts: str) -> None:
-        """Begin anew with these hosts in the ring."""
+    def reset(cls, endpoint: str, *hosts: str) -> None:
+        """Begin anew with these hosts in the ring.
+
+        :param endpoint: where the fixture's Placement answers
+        """
+        auth = token_endpoint.Token(endpoint, 'admin')
+        cls.placement = Placement(
+            adapter.Adapter(session.Session(auth), service_type='placement')
+        )
         cls.ironic, cls.pools, cls.hosts = LivingIronic(), {}, hosts
 
     @classmethod
@@ -91,7 +103,7 @@ class PoolManager(IronicComputeManager):
         host = Host(kwargs['host'])
         pool = TheCloud.pools[host] = Pool(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
-        parts = Parts(tenure, TheCloud.ironic)  # type: ignore[arg-type]
+        parts = Parts(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
         super().__init__(*args, parts=parts, **kwargs)
         TheCloud.show(*TheCloud.hosts)
 

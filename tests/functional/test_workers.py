@@ -24,10 +24,13 @@ class WorkersTest(base.NovaTestCase):
             ('use_notifications', False),
         ):
             self.flags(**{name: value}, group='ironic_compute')
-        pool.TheCloud.reset('c1', 'c2')
+        pool.TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
         for _ in range(8):
             pool.TheCloud.ironic.add(
-                uuid=str(uuid.uuid4()), resource_class='baremetal'
+                uuid=str(uuid.uuid4()),
+                resource_class='baremetal',
+                # The image asks for it: ImagePropertiesFilter.
+                properties={'cpu_arch': 'x86_64'},
             )
         self.workers = {
             host: self.start_compute(host, pool.MANAGER)
@@ -38,7 +41,7 @@ class WorkersTest(base.NovaTestCase):
         self.flavor = self.make_flavor()
         self._until(lambda: self._offered() == 8, 'eight nodes offered')
 
-    def _until(self, check: Any, what: str, timeout_s: float = 30) -> None:
+    def _until(self, check: Any, what: str, timeout_s: float = 20) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not check():
             self.assertLess(time.monotonic(), deadline_s, what)
