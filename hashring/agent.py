@@ -269,12 +269,13 @@ class Agent:
         now_s = self._clock.now_s()
         if now_s >= self._leave_by_s:
             return True
-        if not self.assignment.finished:
+        if self.assignment.has_workers:
             return False
-        # Our last word should be heard, but not at any price.
+        # Locks given back and our last word heard: but not at any price.
         self._leave_by_s = min(self._leave_by_s, now_s + FAREWELL_S)
         me = self._self_portrait(now_s)
-        return self.pulse.wish(me, self.assignment.epoch)
+        heard = self.pulse.wish(me, self.assignment.epoch)
+        return heard and self.assignment.finished
 
     def _close(self) -> None:
         for host in self.assignment.phases():

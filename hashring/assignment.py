@@ -108,10 +108,6 @@ class Assignment:
         """The lease's epoch that `serving` is true for."""
         return self._standing.epoch
 
-    def tenure(self, host: Host) -> int:
-        hold = self._holds.get(host)
-        return hold.tenure if hold and hold.phase in WITH_WORKER else 0
-
     def wants_home(self, now_s: float) -> bool:
         """False while our own worker keeps dying: peers may adopt."""
         hold = self._holds[self._home]
@@ -143,6 +139,10 @@ class Assignment:
     @property
     def leaving(self) -> Leave | None:
         return self._leave
+
+    @property
+    def has_workers(self) -> bool:
+        return any(h.phase in WITH_WORKER for h in self._holds.values())
 
     @property
     def finished(self) -> bool:
@@ -283,7 +283,7 @@ class Assignment:
         if hold.phase is Phase.STOPPING and now_s >= hold.due_s:
             yield from self._drop(hold, Signal.OVERDUE, Why.OVERDUE)
         if hold.phase is Phase.RELEASING and 0 < hold.due_s <= now_s:
-            yield self._release(hold, hold.ends_why)
+            yield self._release(hold, hold.ends_why, again=True)
 
     def _forgotten(self, hold: Hold) -> bool:
         # A list read before this grant speaks of an older one.
@@ -389,11 +389,11 @@ class Assignment:
         yield Kill(hold.host, why)
         yield self._release(hold, why)
 
-    def _release(self, hold: Hold, why: Why) -> Effect:
+    def _release(self, hold: Hold, why: Why, *, again: bool = False) -> Effect:
         hold.ends_why = why
         hold.due_s = 0.0
         hold.ticket = self._ticket()
-        return Release(hold.host, hold.ticket, why)
+        return Release(hold.host, hold.ticket, why, again)
 
     def _ticket(self) -> int:
         self._last_ticket += 1

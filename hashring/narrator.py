@@ -114,6 +114,8 @@ class Narrator:
                 _say('Draining the worker of', host, why)
             case Kill(host=host, why=why):
                 _say('Killed the worker of', host, why)
+            case Release(again=True):
+                pass  # Told the first time.
             case Release(host=host, why=Why.HAND_BACK):
                 LOG.info('Handed back %(host)s', {'host': host})
             case Release(host=host, why=why):

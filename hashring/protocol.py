@@ -145,6 +145,7 @@ class Release:
     host: Host
     ticket: int
     why: Why
+    again: bool = False  # Asked before, and not done.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

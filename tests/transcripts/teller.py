@@ -160,6 +160,8 @@ def _word(name: str, value: Any) -> str:
         return f'({value.value})'
     if name == 'waited_s':
         return f'after {value:g} s' if value else ''
+    if name == 'again':
+        return 'again' if value else ''
     if name in ('ticket', 'tenure'):
         return f'{name} {value}'
     return str(value)

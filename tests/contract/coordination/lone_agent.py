@@ -8,6 +8,7 @@ side by side: no host may be open at two of them at once.
 
 import json
 import logging
+import os
 import queue
 import signal
 import sys
@@ -105,4 +106,8 @@ def main(url: str, pool: str, home: str, folder: str) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main(*sys.argv[1:]))
+    result = main(*sys.argv[1:])
+    sys.stdout.flush()
+    # As the daemon ends: a driver's exit handler waits for its threads, and
+    # they may wait for a backend that is away.
+    os._exit(result)

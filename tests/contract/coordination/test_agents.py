@@ -47,11 +47,18 @@ class Process:
         self.number = next(self.numbers)
         self.home = home
         self._said = folder / f'{home}.{self.number}.out'
-        logged = folder / f'{home}.{self.number}.err'
-        with self._said.open('wb') as out, logged.open('wb') as err:
+        self._logged = folder / f'{home}.{self.number}.err'
+        with self._said.open('wb') as out, self._logged.open('wb') as err:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, '-W', 'ignore', '-m'),
+                    *(
+                        sys.executable,
+                        '-W',
+                        'ignore',
+                        '-X',
+                        'faulthandler',
+                        '-m',
+                    ),
                     'tests.contract.coordination.lone_agent',
                     *(backend.url, backend.pool, home),
                     str(folder / home),
@@ -87,6 +94,16 @@ class Process:
             elif 'end' in line:
                 found = [_cut(s, line['end'], line['at']) for s in found]
         return found
+
+    def terminate(self, most_s: float) -> None:
+        """SIGTERM; it must end in time, and tells where it hung if not."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            assert self.process.wait(most_s) == 0
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+            raise AssertionError(self._logged.read_text()) from None
 
     def kill(self) -> None:
         self.process.kill()
@@ -156,10 +173,8 @@ def test_killed_adopted_and_handed_back(pair: Pair) -> None:
     wait(lambda: back.open_hosts() == {'c1'}, 25.0)
     wait(lambda: two.open_hosts() == {'c2'}, 10.0)
 
-    for process in (back, two):
-        process.process.send_signal(signal.SIGTERM)
-    assert back.process.wait(15.0) == 0
-    assert two.process.wait(15.0) == 0
+    back.terminate(15.0)
+    two.terminate(15.0)
 
 
 def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
@@ -212,8 +227,7 @@ def test_an_end_without_the_backend(
     backend.stop()
     try:
         CLOCK.sleep(TERM_S)
-        one.process.send_signal(signal.SIGTERM)
         # Its last words are bounded, each of them.
-        assert one.process.wait(20.0) == 0
+        one.terminate(20.0)
     finally:
         backend.start()
