@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from hashring.assignment import Assignment
 from hashring.clock import Clock
-from hashring.errors import EX_CONFIG as EX_CONFIG
 from hashring.group import Group, Member, MemberState
 from hashring.locksmith import Locksmith
 from hashring.narrator import Narrator
