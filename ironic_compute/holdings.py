@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.rows import Rows
+from ironic_compute.rows import Rows, node_of
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -85,7 +85,7 @@ class Holdings:
 
     def load(self) -> None:
         """Read from Nova which nodes this host holds."""
-        rows = {NodeId(r.uuid): r for r in self._rows.of_host(self.host)}
+        rows = {node_of(row): row for row in self._rows.of_host(self.host)}
         with self._lock:
             gone = set(self._held) - set(rows)
             for node in set(rows) - set(self._held):
@@ -111,7 +111,7 @@ class Holdings:
         self, row: Any, facts: NodeFacts | None, *, confirmed: bool = True
     ) -> None:
         """Count a node as held; an unconfirmed one is not offered yet."""
-        node = NodeId(row.uuid)
+        node = node_of(row)
         with self._lock:
             self._held[node] = _Held(row)
             if not confirmed:

@@ -15,6 +15,7 @@ from ironic_compute import errors
 from ironic_compute.holdings import Holdings, missing
 from ironic_compute.ironic import IronicClient
 from ironic_compute.rows import Rows
+from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.reconciler import Reconciler
 
@@ -66,9 +67,18 @@ class Removal:
         row = self._holdings.row(node)
         if row is None or self._rows.instances_on(node, self._holdings.host):
             return
-        if not self._rows.delete(row):
-            self._holdings.drop(node)
+        # The provider first: while it stays, so does the row that leads to
+        # it, and the next audit tries again.
+        try:
+            if not self._reconciler.remove(node):
+                return
+        except PlacementError as exc:
+            LOG.warning(
+                'Could not remove the provider of node %(node)s and will try '
+                'again: %(error)s',
+                {'node': node, 'error': exc},
+            )
             return
-        self._reconciler.remove(node)
+        self._rows.delete(row)
         self._holdings.drop(node)
         LOG.info('Removed node %(node)s, deleted in Ironic', {'node': node})

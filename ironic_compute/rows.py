@@ -58,6 +58,15 @@ _RATIOS = (
 FAILED_BUILDS = 'failed_builds'
 
 
+def node_of(row: Any) -> NodeId:
+    """Return the node a row is about.
+
+    Not by the row's uuid: rows made before Nova 18 have one of their own
+    (bugs 1771806, 1798172).
+    """
+    return NodeId(row.hypervisor_hostname)
+
+
 class Rows:
     """Read and write ComputeNode rows through nova-conductor.
 
@@ -87,7 +96,7 @@ class Rows:
             for row in objects.ComputeNodeList.get_all_by_uuids(
                 self._context, some
             ):
-                found[NodeId(row.uuid)] = row
+                found[node_of(row)] = row
         return found
 
     def create(self, facts: NodeFacts, host: Host, service_id: int) -> Any:
@@ -96,6 +105,7 @@ class Rows:
         row.host, row.service_id = host, service_id
         for ratio in _RATIOS:
             setattr(row, ratio, 1.0)
+        row.uuid = facts.uuid
         _describe(row, facts)
         self._gate.wait()
         row.create()
@@ -165,7 +175,6 @@ def _describe(row: Any, facts: NodeFacts) -> None:
     """Set the fields the scheduler reads; touch only those that differ."""
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
-        'uuid': facts.uuid,
         'hypervisor_hostname': facts.uuid,
         'host_ip': CONF.my_ip,
         'stats': _stats(row, facts),
