@@ -3,22 +3,14 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 
 from onemachine import packages
 from onemachine.layout import ADDRESS, Layout
-from onemachine.processes import Processes
+from onemachine.processes import Processes, answers
 from onemachine.progress import CloudError, wait_until
 
 COORDINATION = ('file', 'etcd', 'redis', 'zookeeper', 'memcached')
-
-
-def answers(port: int) -> bool:
-    """Say whether something listens on a port."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((ADDRESS, port)) == 0
 
 
 class Backends:
@@ -32,13 +24,17 @@ class Backends:
         """Start database, broker and cache, and wait for all three."""
         self._start_mariadb()
         self._start_rabbitmq()
-        self._start_memcached('memcached', 'memcached')
-        for name in ('mysql', 'memcached', 'rabbit'):
-            self._await(name)
-
-    def _await(self, name: str) -> None:
-        port = self._layout.port(name)
-        wait_until(f'{name} on port {port}', lambda: answers(port), 60, 0.2)
+        self._processes.start(
+            'memcached',
+            memcached_command(self._layout.port('memcached')),
+            port=self._layout.port('memcached'),
+        )
+        for process, port_name in (
+            ('mariadb', 'mysql'),
+            ('memcached', 'memcached'),
+            ('rabbitmq', 'rabbit'),
+        ):
+            await_port(self._processes, process, self._layout.port(port_name))
 
     def _start_mariadb(self) -> None:
         data = self._layout.folder('mysql')
@@ -69,6 +65,7 @@ class Backends:
                 '--innodb-flush-log-at-trx-commit=0',
                 *user,
             ],
+            port=self._layout.port('mysql'),
         )
 
     def _start_rabbitmq(self) -> None:
@@ -102,26 +99,34 @@ class Backends:
                 '+sbwt none +sbwtdcpu none +sbwtdio none'
             ),
         )
-        self._processes.start('epmd', ['epmd'], environment)
         self._processes.start(
-            'rabbitmq', ['/usr/lib/rabbitmq/bin/rabbitmq-server'], environment
+            'epmd', ['epmd'], environment, port=self._layout.port('epmd')
+        )
+        self._processes.start(
+            'rabbitmq',
+            ['/usr/lib/rabbitmq/bin/rabbitmq-server'],
+            environment,
+            port=port,
         )
 
-    def _start_memcached(self, name: str, port: str) -> None:
-        user = [] if os.geteuid() else ['-u', 'root']
-        self._processes.start(
-            name,
-            [
-                'memcached',
-                *user,
-                '-l',
-                ADDRESS,
-                '-p',
-                str(self._layout.port(port)),
-                '-U',
-                '0',
-            ],
-        )
+
+def memcached_command(port: int) -> list[str]:
+    """Return how a memcached is started."""
+    user = [] if os.geteuid() else ['-u', 'root']
+    return ['memcached', *user, '-l', ADDRESS, '-p', str(port), '-U', '0']
+
+
+def await_port(processes: Processes, name: str, port: int) -> None:
+    """Wait until a started process listens.
+
+    :raises CloudError: it has ended, or does not listen after a minute
+    """
+    wait_until(
+        f'{name} on port {port}',
+        lambda: processes.require(name) and answers(port),
+        60,
+        0.2,
+    )
 
 
 class Coordination:
@@ -156,9 +161,20 @@ class Coordination:
         return urls[self.kind]
 
     def choose(self, kind: str) -> None:
-        """Start a backend and use it for agents started later."""
-        if kind not in COORDINATION:
-            raise CloudError(f'no backend {kind}; one of {COORDINATION}')
+        """Start a backend and use it for agents started later.
+
+        :raises CloudError: agents run that meet elsewhere: two groups would
+            take each other for dead and serve the same hosts
+        """
+        agents = [
+            name
+            for name in self._processes.running()
+            if name.startswith('agent-')
+        ]
+        if kind != self.kind and agents:
+            raise CloudError(
+                f'{", ".join(agents)} meet in {self.kind}: stop them first'
+            )
         packages.ensure_debian(kind)
         self._choice.write_text(kind)
         self.start()
@@ -174,8 +190,10 @@ class Coordination:
         if self.kind not in commands:
             return
         port, command = commands[self.kind]()
-        self._processes.start('coordination', command)
-        wait_until(self.kind, lambda: answers(port), 60, 0.2)
+        # One process a kind: agents that run keep the one they have.
+        name = f'coordination-{self.kind}'
+        self._processes.start(name, command, port=port)
+        await_port(self._processes, name, port)
 
     def _etcd(self) -> tuple[int, list[str]]:
         port = self._layout.port('etcd')
@@ -200,9 +218,7 @@ class Coordination:
 
     def _memcached(self) -> tuple[int, list[str]]:
         port = self._layout.port('coordination_memcached')
-        user = [] if os.geteuid() else ['-u', 'root']
-        where = ['-l', ADDRESS, '-p', str(port), '-U', '0']
-        return port, ['memcached', *user, *where]
+        return port, memcached_command(port)
 
     def _zookeeper(self) -> tuple[int, list[str]]:
         port = self._layout.port('zookeeper')

@@ -2,12 +2,11 @@
 """Does everything look as with nova-compute, and is there a way back?"""
 
 import json
-import os
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from onemachine import content, packages, registry
+from onemachine import content, packages, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, say, step
@@ -17,15 +16,17 @@ from onemachine.story import HOSTS
 class Checks:
     """Asks as an operator would, with the operator's own tools."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, *, eventlet: bool = False) -> None:
         self._cloud = cloud
         self._layout = cloud.layout
+        self._eventlet = eventlet
         self._computes = Computes(cloud)
+        self._running = running.Running(cloud.layout)
         self._content = content.Content(cloud.layout)
 
     def look(self) -> None:
         """See that the command line and Nova's own checks are content."""
-        self._computes.start_agents(HOSTS)
+        self._start_agents()
         (server,) = self._content.boot(1)
         with step('Asking with the openstack command'):
             self._see_services()
@@ -38,32 +39,46 @@ class Checks:
         say('SEEN: everything looks as with nova-compute')
 
     def swap(self) -> None:
-        """Go to stock nova-compute with a server, and back again."""
-        self._computes.start_agents(HOSTS)
+        """Go to stock nova-compute with servers, and back again."""
+        self._start_agents()
         servers = self._content.boot(2)
-        self._computes.stop(HOSTS)
+        self._running.stop(HOSTS)
         self._computes.start_peers(HOSTS)
         self._see_served(servers, 'stock nova-compute')
         servers += self._content.boot(1)
-        self._computes.stop(HOSTS)
-        self._computes.start_agents(HOSTS)
+        self._running.stop(HOSTS)
+        self._start_agents()
         self._see_served(servers, 'our daemons again')
         self._content.delete()
         say('SEEN: to stock nova-compute and back, with the same servers')
 
+    def _start_agents(self) -> None:
+        stock = [
+            host
+            for host, by in self._running.serving().items()
+            if by.startswith('stock')
+        ]
+        if stock:
+            self._running.stop(stock)
+        self._computes.start_agents(HOSTS, eventlet=self._eventlet)
+
     def _see_served(self, servers: list[Any], whom: str) -> None:
-        compute = self._content.cloud.compute
-        with step(f'Rebooting {len(servers)} servers through {whom}'):
-            for server in servers:
-                compute.reboot_server(server, 'HARD')
-            for server in servers:
-                self._content.await_active(server.id)
+        """See that servers still are where they were, and reboot them."""
+        say(f'Now {len(servers)} servers are served by {whom}')
+        self._content.reboot(servers)
+        for before in servers:
+            now = self._content.server(before.id)
+            for what in ('compute_host', 'hypervisor_hostname', 'host_id'):
+                was, is_now = getattr(before, what), getattr(now, what)
+                _hold(was == is_now, f'{what} went from {was} to {is_now}')
 
     # The operator's view
 
     def _openstack(self, *words: str) -> Any:
         command = [self._layout.bin('openstack'), *words, '-f', 'json']
-        environment = {**os.environ, **registry.environment(self._layout)}
+        environment = self._layout.environment(
+            **registry.environment(self._layout)
+        )
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment
         )

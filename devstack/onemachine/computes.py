@@ -2,17 +2,21 @@
 """Our daemons and stock nova-computes, started as an operator would."""
 
 import configparser
+import math
 import os
 import pathlib
 import shlex
-import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from onemachine import config, content, packages, processes
+from onemachine import config, content, packages, running
 from onemachine.control import Cloud
-from onemachine.layout import REPOSITORY
-from onemachine.progress import CloudError, step, wait_until
+from onemachine.layout import REPOSITORY, Layout
+from onemachine.progress import CloudError, say, step, wait_until
 
+# What the package ships to operators.
+_SAMPLE = REPOSITORY / 'etc' / 'ironic-compute' / 'ironic-compute.conf.sample'
 _UNIT = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
 
 
@@ -23,21 +27,26 @@ class Computes:
         self._cloud = cloud
         self._layout = cloud.layout
         self._processes = cloud.processes
-
-    # Starting
+        self._running = running.Running(cloud.layout)
+        self._content = content.Content(cloud.layout)
 
     def start_agents(
         self, hosts: Sequence[str], *, eventlet: bool = False
     ) -> None:
-        """Start our daemons; wait until Nova sees them up and mapped."""
+        """Start our daemons; wait until they serve and are mapped."""
         self._cloud.coordination.start()
+        commands = {}
         for host in hosts:
-            folder = self._write_agent(host, eventlet)
-            self._processes.start(f'agent-{host}', self._unit_command(folder))
-        self._await_up(hosts, 'agent')
+            folder = self._layout.folder('agents', host)
+            if self._write_agent(folder, host, eventlet):
+                # One that runs has read what was there before.
+                self._processes.stop(f'agent-{host}', 90)
+            commands[host] = unit_command(_UNIT, self._layout, folder)
+        self._start('agent', commands)
 
     def start_peers(self, hosts: Sequence[str]) -> None:
         """Start stock nova-computes; wait until they are up and mapped."""
+        commands = {}
         for host in hosts:
             path = self._layout.folder('peers', host) / 'nova.conf'
             nova = config.nova(self._layout, host)
@@ -46,61 +55,74 @@ class Computes:
             config.write(
                 path, {**nova, 'DEFAULT': {**nova['DEFAULT'], **ending}}
             )
-            command = [
-                self._layout.bin('nova-compute'),
-                '--config-file',
-                str(path),
-            ]
-            self._processes.start(f'peer-{host}', command)
-        self._await_up(hosts, 'peer')
+            program = self._layout.bin('nova-compute')
+            commands[host] = [program, '--config-file', str(path)]
+        self._start('peer', commands)
 
-    def _write_agent(self, host: str, eventlet: bool) -> pathlib.Path:
-        folder = self._layout.folder('agents', host)
+    def _start(self, kind: str, commands: Mapping[str, list[str]]) -> None:
+        """Start what does not run, all at once, and wait for them."""
+        self._refuse_doubles(kind, commands)
+        missing = [
+            host
+            for host in commands
+            if self._processes.pid(f'{kind}-{host}') is None
+        ]
+        if not missing:
+            say(f'{kind} {" ".join(commands)}: running')
+            return
+        begun_s = time.monotonic()
+        with step(f'Starting {kind} {" ".join(missing)}'):
+            for host in missing:
+                self._processes.start(f'{kind}-{host}', commands[host])
+            wait_until(
+                f'{", ".join(missing)} up in Nova',
+                lambda: self._all_serve(kind, missing, begun_s),
+                120,
+            )
+            self.map_hosts()
+
+    def _refuse_doubles(self, kind: str, hosts: Iterable[str]) -> None:
+        other = 'peer' if kind == 'agent' else 'agent'
+        for host in hosts:
+            if self._processes.pid(f'{other}-{host}') is not None:
+                raise CloudError(
+                    f'{other} {host} runs, and a host is served by one '
+                    f'process: "devstack/cloud stop {host}" first'
+                )
+
+    def _all_serve(
+        self, kind: str, hosts: Sequence[str], begun_s: float
+    ) -> bool:
+        """Say whether Nova has heard of all hosts since they were started.
+
+        A Service counts as up for a minute after its process is gone, so
+        that alone would say nothing.
+        """
+        for host in hosts:
+            self._processes.require(f'{kind}-{host}')
+        own = {'agent': 'agent-{} ', 'peer': 'stock '}[kind]
+        serving = self._running.serving()
+        ages_s = self._content.service_ages_s()
+        return all(
+            serving.get(host, '').startswith(own.format(host))
+            and ages_s.get(host, math.inf) < time.monotonic() - begun_s
+            for host in hosts
+        )
+
+    def _write_agent(
+        self, folder: pathlib.Path, host: str, eventlet: bool
+    ) -> bool:
+        """Write an agent's two files; return whether one has changed."""
         nova = {k: dict(v) for k, v in config.nova(self._layout, host).items()}
         if eventlet:
             nova['DEFAULT']['concurrency_backend'] = 'eventlet'
-        config.write(folder / 'nova.conf', nova)
-        config.write(
-            folder / 'ironic-compute.conf',
-            {
-                'coordination': {
-                    'backend_url': self._cloud.coordination.url,
-                },
-                'ironic_compute': {'state_path': folder / 'state'},
-            },
-        )
-        return folder
-
-    def _unit_command(self, folder: pathlib.Path) -> list[str]:
-        """Return the systemd unit's command line with our paths in it."""
-        unit = configparser.RawConfigParser(strict=False)
-        unit.read(_UNIT)
-        program, *arguments = shlex.split(unit['Service']['ExecStart'])
-        return [
-            self._layout.bin(os.path.basename(program)),
-            *(
-                str(folder / os.path.basename(word))
-                if word.startswith('/etc/')
-                else word
-                for word in arguments
-            ),
-        ]
-
-    def _await_up(self, hosts: Sequence[str], kind: str) -> None:
-        asked = content.Content(self._layout)
-
-        def all_up() -> bool:
-            for host in hosts:
-                self._processes.require(f'{kind}-{host}')
-            services = asked.services()
-            return all(
-                host in services and services[host].state == 'up'
-                for host in hosts
-            )
-
-        with step(f'Starting {kind} {" ".join(hosts)}'):
-            wait_until(f'{", ".join(hosts)} up in Nova', all_up, 120)
-            self.map_hosts()
+        ours: dict[str, dict[str, Any]] = {
+            'coordination': {'backend_url': self._cloud.coordination.url},
+            'ironic_compute': {'state_path': folder / 'state'},
+        }
+        filled = config.fill_sample(_SAMPLE.read_text(), ours)
+        changed = config.write(folder / 'nova.conf', nova)
+        return config.write(folder / 'ironic-compute.conf', filled) or changed
 
     def map_hosts(self) -> None:
         """Tell Nova's API the cell of new hosts."""
@@ -116,47 +138,23 @@ class Computes:
             ],
         )
 
-    # Ending and halting
 
-    def stop(self, hosts: Sequence[str]) -> None:
-        """End processes with SIGTERM and wait for them."""
-        names = [self._name(host) for host in hosts]
-        with step(f'Stopping {" ".join(names)}'):
-            for name in names:
-                self._processes.signal(name, signal.SIGTERM)
-            for name in names:
-                self._processes.stop(name, timeout_s=90)
+def unit_command(
+    unit: pathlib.Path, layout: Layout, folder: pathlib.Path
+) -> list[str]:
+    """Return a systemd unit's command line, with our paths in it.
 
-    def kill(self, hosts: Sequence[str]) -> None:
-        """Kill processes with -9, an agent with all its workers."""
-        names = [self._name(host) for host in hosts]
-        self._signal_all(hosts, signal.SIGKILL)
-        for name in names:
-            self._processes.stop(name)
-
-    def pause(self, hosts: Sequence[str]) -> None:
-        """Freeze processes as a hung machine would."""
-        self._signal_all(hosts, signal.SIGSTOP)
-
-    def resume(self, hosts: Sequence[str]) -> None:
-        """Let frozen processes go on."""
-        self._signal_all(hosts, signal.SIGCONT)
-
-    def _signal_all(
-        self, hosts: Sequence[str], number: signal.Signals
-    ) -> None:
-        for host in hosts:
-            pid = self._processes.require(self._name(host))
-            workers = [
-                child
-                for child in processes.children(pid)
-                if content.worker_host(child)
-            ]
-            for one in (pid, *workers):
-                os.kill(one, number)
-
-    def _name(self, host: str) -> str:
-        for kind in ('agent', 'peer'):
-            if self._processes.pid(f'{kind}-{host}') is not None:
-                return f'{kind}-{host}'
-        raise CloudError(f'neither an agent nor a peer {host} is running')
+    :param folder: where the configuration files are, instead of /etc
+    """
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read(unit)
+    program, *arguments = shlex.split(parser['Service']['ExecStart'])
+    return [
+        layout.bin(os.path.basename(program)),
+        *(
+            str(folder / os.path.basename(word))
+            if word.startswith('/etc/')
+            else word
+            for word in arguments
+        ),
+    ]

@@ -3,11 +3,13 @@
 
 import json
 import pathlib
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onemachine.layout import ADDRESS, PASSWORD, REGION, Layout
+from onemachine.progress import CloudError
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -27,14 +29,45 @@ _IRONIC_INTERFACES = (
 )
 
 
-def write(path: pathlib.Path, sections: Sections) -> bool:
-    """Write an ini file; return whether it has changed."""
+def render(sections: Sections) -> str:
+    """Lay out an ini file."""
     lines = []
     for section, options in sections.items():
         lines.append(f'[{section}]')
         lines += [f'{key} = {value}' for key, value in options.items()]
         lines.append('')
-    text = '\n'.join(lines)
+    return '\n'.join(lines)
+
+
+def fill_sample(sample: str, sections: Sections) -> str:
+    """Set options in a sample file as an operator would: where they stand.
+
+    :param sample: what oslo-config-generator wrote
+    :raises CloudError: the sample has no such option
+    """
+    left = {
+        (section, key): value
+        for section, options in sections.items()
+        for key, value in options.items()
+    }
+    lines, section = [], 'DEFAULT'
+    for line in sample.splitlines():
+        lines.append(line)
+        if heading := re.fullmatch(r'\[(.+)\]', line):
+            section = heading[1]
+        elif option := re.match(r'#(\w+) =', line):
+            key = option[1]
+            if (section, key) in left:
+                lines.append(f'{key} = {left.pop((section, key))}')
+    if left:
+        missing = ', '.join(f'[{s}] {k}' for s, k in left)
+        raise CloudError(f'the sample configuration has no {missing}')
+    return '\n'.join([*lines, ''])
+
+
+def write(path: pathlib.Path, sections: Sections | str) -> bool:
+    """Write an ini file; return whether it has changed."""
+    text = sections if isinstance(sections, str) else render(sections)
     if path.exists() and path.read_text() == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,9 +183,15 @@ class Dials:
     """What of Ironic can be turned; kept in a file."""
 
     DEFAULTS: Mapping[str, Any] = {
-        'deploy-delay': 0,
+        'deploy-delay': '0',
         'cleaning': 'off',
         'notifications': 'on',
+    }
+    # The processes that have to be started again.
+    CONCERNS: Mapping[str, Sequence[str]] = {
+        'deploy-delay': ('ironic-conductor',),
+        'cleaning': ('ironic-conductor',),
+        'notifications': ('ironic-conductor', 'api-ironic'),
     }
 
     def __init__(self, layout: Layout) -> None:
@@ -166,9 +205,19 @@ class Dials:
             kept = {}
         return {**self.DEFAULTS, **kept}
 
-    def turn(self, name: str, value: str) -> None:
-        """Set one dial."""
-        self._path.write_text(json.dumps({**self.read(), name: value}))
+    def turn(self, name: str, value: str) -> bool:
+        """Set one dial; return whether that is a change.
+
+        :raises CloudError: it has no such position
+        """
+        if name == 'deploy-delay':
+            if not value.isdecimal():
+                raise CloudError(f'{name} is in whole seconds, not {value}')
+        elif value not in ('on', 'off'):
+            raise CloudError(f'{name} is on or off, not {value}')
+        before = self.read()
+        self._path.write_text(json.dumps({**before, name: value}))
+        return bool(before[name] != value)
 
 
 def ironic(layout: Layout) -> Sections:
@@ -209,9 +258,7 @@ def ironic(layout: Layout) -> Sections:
             'workers_pool_size': 300,
         },
         'api': {'max_limit': 1000},
-        'fake': {
-            f'{what}_delay': dials['deploy-delay'] for what in ('deploy',)
-        },
+        'fake': {'deploy_delay': dials['deploy-delay']},
         'keystone_authtoken': _token(layout, 'ironic'),
         **{
             service: _member(layout, 'ironic')
@@ -327,8 +374,8 @@ def write_service(layout: Layout, service: str) -> bool:
     if service == 'glance':
         path = path.with_name('glance-api.conf')
     changed = write(path, _RENDER[service](layout))
+    changed |= write(path.with_name('uwsgi.ini'), uwsgi(layout, service))
     if service == 'nova':
         paste = layout.venv / 'etc' / 'nova' / 'api-paste.ini'
         shutil.copy(paste, path.with_name('api-paste.ini'))
-    write(path.with_name('uwsgi.ini'), uwsgi(layout, service))
     return changed

@@ -3,13 +3,12 @@
 
 import collections
 import concurrent.futures
-import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from onemachine import processes, registry
+from onemachine import registry, running
 from onemachine.backends import sql
 from onemachine.layout import Layout
 from onemachine.progress import CloudError, step, wait_until
@@ -36,6 +35,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         for row in texts
     ]
     return '\n'.join([lines[0], '-' * len(lines[0]), *lines[1:]])
+
+
+def server_names(what: str) -> list[str]:
+    """Return names for servers: so many new ones, or the one given."""
+    if not what.isdecimal():
+        return [what]
+    stamp = int(time.time()) % 100000
+    return [f'server-{stamp:05d}-{i}' for i in range(int(what))]
 
 
 class Content:
@@ -105,13 +112,33 @@ class Content:
         ]
         sql(self._layout, '\n'.join(statements))
 
+    def withdraw(self, count: int) -> None:
+        """Have at most so many nodes: delete free ones, the last first."""
+        nodes = self.nodes().values()
+        free = [n for n in nodes if n.provision_state == 'available']
+        doomed = sorted(free, key=lambda n: n.name)[::-1]
+        surplus_count = max(0, len(nodes) - count)
+        if surplus_count > len(doomed):
+            raise CloudError(f'only {len(doomed)} nodes are free to go')
+        if surplus_count:
+            with step(f'Deleting {surplus_count} nodes'):
+                each(self._metal.delete_node, doomed[:surplus_count])
+
     def nodes_table(self) -> str:
         """Return all nodes as a table."""
+        holders = self.holders()
         rows = [
-            (n.name, n.id, n.provision_state, n.power_state, n.instance_id)
+            (
+                n.name,
+                n.id,
+                n.provision_state,
+                n.power_state,
+                holders.get(n.id, '-'),
+                n.instance_id or '-',
+            )
             for n in self.nodes().values()
         ]
-        columns = ('Name', 'UUID', 'Provision state', 'Power', 'Instance')
+        columns = ('Name', 'UUID', 'State', 'Power', 'Holder', 'Server')
         return table(columns, sorted(rows))
 
     # Servers
@@ -124,25 +151,78 @@ class Content:
         """Return one server as nova-api shows it."""
         return self.cloud.compute.get_server(server_id)
 
-    def create_server(self, name: str) -> Any:
-        """Ask for one server; returns at once."""
+    def create_servers(self, names: Sequence[str]) -> list[Any]:
+        """Ask for servers, some at once; returns when nova-api has them."""
         cloud = self.cloud
-        return cloud.compute.create_server(
-            name=name,
-            flavor_id=cloud.compute.find_flavor(registry.FLAVOR).id,
-            image_id=cloud.image.find_image(registry.IMAGE).id,
-            networks=[
-                {'uuid': cloud.network.find_network(registry.NETWORK).id}
-            ],
-        )
+        # Looked up once: the connection finds its services at first use,
+        # and threads that use it at once do not always wait for that.
+        flavor = cloud.compute.find_flavor(registry.FLAVOR, False)
+        image = cloud.image.find_image(registry.IMAGE, False)
+        network = cloud.network.find_network(registry.NETWORK, False)
+
+        def create(name: str) -> Any:
+            return cloud.compute.create_server(
+                name=name,
+                flavor_id=flavor.id,
+                image_id=image.id,
+                networks=[{'uuid': network.id}],
+            )
+
+        return each(create, names)
 
     def boot(self, count: int, timeout_s: float = 180) -> list[Any]:
+        """Boot so many servers and wait until all are ACTIVE."""
+        return self.boot_all(server_names(str(count)), timeout_s)
+
+    def boot_all(self, names: Sequence[str], timeout_s: float) -> list[Any]:
         """Boot servers and wait until all are ACTIVE."""
-        stamp = int(time.time()) % 100000
-        names = [f'server-{stamp}-{i}' for i in range(count)]
-        with step(f'Booting {count} servers'):
-            made = each(self.create_server, names)
+        with step(f'Booting {len(names)} servers'):
+            made = self.create_servers(names)
             return [self.await_active(s.id, timeout_s) for s in made]
+
+    def named(self, names: Sequence[str]) -> list[Any]:
+        """Return the servers of these names or ids.
+
+        :raises CloudError: there is no such server
+        """
+        servers = self.servers()
+        known = {key for s in servers for key in (s.name, s.id)}
+        for name in names:
+            if name not in known:
+                raise CloudError(f'there is no server {name}')
+        return [s for s in servers if s.name in names or s.id in names]
+
+    def reboot(self, servers: Sequence[Any], timeout_s: float = 180) -> None:
+        """Reboot servers (hard) and wait until each is seen to be done."""
+        with step(f'Rebooting {len(servers)} servers'):
+            each(self.ask_reboot, servers)
+            for server in servers:
+                self.await_rebooted(server, timeout_s)
+
+    def ask_reboot(self, server: Any) -> None:
+        """Ask for a hard reboot; returns at once."""
+        self.cloud.compute.reboot_server(server, 'HARD')
+
+    def await_rebooted(self, server: Any, timeout_s: float = 180) -> None:
+        """Wait until the newest reboot of a server is over.
+
+        :raises CloudError: Nova recorded it as failed
+        """
+
+        def is_done() -> bool:
+            actions = self.cloud.compute.server_actions(server.id)
+            newest = next((a for a in actions if a.action == 'reboot'), None)
+            if newest is None:
+                return False
+            if newest.message:
+                raise CloudError(
+                    f'the reboot of {server.name} is recorded as failed: '
+                    f'{newest.message}'
+                )
+            now = self.server(server.id)
+            return bool(now.status == 'ACTIVE' and now.task_state is None)
+
+        wait_until(f'{server.name} rebooted', is_done, timeout_s)
 
     def await_active(self, server_id: str, timeout_s: float = 180) -> Any:
         """Wait until a server is ACTIVE without a task; fail on ERROR."""
@@ -160,7 +240,7 @@ class Content:
 
     def delete(self, names: Sequence[str] = (), timeout_s: float = 180) -> int:
         """Delete servers, all if none is named; wait until they are gone."""
-        doomed = [s for s in self.servers() if not names or s.name in names]
+        doomed = self.named(names) if names else self.servers()
         if not doomed:
             return 0
         with step(f'Deleting {len(doomed)} servers'):
@@ -187,6 +267,18 @@ class Content:
         """Return Nova's compute services by host."""
         found = self.cloud.compute.services(binary='nova-compute')
         return {service.host: service for service in found}
+
+    def service_ages_s(self) -> dict[str, float]:
+        """Return how long ago Nova heard of each compute service."""
+        text = sql(
+            self._layout,
+            'SELECT host, TIMESTAMPDIFF(MICROSECOND, last_seen_up, '
+            'UTC_TIMESTAMP(6)) / 1000000 FROM nova.services WHERE '
+            "deleted = 0 AND `binary` = 'nova-compute' "
+            'AND last_seen_up IS NOT NULL;',
+        )
+        pairs = (line.split('\t') for line in text.splitlines())
+        return {host: float(age_s) for host, age_s in pairs}
 
     def holders(self) -> dict[str, str]:
         """Return the holder of each node, from Nova's own records."""
@@ -220,7 +312,7 @@ class Content:
         for node, host in holders.items():
             has = node in nodes and nodes[node].instance_id
             (pinned if has else free)[host] += 1
-        serving = serving_agents(self._layout)
+        serving = running.Running(self._layout).serving()
         rows = [
             (
                 host,
@@ -234,36 +326,3 @@ class Content:
         ]
         columns = ('Host', 'State', 'Status', 'Free', 'Pinned', 'Served by')
         return table(columns, sorted(rows))
-
-
-def serving_agents(layout: Layout) -> Mapping[str, str]:
-    """Return which recorded process serves each host, from /proc."""
-    serving = {}
-    running = processes.Processes(layout)
-    for name in running.names():
-        pid = running.pid(name)
-        if pid is None:
-            continue
-        if name.startswith('peer-'):
-            serving[name.removeprefix('peer-')] = f'stock (process {pid})'
-        if name.startswith('agent-'):
-            for worker in processes.children(pid):
-                host = worker_host(worker)
-                if host:
-                    serving[host] = f'{name} (worker {worker})'
-    return serving
-
-
-def worker_host(pid: int) -> str | None:
-    """Return the host a worker process serves; None if it is no worker."""
-    words = processes.arguments(pid)
-    if not any(
-        'ironic-compute-worker' in w or 'cmd.worker' in w for w in words
-    ):
-        return None
-    return words[words.index('--host') + 1] if '--host' in words else None
-
-
-def as_json(value: object) -> str:
-    """Return a value for a person to read."""
-    return json.dumps(value, indent=2, sort_keys=True, default=str)

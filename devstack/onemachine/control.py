@@ -2,11 +2,16 @@
 """The whole cloud: up and down, in the order that works."""
 
 import concurrent.futures
+import functools
+import getpass
+import grp
+import os
+import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 
 from onemachine import config, packages
-from onemachine.backends import Backends, Coordination, answers, sql
+from onemachine.backends import Backends, Coordination, await_port, sql
 from onemachine.layout import PASSWORD, REGION, Layout
 from onemachine.processes import Processes
 from onemachine.progress import say, step, wait_until
@@ -24,7 +29,7 @@ _DATABASES = (
 _APIS = ('keystone', 'placement', 'glance', 'neutron', 'ironic', 'nova')
 # What is stopped first: whatever uses what comes later.
 _STOP_FIRST = ('agent-', 'peer-', 'nova-', 'ironic-', 'api-')
-_STOP_LAST = ('coordination', 'memcached', 'rabbitmq', 'epmd', 'mariadb')
+_STOP_LAST = ('memcached', 'rabbitmq', 'epmd', 'mariadb')
 
 
 def _at_once(tasks: Sequence[Callable[[], object]]) -> None:
@@ -46,6 +51,8 @@ class Cloud:
         """Bring everything up that is not; safe to repeat."""
         with step('Starting MariaDB, RabbitMQ and memcached'):
             self.backends.start()
+            # From here on the databases know it.
+            self.layout.keep_port_base()
             self.coordination.start()
         for service in _APIS:
             if config.write_service(self.layout, service):
@@ -67,11 +74,16 @@ class Cloud:
         """Stop everything that was started."""
         names = self.processes.names()
         first = [n for n in names if n.startswith(_STOP_FIRST)]
-        with step(f'Stopping {len(names)} processes'):
-            if first:
-                _at_once(
-                    [lambda n=name: self.processes.stop(n) for name in first]
-                )
+        then = [n for n in names if n not in (*first, *_STOP_LAST)]
+        with step(f'Stopping {len(self.processes.running())} processes'):
+            for group in (first, then):
+                if group:
+                    _at_once(
+                        [
+                            functools.partial(self.processes.stop, n)
+                            for n in group
+                        ]
+                    )
             for name in _STOP_LAST:
                 self.processes.stop(name)
 
@@ -83,20 +95,30 @@ class Cloud:
                 shutil.rmtree(path)
         say('All state is gone; the virtual environment is kept')
 
-    def restart_ironic(self) -> None:
-        """Take a changed dial over."""
+    def restart_ironic(self, *processes: str) -> None:
+        """Take a changed dial over.
+
+        :param processes: the recorded names of those it concerns
+        """
         config.write_service(self.layout, 'ironic')
-        with step('Restarting Ironic'):
-            self.processes.stop('ironic-conductor')
-            self.processes.stop('api-ironic')
+        with step(f'Restarting {" and ".join(processes)}'):
+            for name in processes:
+                self.processes.stop(name)
             self._start_api('ironic')
             self._start_daemon('ironic-conductor', 'ironic')
             self._await_drivers()
 
-    # Making it, once
+    # Making it: all of it may be repeated, and is for other versions
 
     def _is_made(self) -> bool:
-        return (self.layout.folder('etc') / 'made').exists()
+        try:
+            return self._made.read_text() == self.layout.venv.name
+        except OSError:
+            return False
+
+    @property
+    def _made(self) -> pathlib.Path:
+        return self.layout.folder('etc') / 'made'
 
     def _make(self) -> None:
         with step('Making the databases'):
@@ -117,7 +139,7 @@ class Cloud:
         with step('Making users, services and endpoints'):
             self._start_api('keystone')
             self._python('register')
-        (self.layout.folder('etc') / 'made').touch()
+        self._made.write_text(self.layout.venv.name)
 
     def _manage(self, program: str, service: str, *arguments: str) -> None:
         conf = self.layout.conf(service)
@@ -135,7 +157,13 @@ class Cloud:
 
     def _make_keystone(self) -> None:
         url = self.layout.url('keystone')
-        keys = ('--keystone-user', 'root', '--keystone-group', 'root')
+        group = grp.getgrgid(os.getgid()).gr_name
+        keys = (
+            '--keystone-user',
+            getpass.getuser(),
+            '--keystone-group',
+            group,
+        )
         for arguments in (
             ('db_sync',),
             ('fernet_setup', *keys),
@@ -170,9 +198,13 @@ class Cloud:
             ('api_db', 'sync'),
             ('cell_v2', 'map_cell0', '--database_connection', cell0),
             ('db', 'sync'),
-            ('cell_v2', 'create_cell', '--name', 'cell1'),
         ):
             self._manage('nova-manage', 'nova', *arguments)
+        cells = 'SELECT name FROM nova_api.cell_mappings;'
+        if 'cell1' not in sql(self.layout, cells).split():
+            self._manage(
+                'nova-manage', 'nova', 'cell_v2', 'create_cell', '--name=cell1'
+            )
 
     def _python(self, function: str) -> None:
         """Run a function of ``registry`` in the virtual environment."""
@@ -187,18 +219,14 @@ class Cloud:
         environment = self.layout.environment(
             **config.api_environment(self.layout, service)
         )
+        name, port = f'api-{service}', self.layout.port(service)
         self.processes.start(
-            f'api-{service}',
+            name,
             [self.layout.bin('uwsgi'), '--ini', str(ini)],
             environment,
+            port=port,
         )
-        port = self.layout.port(service)
-        wait_until(
-            f'{service} on port {port}',
-            lambda: self.processes.require(f'api-{service}') and answers(port),
-            120,
-            0.2,
-        )
+        await_port(self.processes, name, port)
 
     def _start_daemon(self, program: str, service: str) -> None:
         conf = str(self.layout.conf(service))
@@ -211,7 +239,7 @@ class Cloud:
         self._start_daemon('ironic-conductor', 'ironic')
         self._start_daemon('nova-conductor', 'nova')
         _at_once(
-            [lambda s=service: self._start_api(s) for service in _APIS[1:]]
+            [functools.partial(self._start_api, name) for name in _APIS[1:]]
         )
         self._start_daemon('nova-scheduler', 'nova')
         self._await_drivers()
@@ -223,6 +251,9 @@ class Cloud:
 
         wait_until(
             'an Ironic conductor',
-            lambda: registry.drivers(self.layout),
+            lambda: (
+                self.processes.require('ironic-conductor')
+                and registry.drivers(self.layout)
+            ),
             120,
         )

@@ -6,6 +6,8 @@ import hashlib
 import os
 import pathlib
 
+from onemachine.progress import CloudError
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / 'devstack' / 'cloud-requirements.txt'
 ADDRESS = '127.0.0.1'
@@ -41,12 +43,46 @@ _APIS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+PORT_BASE = 26000
+PORT_BASE_MAX = 65535 - len(_PORTS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
     """One cloud: its folder and its first port."""
 
     state: pathlib.Path
-    port_base: int = 26000
+    port_base: int = PORT_BASE
+
+    @classmethod
+    def of(cls, state: pathlib.Path, port_base: int | None = None) -> 'Layout':
+        """Find a cloud's layout; its first port is as it was made with.
+
+        :param port_base: what the user asks for, if he does
+        :raises CloudError: another than the cloud was made with, or no port
+        """
+        kept = cls(state)._kept_port_base()
+        if kept is not None and port_base not in (None, kept):
+            raise CloudError(
+                f'the cloud in {state} has its ports from {kept} on: '
+                '"devstack/cloud reset" it to move them'
+            )
+        base = PORT_BASE if port_base is None else port_base
+        if not 1024 <= base <= PORT_BASE_MAX:
+            raise CloudError(
+                f'--port-base {base} is not from 1024 to {PORT_BASE_MAX}'
+            )
+        return cls(state, base if kept is None else kept)
+
+    def _kept_port_base(self) -> int | None:
+        try:
+            return int((self.state / 'etc' / 'port-base').read_text())
+        except (OSError, ValueError):
+            return None
+
+    def keep_port_base(self) -> None:
+        """Remember the first port for the commands to come."""
+        (self.folder('etc') / 'port-base').write_text(str(self.port_base))
 
     def port(self, name: str) -> int:
         """Return the port of a service."""

@@ -5,16 +5,26 @@ A pid is believed only together with the start time the kernel gives it, so a
 number that another program got meanwhile is never signalled.
 """
 
+import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from onemachine.layout import Layout
+from onemachine.layout import ADDRESS, Layout
 from onemachine.progress import CloudError
+
+
+def answers(port: int) -> bool:
+    """Say whether something listens on a port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((ADDRESS, port)) == 0
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -32,14 +42,21 @@ def born(pid: int) -> str | None:
     return None if fields is None or fields[0] == 'Z' else fields[19]
 
 
-def children(pid: int) -> list[int]:
-    """Return the child processes of a process."""
-    found = []
+def _all_alive() -> Iterator[tuple[int, list[str]]]:
     for entry in os.listdir('/proc'):
         fields = _stat(int(entry)) if entry.isdigit() else None
-        if fields is not None and int(fields[1]) == pid and fields[0] != 'Z':
-            found.append(int(entry))
-    return found
+        if fields is not None and fields[0] != 'Z':
+            yield int(entry), fields
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process."""
+    return [one for one, fields in _all_alive() if int(fields[1]) == pid]
+
+
+def session(leader: int) -> list[int]:
+    """Return the processes of a session, its leader too if it lives."""
+    return [one for one, fields in _all_alive() if int(fields[3]) == leader]
 
 
 def arguments(pid: int) -> list[str]:
@@ -49,6 +66,38 @@ def arguments(pid: int) -> list[str]:
     except OSError:
         return []
     return raw.decode(errors='replace').split('\0')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """A process that was started: which one, and what it was told."""
+
+    pid: int
+    born: str | None
+    command: Sequence[str] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs."""
+        return self.born is not None and born(self.pid) == self.born
+
+    def leftovers(self) -> list[int]:
+        """What of its session outlived it.
+
+        The kernel gives a pid to nobody else while a session is named by it;
+        so if another process has the pid, nothing of ours is left.
+        """
+        if born(self.pid) not in (None, self.born):
+            return []
+        return [pid for pid in session(self.pid) if pid != self.pid]
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> 'Record | None':
+        """Read a record; None if there is none, or half of one."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
 
 
 class Processes:
@@ -63,11 +112,33 @@ class Processes:
         name: str,
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
+        *,
+        port: int | None = None,
     ) -> int:
-        """Start a process unless it runs; return its pid."""
-        running = self.pid(name)
-        if running is not None:
-            return running
+        """Start a process unless it runs with this command line.
+
+        :param port: where it will listen
+        :returns: its pid
+        :raises CloudError: another program listens there
+        """
+        record = Record.read(self._path(name))
+        if record is not None and record.alive:
+            if list(record.command) in ([], list(command)):
+                return record.pid
+            self.stop(name)
+        if port is not None and answers(port):
+            raise CloudError(
+                f'another program listens on {ADDRESS}:{port}, which is '
+                f"{name}'s: stop it, or choose another --port-base"
+            )
+        return self._spawn(name, command, environment)
+
+    def _spawn(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+    ) -> int:
         with open(self._layout.log(name), 'ab') as log:
             process = subprocess.Popen(
                 command,
@@ -78,33 +149,38 @@ class Processes:
                 cwd=self._layout.folder('home'),
                 start_new_session=True,
             )
-        record = {'pid': process.pid, 'born': born(process.pid)}
-        self._path(name).write_text(json.dumps(record))
+        record = Record(process.pid, born(process.pid), list(command))
+        self._path(name).write_text(json.dumps(dataclasses.asdict(record)))
         return process.pid
 
     def pid(self, name: str) -> int | None:
         """Return the pid of a recorded process that runs."""
-        try:
-            record = json.loads(self._path(name).read_text())
-        except (OSError, ValueError):
-            return None
-        pid = int(record['pid'])
-        if record['born'] is None or born(pid) != record['born']:
-            return None
-        return pid
+        record = Record.read(self._path(name))
+        return record.pid if record is not None and record.alive else None
 
     def names(self) -> list[str]:
         """Return the names of all recorded processes."""
         return sorted(p.stem for p in self._folder.glob('*.json'))
 
+    def running(self) -> list[str]:
+        """Return the names of the recorded processes that run."""
+        return [name for name in self.names() if self.pid(name) is not None]
+
     def stop(self, name: str, timeout_s: float = 30.0) -> None:
-        """End a process with SIGTERM, and with SIGKILL if it does not."""
-        pid = self.pid(name)
-        if pid is not None:
+        """End a process with SIGTERM, and with SIGKILL if it does not.
+
+        What it leaves behind of its own session is killed.
+        """
+        record = Record.read(self._path(name))
+        if record is not None:
             self.signal(name, signal.SIGTERM)
+            # One that is halted does not hear anything else.
+            self.signal(name, signal.SIGCONT)
             if not self.await_end(name, timeout_s):
                 self.signal(name, signal.SIGKILL)
                 self.await_end(name, 10.0)
+            for pid in record.leftovers():
+                _kill(pid)
         self._path(name).unlink(missing_ok=True)
 
     def signal(self, name: str, number: signal.Signals) -> None:
@@ -117,7 +193,6 @@ class Processes:
         """Wait until a process has ended."""
         deadline_s = time.monotonic() + timeout_s
         while self.pid(name) is not None:
-            _reap()
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(0.1)
@@ -127,8 +202,9 @@ class Processes:
         """Return the pid of a process that must be running."""
         pid = self.pid(name)
         if pid is None:
+            log = self._layout.log(name)
             raise CloudError(
-                f'{name} is not running; see {self._layout.log(name)}'
+                f'{name} is not running; the end of {log}:\n' + _tail(log)
             )
         return pid
 
@@ -136,10 +212,14 @@ class Processes:
         return self._folder / f'{name}.json'
 
 
-def _reap() -> None:
-    """Take the exit status of our own children that have ended."""
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _tail(path: pathlib.Path, lines_count: int = 8) -> str:
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+        lines = path.read_text(errors='replace').splitlines()
+    except OSError:
+        return ''
+    return '\n'.join(lines[-lines_count:])

@@ -2,12 +2,20 @@
 """What the terminal shows: one line a step, with the time it took."""
 
 import contextlib
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-_STARTED_S = time.monotonic()
+# The clock goes on when the program goes on in another Python.
+_STARTED_S = float(
+    os.environ.setdefault(
+        'IRONIC_COMPUTE_CLOUD_STARTED', str(time.monotonic())
+    )
+)
+_REMINDER_S = 20.0
 T = TypeVar('T')
 
 
@@ -22,11 +30,26 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Say that something is under way, and what it took."""
+    """Say that something is under way, and what it took.
+
+    What takes long says in between that it goes on.
+    """
     say(f'{what} …')
     begun_s = time.monotonic()
-    yield
+    over = threading.Event()
+    threading.Thread(
+        target=_remind, args=(what, begun_s, over), daemon=True
+    ).start()
+    try:
+        yield
+    finally:
+        over.set()
     say(f'{what}: done in {time.monotonic() - begun_s:.1f} s')
+
+
+def _remind(what: str, begun_s: float, over: threading.Event) -> None:
+    while not over.wait(_REMINDER_S):
+        say(f'{what}: {time.monotonic() - begun_s:.0f} s so far')
 
 
 def wait_until(

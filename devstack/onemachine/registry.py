@@ -2,6 +2,7 @@
 """What the cloud is furnished with: users, catalog, flavor, image, network."""
 
 import io
+import json
 from typing import Any
 
 import openstack
@@ -44,19 +45,34 @@ def connect(layout: Layout, *, system: bool = False) -> Any:
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """Return what the openstack command line needs."""
+    """Return what the openstack command line needs.
+
+    Two clouds in one file: ``project``, and ``system``, whose scope Ironic
+    wants for all nodes.
+    """
+    path = layout.folder('etc') / 'clouds.yaml'
+    user = {
+        'auth_url': layout.url('keystone'),
+        'username': 'admin',
+        'password': PASSWORD,
+        'user_domain_name': 'Default',
+    }
+    scopes: dict[str, dict[str, str]] = {
+        'project': {'project_name': 'admin', 'project_domain_name': 'Default'},
+        'system': {'system_scope': 'all'},
+    }
+    clouds = {
+        name: {'auth': {**user, **scope}, 'region_name': REGION}
+        for name, scope in scopes.items()
+    }
+    # JSON is YAML, too.
+    path.write_text(json.dumps({'clouds': clouds}, indent=2))
     return {
-        'OS_AUTH_TYPE': 'password',
-        'OS_AUTH_URL': layout.url('keystone'),
-        'OS_USERNAME': 'admin',
-        'OS_PASSWORD': PASSWORD,
-        'OS_PROJECT_NAME': 'admin',
-        'OS_USER_DOMAIN_NAME': 'Default',
-        'OS_PROJECT_DOMAIN_NAME': 'Default',
-        'OS_REGION_NAME': REGION,
-        'OS_IDENTITY_API_VERSION': '3',
+        'OS_CLIENT_CONFIG_FILE': str(path),
+        'OS_CLOUD': 'project',
         'OS_COMPUTE_API_VERSION': '2.96',
         'OS_PLACEMENT_API_VERSION': '1.39',
+        'OS_BAREMETAL_API_VERSION': '1.95',
     }
 
 

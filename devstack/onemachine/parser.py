@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of the command line, and what each of them teaches."""
+
+import argparse
+import os
+
+from onemachine.backends import COORDINATION
+from onemachine.config import Dials
+from onemachine.layout import PORT_BASE, default_state
+
+_EXAMPLES = """\
+examples:
+  devstack/cloud up                     install, make and start everything
+  devstack/cloud enroll 30              have 30 nodes
+  devstack/cloud agent c1 c2 c3         start three of our daemons
+  devstack/cloud boot 6                 six servers, waiting for ACTIVE
+  devstack/cloud hosts                  who holds what, who serves whom
+  devstack/cloud kill c1                kill -9 an agent and its workers
+  devstack/cloud hosts                  ... and another one serves its host
+  devstack/cloud demo                   all of it as a story, with timings
+  devstack/cloud logs agent-c1 -f       follow a log
+  devstack/cloud shell                  a shell for the openstack command
+  devstack/cloud down                   stop all; "reset" forgets all state
+
+"devstack/cloud COMMAND --help" says more of each.
+"""
+
+
+class _Commands:
+    """Adds commands, each with a paragraph and examples of its own."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._commands = parser.add_subparsers(
+            dest='command', required=True, metavar='COMMAND'
+        )
+
+    def add(
+        self, name: str, text: str, more: str = '', *examples: str
+    ) -> argparse.ArgumentParser:
+        """Add one.
+
+        :param text: half a line for the list of commands
+        :param more: what else there is to know
+        :param examples: what to type behind ``devstack/cloud``
+        """
+        lines = [f'  devstack/cloud {example}' for example in examples]
+        return self._commands.add_parser(
+            name,
+            help=text,
+            description=f'{text[0].upper()}{text[1:]}. {more}',
+            epilog='\n'.join(['examples:', *lines]) if lines else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog='devstack/cloud',
+        description='A real bare metal cloud on this machine, from packages:\n'
+        'Nova, Ironic with fake hardware, Placement, Keystone, Glance,\n'
+        'Neutron, RabbitMQ, MariaDB. It listens on 127.0.0.1 only and keeps\n'
+        'everything in one folder.',
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument(
+        '--state',
+        default=str(default_state()),
+        help='the folder of this cloud (default: %(default)s, or '
+        '$IRONIC_COMPUTE_CLOUD)',
+    )
+    top.add_argument(
+        '--port-base',
+        type=int,
+        default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
+        help=f'first of 16 ports of a cloud that is made now (default: '
+        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
+    )
+    commands = _Commands(top)
+    for add in (_add_cloud, _add_content, _add_hosts, _add_dials, _add_story):
+        add(commands)
+    return top
+
+
+def _add_cloud(commands: _Commands) -> None:
+    commands.add(
+        'up',
+        'install, make and start what is missing',
+        'Safe to repeat.\nInstalls Debian packages as root or with sudo, '
+        'and OpenStack into a virtual\nenvironment in the state folder.',
+        'up',
+        '--state /tmp/other --port-base 28000 up     a second cloud',
+    )
+    commands.add('down', 'stop everything that was started', 'State is kept.')
+    commands.add(
+        'reset',
+        'stop everything and forget all state',
+        'What is installed is kept.',
+    )
+    commands.add(
+        'status', 'which processes run', 'Exit status 0 if all of them, or 3.'
+    )
+    logs = commands.add(
+        'logs',
+        'show the log of a process',
+        'Without a name: which logs there are.',
+        'logs nova-scheduler',
+        'logs agent-c1 -f',
+    )
+    logs.add_argument('name', nargs='?', help='a name that "status" shows')
+    logs.add_argument('-f', '--follow', action='store_true')
+    logs.add_argument('-n', '--lines', default='100')
+    shell = commands.add(
+        'shell',
+        'a shell, or one command, with OS_* and PATH set',
+        'The user is the\nadministrator. Ironic shows all nodes only to '
+        'system scope: OS_CLOUD=system.',
+        'shell',
+        'shell openstack compute service list',
+        'shell openstack --os-cloud system baremetal node list',
+        'shell env | grep OS_',
+    )
+    shell.add_argument('words', nargs=argparse.REMAINDER, metavar='COMMAND')
+
+
+def _add_content(commands: _Commands) -> None:
+    enroll = commands.add(
+        'enroll',
+        'have at least so many nodes',
+        "Up to 50 are made through\nIronic's API; more are copies of a "
+        "node's row in its database. They are\nfake-hardware, class "
+        'baremetal, powered on, available.',
+        'enroll 30',
+        'enroll 1000',
+    )
+    enroll.add_argument('count', type=_count)
+    boot = commands.add(
+        'boot',
+        'boot servers and wait for ACTIVE',
+        'A number of them, or one by its name.',
+        'boot 6',
+        'boot web --no-wait',
+    )
+    boot.add_argument('what', metavar='COUNT|NAME')
+    boot.add_argument('--timeout', type=float, default=180, help='seconds')
+    boot.add_argument('--no-wait', action='store_true')
+    reboot = commands.add('reboot', 'reboot servers (hard) and wait')
+    reboot.add_argument('names', nargs='+', metavar='NAME')
+    delete = commands.add(
+        'delete', 'delete servers and wait', '', 'delete web', 'delete --all'
+    )
+    delete.add_argument('names', nargs='*', metavar='NAME')
+    delete.add_argument('--all', action='store_true')
+    commands.add('servers', 'list the servers')
+    commands.add('nodes', 'list the nodes, and who holds each')
+    commands.add(
+        'hosts',
+        'who holds what, who serves whom',
+        'For each host of Nova:\nits Service, how many free nodes and nodes '
+        'with a server (pinned) it holds,\nand the process that serves it.',
+    )
+
+
+def _add_hosts(commands: _Commands) -> None:
+    agent = commands.add(
+        'agent',
+        'start our daemons',
+        'As an operator would: with the sample\nconfiguration filled in and '
+        "the systemd unit's command line. Each has its own\nstate folder and "
+        'log; waits until Nova sees them up, and maps the hosts.',
+        'agent c1',
+        'agent c1 c2 c3 --eventlet',
+    )
+    agent.add_argument('hosts', nargs='+', metavar='HOST')
+    agent.add_argument(
+        '--eventlet',
+        action='store_true',
+        help='with [DEFAULT] concurrency_backend = eventlet',
+    )
+    peer = commands.add(
+        'peer', 'start stock nova-computes', 'In the same cloud, to compare.'
+    )
+    peer.add_argument('hosts', nargs='+', metavar='HOST')
+    for name, text, more in (
+        ('stop', 'end agents or peers', 'With SIGTERM, and wait for them.'),
+        ('kill', 'kill agents or peers', 'With -9, the workers too.'),
+        ('pause', 'halt agents or peers', 'With SIGSTOP, the workers too.'),
+        ('resume', 'let halted ones go on', 'With SIGCONT.'),
+    ):
+        one = commands.add(name, text, more, f'{name} c1')
+        one.add_argument('hosts', nargs='+', metavar='HOST')
+    commands.add('map', "tell Nova's API the cell of new hosts")
+
+
+def _add_dials(commands: _Commands) -> None:
+    dial = commands.add(
+        'dial',
+        'turn a dial, and restart what it concerns',
+        'Without arguments:\nhow they stand. "nodes" makes or deletes nodes.',
+        'dial deploy-delay 10     seconds, twice in each deploy',
+        'dial cleaning on',
+        'dial notifications off',
+        'dial nodes 12',
+    )
+    names = [*sorted(Dials.DEFAULTS), 'nodes']
+    dial.add_argument('name', nargs='?', choices=names)
+    dial.add_argument('value', nargs='?')
+    backend = commands.add(
+        'coordination',
+        'choose the backend of agents started from now on',
+        'Installs\nand starts its server. "file" needs none and is the '
+        'default. Agents that run\nmust be stopped first.',
+        'coordination etcd',
+    )
+    backend.add_argument('kind', choices=COORDINATION)
+
+
+def _add_story(commands: _Commands) -> None:
+    for name, text, more in (
+        (
+            'demo',
+            'the whole story, with timings',
+            'Three daemons share 30\nnodes, servers are booted, a daemon is '
+            'killed, another serves its host, and\nthe first comes back. '
+            'Exit status 0 only if every step was seen to hold.',
+        ),
+        ('scenario', 'demo, check and swap: for CI', ''),
+        (
+            'check',
+            'does everything look as with nova-compute?',
+            'Asks the\nopenstack command, nova-status and nova-manage.',
+        ),
+        (
+            'swap',
+            'to stock nova-compute and back',
+            'On the same hosts, with the\nsame servers.',
+        ),
+    ):
+        one = commands.add(name, text, more, name)
+        one.add_argument(
+            '--eventlet', action='store_true', help='our daemons on eventlet'
+        )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError('at least 1')
+    return count

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute hosts that run: which process serves which, and how to end them.
+
+Looks at /proc and at the records alone, so that it is quick and tells what
+is true, not what the daemons believe.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
+from onemachine import processes
+from onemachine.layout import Layout
+from onemachine.progress import CloudError, step
+
+KINDS = ('agent', 'peer')
+
+
+def worker_host(pid: int) -> str | None:
+    """Return the host a worker process serves; None if it is no worker."""
+    return host_of(processes.arguments(pid))
+
+
+def host_of(words: Sequence[str]) -> str | None:
+    """Return the host of a worker's command line; None if it is no worker."""
+    is_worker = any(
+        'ironic-compute-worker' in word or 'cmd.worker' in word
+        for word in words
+    )
+    if not is_worker or '--host' not in words[:-1]:
+        return None
+    return words[words.index('--host') + 1]
+
+
+class Running:
+    """The agents and peers of a cloud that run now."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._processes = processes.Processes(layout)
+
+    def serving(self) -> dict[str, str]:
+        """Return what serves each host: a process's name and its number."""
+        serving = {}
+        for name in self._processes.running():
+            kind, _, host = name.partition('-')
+            pid = self._processes.pid(name)
+            if pid is None:
+                continue
+            if kind == 'peer':
+                serving[host] = f'stock (process {pid})'
+            if kind == 'agent':
+                for worker in processes.children(pid):
+                    if served := worker_host(worker):
+                        serving[served] = f'{name} (worker {worker})'
+        return serving
+
+    def hosts(self) -> list[str]:
+        """Return the home hosts of all agents and peers that run."""
+        names = [name.partition('-') for name in self._processes.running()]
+        return sorted({host for kind, _, host in names if kind in KINDS})
+
+    def stop(self, hosts: Sequence[str]) -> None:
+        """End processes with SIGTERM and wait for them."""
+        names = [self._name(host) for host in hosts]
+        with step(f'Stopping {" ".join(names)}'):
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                ends = [
+                    pool.submit(self._processes.stop, name, 90)
+                    for name in names
+                ]
+            for end in ends:
+                end.result()
+
+    def kill(self, hosts: Sequence[str]) -> None:
+        """Kill processes with -9, an agent with all its workers."""
+        names = [self._name(host) for host in hosts]
+        self._signal_all(names, signal.SIGKILL)
+        for name in names:
+            self._processes.stop(name)
+
+    def pause(self, hosts: Sequence[str]) -> None:
+        """Halt processes as a hung machine would."""
+        self._signal_all([self._name(h) for h in hosts], signal.SIGSTOP)
+
+    def resume(self, hosts: Sequence[str]) -> None:
+        """Let halted processes go on."""
+        self._signal_all([self._name(h) for h in hosts], signal.SIGCONT)
+
+    def _signal_all(
+        self, names: Sequence[str], number: signal.Signals
+    ) -> None:
+        for name in names:
+            pid = self._processes.require(name)
+            # The agent first: it must not see its workers end.
+            workers = [c for c in processes.children(pid) if worker_host(c)]
+            for one in (pid, *workers):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, number)
+
+    def _name(self, host: str) -> str:
+        for kind in KINDS:
+            if self._processes.pid(f'{kind}-{host}') is not None:
+                return f'{kind}-{host}'
+        raise CloudError(f'neither an agent nor a peer {host} is running')

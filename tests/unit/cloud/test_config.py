@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration files that the cloud writes."""
+
+import configparser
+
+import pytest
+from onemachine import computes, config
+from onemachine.layout import REPOSITORY
+from onemachine.progress import CloudError
+
+SAMPLE = """\
+[DEFAULT]
+
+[one]
+# What it is for. (string value)
+#colour = red
+
+# Another. (integer value)
+#size = 1
+
+[two]
+#colour = blue
+"""
+
+
+def parsed(text):
+    """An ini file as a parser reads it."""
+    parser = configparser.RawConfigParser(strict=True)
+    parser.read_string(text)
+    return parser
+
+
+def test_sample_is_filled_where_the_option_stands():
+    """The option comes below its default, in its own section alone."""
+    filled = config.fill_sample(SAMPLE, {'two': {'colour': 'green'}})
+    assert filled == SAMPLE + 'colour = green\n'
+    assert not parsed(filled).has_option('one', 'colour')
+
+
+def test_sample_without_the_option_is_refused():
+    """A name the package does not know is a mistake of ours."""
+    with pytest.raises(CloudError, match=r'\[one\] weight'):
+        config.fill_sample(SAMPLE, {'one': {'weight': 2}})
+
+
+def test_shipped_sample_takes_what_agents_need():
+    """Backend and state folder are set in what operators are given."""
+    values = {
+        'coordination': {'backend_url': 'file:///x'},
+        'ironic_compute': {'state_path': '/y'},
+    }
+    parser = parsed(config.fill_sample(computes._SAMPLE.read_text(), values))
+    assert parser['coordination']['backend_url'] == 'file:///x'
+    assert parser['ironic_compute']['state_path'] == '/y'
+
+
+def test_write_says_whether_a_file_has_changed(tmp_path):
+    """Only a changed file makes a service start again."""
+    path = tmp_path / 'folder' / 'file.conf'
+    assert config.write(path, {'a': {'b': 1}})
+    assert not config.write(path, {'a': {'b': 1}})
+    assert config.write(path, {'a': {'b': 2}})
+    assert parsed(path.read_text())['a']['b'] == '2'
+
+
+@pytest.mark.parametrize('service', sorted(config._RENDER))
+def test_each_service_writes_its_log_to_its_output(layout, service):
+    """The file that "logs" shows has all there is."""
+    parser = parsed(config.render(config._RENDER[service](layout)))
+    if service != 'nova':
+        assert parser['DEFAULT']['use_stderr'] == 'true'
+    assert '/var/' not in config.render(config._RENDER[service](layout))
+
+
+def test_compute_host_has_no_database(layout):
+    """A compute service reaches the database through the conductor."""
+    host = config.nova(layout, 'c1')
+    assert host['DEFAULT']['host'] == 'c1'
+    assert not {'database', 'api_database'} & set(host)
+    assert {'database', 'api_database'} <= set(config.nova(layout))
+
+
+def test_ironic_is_asked_for_all_nodes(layout):
+    """With a project's scope Ironic would show that project's nodes alone."""
+    ironic = config.nova(layout, 'c1')['ironic']
+    assert ironic['system_scope'] == 'all'
+    assert 'project_name' not in ironic
+
+
+def test_dials_reach_ironic(layout):
+    """A turned dial is kept, and is in the next configuration."""
+    dials = config.Dials(layout)
+    assert dials.turn('deploy-delay', '7')
+    assert not dials.turn('deploy-delay', '7')
+    dials.turn('cleaning', 'on')
+    dials.turn('notifications', 'off')
+    ironic = config.ironic(layout)
+    assert ironic['fake']['deploy_delay'] == '7'
+    assert ironic['conductor']['automated_clean'] == 'true'
+    assert 'notification_level' not in ironic['DEFAULT']
+    assert ironic['oslo_messaging_notifications']['driver'] == 'noop'
+
+
+@pytest.mark.parametrize(
+    ('name', 'value'), [('deploy-delay', 'long'), ('cleaning', 'yes')]
+)
+def test_dials_refuse_what_they_do_not_have(layout, name, value):
+    """A wrong word is told, not taken for off."""
+    with pytest.raises(CloudError, match=name):
+        config.Dials(layout).turn(name, value)
+
+
+def test_agent_is_started_as_the_unit_says(layout):
+    """The unit's program and files, from this cloud's folders."""
+    unit = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
+    folder = layout.folder('agents', 'c1')
+    program, *arguments = computes.unit_command(unit, layout, folder)
+    assert program == layout.bin('ironic-compute')
+    assert arguments == [
+        '--config-file',
+        str(folder / 'nova.conf'),
+        '--config-file',
+        str(folder / 'ironic-compute.conf'),
+    ]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a cloud's things are, and who decides it."""
+
+import pytest
+from onemachine import layout as layouts
+from onemachine.layout import Layout
+from onemachine.progress import CloudError
+
+
+def test_ports_differ_and_follow_the_base(tmp_path):
+    """Each service has a port of its own, counted from the base."""
+    at_default = Layout(tmp_path)
+    moved = Layout(tmp_path, 40000)
+    ports = [moved.port(name) for name in layouts._PORTS]
+    assert len(set(ports)) == len(ports)
+    assert min(ports) == 40000
+    assert moved.port('nova') - at_default.port('nova') == 14000
+
+
+def test_ports_are_remembered(tmp_path):
+    """Who does not name the base gets the one the cloud was made with."""
+    Layout.of(tmp_path, 40000).keep_port_base()
+    assert Layout.of(tmp_path).port_base == 40000
+    assert Layout.of(tmp_path, 40000).port_base == 40000
+
+
+def test_ports_of_a_made_cloud_do_not_move(tmp_path):
+    """The catalog and the databases know them; the sentence names both."""
+    Layout.of(tmp_path, 40000).keep_port_base()
+    with pytest.raises(CloudError, match=r'from 40000 on: .*reset'):
+        Layout.of(tmp_path, 50000)
+
+
+@pytest.mark.parametrize('base', [0, 80, 65530])
+def test_ports_that_cannot_be_are_refused(tmp_path, base):
+    """A base must leave room for all ports, above the privileged ones."""
+    with pytest.raises(CloudError, match='--port-base'):
+        Layout.of(tmp_path, base)
+
+
+def test_state_folder_is_named_by_the_environment(monkeypatch, tmp_path):
+    """The environment variable beats the home folder."""
+    monkeypatch.setenv('IRONIC_COMPUTE_CLOUD', str(tmp_path))
+    assert layouts.default_state() == tmp_path
+    monkeypatch.delenv('IRONIC_COMPUTE_CLOUD')
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert tmp_path in layouts.default_state().parents
+
+
+def test_services_see_little_of_the_environment(layout, monkeypatch):
+    """What a user has set for his own cloud does not reach the services."""
+    monkeypatch.setenv('OS_AUTH_URL', 'http://elsewhere.example')
+    environment = layout.environment(MORE='1')
+    assert 'OS_AUTH_URL' not in environment
+    assert environment['MORE'] == '1'
+    assert environment['PATH'].startswith(str(layout.venv))
+
+
+def test_everything_listens_on_loopback(layout):
+    """No address in a URL is reachable from another machine."""
+    urls = [layout.url(name) for name in layout.apis]
+    urls += [layout.broker, layout.database('nova')]
+    assert all('127.0.0.1:' in url for url in urls)
