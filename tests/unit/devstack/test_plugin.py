@@ -14,11 +14,18 @@ set -eu
 export DEST=/opt/stack DATA_DIR=/opt/data HOSTNAME=ctl STACK_USER=stack
 export NOVA_CPU_CONF=/etc/nova/nova-cpu.conf NOVA_CONF=/etc/nova/nova.conf
 export IRONIC_CONF_FILE=/etc/ironic/ironic.conf NOVA_READY_TIMEOUT=120
-for name in define_plugin disable_service enable_service setup_develop \\
-    iniset run_process stop_process wait_for_compute nova-manage sudo cp; do
+for name in define_plugin disable_service setup_develop iniset \\
+    wait_for_compute nova-manage sudo cp; do
     eval "function $name { echo $name \\"\\$@\\"; }"
 done
-function is_service_enabled { [[ "$1" == "ironic-compute" ]]; }
+# As in DevStack, what is not enabled is neither started nor stopped.
+ENABLED=,
+function enable_service { ENABLED+=$1,; echo enable_service "$@"; }
+function is_service_enabled { [[ "$ENABLED" == *",$1,"* ]]; }
+for name in run_process stop_process; do
+    eval "function $name {
+        ! is_service_enabled \\"\\$1\\" || echo $name \\"\\$@\\"; }"
+done
 function get_python_exec_prefix { echo /usr/local/bin; }
 function echo_summary { :; }
 """
@@ -44,7 +51,8 @@ def test_settings_replace_nova_compute():
     calls = run('stack', 'pre-install')
     assert 'disable_service n-cpu' in calls
     assert 'enable_service ironic-compute' in calls
-    assert len(calls) == 3
+    assert 'enable_service ironic-compute-1' in calls
+    assert len(calls) == 4
 
 
 def test_install_takes_the_checkout():
