@@ -102,3 +102,21 @@ def test_each_test_says_what_it_holds(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef) and node.name.startswith('test_'):
             assert ast.get_docstring(node), node.name
+
+
+def test_tests_do_not_patch_our_modules():
+    """A test hands our code a fake; it never reaches into a module."""
+    ours = '|'.join(PACKAGES)
+    patched = re.compile(rf'(mock\.patch|setattr)\w*\(\s*.?({ours})\b')
+    for path in sources('tests'):
+        found = patched.search(path.read_text())
+        assert found is None, f'{name(path)}: {found.group()}'
+
+
+def test_pre_commit_uses_the_pinned_versions():
+    """What is checked before a commit is what CI checks."""
+    pins = (ROOT / 'constraints-nova34.txt').read_text().splitlines()
+    hooks = (ROOT / '.pre-commit-config.yaml').read_text()
+    used = re.findall(r'\[(\S+==\S+)\]', hooks)
+    assert used
+    assert set(used) <= set(pins)
