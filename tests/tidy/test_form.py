@@ -120,3 +120,20 @@ def test_pre_commit_uses_the_pinned_versions():
     used = re.findall(r'\[(\S+==\S+)\]', hooks)
     assert used
     assert set(used) <= set(pins)
+
+
+def sentences(folder):
+    """All strings of a package, with an ellipsis for each keyed argument."""
+    for path in sources(folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.sub(r'%\(\w+\)[.\d]*\w', '…', node.value)
+
+
+def test_messages_of_the_manual_are_in_the_code():
+    """The manual explains only what the daemons can say."""
+    manual = (ROOT / 'doc/source/admin/messages.rst').read_text()
+    titles = re.findall(r'``(\w[^`]+…[^`]*|\w[^`]+ again)``', manual)
+    said = {text for package in PACKAGES for text in sentences(package)}
+    assert len(titles) > 20
+    assert set(titles) - said == set()
