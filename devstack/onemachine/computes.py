@@ -28,7 +28,6 @@ class Computes:
         self._layout = cloud.layout
         self._processes = cloud.processes
         self._running = running.Running(cloud.layout)
-        self._content = content.Content(cloud.layout)
 
     def start_agents(
         self, hosts: Sequence[str], *, eventlet: bool = False
@@ -62,6 +61,7 @@ class Computes:
     def _start(self, kind: str, commands: Mapping[str, list[str]]) -> None:
         """Start what does not run, all at once, and wait for them."""
         self._refuse_doubles(kind, commands)
+        asked = content.Content(self._layout)
         missing = [
             host
             for host in commands
@@ -74,12 +74,27 @@ class Computes:
         with step(f'Starting {kind} {" ".join(missing)}'):
             for host in missing:
                 self._processes.start(f'{kind}-{host}', commands[host])
+            self._map_new(asked, kind, missing)
             wait_until(
                 f'{", ".join(missing)} up in Nova',
-                lambda: self._all_serve(kind, missing, begun_s),
+                lambda: self._all_serve(asked, kind, missing, begun_s),
                 120,
             )
-            self.map_hosts()
+
+    def _map_new(
+        self, asked: content.Content, kind: str, hosts: Sequence[str]
+    ) -> None:
+        """Map hosts to their cell, as soon as they have told their names."""
+        if set(hosts) <= asked.mapped_hosts():
+            return
+
+        def all_known() -> bool:
+            for host in hosts:
+                self._processes.require(f'{kind}-{host}')
+            return set(hosts) <= set(asked.services())
+
+        wait_until(f'{", ".join(hosts)} known to Nova', all_known, 120)
+        self.map_hosts()
 
     def _refuse_doubles(self, kind: str, hosts: Iterable[str]) -> None:
         other = 'peer' if kind == 'agent' else 'agent'
@@ -91,7 +106,11 @@ class Computes:
                 )
 
     def _all_serve(
-        self, kind: str, hosts: Sequence[str], begun_s: float
+        self,
+        asked: content.Content,
+        kind: str,
+        hosts: Sequence[str],
+        begun_s: float,
     ) -> bool:
         """Say whether Nova has heard of all hosts since they were started.
 
@@ -102,7 +121,7 @@ class Computes:
             self._processes.require(f'{kind}-{host}')
         own = {'agent': 'agent-{} ', 'peer': 'stock '}[kind]
         serving = self._running.serving()
-        ages_s = self._content.service_ages_s()
+        ages_s = asked.service_ages_s()
         return all(
             serving.get(host, '').startswith(own.format(host))
             and ages_s.get(host, math.inf) < time.monotonic() - begun_s

@@ -151,8 +151,13 @@ class Content:
         """Return one server as nova-api shows it."""
         return self.cloud.compute.get_server(server_id)
 
-    def create_servers(self, names: Sequence[str]) -> list[Any]:
-        """Ask for servers, some at once; returns when nova-api has them."""
+    def create_servers(
+        self, names: Sequence[str], host: str | None = None
+    ) -> list[Any]:
+        """Ask for servers, some at once; returns when nova-api has them.
+
+        :param host: where, unless the scheduler may choose
+        """
         cloud = self.cloud
         # Looked up once: the connection finds its services at first use,
         # and threads that use it at once do not always wait for that.
@@ -166,6 +171,7 @@ class Content:
                 flavor_id=flavor.id,
                 image_id=image.id,
                 networks=[{'uuid': network.id}],
+                **({'host': host} if host else {}),
             )
 
         return each(create, names)
@@ -177,8 +183,13 @@ class Content:
     def boot_all(self, names: Sequence[str], timeout_s: float) -> list[Any]:
         """Boot servers and wait until all are ACTIVE."""
         with step(f'Booting {len(names)} servers'):
-            made = self.create_servers(names)
-            return [self.await_active(s.id, timeout_s) for s in made]
+            return self.all_active(self.create_servers(names), timeout_s)
+
+    def all_active(
+        self, servers: Sequence[Any], timeout_s: float = 180
+    ) -> list[Any]:
+        """Wait until all of these servers are ACTIVE."""
+        return [self.await_active(s.id, timeout_s) for s in servers]
 
     def named(self, names: Sequence[str]) -> list[Any]:
         """Return the servers of these names or ids.
@@ -267,6 +278,11 @@ class Content:
         """Return Nova's compute services by host."""
         found = self.cloud.compute.services(binary='nova-compute')
         return {service.host: service for service in found}
+
+    def mapped_hosts(self) -> set[str]:
+        """Return the hosts whose cell Nova's API knows."""
+        hosts = 'SELECT host FROM nova_api.host_mappings;'
+        return set(sql(self._layout, hosts).split())
 
     def service_ages_s(self) -> dict[str, float]:
         """Return how long ago Nova heard of each compute service."""

@@ -23,9 +23,14 @@ class CloudError(Exception):
     """Something did not hold; one sentence that says what and where."""
 
 
+def elapsed_s() -> float:
+    """Return the seconds since the program was started."""
+    return time.monotonic() - _STARTED_S
+
+
 def say(line: str) -> None:
     """Print a line with the seconds since the start."""
-    print(f'[{time.monotonic() - _STARTED_S:6.1f} s] {line}', flush=True)
+    print(f'[{elapsed_s():6.1f} s] {line}', flush=True)
 
 
 @contextlib.contextmanager
