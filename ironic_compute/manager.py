@@ -29,6 +29,7 @@ from resource_tracker.node import NodeId
 CONF = nova.conf.CONF
 
 _SHIM = 'ironic_compute_shim'
+_STOPPING_IDLE_S = 60.0
 
 # Work of hypervisors: nothing of it exists on bare metal. The report of all
 # nodes each minute is what ``holdings`` replaces.
@@ -170,6 +171,17 @@ class IronicComputeManager(nova_manager.ComputeManager):
         return {}
 
     # Periodic tasks
+
+    def periodic_tasks(
+        self, context: Any, raise_on_error: bool = False
+    ) -> float:
+        """Run what is due; return when to come again, in seconds.
+
+        A Nova 34 that is stopping returns nothing, which its own looping
+        call then logs as a crash.
+        """
+        idle_s = super().periodic_tasks(context, raise_on_error)
+        return _STOPPING_IDLE_S if idle_s is None else idle_s
 
     def update_available_resource(
         self, context: Any, startup: bool = False

@@ -117,14 +117,19 @@ class LineReader:
         self._fd = fd
         self._rest = b''
 
+    def fileno(self) -> int:
+        """Return the descriptor, as ``select`` asks for it."""
+        return self._fd
+
     def lines(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield what is there, waiting up to ``timeout_s`` for something.
 
         :raises EOFError: the other side is gone
         """
         # select, not a blocking read: under eventlet a blocking read of a
-        # pipe would stop every thread of the process.
-        ready, _, _ = select.select([self._fd], [], [], timeout_s)
+        # pipe would stop every thread of the process. And an object, not a
+        # number: eventlet's select takes the number 0 for nothing to watch.
+        ready, _, _ = select.select([self], [], [], timeout_s)
         if not ready:
             return
         chunk = os.read(self._fd, _CHUNK_BYTES)

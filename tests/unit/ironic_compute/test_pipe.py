@@ -3,6 +3,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -99,3 +101,24 @@ def test_writer_survives_a_dead_reader(ends):
     read, write = ends
     os.close(read)
     assert not pipe.NewestLineWriter(write).write(b'hello\n')
+
+
+_HEAR_STDIN_ON_EVENTLET = """
+import eventlet
+
+eventlet.monkey_patch()
+from ironic_compute import pipe
+
+print(*pipe.LineReader(0).lines(10.0))
+"""
+
+
+def test_stdin_is_heard_on_eventlet():
+    """A worker's own end is number 0, which eventlet takes for nothing."""
+    heard = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', _HEAR_STDIN_ON_EVENTLET],
+        input=b'{}\n',
+        capture_output=True,
+        check=True,
+    )
+    assert heard.stdout == b"b'{}'\n"
