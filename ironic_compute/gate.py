@@ -53,6 +53,10 @@ class LeaseGate:
         """Say whether the lease is in force now."""
         return self._clock.now_s() < self._deadline_s
 
+    def open_for_s(self) -> float:
+        """Seconds until the deadline as it is now; 0 when it has passed."""
+        return max(0.0, self._deadline_s - self._clock.now_s())
+
     def shut_for_s(self) -> float:
         """Seconds since the deadline passed; 0 while the gate is open."""
         return max(0.0, self._clock.now_s() - self._deadline_s)

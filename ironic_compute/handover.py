@@ -106,6 +106,22 @@ class Handover:
         if row is not None and row.host == self._holdings.host:
             self._holdings.hold(row, facts)
 
+    def follow(self, node: NodeId, host: Host) -> None:
+        """Give a node to the host that its server is on.
+
+        ``Instance.host`` is the truth for a node with a server.
+        """
+        row, record = self._holdings.row(node), self._services.record(host)
+        if row is None or record is None:
+            return
+        if self._rows.give(row, host, record.id):
+            self._holdings.drop(node)
+            LOG.info(
+                'Gave node %(node)s to host %(host)s, where its server is',
+                {'node': node, 'host': host},
+            )
+            self._tell(host, [node])
+
     def stop(self) -> None:
         """Write nothing more."""
         self._writers.shutdown(wait=False, cancel_futures=True)

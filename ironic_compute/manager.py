@@ -17,13 +17,16 @@ from typing import Any
 
 import nova.conf
 from nova import exception as nova_exception
-from nova.compute import manager as nova_manager
 
-from ironic_compute import compat, forward
+from ironic_compute import compat, forward, messages
 from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.ending import Ending
 from ironic_compute.parts import Parts
 from ironic_compute.resume import Resume
+from ironic_compute.strays import LostBuilds, Strays
+from ironic_compute.tasks import LiveTasks
 from ironic_compute.tracker import BareMetalTracker
+from ironic_compute.upkeep import Upkeep
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -60,7 +63,7 @@ def _make_driver_loadable() -> str:
     return f'{_SHIM}.Driver'
 
 
-class IronicComputeManager(nova_manager.ComputeManager):
+class IronicComputeManager(messages.ServedOnce):
     """What answers RPC for one host.
 
     :param parts: everything the worker is made of, not started yet
@@ -77,14 +80,44 @@ class IronicComputeManager(nova_manager.ComputeManager):
             parts.rows,
             self.reportclient,
         )
-        self._resume = Resume(
-            self.host,
-            parts.client,
-            self.driver,
-            self._init_instance,
-            self._give_up_build,
-        )
+        self.tasks = LiveTasks()
+        self._upkeep = self._make_upkeep(parts)
         self.additional_endpoints.append(parts.hints)
+
+    def _make_upkeep(self, parts: Parts) -> Upkeep:
+        ending = Ending(self._give_up_build)
+        options = CONF.ironic_compute
+        return Upkeep(
+            Resume(
+                self.host,
+                self,
+                parts.client,
+                self.driver,
+                ending,
+                self.tasks,
+                parts.clock,
+                options.unfinished_s,
+            ),
+            Strays(
+                parts.holdings,
+                parts.rows,
+                parts.handover,
+                self.driver.free,
+                self.tasks,
+            ),
+            LostBuilds(
+                parts.holdings,
+                ending,
+                self._nodes_allocated,
+                self.tasks,
+                options.lost_build_s,
+            ),
+            parts.gate,
+            parts.clock,
+            interval_s=options.upkeep_interval_s,
+            lost_s=options.lost_build_s,
+            anew_s=options.audit_interval_s,
+        )
 
     # Start and stop
 
@@ -108,22 +141,35 @@ class IronicComputeManager(nova_manager.ComputeManager):
         """RPC is served: start everything else behind it."""
         super().post_start_hook()
         self._parts.start()
-        self._resume.start()
+        self._upkeep.start()
+
+    def set_shutdown_in_progress(self) -> None:
+        """Receive nothing more; Nova 34 says so before it drains."""
+        self._parts.on_stopping()
+        super().set_shutdown_in_progress()
 
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
+        self._upkeep.stop()
         self._parts.stop()
         super().cleanup_host()
 
     def _give_up_build(self, context: Any, instance: Any) -> None:
-        """Free what an interrupted build had taken."""
+        """Free what an interrupted build had taken; the row is not saved."""
         self._cleanup_allocated_networks(context, instance, None)
         self.driver.abandon(instance)
-        self._nil_out_instance_obj_host_and_node(instance)
-        instance.save()
         self.reportclient.delete_allocation_for_instance(
             context, instance.uuid, force=True
         )
+        node = instance.node
+        self._nil_out_instance_obj_host_and_node(instance)
+        if node is not None:
+            self.rt.update_usage(context, instance, node)
+
+    def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
+        """Return the nodes that Placement has given to a server."""
+        found = self.reportclient.get_allocations_for_consumer(context, server)
+        return [NodeId(node) for node in found]
 
     # Builds
 

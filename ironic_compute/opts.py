@@ -115,12 +115,41 @@ _HANDOVER = [
     ),
 ]
 
+_UPKEEP = [
+    cfg.FloatOpt(
+        'upkeep_interval_s',
+        default=60.0,
+        min=1.0,
+        help='Seconds between two looks for unfinished work: servers whose '
+        'task nobody is at, servers on nodes that Nova has deleted. One RPC '
+        'each time. Lower: what a killed daemon left is taken up sooner.',
+    ),
+    cfg.FloatOpt(
+        'unfinished_s',
+        default=60.0,
+        min=1.0,
+        help="Seconds a server's task may stand still, with nobody at work "
+        'on it, before it is taken up from the database. Its message may '
+        'be on its way until then. A worker that has just started does not '
+        'wait.',
+    ),
+    cfg.FloatOpt(
+        'lost_build_s',
+        default=300.0,
+        min=1.0,
+        help='Seconds after which a build that nobody has begun counts as '
+        'lost with the daemon that had received it. The server goes to '
+        'ERROR, its node is free again. Must be longer than the conductor '
+        'takes to send all builds of one request.',
+    ),
+]
+
 
 def register_opts(conf: Any) -> None:
     """Register all options of this package on ``conf``."""
-    conf.register_opts([*_DAEMON, *_FEED, *_HANDOVER], group=GROUP)
+    conf.register_opts([*_DAEMON, *_FEED, *_HANDOVER, *_UPKEEP], group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
     """Return (group, options) pairs for oslo-config-generator."""
-    return [(GROUP, [*_DAEMON, *_FEED, *_HANDOVER])]
+    return [(GROUP, [*_DAEMON, *_FEED, *_HANDOVER, *_UPKEEP])]

@@ -69,6 +69,7 @@ class Parts:
     ) -> None:
         options = CONF.ironic_compute
         self._tenure = tenure
+        self.gate, self.clock = tenure.gate, tenure.clock
         self._stopping = threading.Event()
         self._look_now = threading.Event()
         self.claims = ClaimBook()
@@ -111,6 +112,7 @@ class Parts:
         self.on_services: Callable[[dict[Host, ServiceFacts]], None]
         self.on_services = lambda facts: None
         self.on_serving: Callable[[], None] = lambda: None
+        self.on_stopping: Callable[[], None] = lambda: None
         tenure.pool.on_new_hosts(self._look_now.set)
 
     # For the feed
@@ -184,6 +186,7 @@ class Parts:
 
     def stop(self) -> None:
         """Stop all threads; nothing is written after this."""
+        self.on_stopping()
         self._stopping.set()
         self._look_now.set()
         self.feed.stop()

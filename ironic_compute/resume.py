@@ -1,179 +1,292 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was half done when the last worker of this host ended goes on.
+"""What was left half done for a server of this host goes on.
 
-At the start of a worker each instance of its host is looked at once, behind
-the RPC server, under the same lock as Nova's own handlers. Nova's own start
-puts every server in BUILD or REBUILD to ERROR, although Ironic goes on with
-the deploy; here a deploy that Ironic has taken over is waited for, and only
-one that never reached Ironic fails, with its node and allocation free again.
-One instance that cannot be brought in order never stops the others.
+Level-triggered: soon after the worker's start and at every round, each server
+whose row names a task, and that nobody here is at work on, is looked at. What
+is to be done is decided in ``unfinished`` from the row and from Ironic as
+they are now; it is done by Nova's own handlers where there is one. Nova's own
+start would put every server in BUILD or REBUILD to ERROR although Ironic goes
+on with the deploy. One server that cannot be brought in order never stops the
+others.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
-from nova import utils as nova_utils
-from nova.compute import power_state, task_states, vm_states
-from nova.compute import utils as compute_utils
+from nova.compute import power_state, vm_states
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
-from ironic_compute import errors
+from hashring.clock import Clock
+from ironic_compute import errors, unfinished
+from ironic_compute.ending import Ending
 from ironic_compute.ironic import IronicClient
-from ironic_compute.states import ProvisionState
-from resource_tracker.node import NodeFacts
+from ironic_compute.tasks import LiveTasks
+from ironic_compute.unfinished import Deploy, Rescue, Task
 
 LOG = logging.getLogger(__name__)
 
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
-_REBUILDING = (
-    task_states.REBUILDING,
-    task_states.REBUILD_BLOCK_DEVICE_MAPPING,
-    task_states.REBUILD_SPAWNING,
-)
 
-
-class Deploys(Protocol):
-    """What of the driver is needed to go on with a deploy."""
+class Driver(Protocol):
+    """What of the driver is needed."""
 
     def wait_for_deploy(self, instance: Any, node: str) -> None:
         """Block until the node is active; raise if the deploy failed."""
 
+    def get_info(self, instance: Any, use_cache: bool = True) -> Any:
+        """Return the power state of a server."""
+
 
 class Resume:
-    """Look at each instance of a host once.
+    """Take up the servers of one host where they were left.
 
-    :param finish: Nova's own handling of one instance at start, for all but
-        builds and rebuilds
-    :param give_up: frees networks and allocation of a failed build
+    :param manager: Nova's handlers
+    :param idle_s: a task is left alone unless its row has been the same for
+        so long: its message may be on its way
     """
 
     def __init__(
         self,
         host: str,
+        manager: Any,
         client: IronicClient,
-        deploys: Deploys,
-        finish: Callable[[Any, Any], None],
-        give_up: Callable[[Any, Any], None],
+        driver: Driver,
+        ending: Ending,
+        tasks: LiveTasks,
+        clock: Clock,
+        idle_s: float,
     ) -> None:
         self._host = host
+        self._manager = manager
         self._client = client
-        self._deploys = deploys
-        self._finish = finish
-        self._give_up = give_up
+        self._driver = driver
+        self._ending = ending
+        self._tasks = tasks
+        self._clock = clock
+        self._idle_s = idle_s
+        self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
+        self._is_first = True
 
-    def start(self) -> None:
-        """Do it behind the RPC server."""
-        threading.Thread(target=self.run, name='resume', daemon=True).start()
+    def round(self) -> None:
+        """Look at all servers with a task; begin what nobody is at.
 
-    def run(self) -> None:
-        """Look at all instances, the waiting ones each in its own thread."""
-        context = nova_context.get_admin_context()
-        instances = objects.InstanceList.get_by_host(
-            context, self._host, expected_attrs=_ATTRIBUTES
+        What the first round finds was left by an earlier worker.
+        """
+        found = {_state_of(i): i for i in self._unfinished()}
+        now_s = self._clock.now_s()
+        idle_s = 0.0 if self._is_first else self._idle_s
+        self._is_first = False
+        self._first_seen_s = {
+            state: self._first_seen_s.get(state, now_s) for state in found
+        }
+        for state, instance in found.items():
+            if now_s - self._first_seen_s[state] >= idle_s:
+                threading.Thread(
+                    target=self._one,
+                    args=(instance,),
+                    name=f'resume-{instance.uuid}',
+                    daemon=True,
+                ).start()
+
+    def _unfinished(self) -> list[Any]:
+        """Return the servers of this host that have a task; one RPC."""
+        return list(
+            objects.InstanceList.get_by_filters(
+                nova_context.get_admin_context(),
+                {
+                    'host': self._host,
+                    'task_state': list(unfinished.TASK_STATES),
+                    'deleted': False,
+                },
+                expected_attrs=_ATTRIBUTES,
+            )
         )
-        for instance in instances:
-            if instance.task_state is None and _is_settled(instance):
-                continue
-            threading.Thread(
-                target=self._one,
-                args=(context, instance),
-                name=f'resume-{instance.uuid}',
-                daemon=True,
-            ).start()
 
-    def _one(self, context: Any, instance: Any) -> None:
-        @nova_utils.synchronized(instance.uuid)  # type: ignore[untyped-decorator]
-        def locked() -> None:
-            instance.refresh()
-            if instance.host != self._host:
-                return
-            if _is_building(instance):
-                self._build(context, instance)
-            else:
-                self._finish(context, instance)
-
+    def _one(self, instance: Any) -> None:
         try:
-            locked()
+            with self._tasks.alone(instance.uuid) as free:
+                if free:
+                    self._take_up(instance)
         except nova_exception.InstanceNotFound:
             LOG.debug('Server %(server)s is gone', {'server': instance.uuid})
         except Exception:
             LOG.exception(
-                'Could not take up server %(server)s where it was left',
+                'Could not take up server %(server)s where it was left; '
+                'trying again later',
                 {'server': instance.uuid},
             )
 
+    def _take_up(self, instance: Any) -> None:
+        instance.refresh()
+        task = unfinished.task_of(instance.vm_state, instance.task_state)
+        if instance.host != self._host or task is None:
+            return
+        LOG.info(
+            'Taking up server %(server)s where it was left: %(state)s',
+            {'server': instance.uuid, 'state': instance.task_state},
+        )
+        context = _context_of_action(instance)
+        self._acts()[task](context, instance)
+
+    def _acts(self) -> Mapping[Task, Callable[[Any, Any], None]]:
+        manager = self._manager
+        return {
+            Task.BUILD: self._build,
+            Task.REBUILD: self._rebuild,
+            Task.DELETE: self._delete,
+            Task.SOFT_DELETE: manager.soft_delete_instance,
+            Task.RESTORE: manager.restore_instance,
+            Task.REBOOT_SOFT: self._reboot_soft,
+            Task.REBOOT_HARD: self._reboot_hard,
+            Task.REBOOTED: self._rebooted,
+            Task.STOP: self._stop,
+            Task.START: manager.start_instance,
+            Task.RESCUE: self._rescue,
+            Task.UNRESCUE: self._unrescue,
+            Task.CLEAR: self._clear,
+        }
+
+    # Deploys
+
     def _build(self, context: Any, instance: Any) -> None:
-        """End an interrupted build or rebuild as Ironic says."""
         facts = self._client.node_of_instance(instance.uuid)
-        if facts is None or not _reached_ironic(facts):
-            self._fail(
+        if unfinished.build_of(facts) is Deploy.GOES_ON:
+            assert facts is not None  # noqa: S101 - see build_of
+            self._wait_for_deploy(context, instance, facts.uuid)
+        else:
+            self._ending.failed_build(
                 context,
                 instance,
                 f'The build of server {instance.uuid} was interrupted before '
                 f'Ironic had taken it over; delete the server and create it '
                 f'again',
             )
-            return
-        try:
-            self._deploys.wait_for_deploy(instance, facts.uuid)
-        except errors.IronicComputeError as exc:
-            self._fail(context, instance, str(exc))
-            return
-        self._succeed(instance)
 
-    def _succeed(self, instance: Any) -> None:
+    def _rebuild(self, context: Any, instance: Any) -> None:
+        facts = self._client.node_of_instance(instance.uuid)
+        stands = unfinished.rebuild_of(facts, instance.task_state)
+        if stands is Deploy.GOES_ON:
+            assert facts is not None  # noqa: S101 - see rebuild_of
+            self._wait_for_deploy(context, instance, facts.uuid)
+        else:
+            self._ending.failed(
+                context,
+                instance,
+                f'The rebuild of server {instance.uuid} was interrupted '
+                f'before Ironic had taken it over; its disk is as it was; '
+                f'rebuild it again',
+            )
+
+    def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
+        is_build = instance.vm_state == vm_states.BUILDING
+        try:
+            self._driver.wait_for_deploy(instance, node)
+        except errors.IronicComputeError as exc:
+            end = (
+                self._ending.failed_build if is_build else self._ending.failed
+            )
+            end(context, instance, str(exc))
+            return
         instance.vm_state = vm_states.ACTIVE
         instance.task_state = None
         instance.power_state = power_state.RUNNING
-        if not instance.launched_at:
-            instance.launched_at = timeutils.utcnow()
+        instance.launched_at = instance.launched_at or timeutils.utcnow()
         instance.save()
         LOG.info(
-            'Finished the interrupted build of server %(server)s on node '
+            'Finished the interrupted deploy of server %(server)s on node '
             '%(node)s',
-            {'server': instance.uuid, 'node': instance.node},
+            {'server': instance.uuid, 'node': node},
         )
 
-    def _fail(self, context: Any, instance: Any, sentence: str) -> None:
-        fault = nova_exception.InstanceDeployFailure(sentence)
-        compute_utils.add_instance_fault_from_exc(context, instance, fault)
-        rebuilding = instance.task_state in _REBUILDING
-        instance.vm_state = vm_states.ERROR
+    # What Nova has a handler for
+
+    def _delete(self, context: Any, instance: Any) -> None:
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        self._manager.terminate_instance(context, instance, bdms)
+
+    def _stop(self, context: Any, instance: Any) -> None:
+        self._manager.stop_instance(context, instance, True)
+
+    def _reboot_soft(self, context: Any, instance: Any) -> None:
+        self._manager.reboot_instance(context, instance, None, 'SOFT')
+
+    def _reboot_hard(self, context: Any, instance: Any) -> None:
+        self._manager.reboot_instance(context, instance, None, 'HARD')
+
+    def _rebooted(self, context: Any, instance: Any) -> None:
+        """A reboot that had begun: is the machine on?"""
+        state = self._driver.get_info(instance, use_cache=False).state
+        if state != power_state.RUNNING:
+            self._reboot_hard(context, instance)
+            return
+        instance.power_state = state
+        instance.vm_state = vm_states.ACTIVE
+        self._clear(context, instance)
+
+    # What is seen in Ironic
+
+    def _rescue(self, context: Any, instance: Any) -> None:
+        self._end_rescue(context, instance, vm_states.RESCUED)
+
+    def _unrescue(self, context: Any, instance: Any) -> None:
+        self._end_rescue(context, instance, vm_states.ACTIVE)
+
+    def _end_rescue(self, context: Any, instance: Any, wanted: str) -> None:
+        """Say in the row where the node is; wait for one on its way."""
+        facts = self._client.node_of_instance(instance.uuid)
+        match unfinished.rescue_of(facts):
+            case Rescue.ON_ITS_WAY:
+                return
+            case Rescue.RESCUED:
+                instance.vm_state = vm_states.RESCUED
+            case Rescue.NOT_RESCUED:
+                instance.vm_state = vm_states.ACTIVE
+            case Rescue.FAILED:
+                self._ending.failed(
+                    context,
+                    instance,
+                    f'The rescue of server {instance.uuid} was interrupted '
+                    f'and did not end well in Ironic: '
+                    f'{facts.last_error if facts else "it has no node"}',
+                )
+                return
+        if instance.vm_state != wanted:
+            LOG.warning(
+                'A change of the rescue of server %(server)s was lost; it is '
+                '%(state)s as before',
+                {'server': instance.uuid, 'state': instance.vm_state},
+            )
+        self._clear(context, instance)
+
+    def _clear(self, context: Any, instance: Any) -> None:
         instance.task_state = None
         instance.save()
-        if not rebuilding:
-            self._give_up(context, instance)
-        LOG.warning('%(sentence)s', {'sentence': sentence})
 
 
-def _is_settled(instance: Any) -> bool:
-    return instance.vm_state not in (vm_states.BUILDING, vm_states.DELETED)
+def _state_of(instance: Any) -> tuple[str, Any, Any]:
+    """Return what changes when somebody is at work on a server."""
+    return instance.uuid, instance.task_state, instance.updated_at
 
 
-def _is_building(instance: Any) -> bool:
-    return (
-        instance.vm_state == vm_states.BUILDING
-        or instance.task_state in _REBUILDING
-    ) and instance.task_state != task_states.DELETING
+def _context_of_action(instance: Any) -> Any:
+    """Return a context in which Nova finds the action that is to end.
 
-
-def _reached_ironic(facts: NodeFacts) -> bool:
-    """Say whether Ironic itself will bring this node to an end."""
-    return ProvisionState.parse(facts.provision_state) in _TAKEN_OVER
-
-
-_TAKEN_OVER = frozenset(
-    {
-        ProvisionState.DEPLOYING,
-        ProvisionState.DEPLOYWAIT,
-        ProvisionState.DEPLOYDONE,
-        ProvisionState.ACTIVE,
-        ProvisionState.REBUILD,
-    }
-)
+    Without its request the newest action would be taken, which may be a
+    power event of Ironic's (InstanceActionEventNotFound).
+    """
+    context = nova_context.get_admin_context()
+    actions = objects.InstanceActionList.get_by_instance_uuid(
+        context, instance.uuid
+    )
+    asked = next((a for a in actions if a.action != 'power-update'), None)
+    if asked is not None and asked.request_id:
+        context.request_id = asked.request_id
+    return context

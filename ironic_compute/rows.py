@@ -20,6 +20,7 @@ from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.gate import Gate
+from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 
 CONF = nova.conf.CONF
@@ -156,19 +157,25 @@ class Rows:
         )
         return [instance.uuid for instance in found]
 
-    def instance_hosts(
-        self, instances: Iterable[str]
-    ) -> dict[str, Host | None]:
-        """Return ``Instance.host`` of the instances that Nova has."""
-        wanted = list(instances)
+    def servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
+        """Return what Nova has of servers, deleted ones too.
+
+        A server that is not in the answer was never Nova's.
+        """
+        wanted = sorted(uuids)
         if not wanted:
             return {}
         found = objects.InstanceList.get_by_filters(
-            self._context,
-            {'uuid': wanted, 'deleted': False},
+            nova_context.get_admin_context(read_deleted='yes'),
+            {'uuid': wanted},
             expected_attrs=[],
         )
-        return {i.uuid: Host(i.host) if i.host else None for i in found}
+        return {
+            i.uuid: ServerRow(
+                deleted=bool(i.deleted), host=i.host, vm_state=i.vm_state
+            )
+            for i in found
+        }
 
 
 def _describe(row: Any, facts: NodeFacts) -> None:

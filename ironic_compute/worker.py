@@ -27,7 +27,7 @@ from oslo_log import log as logging
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from ironic_compute import compat, errors, exits, pipe
+from ironic_compute import compat, errors, exits, pipe, reception
 from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.parts import Parts, Tenure
@@ -143,6 +143,7 @@ def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
 
 def _configure(host: str, config_arguments: Sequence[str]) -> None:
     register_opts(CONF)
+    reception.set_defaults(CONF)
     for group, name, value in _DEFAULTS:
         compat.set_default(CONF, name, value, group)
     nova_config.parse_args(
@@ -162,7 +163,6 @@ def _configure(host: str, config_arguments: Sequence[str]) -> None:
 def _service(tenure: Tenure, line: AgentLine) -> Any:
     parts = Parts(tenure)
     parts.on_services = line.say_services
-    parts.on_serving = lambda: line.say(pipe.IsServing())
     server = nova_service.Service(
         tenure.host,
         BINARY,
@@ -173,5 +173,18 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
         parts=parts,
         **compat.service_arguments(),
     )
+    watch = reception.Reception(lambda: _rpc_servers(server), tenure.gate)
+
+    def serving() -> None:
+        line.say(pipe.IsServing())
+        watch.start()
+
+    parts.on_serving, parts.on_stopping = serving, watch.stop
     nova_utils.raise_if_old_compute()
     return server
+
+
+def _rpc_servers(server: Any) -> list[Any]:
+    """Return the RPC servers of a Nova service that has started."""
+    both = (server.rpcserver, getattr(server, 'rpcserver_alt', None))
+    return [rpc for rpc in both if rpc is not None]

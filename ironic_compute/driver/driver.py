@@ -150,6 +150,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         with door(instance):
             self._teardown.destroy(instance)
 
+    def free(self, node: NodeId, instance_uuid: str) -> None:
+        """Free a node of a server that Nova has not here; repeatable."""
+        self._teardown.free(node, instance_uuid)
+
     def destroy(
         self,
         context: Any,

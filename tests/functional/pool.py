@@ -7,6 +7,8 @@ left out: the test says what the pool looks like.
 """
 
 import math
+import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Placement
 from tests.fakes.ironic import FakeIronic
+from tests.functional import base
 
 CONF = nova.conf.CONF
 register_opts(CONF)
@@ -114,3 +117,60 @@ class PoolManager(IronicComputeManager):
 
 
 MANAGER = f'{__name__}.PoolManager'
+
+
+class PoolTestCase(base.NovaTestCase):
+    """Two workers, c1 and c2, and eight free nodes."""
+
+    COMPUTE_DRIVER = 'ironic.IronicDriver'
+
+    def setUp(self) -> None:
+        """Start the workers and wait until all nodes are offered."""
+        super().setUp()
+        for name, value in (
+            ('settle_s', 0.0),
+            ('confirm_s', 0.0),
+            ('delta_interval_s', 1.0),
+            ('services_interval_s', 1.0),
+            ('upkeep_interval_s', 1.0),
+            ('unfinished_s', 1.0),
+            ('lost_build_s', 1.0),
+            ('use_notifications', False),
+        ):
+            self.flags(**{name: value}, group='ironic_compute')
+        TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
+        for _ in range(8):
+            TheCloud.ironic.add(
+                uuid=str(uuid.uuid4()),
+                resource_class='baremetal',
+                # The image asks for it: ImagePropertiesFilter.
+                properties={'cpu_arch': 'x86_64'},
+            )
+        self.workers = {
+            host: self.start_compute(host, MANAGER)
+            for host in ('c1', 'c2')
+        }
+        for worker in self.workers.values():
+            self.addCleanup(worker.manager._parts.stop)
+        self.flavor = self.make_flavor()
+        self.until(lambda: self.offered() == 8, 'eight nodes offered')
+
+    def until(self, check: Any, what: str, timeout_s: float = 20) -> None:
+        """Wait until ``check()`` holds."""
+        deadline_s = time.monotonic() + timeout_s
+        while not check():
+            self.assertLess(time.monotonic(), deadline_s, what)
+            time.sleep(0.2)
+
+    def offered(self) -> int:
+        """Return how many nodes Placement offers to a build."""
+        response = self.placement.get(
+            '/allocation_candidates?resources=CUSTOM_BAREMETAL:1',
+            version='1.36',
+        )
+        # Before the first report Placement does not know the class: a 400.
+        return len(response.body.get('provider_summaries', ()))
+
+    def held(self, host: str) -> set[str]:
+        """Return the nodes that a host holds."""
+        return set(self.workers[host].manager.held)

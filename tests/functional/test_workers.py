@@ -1,66 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers on our workers, through the real nova-api and scheduler."""
 
-import time
-import uuid
-from typing import Any
-
 from tests.functional import base, pool
 
 
-class WorkersTest(base.NovaTestCase):
+class WorkersTest(pool.PoolTestCase):
     """Two hosts share the nodes of one Ironic."""
-
-    COMPUTE_DRIVER = 'ironic.IronicDriver'
-
-    def setUp(self) -> None:
-        """Two workers and eight free nodes."""
-        super().setUp()
-        for name, value in (
-            ('settle_s', 0.0),
-            ('confirm_s', 0.0),
-            ('delta_interval_s', 1.0),
-            ('services_interval_s', 1.0),
-            ('use_notifications', False),
-        ):
-            self.flags(**{name: value}, group='ironic_compute')
-        pool.TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
-        for _ in range(8):
-            pool.TheCloud.ironic.add(
-                uuid=str(uuid.uuid4()),
-                resource_class='baremetal',
-                # The image asks for it: ImagePropertiesFilter.
-                properties={'cpu_arch': 'x86_64'},
-            )
-        self.workers = {
-            host: self.start_compute(host, pool.MANAGER)
-            for host in ('c1', 'c2')
-        }
-        for worker in self.workers.values():
-            self.addCleanup(worker.manager._parts.stop)
-        self.flavor = self.make_flavor()
-        self._until(lambda: self._offered() == 8, 'eight nodes offered')
-
-    def _until(self, check: Any, what: str, timeout_s: float = 20) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not check():
-            self.assertLess(time.monotonic(), deadline_s, what)
-            time.sleep(0.2)
-
-    def _offered(self) -> int:
-        response = self.placement.get(
-            '/allocation_candidates?resources=CUSTOM_BAREMETAL:1',
-            version='1.36',
-        )
-        # Before the first report Placement does not know the class: a 400.
-        return len(response.body.get('provider_summaries', ()))
-
-    def _held(self, host: str) -> set[str]:
-        return set(self.workers[host].manager.held)
 
     def test_nodes_are_split_and_none_is_held_twice(self) -> None:
         """Each node has one holder, and Placement knows each once."""
-        held = [self._held(host) for host in ('c1', 'c2')]
+        held = [self.held(host) for host in ('c1', 'c2')]
         self.assertEqual(set(), held[0] & held[1])
         self.assertEqual(
             set(pool.TheCloud.ironic.fake.nodes), set.union(*held)
@@ -70,15 +19,15 @@ class WorkersTest(base.NovaTestCase):
         """Boot, reboot, stop, start, delete; the node is offered again."""
         server = self.boot(self.flavor)
         node = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
-        self.assertIn(node, self._held(server['OS-EXT-SRV-ATTR:host']))
+        self.assertIn(node, self.held(server['OS-EXT-SRV-ATTR:host']))
         self.assertEqual([node], list(self.allocations(server)))
-        self._until(lambda: self._offered() == 7, 'the node not offered')
+        self.until(lambda: self.offered() == 7, 'the node not offered')
         self._reboot_server(server, hard=True)
         self._stop_server(server)
         self._start_server(server)
         self.delete(server)
         self.assertEqual({}, self.allocations(server))
-        self._until(lambda: self._offered() == 8, 'the node offered again')
+        self.until(lambda: self.offered() == 8, 'the node offered again')
 
     def test_host_that_leaves_the_ring_gives_its_free_nodes(self) -> None:
         """Free nodes go to the other host; one with a server stays."""
@@ -87,14 +36,14 @@ class WorkersTest(base.NovaTestCase):
         node = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
         other = {'c1': 'c2', 'c2': 'c1'}[host]
         pool.TheCloud.show(other)
-        self._until(lambda: self._held(host) == {node}, 'only the pinned one')
-        self._until(lambda: len(self._held(other)) == 7, 'the seven others')
+        self.until(lambda: self.held(host) == {node}, 'only the pinned one')
+        self.until(lambda: len(self.held(other)) == 7, 'the seven others')
         self.delete(server)
 
     def test_build_sent_to_the_former_holder_goes_on(self) -> None:
         """What was scheduled before a push is built by the new holder."""
         pool.TheCloud.show('c1')
-        self._until(lambda: len(self._held('c1')) == 8, 'all at c1')
+        self.until(lambda: len(self.held('c1')) == 8, 'all at c1')
         server = self.boot(self.flavor)
         self.assertEqual('c1', server['OS-EXT-SRV-ATTR:host'])
         self.delete(server)
@@ -104,9 +53,9 @@ class WorkersTest(base.NovaTestCase):
         ironic = pool.TheCloud.ironic.fake
         node = next(iter(ironic.nodes))
         ironic.change(node, maintenance=True)
-        self._until(lambda: self._offered() == 7, 'the node not offered')
+        self.until(lambda: self.offered() == 7, 'the node not offered')
         ironic.change(node, maintenance=False)
-        self._until(lambda: self._offered() == 8, 'the node offered again')
+        self.until(lambda: self.offered() == 8, 'the node offered again')
 
     def test_node_missing_from_lists_is_kept(self) -> None:
         """Bug 1750450: an empty list deletes nothing."""
@@ -114,11 +63,11 @@ class WorkersTest(base.NovaTestCase):
         nodes, ironic.nodes = ironic.nodes, {}
         for worker in self.workers.values():
             worker.manager._parts.audited({})
-        self.assertEqual(8, self._offered())
+        self.assertEqual(8, self.offered())
         ironic.nodes = nodes
         for worker in self.workers.values():
             worker.manager._parts.audited(nodes)
-        self.assertEqual(8, self._offered())
+        self.assertEqual(8, self.offered())
 
     def test_node_deleted_in_ironic_goes_after_two_audits(self) -> None:
         """Its row and provider go when Ironic has said 404 twice."""
@@ -126,11 +75,11 @@ class WorkersTest(base.NovaTestCase):
         gone = next(iter(ironic.nodes))
         del ironic.nodes[gone]
         for _ in range(2):
-            self.assertEqual(8, self._offered())
+            self.assertEqual(8, self.offered())
             for worker in self.workers.values():
                 worker.manager._parts.audited(dict(ironic.nodes))
-        self.assertEqual(7, self._offered())
-        self.assertNotIn(gone, self._held('c1') | self._held('c2'))
+        self.assertEqual(7, self.offered())
+        self.assertNotIn(gone, self.held('c1') | self.held('c2'))
 
     def test_deploy_that_fails_goes_to_another_node(self) -> None:
         """A failed deploy is tried elsewhere and leaves no allocation."""
@@ -148,5 +97,5 @@ class WorkersTest(base.NovaTestCase):
         server = self._wait_for_state_change(server, 'ERROR')
         ironic.fails.clear()
         self.assertEqual({}, self.allocations(server))
-        self._until(lambda: self._offered() == 8, 'all nodes offered')
+        self.until(lambda: self.offered() == 8, 'all nodes offered')
         self.delete(server)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a build or rebuild that cannot go on is ended, for the user to see.
+
+One sentence in the server's fault; a build gives back its node, its ports and
+its allocation.
+"""
+
+from typing import Any, Protocol
+
+from nova import exception as nova_exception
+from nova.compute import utils as compute_utils
+from nova.compute import vm_states
+from oslo_log import log as logging
+
+LOG = logging.getLogger(__name__)
+
+
+class GiveUp(Protocol):
+    """What frees all that an interrupted build had taken."""
+
+    def __call__(self, context: Any, instance: Any) -> None:
+        """Free ports, node and allocation; the row is not saved."""
+
+
+class Ending:
+    """Put servers to ERROR, with the reason.
+
+    :param give_up: frees what a build had taken
+    """
+
+    def __init__(self, give_up: GiveUp) -> None:
+        self._give_up = give_up
+
+    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+        """End a task of a server that keeps its node."""
+        fault = nova_exception.InstanceDeployFailure(sentence)
+        compute_utils.add_instance_fault_from_exc(context, instance, fault)
+        instance.vm_state = vm_states.ERROR
+        instance.task_state = None
+        instance.save()
+        LOG.warning('%(sentence)s', {'sentence': sentence})
+
+    def failed_build(self, context: Any, instance: Any, sentence: str) -> None:
+        """End a build.
+
+        The row is the last to change, at once: until then the next round
+        finds the build as unfinished as this one did.
+        """
+        self._give_up(context, instance)
+        self.failed(context, instance, sentence)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's handlers, each run once for what was asked.
+
+A message and the worker that takes up half-done work (``resume``) may name
+the same task: the message waited in the queue while its host had no worker,
+and the row said what was to do as well. nova-api writes the task into the row
+before it sends the message, so a row that does not say so any more means that
+the task was done or given up: the message is dropped. Run a second time it
+would end in an unexpected task state, a fault, and a successful reboot
+recorded as failed; a build run again would destroy the server.
+
+Importing this module imports Nova's manager; see ``manager``.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
+from oslo_log import log as logging
+
+from ironic_compute.tasks import LiveTasks
+
+LOG = logging.getLogger(__name__)
+
+# What the row says while the message of this name is still wanted.
+_WANTED: dict[str, frozenset[str]] = {
+    'reboot_instance': frozenset(
+        {*task_states.soft_reboot_states, *task_states.hard_reboot_states}
+    ),
+    'stop_instance': frozenset({task_states.POWERING_OFF}),
+    'start_instance': frozenset({task_states.POWERING_ON}),
+    'rescue_instance': frozenset({task_states.RESCUING}),
+    'unrescue_instance': frozenset({task_states.UNRESCUING}),
+    'rebuild_instance': frozenset({task_states.REBUILDING}),
+    'soft_delete_instance': frozenset({task_states.SOFT_DELETING}),
+    'restore_instance': frozenset({task_states.RESTORING}),
+}
+
+
+def is_wanted_build(vm_state: str, host: str | None) -> bool:
+    """Say whether a build has not begun anywhere yet.
+
+    Nova itself would build an ACTIVE server again and destroy it.
+    """
+    return vm_state == vm_states.BUILDING and host is None
+
+
+def _once(name: str) -> Callable[..., Any]:
+    """Return Nova's handler of this name, for a row that still wants it."""
+    inherited = getattr(nova_manager.ComputeManager, name)
+
+    @functools.wraps(inherited)
+    def handler(
+        self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        with self.tasks.working(instance.uuid):
+            if _is_wanted(instance, _WANTED[name]):
+                return inherited(self, context, instance, *args, **kwargs)
+        return _drop(name, instance)
+
+    return handler
+
+
+def _is_wanted(instance: Any, states: frozenset[str]) -> bool:
+    try:
+        instance.refresh()
+    except nova_exception.InstanceNotFound:
+        return False
+    return instance.task_state in states
+
+
+def _drop(name: str, instance: Any) -> None:
+    LOG.info(
+        'Dropped a message %(name)s for server %(server)s: it is done already',
+        {'name': name, 'server': instance.uuid},
+    )
+
+
+class ServedOnce(nova_manager.ComputeManager):
+    """A manager whose messages are served once.
+
+    ``tasks`` is told of each server that is worked on.
+    """
+
+    tasks: LiveTasks
+
+    reboot_instance = _once('reboot_instance')
+    stop_instance = _once('stop_instance')
+    start_instance = _once('start_instance')
+    rescue_instance = _once('rescue_instance')
+    unrescue_instance = _once('unrescue_instance')
+    rebuild_instance = _once('rebuild_instance')
+    soft_delete_instance = _once('soft_delete_instance')
+    restore_instance = _once('restore_instance')
+
+    def terminate_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Delete a server; one that is gone is no failure."""
+        with self.tasks.working(instance.uuid):
+            try:
+                instance.refresh()
+            except nova_exception.InstanceNotFound:
+                _drop('terminate_instance', instance)
+                return
+            super().terminate_instance(context, instance, *args, **kwargs)
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server whose build has not begun anywhere yet."""
+        try:
+            instance.refresh()
+        except nova_exception.InstanceNotFound:
+            return _drop('build_and_run_instance', instance)
+        if not is_wanted_build(instance.vm_state, instance.host):
+            return _drop('build_and_run_instance', instance)
+        return super().build_and_run_instance(
+            context, instance, *args, **kwargs
+        )
+
+    def _do_build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build in a thread of Nova's pool, after the message was served."""
+        with self.tasks.working(instance.uuid):
+            return super()._do_build_and_run_instance(
+                context, instance, *args, **kwargs
+            )

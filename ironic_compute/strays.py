@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on our nodes that Nova has not here, and builds that were lost.
+
+A delete that nova-api did alone while nobody served the host leaves a
+deployed node behind; a build that was given up may leave its reservation; a
+build that was received and not claimed before its worker was killed leaves a
+server BUILDING for ever, with an allocation. Each is looked for, and ended
+only upon what Nova positively says; nothing follows from an error or from an
+answer that leaves something out.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from nova import context as nova_context
+from nova import objects
+from nova.compute import vm_states
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from hashring.ring import Host
+from ironic_compute.ending import Ending
+from ironic_compute.handover import Handover
+from ironic_compute.holdings import Holdings
+from ironic_compute.rows import Rows
+from ironic_compute.tasks import LiveTasks
+from ironic_compute.unfinished import Stray, stray_of
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+_Found = tuple[NodeId, str]
+
+
+class Free(Protocol):
+    """What gets a server off a node (the driver's teardown)."""
+
+    def __call__(self, node: NodeId, instance_uuid: str) -> None:
+        """Free one node of one server, from any state."""
+
+
+class Strays:
+    """Look at the servers on held nodes; ``look`` is called each round.
+
+    :param free: gets a server off a node
+    :param tasks: who is at work on which server
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        rows: Rows,
+        handover: Handover,
+        free: Free,
+        tasks: LiveTasks,
+    ) -> None:
+        self._holdings = holdings
+        self._rows = rows
+        self._handover = handover
+        self._free = free
+        self._tasks = tasks
+        self._at_home: set[_Found] = set()
+        self._given_up: frozenset[_Found] = frozenset()
+        self._told: set[_Found] = set()
+
+    def forget(self) -> None:
+        """Look at all servers again: a full audit was made."""
+        self._at_home.clear()
+
+    def look(self) -> None:
+        """Ask Nova about the servers it was not asked about yet."""
+        found = {
+            (facts.uuid, facts.instance_uuid): facts
+            for facts in self._facts()
+            if facts.instance_uuid is not None
+        }
+        self._at_home &= set(found)
+        asked = set(found) - self._at_home
+        rows = self._rows.servers({server for _, server in asked})
+        given_up = set()
+        for key in sorted(asked):
+            stray = stray_of(rows.get(key[1]), self._holdings.host)
+            if stray is Stray.AT_HOME:
+                self._at_home.add(key)
+            elif stray is Stray.GIVEN_UP:
+                given_up.add(key)
+            else:
+                self._act(stray, key, rows)
+        for key in sorted(given_up & self._given_up):
+            self._begin(key, 'Nova has given its build up')
+        self._given_up = frozenset(given_up)
+
+    def _facts(self) -> Iterator[NodeFacts]:
+        for node in self._holdings.rows():
+            facts = self._holdings.facts(node)
+            if facts is not None:
+                yield facts
+
+    def _act(self, stray: Stray, key: _Found, rows: dict[str, Any]) -> None:
+        node, server = key
+        match stray:
+            case Stray.DELETED:
+                self._begin(key, 'Nova has deleted it')
+            case Stray.ELSEWHERE:
+                self._handover.follow(node, Host(rows[server].host))
+            case Stray.UNKNOWN if key not in self._told:
+                self._told.add(key)
+                LOG.warning(
+                    'Node %(node)s has server %(server)s, which Nova never '
+                    'had; it is left alone and not offered',
+                    {'node': node, 'server': server},
+                )
+
+    def _begin(self, key: _Found, why: str) -> None:
+        threading.Thread(
+            target=self._end, args=(*key, why), name='stray', daemon=True
+        ).start()
+
+    def _end(self, node: NodeId, server: str, why: str) -> None:
+        with self._tasks.alone(server) as free:
+            if not free:
+                return
+            LOG.info(
+                'Freeing node %(node)s of server %(server)s: %(why)s',
+                {'node': node, 'server': server, 'why': why},
+            )
+            try:
+                self._free(node, server)
+            except Exception:
+                LOG.exception(
+                    'Could not free node %(node)s; trying again later',
+                    {'node': node},
+                )
+
+
+class LostBuilds:
+    """End builds whose message was lost; ``look`` is called now and then.
+
+    :param node_of: returns the nodes a server has an allocation on
+    :param lost_s: a build that nobody began for so long is lost
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        ending: Ending,
+        node_of: Callable[[Any, str], list[NodeId]],
+        tasks: LiveTasks,
+        lost_s: float,
+    ) -> None:
+        self._holdings = holdings
+        self._ending = ending
+        self._node_of = node_of
+        self._tasks = tasks
+        self._lost_s = lost_s
+
+    def look(self) -> None:
+        """End the lost builds whose allocation is on a node held here.
+
+        To be called by a worker that has received messages for ``lost_s``:
+        otherwise a build may wait in its own queue.
+        """
+        context = nova_context.get_admin_context()
+        waiting = objects.InstanceList.get_by_filters(
+            context,
+            {'vm_state': vm_states.BUILDING, 'host': None, 'deleted': False},
+            expected_attrs=['info_cache', 'system_metadata', 'flavor'],
+        )
+        for instance in waiting:
+            since = instance.updated_at or instance.created_at
+            if timeutils.is_older_than(since, self._lost_s):
+                self._end(context, instance)
+
+    def _end(self, context: Any, instance: Any) -> None:
+        held = self._holdings.rows()
+        nodes = self._node_of(context, instance.uuid)
+        if not any(node in held for node in nodes):
+            return
+        with self._tasks.alone(instance.uuid) as free:
+            instance.refresh()
+            is_lost = instance.host is None and (
+                instance.vm_state == vm_states.BUILDING
+            )
+            if free and is_lost:
+                self._ending.failed_build(
+                    context,
+                    instance,
+                    f'The request to build server {instance.uuid} was lost '
+                    f'with the daemon that had received it; delete the '
+                    f'server and create it again',
+                )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do with work that nobody is at any more; pure decisions.
+
+A server whose row names a task, and a node that has a server, were left so by
+a worker that ended, by a message that was lost, or by a delete that nova-api
+did alone while nobody served the host. Each function takes what is found and
+returns what to do; ``resume`` and ``strays`` do it. All of it is safe to
+repeat, because it is decided anew from what is found then.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from nova.compute import task_states, vm_states
+
+from ironic_compute.states import ProvisionState
+from resource_tracker.node import NodeFacts
+
+
+class Task(enum.Enum):
+    """What is to be done for a server."""
+
+    BUILD = enum.auto()
+    """End its build as Ironic says."""
+    REBUILD = enum.auto()
+    """End its rebuild as Ironic says."""
+    DELETE = enum.auto()
+    SOFT_DELETE = enum.auto()
+    RESTORE = enum.auto()
+    REBOOT_SOFT = enum.auto()
+    REBOOT_HARD = enum.auto()
+    REBOOTED = enum.auto()
+    """Reboot it if it is off; it was rebooted if it is on."""
+    STOP = enum.auto()
+    START = enum.auto()
+    RESCUE = enum.auto()
+    """End its rescue as Ironic says."""
+    UNRESCUE = enum.auto()
+    """End the end of its rescue as Ironic says."""
+    CLEAR = enum.auto()
+    """Nothing was done that lasts: forget the task."""
+
+
+_BY_TASK_STATE: Mapping[str, Task] = {
+    task_states.SCHEDULING: Task.BUILD,
+    task_states.BLOCK_DEVICE_MAPPING: Task.BUILD,
+    task_states.NETWORKING: Task.BUILD,
+    task_states.SPAWNING: Task.BUILD,
+    task_states.REBUILDING: Task.REBUILD,
+    task_states.REBUILD_BLOCK_DEVICE_MAPPING: Task.REBUILD,
+    task_states.REBUILD_SPAWNING: Task.REBUILD,
+    task_states.DELETING: Task.DELETE,
+    task_states.SOFT_DELETING: Task.SOFT_DELETE,
+    task_states.RESTORING: Task.RESTORE,
+    # Asked for and not begun: a reboot more than asked for harms nobody,
+    # one less leaves the user waiting for nothing.
+    task_states.REBOOTING: Task.REBOOT_SOFT,
+    task_states.REBOOT_PENDING: Task.REBOOT_SOFT,
+    task_states.REBOOTING_HARD: Task.REBOOT_HARD,
+    task_states.REBOOT_PENDING_HARD: Task.REBOOT_HARD,
+    task_states.REBOOT_STARTED: Task.REBOOTED,
+    task_states.REBOOT_STARTED_HARD: Task.REBOOTED,
+    task_states.POWERING_OFF: Task.STOP,
+    task_states.POWERING_ON: Task.START,
+    task_states.RESCUING: Task.RESCUE,
+    task_states.UNRESCUING: Task.UNRESCUE,
+    task_states.UPDATING_PASSWORD: Task.CLEAR,
+    task_states.PAUSING: Task.CLEAR,
+    task_states.UNPAUSING: Task.CLEAR,
+    task_states.SUSPENDING: Task.CLEAR,
+    task_states.RESUMING: Task.CLEAR,
+    task_states.IMAGE_SNAPSHOT: Task.CLEAR,
+    task_states.IMAGE_SNAPSHOT_PENDING: Task.CLEAR,
+    task_states.IMAGE_PENDING_UPLOAD: Task.CLEAR,
+    task_states.IMAGE_UPLOADING: Task.CLEAR,
+    task_states.IMAGE_BACKUP: Task.CLEAR,
+    task_states.RESIZE_PREP: Task.CLEAR,
+    task_states.SHELVING: Task.CLEAR,
+}
+
+TASK_STATES = tuple(sorted(_BY_TASK_STATE))
+"""The states of a row that something can be done about."""
+
+
+def task_of(vm_state: str, task_state: str | None) -> Task | None:
+    """Return what is left to do for a server that nobody is at work on."""
+    if task_state is not None and task_state in _BY_TASK_STATE:
+        task = _BY_TASK_STATE[task_state]
+        given_up = vm_state == vm_states.ERROR and task is not Task.DELETE
+        return Task.CLEAR if given_up else task
+    return Task.BUILD if vm_state == vm_states.BUILDING else None
+
+
+class Deploy(enum.Enum):
+    """How an interrupted deploy stands."""
+
+    GOES_ON = enum.auto()
+    """Ironic will bring it to an end, or has: wait for that."""
+    NEVER_BEGAN = enum.auto()
+    """Ironic was not asked for it."""
+
+
+_WITH_IRONIC = frozenset(
+    {
+        ProvisionState.DEPLOYING,
+        ProvisionState.DEPLOYWAIT,
+        ProvisionState.DEPLOYDONE,
+        ProvisionState.DEPLOYHOLD,
+        ProvisionState.DEPLOYFAIL,
+        ProvisionState.ERROR,
+        ProvisionState.ACTIVE,
+        ProvisionState.REBUILD,
+    }
+)
+
+
+def build_of(facts: NodeFacts | None) -> Deploy:
+    """Say how the deploy of a server stands.
+
+    :param facts: of the node that is reserved for this server, if any
+    """
+    if facts is None:
+        return Deploy.NEVER_BEGAN
+    state = ProvisionState.parse(facts.provision_state)
+    return Deploy.GOES_ON if state in _WITH_IRONIC else Deploy.NEVER_BEGAN
+
+
+def rebuild_of(facts: NodeFacts | None, task_state: str) -> Deploy:
+    """Say how the rebuild of a server stands.
+
+    An active node says nothing by itself, it was active before. Nova says
+    ``rebuild_spawning`` in the row just before Ironic is asked.
+
+    :param facts: of the node that is reserved for this server, if any
+    """
+    asked = task_state == task_states.REBUILD_SPAWNING
+    if facts is not None and not asked:
+        state = ProvisionState.parse(facts.provision_state)
+        asked = state is not ProvisionState.ACTIVE
+    return build_of(facts) if asked else Deploy.NEVER_BEGAN
+
+
+class Rescue(enum.Enum):
+    """How an interrupted rescue stands, in or out of it."""
+
+    RESCUED = enum.auto()
+    NOT_RESCUED = enum.auto()
+    FAILED = enum.auto()
+    ON_ITS_WAY = enum.auto()
+
+
+_RESCUES = {
+    ProvisionState.RESCUE: Rescue.RESCUED,
+    ProvisionState.ACTIVE: Rescue.NOT_RESCUED,
+    ProvisionState.RESCUING: Rescue.ON_ITS_WAY,
+    ProvisionState.RESCUEWAIT: Rescue.ON_ITS_WAY,
+    ProvisionState.UNRESCUING: Rescue.ON_ITS_WAY,
+}
+
+
+def rescue_of(facts: NodeFacts | None) -> Rescue:
+    """Say whether the node of a server is in rescue now."""
+    if facts is None:
+        return Rescue.FAILED
+    state = ProvisionState.parse(facts.provision_state)
+    return _RESCUES.get(state, Rescue.FAILED)
+
+
+class Stray(enum.Enum):
+    """What a server on a node is to Nova, and what follows."""
+
+    AT_HOME = enum.auto()
+    """Nova has it on this host."""
+    DELETED = enum.auto()
+    """Nova deleted it while nobody served the host: tear it down."""
+    UNKNOWN = enum.auto()
+    """Nova never had it: somebody else's, to be left alone."""
+    GIVEN_UP = enum.auto()
+    """Nova gave its build up and has it nowhere: free the node."""
+    ELSEWHERE = enum.auto()
+    """Nova has it on another host: the row follows it."""
+    UNDECIDED = enum.auto()
+    """Its build may be on its way: look again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerRow:
+    """What Nova's row of a server says; deleted rows speak too."""
+
+    deleted: bool
+    host: str | None
+    vm_state: str
+
+
+def stray_of(row: ServerRow | None, here: str) -> Stray:
+    """Say what the server of a node is.
+
+    :param row: None: Nova never had it
+    :param here: the host that holds the node
+    """
+    if row is None:
+        return Stray.UNKNOWN
+    if row.deleted:
+        return Stray.DELETED
+    if row.host is not None:
+        return Stray.AT_HOME if row.host == here else Stray.ELSEWHERE
+    given_up = row.vm_state == vm_states.ERROR
+    return Stray.GIVEN_UP if given_up else Stray.UNDECIDED

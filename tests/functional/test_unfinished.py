@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a worker left half done reaches its end, and only once.
+
+The rows are put into the state in which a killed worker or a lost message
+leaves them; the running worker finds them by itself.
+"""
+
+import time
+from typing import Any
+
+from nova import context as nova_context
+from nova import objects
+from nova.compute import rpcapi, task_states, vm_states
+
+from tests.functional import base, pool
+
+
+class UnfinishedTest(pool.PoolTestCase):
+    """Two hosts whose workers look for unfinished work each second."""
+
+    def setUp(self) -> None:
+        """Boot one server."""
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.server = self.boot(self.flavor)
+        self.node = self.server['OS-EXT-SRV-ATTR:hypervisor_hostname']
+        self.ironic = pool.TheCloud.ironic.fake
+
+    def _row(self) -> Any:
+        return objects.Instance.get_by_uuid(self.context, self.server['id'])
+
+    def _leave(self, **fields: Any) -> Any:
+        """Put the server's row into a state that somebody left."""
+        row = self._row()
+        for name, value in fields.items():
+            setattr(row, name, value)
+        row.save()
+        return row
+
+    def _shown(self) -> dict[str, Any]:
+        return self.api.get_server(self.server['id'])  # type: ignore[no-any-return]
+
+    def _has_ended(self) -> bool:
+        return self._row().task_state is None
+
+    def _is_gone(self) -> bool:
+        servers = self.api.get_servers(detail=False)
+        return self.server['id'] not in {s['id'] for s in servers}
+
+    def _failed_actions(self) -> list[str]:
+        actions = self.api.get_instance_actions(self.server['id'])
+        return [a['action'] for a in actions if a['message']]
+
+    # Tasks
+
+    def test_reboot_whose_message_was_lost_is_done(self) -> None:
+        """It was asked for and never begun: it is done now."""
+        self._leave(task_state=task_states.REBOOTING_HARD)
+        self.until(self._has_ended, 'the reboot done')
+        self.assertEqual('ACTIVE', self._shown()['status'])
+        self.assertEqual([], self._failed_actions())
+
+    def test_reboot_cut_short_on_a_running_machine_is_over(self) -> None:
+        """It had begun and the machine runs: no second power action."""
+        self.ironic.calls.clear()
+        self._leave(task_state=task_states.REBOOT_STARTED_HARD)
+        self.until(self._has_ended, 'the task over')
+        changes = [c for c in self.ironic.calls if c[0] == 'set_power_state']
+        self.assertEqual([], changes)
+
+    def test_delete_whose_message_was_lost_is_done(self) -> None:
+        """The user cannot ask for it again: nova-api ignores a second."""
+        self._leave(task_state=task_states.DELETING)
+        self.until(self._is_gone, 'the server gone')
+        self.until(lambda: self.offered() == 8, 'its node offered')
+
+    def test_stop_cut_short_is_done(self) -> None:
+        """A stop that was asked for ends with the machine off."""
+        self._leave(task_state=task_states.POWERING_OFF)
+        self.until(self._has_ended, 'the stop done')
+        self.assertEqual('SHUTOFF', self._shown()['status'])
+
+    def test_task_that_bare_metal_has_not_is_forgotten(self) -> None:
+        """A server never stays locked by a task nobody can do."""
+        self._leave(task_state=task_states.IMAGE_SNAPSHOT)
+        self.until(self._has_ended, 'the task forgotten')
+        self.assertEqual('ACTIVE', self._shown()['status'])
+
+    # Builds and rebuilds
+
+    def test_build_that_ironic_finished_is_active(self) -> None:
+        """The worker died; the deploy did not."""
+        self._leave(
+            vm_state=vm_states.BUILDING, task_state=task_states.SPAWNING
+        )
+        self.until(self._has_ended, 'the build ended')
+        self.assertEqual('ACTIVE', self._shown()['status'])
+
+    def test_build_that_never_reached_ironic_gives_all_back(self) -> None:
+        """Bug 1833581: it ends, its node and its allocation are free."""
+        self._leave(
+            vm_state=vm_states.BUILDING, task_state=task_states.SPAWNING
+        )
+        self.ironic.change(
+            self.node, provision_state='available', instance_uuid=None
+        )
+        self.until(self._has_ended, 'the build ended')
+        shown = self._shown()
+        self.assertEqual('ERROR', shown['status'])
+        self.assertIn('interrupted before Ironic', shown['fault']['message'])
+        self.assertIsNone(shown['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual({}, self.allocations(self.server))
+        self.until(lambda: self.offered() == 8, 'its node offered')
+
+    def test_rebuild_that_ironic_was_never_asked_for_says_so(self) -> None:
+        """An active node does not prove that it was rebuilt."""
+        self._leave(task_state=task_states.REBUILDING)
+        self.until(self._has_ended, 'the rebuild ended')
+        shown = self._shown()
+        self.assertEqual('ERROR', shown['status'])
+        self.assertIn('rebuild it again', shown['fault']['message'])
+        self.assertEqual([self.node], list(self.allocations(self.server)))
+
+    def test_build_that_nobody_began_is_given_up(self) -> None:
+        """Received by a worker that was killed before it claimed."""
+        self.ironic.change(
+            self.node, provision_state='available', instance_uuid=None
+        )
+        self._leave(
+            vm_state=vm_states.BUILDING,
+            task_state=task_states.SCHEDULING,
+            host=None,
+            node=None,
+            compute_id=None,
+        )
+        self.until(
+            lambda: self._row().vm_state == vm_states.ERROR, 'the build ended'
+        )
+        self.assertIn('was lost', self._shown()['fault']['message'])
+        self.assertEqual({}, self.allocations(self.server))
+
+    # Messages that come twice
+
+    def test_reboot_that_was_done_is_dropped(self) -> None:
+        """The queue still had the message: no fault, no failed action."""
+        self._reboot_server(self.server, hard=True)
+        self.ironic.calls.clear()
+        rpcapi.ComputeAPI().reboot_instance(
+            self.context, self._row(), None, 'HARD'
+        )
+        self._settle()
+        self.assertEqual([], self._failed_actions())
+        self.assertNotIn('fault', self._shown())
+        changes = [c for c in self.ironic.calls if c[0] == 'set_power_state']
+        self.assertEqual([], changes)
+
+    def test_build_of_a_server_that_runs_is_dropped(self) -> None:
+        """Nova itself would build it again and destroy it."""
+        row = self._row()
+        worker = self.workers[row.host]
+        worker.manager.build_and_run_instance(
+            self.context,
+            instance=row,
+            image={},
+            request_spec=objects.RequestSpec(),
+            filter_properties={},
+            accel_uuids=[],
+            node=self.node,
+        )
+        self._settle()
+        self.assertEqual('ACTIVE', self._shown()['status'])
+        self.assertEqual(
+            self.server['id'], self.ironic.nodes[self.node].instance_uuid
+        )
+
+    def test_delete_of_a_server_that_is_gone_is_dropped(self) -> None:
+        """A second delete from the queue is no error."""
+        row = self._row()
+        self.delete(self.server)
+        self.workers[row.host].manager.terminate_instance(
+            self.context, row, []
+        )
+
+    # Nodes
+
+    def test_node_of_a_server_deleted_in_nova_alone_is_freed(self) -> None:
+        """Bug 1679750: nova-api deleted it while its host was down."""
+        self._row().destroy()
+        self.until(
+            lambda: self.ironic.nodes[self.node].instance_uuid is None,
+            'the node freed',
+        )
+
+    def test_node_with_a_server_nova_never_had_is_left_alone(self) -> None:
+        """Somebody else's: reserved, never torn down."""
+        free = next(
+            n for n, f in self.ironic.nodes.items() if f.instance_uuid is None
+        )
+        other = base.IMAGE_ID
+        self.ironic.change(
+            free, provision_state='active', instance_uuid=other
+        )
+        self.until(lambda: self.offered() == 6, 'the node not offered')
+        self._settle()
+        self.assertEqual(other, self.ironic.nodes[free].instance_uuid)
+
+    def test_record_of_a_node_follows_its_server(self) -> None:
+        """``Instance.host`` is the truth for a node with a server."""
+        here = self._row().host
+        other = {'c1': 'c2', 'c2': 'c1'}[here]
+        self._leave(host=other)
+        # What was seen at home is asked again at each audit only.
+        self.workers[here].manager._upkeep._strays.forget()
+        self.until(lambda: self.node in self.held(other), 'the row followed')
+        self.assertNotIn(self.node, self.held(here))
+
+    def _settle(self) -> None:
+        """Let the workers look a few times: nothing is to happen."""
+        time.sleep(3)
