@@ -147,8 +147,7 @@ class PoolTestCase(base.NovaTestCase):
                 properties={'cpu_arch': 'x86_64'},
             )
         self.workers = {
-            host: self.start_compute(host, MANAGER)
-            for host in ('c1', 'c2')
+            host: self.start_compute(host, MANAGER) for host in ('c1', 'c2')
         }
         for worker in self.workers.values():
             self.addCleanup(worker.manager._parts.stop)

@@ -197,9 +197,7 @@ class UnfinishedTest(pool.PoolTestCase):
             n for n, f in self.ironic.nodes.items() if f.instance_uuid is None
         )
         other = base.IMAGE_ID
-        self.ironic.change(
-            free, provision_state='active', instance_uuid=other
-        )
+        self.ironic.change(free, provision_state='active', instance_uuid=other)
         self.until(lambda: self.offered() == 6, 'the node not offered')
         self._settle()
         self.assertEqual(other, self.ironic.nodes[free].instance_uuid)
