@@ -37,11 +37,20 @@ _DEFAULTS = (
 
 def set_defaults(conf: Any) -> None:
     """Set what suits a worker better than the defaults of oslo.messaging."""
-    for group, options in oslo_messaging.opts.list_opts():
-        if group in (None, _RABBIT):
-            conf.register_opts(options, group=group)
     for group, name, value in _DEFAULTS:
+        conf.register_opt(_option(group, name), group=group)
         compat.set_default(conf, name, value, group)
+
+
+def _option(group: str | None, name: str) -> Any:
+    """Return an option as oslo.messaging will register it itself."""
+    (option,) = (
+        option
+        for each, options in oslo_messaging.opts.list_opts()
+        for option in options
+        if each == group and option.name == name
+    )
+    return option
 
 
 class Reception:
