@@ -185,6 +185,26 @@ def _scenario(layout: Layout, arguments: Namespace) -> None:
     _swap(layout, arguments)
 
 
+def _chaos(layout: Layout, arguments: Namespace) -> int:
+    from onemachine.chaos import play, stage
+
+    plan = stage.Plan(
+        arguments.seed,
+        arguments.nodes,
+        arguments.rounds,
+        arguments.coordination,
+        arguments.stock,
+    )
+    names = arguments.scenarios or list(play.SCENARIOS)
+    unknown = set(names) - set(play.SCENARIOS)
+    if unknown:
+        raise CloudError(
+            f'there is no scenario {", ".join(sorted(unknown))}; there are: '
+            f'{" ".join(play.SCENARIOS)}'
+        )
+    return 0 if play.perform(Cloud(layout), plan, names) else 1
+
+
 ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'up': _up,
     'down': _down,
@@ -212,4 +232,5 @@ ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'check': _check,
     'swap': _swap,
     'scenario': _scenario,
+    'chaos': _chaos,
 }

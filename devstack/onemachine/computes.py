@@ -21,10 +21,17 @@ _UNIT = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
 
 
 class Computes:
-    """The compute hosts of a cloud."""
+    """The compute hosts of a cloud.
 
-    def __init__(self, cloud: Cloud) -> None:
+    :param addresses: where a host finds Ironic and Placement, if not in the
+        catalog
+    """
+
+    def __init__(
+        self, cloud: Cloud, addresses: Mapping[str, str] | None = None
+    ) -> None:
         self._cloud = cloud
+        self._addresses = addresses or {}
         self._layout = cloud.layout
         self._processes = cloud.processes
         self._running = running.Running(cloud.layout)
@@ -48,7 +55,7 @@ class Computes:
         commands = {}
         for host in hosts:
             path = self._layout.folder('peers', host) / 'nova.conf'
-            nova = config.nova(self._layout, host)
+            nova = self._nova(host)
             # Its own default waits three minutes for tasks to end.
             ending = {'graceful_shutdown_timeout': 20}
             config.write(
@@ -132,7 +139,7 @@ class Computes:
         self, folder: pathlib.Path, host: str, eventlet: bool
     ) -> bool:
         """Write an agent's two files; return whether one has changed."""
-        nova = {k: dict(v) for k, v in config.nova(self._layout, host).items()}
+        nova = self._nova(host)
         if eventlet:
             nova['DEFAULT']['concurrency_backend'] = 'eventlet'
         ours: dict[str, dict[str, Any]] = {
@@ -142,6 +149,17 @@ class Computes:
         filled = config.fill_sample(_SAMPLE.read_text(), ours)
         changed = config.write(folder / 'nova.conf', nova)
         return config.write(folder / 'ironic-compute.conf', filled) or changed
+
+    def _nova(self, host: str) -> dict[str, dict[str, Any]]:
+        sections = config.nova(self._layout, host)
+        nova = {name: dict(options) for name, options in sections.items()}
+        if host in self._addresses:
+            for service in ('ironic', 'placement'):
+                nova[service]['endpoint_override'] = (
+                    f'http://{self._addresses[host]}:'
+                    f'{self._layout.port(service)}'
+                )
+        return nova
 
     def map_hosts(self) -> None:
         """Tell Nova's API the cell of new hosts."""

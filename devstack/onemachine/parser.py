@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import time
 
 from onemachine.backends import COORDINATION
 from onemachine.config import Dials
@@ -78,7 +79,14 @@ def parser() -> argparse.ArgumentParser:
         f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
     )
     commands = _Commands(top)
-    for add in (_add_cloud, _add_content, _add_hosts, _add_dials, _add_story):
+    for add in (
+        _add_cloud,
+        _add_content,
+        _add_hosts,
+        _add_dials,
+        _add_story,
+        _add_chaos,
+    ):
         add(commands)
     return top
 
@@ -241,6 +249,27 @@ def _add_story(commands: _Commands) -> None:
         one.add_argument(
             '--eventlet', action='store_true', help='our daemons on eventlet'
         )
+
+
+def _add_chaos(commands: _Commands) -> None:
+    chaos = commands.add(
+        'chaos',
+        'faults under load, and what is seen to hold',
+        'Scenarios, all of them\nunless some are named: kills (kill -9), '
+        'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
+        'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
+        '(each away for a while), rolling (restarts), idle, join.\nUsers '
+        'boot, reboot and delete servers all the while. Exit status 0 only '
+        'if\nall that must hold was seen to hold; a report is written.',
+        'chaos kills --rounds 20 --seed 7',
+        'chaos kills --stock        with stock nova-computes, to compare',
+    )
+    chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
+    chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
+    chaos.add_argument('--nodes', type=_count, default=300)
+    chaos.add_argument('--rounds', type=_count, default=20, help='of kills')
+    chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
+    chaos.add_argument('--stock', action='store_true')
 
 
 def _count(text: str) -> int:

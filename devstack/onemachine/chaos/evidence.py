@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is true of a cloud, from the databases of its services."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from onemachine.backends import sql
+from onemachine.layout import Layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Who has what, at one moment."""
+
+    holders: Mapping[str, str]  # Node -> host.
+    hosts: Mapping[str, str]  # Instance -> host.
+    providers: frozenset[str]
+    consumers: Mapping[str, str]  # Provider -> consumer.
+    touched: Mapping[str, str]  # Node -> when Ironic last changed it.
+
+    def moved(self, later: 'Snapshot') -> list[str]:
+        """Return the nodes and servers that are on another host later."""
+        return [
+            f'{what} from {was[what]} to {now[what]}'
+            for was, now in (
+                (self.holders, later.holders),
+                (self.hosts, later.hosts),
+            )
+            for what in was
+            if what in now and was[what] != now[what]
+        ]
+
+    def unasked(self, later: 'Snapshot', written: Iterable[str]) -> list[str]:
+        """Return the providers that were written to for no reason.
+
+        A reason is a change of the node in Ironic, or of its consumer.
+
+        :param written: the providers that hosts have written to in between
+        """
+        return [
+            provider
+            for provider in sorted(set(written))
+            if self.touched.get(provider) == later.touched.get(provider)
+            and self.consumers.get(provider) == later.consumers.get(provider)
+        ]
+
+    def lost_nodes(self, later: 'Snapshot') -> list[str]:
+        """Return the nodes that have no holder or no provider any more."""
+        return [
+            node
+            for node in self.holders
+            if node not in later.holders or node not in later.providers
+        ]
+
+
+class Evidence:
+    """Reads a cloud's databases."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def snapshot(self) -> Snapshot:
+        """Return what is true now."""
+        return Snapshot(
+            self._pairs(
+                'SELECT hypervisor_hostname, host FROM nova.compute_nodes '
+                'WHERE deleted = 0;'
+            ),
+            self._pairs(
+                'SELECT uuid, host FROM nova.instances WHERE deleted = 0 '
+                'AND host IS NOT NULL;'
+            ),
+            frozenset(
+                row[0]
+                for row in self._rows(
+                    'SELECT uuid FROM placement.resource_providers;'
+                )
+            ),
+            self._pairs(
+                'SELECT p.uuid, a.consumer_id FROM placement.allocations a '
+                'JOIN placement.resource_providers p '
+                'ON p.id = a.resource_provider_id;'
+            ),
+            self._pairs(
+                'SELECT uuid, COALESCE(updated_at, created_at) '
+                'FROM ironic.nodes;'
+            ),
+        )
+
+    def leaks(self) -> list[str]:
+        """Return what is left of servers that are gone, one line each."""
+        return [
+            *self._leaked_nodes(),
+            *self._leaked_allocations(),
+            *self._leaked_ports(),
+        ]
+
+    def _leaked_nodes(self) -> list[str]:
+        rows = self._rows(
+            'SELECT n.uuid, n.provision_state, n.instance_uuid FROM '
+            'ironic.nodes n LEFT JOIN nova.instances i '
+            'ON i.uuid = n.instance_uuid AND i.deleted = 0 '
+            "WHERE n.provision_state <> 'available' AND i.uuid IS NULL;"
+        )
+        return [f'node {" ".join(row)}' for row in rows]
+
+    def _leaked_allocations(self) -> list[str]:
+        rows = self._rows(
+            'SELECT a.consumer_id, p.uuid FROM placement.allocations a '
+            'JOIN placement.resource_providers p '
+            'ON p.id = a.resource_provider_id LEFT JOIN nova.instances i '
+            'ON i.uuid = a.consumer_id AND i.deleted = 0 '
+            'WHERE i.uuid IS NULL;'
+        )
+        return [f'allocation of {" on ".join(row)}' for row in rows]
+
+    def _leaked_ports(self) -> list[str]:
+        rows = self._rows(
+            'SELECT p.id, p.device_id FROM neutron.ports p '
+            'LEFT JOIN nova.instances i '
+            'ON i.uuid = p.device_id AND i.deleted = 0 '
+            'WHERE i.uuid IS NULL;'
+        )
+        return [f'port {" of ".join(row)}' for row in rows]
+
+    def shares(self) -> collections.Counter[str]:
+        """Return how many nodes each host holds."""
+        return collections.Counter(self.snapshot().holders.values())
+
+    def _pairs(self, statement: str) -> dict[str, str]:
+        return {row[0]: row[1] for row in self._rows(statement)}
+
+    def _rows(self, statement: str) -> list[list[str]]:
+        text = sql(self._layout, statement)
+        return [line.split('\t') for line in text.splitlines()]

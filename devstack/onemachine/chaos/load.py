@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users: a steady load of boots, reboots and deletes, each to its end."""
+
+import collections
+import dataclasses
+import enum
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keystoneauth1.exceptions import ClientException
+from openstack.exceptions import SDKException
+
+from onemachine import content
+from onemachine.progress import CloudError, say
+
+_LOOK_S = 1.0
+
+
+class Kind(enum.StrEnum):
+    """What a user asks for."""
+
+    BOOT = 'boot'
+    REBOOT = 'reboot'
+    DELETE = 'delete'
+
+
+class End(enum.StrEnum):
+    """How a request ended."""
+
+    PENDING = 'not yet'
+    DONE = 'done'
+    ERROR = 'in error'
+    REFUSED = 'refused by the API'
+    GONE = 'its server was deleted meanwhile'
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """One thing a user asked for."""
+
+    kind: Kind
+    server: str
+    asked_s: float
+    ended_s: float = 0.0
+    end: End = End.PENDING
+    detail: str = ''
+
+    def finish(self, end: End, detail: str = '') -> None:
+        """It came to an end."""
+        self.end, self.detail, self.ended_s = end, detail, time.time()
+
+    @property
+    def took_s(self) -> float:
+        """How long its user waited."""
+        return (self.ended_s or time.time()) - self.asked_s
+
+
+class Load:
+    """Asks for things at random, one at a time for each server.
+
+    :param interval_s: seconds between two requests, on average
+    :param population: about how many servers there are
+    """
+
+    def __init__(
+        self,
+        contents: content.Content,
+        rng: random.Random,
+        *,
+        interval_s: float = 2.0,
+        population: int = 30,
+    ) -> None:
+        self.requests: list[Request] = []
+        self._content = contents
+        self._rng = rng
+        self._interval_s = interval_s
+        self._population = population
+        self._idle: set[str] = set()  # Servers nobody asks anything of.
+        self._names_count = 0
+        self._asking = threading.Event()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin; the first boots come at once."""
+        self._asking.set()
+        self.follow()
+        self._run(self._ask_on)
+
+    def follow(self) -> None:
+        """Watch what is asked for come to its end."""
+        self._run(self._follow_on)
+
+    def _run(self, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def stop(self, timeout_s: float = 300.0) -> None:
+        """Ask for nothing more, and wait until all has come to an end."""
+        self._asking.clear()
+        ends_s = time.monotonic() + timeout_s
+        while self.pending() and time.monotonic() < ends_s:
+            time.sleep(_LOOK_S)
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def pending(self) -> list[Request]:
+        """Return what has not ended."""
+        return [r for r in self.requests if r.end is End.PENDING]
+
+    def ended(self, *ends: End) -> list[Request]:
+        """Return what ended like this."""
+        return [r for r in self.requests if r.end in ends]
+
+    def summary(self) -> str:
+        """Say in one line what was asked for and how it ended."""
+        ends = [f'{r.kind} {r.end}' for r in self.requests]
+        counts = sorted(collections.Counter(ends).items())
+        return ', '.join(f'{count} {what}' for what, count in counts)
+
+    # Asking
+
+    def _ask_on(self) -> None:
+        while self._asking.is_set():
+            try:
+                self._ask(self._choose())
+            except Exception as exc:
+                say(f'A user could not ask: {exc}')
+            time.sleep(self._rng.expovariate(1 / self._interval_s))
+
+    def _choose(self) -> Kind:
+        busy_count = len(self.pending())
+        if len(self._idle) + busy_count < self._population:
+            return Kind.BOOT
+        return self._rng.choice((Kind.REBOOT, Kind.REBOOT, Kind.DELETE))
+
+    def _ask(self, kind: Kind) -> None:
+        if kind is Kind.BOOT:
+            self.boot()
+        elif self._idle:
+            server = self._rng.choice(sorted(self._idle))
+            (self.reboot if kind is Kind.REBOOT else self.delete)(server)
+
+    def boot(self, host: str | None = None) -> Request:
+        """Ask for a server."""
+        self._names_count += 1
+        request = Request(Kind.BOOT, '', time.time())
+        name = f'load-{int(time.time()) % 100000}-{self._names_count}'
+        try:
+            (server,) = self._content.create_servers([name], host)
+            request.server = server.id
+        except (SDKException, ClientException) as exc:
+            request.finish(End.REFUSED, str(exc))
+        self.requests.append(request)
+        return request
+
+    def reboot(self, server: str) -> Request:
+        """Ask for a hard reboot."""
+        compute = self._content.cloud.compute
+        return self._request(
+            Kind.REBOOT, server, lambda: compute.reboot_server(server, 'HARD')
+        )
+
+    def delete(self, server: str) -> Request:
+        """Ask for the end of a server."""
+        compute = self._content.cloud.compute
+        return self._request(
+            Kind.DELETE, server, lambda: compute.delete_server(server)
+        )
+
+    def _request(self, kind: Kind, server: str, ask: Any) -> Request:
+        self._idle.discard(server)
+        request = Request(kind, server, time.time())
+        try:
+            ask()
+        except (SDKException, ClientException) as exc:
+            request.finish(End.REFUSED, str(exc))
+            self._idle.add(server)
+        self.requests.append(request)
+        return request
+
+    # Following
+
+    def _follow_on(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            try:
+                asked = self.pending()
+                found = {s.id: s for s in self._content.servers()}
+                for request in asked:
+                    self._follow(request, found)
+            except (SDKException, ClientException, CloudError):
+                continue  # The API is away; it will be back.
+
+    def _follow(self, request: Request, found: Mapping[str, Any]) -> None:
+        server = found.get(request.server)
+        if server is None:
+            is_deleted = request.kind is Kind.DELETE
+            request.finish(End.DONE if is_deleted else End.GONE)
+        elif server.status == 'ERROR' and server.task_state is None:
+            fault = server.fault or {}
+            request.finish(End.ERROR, str(fault.get('message')))
+        elif request.kind is Kind.DELETE or server.task_state is not None:
+            return
+        elif server.status == 'ACTIVE':
+            self._finish_active(request)
+
+    def _finish_active(self, request: Request) -> None:
+        if request.kind is Kind.REBOOT:
+            action = self._newest_reboot(request.server)
+            if action is not None and action.message:
+                request.finish(End.ERROR, action.message)
+                self._idle.add(request.server)
+                return
+        request.finish(End.DONE)
+        self._idle.add(request.server)
+
+    def _newest_reboot(self, server: str) -> Any:
+        actions = self._content.cloud.compute.server_actions(server)
+        return next((a for a in actions if a.action == 'reboot'), None)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole play: each scenario on a stage of its own making, one report."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from onemachine.chaos import growth, outages, scenarios
+from onemachine.chaos.stage import Plan, Stage
+from onemachine.control import Cloud
+from onemachine.progress import CloudError, say
+
+SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
+    'kills': scenarios.kills,
+    'deploys': scenarios.deploys,
+    'freeze': scenarios.freeze,
+    'coordination': outages.coordination,
+    'rabbit': outages.rabbit,
+    'mariadb': outages.mariadb,
+    'ironic': outages.ironic,
+    'rolling': scenarios.rolling,
+    'idle': growth.idle,
+    'join': growth.join,
+}
+
+
+def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
+    """Play scenarios and write the report; whether all that must hold does.
+
+    One that breaks off is a finding, and the next one is played.
+    """
+    stage = Stage(cloud, plan)
+    say(f'Seed {plan.seed}: --seed {plan.seed} chooses the same victims')
+    stage.prepare()
+    for name in names:
+        try:
+            SCENARIOS[name](stage)
+        except CloudError as exc:
+            stage.report.demand(False, 'broken off', exc)
+    print('\n' + stage.report.table())
+    daemons = 'stock nova-compute' if plan.stock else 'ironic-compute'
+    path = stage.folder / f'report-{plan.seed}-{os.getpid()}.md'
+    heading = (
+        f'Chaos: {daemons}, {plan.nodes_count} nodes, '
+        f'{plan.coordination}, seed {plan.seed}'
+    )
+    stage.report.write(path, heading)
+    say(f'The report is in {path}')
+    return stage.report.all_hold

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that fall over: killed, frozen, restarted, joined by others."""
+
+import collections
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+from onemachine import running
+from onemachine.chaos.load import End, Load
+from onemachine.chaos.stage import ALL_HOSTS, TERM_S, Stage
+from onemachine.chaos.watch import Pings
+from onemachine.progress import CloudError, say, step, wait_until
+
+HOSTS = ALL_HOSTS[:3]
+SERVED_MAX_S = 30.0
+_PATIENCE_S = 120.0
+# Seconds, twice in each deploy of the fake hardware.
+_DEPLOY_DELAY_S = 30
+_DEPLOYS_COUNT = 20
+
+
+def kills(stage: Stage) -> None:
+    """kill -9 of a random agent and its workers, again and again."""
+    with stage.act('kills', HOSTS) as pings, stage.under_load() as load:
+        served_s, moved, rewritten = [], [], []
+        for number in range(stage.plan.rounds):
+            say(f'Kill {number + 1} of {stage.plan.rounds}')
+            before, begun_s = stage.evidence.snapshot(), time.time()
+            served_s += _kill_one(stage, pings)
+            written = stage.providers_written(begun_s, time.time())
+            after = stage.evidence.snapshot()
+            moved += before.moved(after)
+            rewritten += before.unasked(after, written)
+        _report_take_overs(stage, served_s, moved, rewritten)
+    stage.judge(load, may_fail=True)
+
+
+def _kill_one(stage: Stage, pings: Pings) -> list[float]:
+    """Kill an agent, wait until its hosts are served, bring it back."""
+    victim = stage.rng.choice(HOSTS)
+    hosts = _served_by(stage, victim)
+    time.sleep(stage.rng.uniform(0.0, 5.0))
+    killed_s = time.time()
+    stage.running.kill([victim])
+    took_s = [pings.await_answer(h, killed_s, _PATIENCE_S) for h in hosts]
+    shown = ', '.join(
+        f'{h} {s:.1f} s' for h, s in zip(hosts, took_s, strict=True)
+    )
+    say(f'Killed {victim}; served again after: {shown}')
+    stage.start([victim])
+    return took_s
+
+
+def _served_by(stage: Stage, agent: str) -> list[str]:
+    found = stage.running.serving().items()
+    return sorted(h for h, by in found if by.startswith(f'agent-{agent} '))
+
+
+def _report_take_overs(
+    stage: Stage,
+    served_s: Sequence[float],
+    moved: Sequence[object],
+    rewritten: Sequence[str],
+) -> None:
+    worst_s, median_s = max(served_s), statistics.median(served_s)
+    stage.report.demand(
+        worst_s <= SERVED_MAX_S,
+        f'served again after {len(served_s)} kills (at most 30 s)',
+        f'median {median_s:.1f} s, worst {worst_s:.1f} s',
+    )
+    stage.report.none('nodes or servers that changed their host', moved)
+    stage.report.none('providers written to without a reason', rewritten)
+
+
+def deploys(stage: Stage) -> None:
+    """kill -9 with twenty deploys in flight, then with twenty deletes."""
+    dial = str(_DEPLOY_DELAY_S)
+    stage.dial('deploy-delay', dial)
+    try:
+        with stage.act('deploys', HOSTS) as pings:
+            load = stage.idle_load()
+            asked = [load.boot() for _ in range(_DEPLOYS_COUNT)]
+            _await_deploying(stage, {r.server for r in asked})
+            _kill_and_return(stage, pings)
+            load.stop()
+            stage.report.none(
+                f'of {_DEPLOYS_COUNT} deploys in flight, not ACTIVE',
+                [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],
+            )
+            stage.dial('deploy-delay', '0')
+            _deletes(stage, pings, load)
+    finally:
+        stage.dial('deploy-delay', '0')
+    stage.judge(load)
+
+
+def _deletes(stage: Stage, pings: Pings, deployed: Load) -> None:
+    load = stage.idle_load()
+    asked = [load.delete(r.server) for r in deployed.ended(End.DONE)]
+    _kill_and_return(stage, pings)
+    load.stop()
+    stage.report.none(
+        f'of {len(asked)} deletes in flight, not done',
+        [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],
+    )
+
+
+def _await_deploying(stage: Stage, servers: set[str]) -> None:
+    def all_deploying() -> bool:
+        nodes = stage.content.nodes().values()
+        begun = {
+            n.instance_id
+            for n in nodes
+            if n.provision_state in ('deploying', 'wait call-back')
+        }
+        return servers <= begun
+
+    with step(f'Waiting until {len(servers)} deploys are in flight'):
+        wait_until('all deploys in flight', all_deploying, 120)
+
+
+def _kill_and_return(stage: Stage, pings: Pings) -> None:
+    """Kill the agent with the most servers; bring it back when adopted."""
+    held = collections.Counter(stage.evidence.snapshot().hosts.values())
+    victim = max(HOSTS, key=lambda host: held[host])
+    killed_s = time.time()
+    stage.running.kill([victim])
+    took_s = pings.await_answer(victim, killed_s, _PATIENCE_S)
+    stage.report.figure(
+        'killed with what it had',
+        f'{victim} with {held[victim]} servers, served after {took_s:.1f} s',
+    )
+    stage.start([victim])
+
+
+def freeze(stage: Stage) -> None:
+    """SIGSTOP of an agent and its workers for three terms, then SIGCONT."""
+    with stage.act('freeze', HOSTS) as pings, stage.under_load() as load:
+        victim = stage.rng.choice(HOSTS)
+        frozen_s = time.time()
+        stage.running.pause([victim])
+        took_s = pings.await_answer(victim, frozen_s, _PATIENCE_S)
+        stage.report.demand(
+            took_s <= 60,
+            'the frozen host served again (60 s)',
+            f'{took_s:.1f} s',
+        )
+        time.sleep(max(0.0, frozen_s + 3 * TERM_S - time.time()))
+        thawed_s = time.time()
+        stage.running.resume([victim])
+        time.sleep(2 * TERM_S)
+        _await_home(stage, victim)
+        late = _late_changes(stage, victim, thawed_s)
+        stage.report.demand(
+            len(late) <= 8,
+            'late changes of the frozen processes (1 a thread)',
+            len(late),
+        )
+        for line in late:
+            say(f'Late: {line}')
+        slow = [r for r in load.requests if _was_slow(r, frozen_s, thawed_s)]
+        stage.report.none('requests meanwhile that took over 60 s', slow)
+    stage.judge(load)
+
+
+def _was_slow(request: object, from_s: float, to_s: float) -> bool:
+    asked_s = getattr(request, 'asked_s', 0.0)
+    took_s = getattr(request, 'took_s', 0.0)
+    return from_s <= asked_s <= to_s and took_s > 60
+
+
+def _late_changes(
+    stage: Stage, host: str, thawed_s: float
+) -> list[Mapping[str, object]]:
+    """Return the changes a thawed process asked for before it gave up."""
+    # What it does after it has rejoined is its good right.
+    found = stage.changes(thawed_s, thawed_s + 1.0)
+    return [one for one in found if one['host'] == host]
+
+
+def _await_home(stage: Stage, host: str) -> None:
+    """Wait until a host is served by its own agent again."""
+
+    def is_home() -> bool:
+        by = stage.running.serving().get(host, '')
+        return by.startswith((f'agent-{host} ', 'stock '))
+
+    try:
+        wait_until(f'{host} serves itself', is_home, 60)
+    except CloudError:
+        if running.Running(stage.cloud.layout).hosts().count(host):
+            raise
+        # It has ended, as it may; systemd would start it again.
+        stage.start([host])
+
+
+def rolling(stage: Stage) -> None:
+    """Each agent is ended with SIGTERM and started again, three rounds."""
+    before_adopted = stage.log_count(' Adopted ')
+    with stage.act('rolling', HOSTS) as pings, stage.under_load() as load:
+        before, silences_s = stage.evidence.snapshot(), []
+        rolled_s = time.time()
+        for _ in range(3):
+            for host in HOSTS:
+                begun_s = time.time()
+                stage.running.stop([host])
+                stage.start([host])
+                pings.await_answer(host, begun_s, _PATIENCE_S)
+                silences_s.append(pings.longest_silence_s(host, begun_s))
+        after = stage.evidence.snapshot()
+        stage.report.figure(
+            'not served during a restart',
+            f'median {statistics.median(silences_s):.1f} s, '
+            f'worst {max(silences_s):.1f} s',
+        )
+        stage.report.none(
+            'nodes or servers that changed their host', before.moved(after)
+        )
+        written = stage.providers_written(rolled_s, time.time())
+        stage.report.none(
+            'providers written to without a reason',
+            before.unasked(after, written),
+        )
+        adopted = stage.log_count(' Adopted ') - before_adopted
+        stage.report.demand(adopted == 0, 'adoptions', adopted)
+    stage.judge(load)

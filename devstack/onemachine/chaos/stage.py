@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every scenario needs: the cloud, hosts, load, watchers, evidence."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onemachine import content, processes, running
+from onemachine.chaos import proxy
+from onemachine.chaos.evidence import Evidence
+from onemachine.chaos.load import End, Load
+from onemachine.chaos.report import Report
+from onemachine.chaos.watch import Pings, ServiceWatch, watched
+from onemachine.computes import Computes
+from onemachine.config import Dials
+from onemachine.control import Cloud
+from onemachine.progress import CloudError, say, step, wait_until
+
+ALL_HOSTS = ('c1', 'c2', 'c3', 'c4', 'c5')
+TERM_S = 15.0
+_PROXY = 'chaos-proxy'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What the user asked for.
+
+    :param rounds: of those scenarios that repeat something
+    :param stock: with stock nova-computes instead of our daemons
+    """
+
+    seed: int
+    nodes_count: int
+    rounds: int
+    coordination: str
+    stock: bool = False
+
+
+class Stage:
+    """A cloud with hosts that fall over."""
+
+    def __init__(self, cloud: Cloud, plan: Plan) -> None:
+        self.cloud = cloud
+        self.plan = plan
+        self.rng = random.Random(plan.seed)
+        self.report = Report()
+        self.evidence = Evidence(cloud.layout)
+        self.running = running.Running(cloud.layout)
+        addresses = {h: proxy.address(n) for n, h in enumerate(ALL_HOSTS)}
+        self.computes = Computes(cloud, addresses)
+        self.folder = cloud.layout.folder('chaos')
+
+    def prepare(self) -> None:
+        """Bring up the cloud, its nodes and three hosts."""
+        self.cloud.up()
+        self.content = content.Content(self.cloud.layout)
+        self.set_trouble(proxy.Trouble.NONE)
+        self._start_proxy()
+        self._clean()
+        if not self.plan.stock:
+            self.cloud.coordination.choose(self.plan.coordination)
+        self.set_nodes(self.plan.nodes_count)
+        self.start(ALL_HOSTS[:3])
+        self.await_offered()
+
+    def _clean(self) -> None:
+        """Begin without servers, hosts, and Services of other hosts."""
+        if self.content.servers():
+            self.start(ALL_HOSTS[:3])
+            self.content.delete(timeout_s=300)
+        if self.running.hosts():
+            self.running.stop(self.running.hosts())
+        for host, service in self.content.services().items():
+            if host not in ALL_HOSTS[:3]:
+                self.content.cloud.compute.delete_service(service)
+
+    def _start_proxy(self) -> None:
+        layout = self.cloud.layout
+        given = {
+            'folder': str(self.folder),
+            'hosts': ALL_HOSTS,
+            'ports': {n: layout.port(n) for n in ('ironic', 'placement')},
+        }
+        (self.folder / 'changes.log').unlink(missing_ok=True)
+        self.cloud.processes.stop(_PROXY)
+        self.cloud.processes.start(
+            _PROXY, [sys.executable, proxy.__file__, json.dumps(given)]
+        )
+
+    def set_nodes(self, count: int) -> None:
+        """Have exactly so many nodes."""
+        self.content.enroll(count)
+        self.content.withdraw(count)
+
+    def start(self, hosts: Sequence[str]) -> None:
+        """Start hosts and wait until they serve."""
+        if self.plan.stock:
+            self.computes.start_peers(hosts)
+        else:
+            self.computes.start_agents(hosts)
+
+    def await_offered(self, timeout_s: float = 600.0) -> float:
+        """Wait until every node is free and offered; how long it took."""
+        nodes = set(self.content.nodes())
+        begun_s = time.monotonic()
+        with step(f'Waiting until all {len(nodes)} nodes are offered'):
+            wait_until(
+                'all nodes offered',
+                lambda: len(nodes - self.content.schedulable()) == 0,
+                timeout_s,
+                2.0,
+            )
+        return time.monotonic() - begun_s
+
+    def set_trouble(self, trouble: proxy.Trouble) -> None:
+        """Let something go wrong with Ironic from now on."""
+        (self.folder / 'trouble').write_text(trouble.name)
+
+    # Watching
+
+    @contextlib.contextmanager
+    def act(self, name: str, hosts: Sequence[str]) -> Iterator[Pings]:
+        """Watch hosts while a scenario goes on."""
+        say(f'--- {name}')
+        self.report.scenario = name
+        pings = Pings(self.cloud.layout, hosts)
+        services = ServiceWatch(self.content)
+        with watched(pings, services):
+            yield pings
+        self.report.none(
+            'looks at which Nova showed a service down',
+            [f'{host} {n} times' for host, n in services.down.items()],
+        )
+
+    @contextlib.contextmanager
+    def under_load(
+        self, *, interval_s: float = 2.0, population: int = 24
+    ) -> Iterator[Load]:
+        """Have users at work while the body runs, and their work ended."""
+        load = Load(
+            self.content,
+            random.Random(self.rng.random()),
+            interval_s=interval_s,
+            population=population,
+        )
+        load.start()
+        try:
+            wait_until(
+                'some servers to be at work with',
+                lambda: len(load.ended(End.DONE)) >= population // 2,
+                180,
+            )
+            yield load
+        finally:
+            with step('Waiting until all that was asked for has ended'):
+                load.stop()
+
+    def idle_load(self) -> Load:
+        """Return users who ask only for what they are told to."""
+        load = Load(self.content, random.Random(0), interval_s=math.inf)
+        load.follow()
+        return load
+
+    def dial(self, name: str, value: str) -> None:
+        """Turn a dial of Ironic's."""
+        if Dials(self.cloud.layout).turn(name, value):
+            self.cloud.restart_ironic(*Dials.CONCERNS[name])
+
+    def judge(self, load: Load, *, may_fail: bool = False) -> None:
+        """Report how the users' requests ended, and what is left over.
+
+        :param may_fail: builds may end in ERROR, if their message says why
+        """
+        report = self.report
+        report.figure('requests', load.summary())
+        slowest = max((r.took_s for r in load.requests), default=0.0)
+        report.figure('slowest request', f'{slowest:.0f} s')
+        report.none(
+            'requests without an end',
+            [f'{r.kind} of {r.server}' for r in load.pending()],
+        )
+        failed = load.ended(End.ERROR)
+        allowed = [r for r in failed if may_fail and _is_cut_short(r)]
+        report.figure('builds cut short', len(allowed))
+        report.none(
+            'other requests that failed',
+            [
+                f'{r.kind} of {r.server}: {r.detail}'
+                for r in failed
+                if r not in allowed
+            ],
+        )
+        self.clear()
+
+    def clear(self) -> None:
+        """Delete all servers and see that nothing is left of them."""
+        self.content.delete(timeout_s=300)
+        with contextlib.suppress(CloudError):
+            self.await_offered(120)
+        self.report.none('leaks', self.evidence.leaks())
+
+    def changes(self, from_s: float, to_s: float) -> list[dict[str, Any]]:
+        """Return what hosts changed in Ironic and Placement in between."""
+        lines = (self.folder / 'changes.log').read_text().splitlines()
+        found = (json.loads(line) for line in lines)
+        return [one for one in found if from_s <= one['at_s'] <= to_s]
+
+    def providers_written(self, from_s: float, to_s: float) -> list[str]:
+        """Return the providers that hosts wrote to in between."""
+        paths = (
+            one['path'].split('/')
+            for one in self.changes(from_s, to_s)
+            if one['api'] == 'placement'
+        )
+        return [
+            words[words.index('resource_providers') + 1]
+            for words in paths
+            if 'resource_providers' in words[:-1]
+        ]
+
+    # Faults
+
+    def processes_of(self, host: str) -> list[int]:
+        """Return an agent or peer and its workers."""
+        for kind in running.KINDS:
+            pid = self.cloud.processes.pid(f'{kind}-{host}')
+            if pid is not None:
+                workers = [
+                    child
+                    for child in processes.children(pid)
+                    if running.worker_host(child)
+                ]
+                return [pid, *workers]
+        return []
+
+    def log_count(self, words: str) -> int:
+        """Return how many lines of all agents' logs have these words."""
+        return sum(
+            path.read_text(errors='replace').count(words)
+            for path in self.cloud.layout.folder('log').glob('agent-*.log')
+        )
+
+
+def _is_cut_short(request: object) -> bool:
+    detail = getattr(request, 'detail', '')
+    kind = getattr(request, 'kind', '')
+    return kind == 'boot' and ('interrupted' in detail or 'lost' in detail)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who serves which host, asked all the time as Nova's conductor would.
+
+A ping goes to each host's own queue; it waits there like any other request,
+so its answer proves that the host is served. Beside that, what nova-api says
+of the services is looked at.
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import oslo_messaging
+from oslo_config import cfg
+
+from onemachine import content
+from onemachine.layout import Layout
+from onemachine.progress import CloudError
+
+_PING_TIMEOUT_S = 3
+_PING_INTERVAL_S = 0.5
+_LOOK_S = 2.0
+
+
+class Pings:
+    """Pings hosts without end; remembers when each answered."""
+
+    def __init__(self, layout: Layout, hosts: Sequence[str]) -> None:
+        # oslo.messaging looks for some of its options there only.
+        conf = cfg.CONF
+        conf([], default_config_files=[])
+        oslo_messaging.set_transport_defaults('nova')
+        transport = oslo_messaging.get_rpc_transport(conf, layout.broker)
+        target = oslo_messaging.Target(
+            topic='compute', namespace='baseapi', version='1.0'
+        )
+        self._client = oslo_messaging.get_rpc_client(transport, target)
+        self._over = threading.Event()
+        self.answers_s: dict[str, list[float]] = {host: [] for host in hosts}
+
+    def start(self) -> None:
+        """Begin."""
+        for host in self.answers_s:
+            threading.Thread(
+                target=self._ping_on, args=(host,), daemon=True
+            ).start()
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+
+    def first_answer_s(self, host: str, after_s: float) -> float | None:
+        """Return when a host first answered what was asked after then."""
+        return next((s for s in self.answers_s[host] if s > after_s), None)
+
+    def await_answer(
+        self, host: str, after_s: float, timeout_s: float
+    ) -> float:
+        """Wait for that answer; return how long it took.
+
+        :raises CloudError: nobody serves the host
+        """
+        ends_s = time.time() + timeout_s
+        while time.time() < ends_s:
+            answered_s = self.first_answer_s(host, after_s)
+            if answered_s is not None:
+                return answered_s - after_s
+            time.sleep(0.2)
+        raise CloudError(f'{host} was not served within {timeout_s:.0f} s')
+
+    def longest_silence_s(self, host: str, from_s: float) -> float:
+        """Return the longest time without an answer since then."""
+        times = [from_s, *self.answers_s[host], time.time()]
+        times = [s for s in times if s >= from_s]
+        pairs = itertools.pairwise(times)
+        return max((b - a for a, b in pairs), default=0.0)
+
+    def _ping_on(self, host: str) -> None:
+        client = self._client.prepare(server=host, timeout=_PING_TIMEOUT_S)
+        while not self._over.wait(_PING_INTERVAL_S):
+            asked_s = time.time()
+            with contextlib.suppress(oslo_messaging.MessagingException):
+                client.call({}, 'ping', arg=host)
+                self.answers_s[host].append(asked_s)
+
+
+class ServiceWatch:
+    """Looks at what nova-api says of the services."""
+
+    def __init__(self, contents: content.Content) -> None:
+        self.down: dict[str, int] = {}
+        self._content = contents
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._look_on, daemon=True).start()
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+
+    def _look_on(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            services: dict[str, Any] = {}
+            with contextlib.suppress(Exception):  # The API may be away.
+                services = self._content.services()
+            for host, service in services.items():
+                if service.state != 'up':
+                    self.down[host] = self.down.get(host, 0) + 1
+
+
+@contextlib.contextmanager
+def watched(pings: Pings, services: ServiceWatch) -> Iterator[None]:
+    """Watch as long as the body runs."""
+    pings.start()
+    services.start()
+    try:
+        yield
+    finally:
+        pings.stop()
+        services.stop()
