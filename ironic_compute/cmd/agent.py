@@ -5,11 +5,12 @@ It reads nova.conf, joins the group of its pool and starts a worker for each
 host it serves. It never talks to Nova or Ironic itself.
 """
 
+import logging as py_logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import nova.conf
 from oslo_config import cfg
@@ -23,7 +24,6 @@ from ironic_compute import agent as agent_process
 from ironic_compute import exits, opts
 
 CONF = nova.conf.CONF
-LOG = logging.getLogger(__name__)
 
 PROG = 'ironic-compute'
 OWN_CONFIG = '/etc/ironic-compute/ironic-compute.conf'
@@ -78,10 +78,22 @@ def _run(agent: Agent) -> int:
     signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
     status = agent.run()
     if agent.sentence is not None:
-        LOG.error('%(sentence)s', {'sentence': agent.sentence})
         exits.refuse(agent.sentence)
     return status
 
 
+def entry() -> NoReturn:
+    """Run the daemon, and end although a thread of a driver still waits.
+
+    What concurrent.futures and tooz's drivers do at the interpreter's exit
+    is to join such threads; one may wait for a backend that is away.
+    """
+    status = main()
+    py_logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == '__main__':
-    sys.exit(main())
+    entry()
