@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was asked, counted in log files; pure but for reading them."""
+
+import collections
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+
+# uWSGI: [pid: 7|…] 127.0.0.1 () {…} [date] GET /path => generated … 200) …
+_ACCESS = re.compile(
+    r'^\[pid: \d+\|.*?\] \S+ \(\S*\) \{.*?\} \[.*?\] '
+    r'(?P<method>[A-Z]+) (?P<path>\S+) => generated .*?'
+    r'\(HTTP/\S+ (?P<status>\d+)\)'
+)
+# oslo.messaging at DEBUG, see ``subjects``.
+_RPC = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
+
+Counts = collections.Counter[str]
+
+
+def requests(lines: Iterable[str]) -> Counts:
+    """Count the requests of an access log, by method and kind of path."""
+    found = (_ACCESS.match(line) for line in lines)
+    return collections.Counter(
+        f'{hit["method"]} {kind_of(hit["path"])}' for hit in found if hit
+    )
+
+
+def kind_of(path: str) -> str:
+    """Return a path without what names one thing, and without its query."""
+    plain, _, query = path.partition('?')
+    parts = [
+        '…' if re.fullmatch(r'[0-9a-f]{8}-?[0-9a-f-]{23,}', part) else part
+        for part in plain.split('/')
+    ]
+    return '/'.join(parts) + ('?' if query else '')
+
+
+def rpcs(lines: Iterable[str]) -> Counts:
+    """Count the messages a process sent, by receiver and method."""
+    found = (_RPC.search(line) for line in lines)
+    return collections.Counter(
+        f'{hit["to"]} {hit["method"]}' for hit in found if hit
+    )
+
+
+class Tally:
+    """Counts what a file gets from now on; it need not be there yet.
+
+    :param count: what to make of lines: ``requests`` or ``rpcs``
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        count: Callable[[Iterable[str]], Counts],
+    ) -> None:
+        self._path = path
+        self._count = count
+        self._counts: Counts = collections.Counter()
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def counts(self) -> Counts:
+        """Return all counts since the tally was made."""
+        self._counts += self._count(self._new_lines())
+        return self._counts
+
+    def _new_lines(self) -> list[str]:
+        """Return the whole lines that are new; half a one is left."""
+        if not self._path.exists():
+            return []
+        with self._path.open('rb') as file:
+            file.seek(self._offset)
+            content = file.read()
+        length = content.rfind(b'\n') + 1
+        self._offset += length
+        return content[:length].decode(errors='replace').splitlines()
