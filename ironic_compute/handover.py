@@ -51,6 +51,7 @@ class Handover:
     ``meet`` may be called from any thread; ``round`` from one.
 
     :param tell: called with a host and the nodes it was just given
+    :param writers: what writes several rows at once; threads unless given
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Handover:
         clock: Clock,
         pace: Pace,
         tell: Callable[[Host, list[NodeId]], None],
+        writers: futures.Executor | None = None,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
@@ -76,7 +78,7 @@ class Handover:
         self._of_others: dict[NodeId, Host] = {}
         self._created_at_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
-        self._writers = futures.ThreadPoolExecutor(
+        self._writers = writers or futures.ThreadPoolExecutor(
             pace.parallelism, thread_name_prefix='rows'
         )
 

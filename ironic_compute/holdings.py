@@ -54,7 +54,7 @@ class _Held:
     """One held node: its row, and who may write it now."""
 
     row: Any
-    writing: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    writing: contextlib.AbstractContextManager[Any]
 
 
 class Holdings:
@@ -62,6 +62,8 @@ class Holdings:
 
     No lock is held across a request but that of the one node it is about.
     ``on_stranger`` is called with the facts of each node that is not held.
+
+    :param new_lock: makes the lock of a node
     """
 
     def __init__(
@@ -71,6 +73,9 @@ class Holdings:
         book: Book,
         claims: ClaimBook,
         reporter: Reporter,
+        new_lock: Callable[
+            [], contextlib.AbstractContextManager[Any]
+        ] = threading.Lock,
     ) -> None:
         self.host = host
         self.status = HostStatus()
@@ -78,6 +83,7 @@ class Holdings:
         self._book = book
         self._claims = claims
         self._reporter = reporter
+        self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
         self._lock = threading.Lock()
@@ -89,7 +95,7 @@ class Holdings:
         with self._lock:
             gone = set(self._held) - set(rows)
             for node in set(rows) - set(self._held):
-                self._held[node] = _Held(rows[node])
+                self._held[node] = _Held(rows[node], self._new_lock())
         for node in gone:
             self.drop(node)
 
@@ -113,7 +119,7 @@ class Holdings:
         """Count a node as held; an unconfirmed one is not offered yet."""
         node = node_of(row)
         with self._lock:
-            self._held[node] = _Held(row)
+            self._held[node] = _Held(row, self._new_lock())
             if not confirmed:
                 self._unconfirmed.add(node)
         if facts is not None:
