@@ -9,7 +9,6 @@ only upon what Nova positively says; nothing follows from an error or from an
 answer that leaves something out.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ from ironic_compute.ending import Ending
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
 from ironic_compute.rows import Rows
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import Begin, LiveTasks, begin_thread
 from ironic_compute.unfinished import Stray, stray_of
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -45,6 +44,7 @@ class Strays:
 
     :param free: gets a server off a node
     :param tasks: who is at work on which server
+    :param begin: does something beside everything else
     """
 
     def __init__(
@@ -54,12 +54,14 @@ class Strays:
         handover: Handover,
         free: Free,
         tasks: LiveTasks,
+        begin: Begin = begin_thread,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
         self._handover = handover
         self._free = free
         self._tasks = tasks
+        self._begin_task = begin
         self._at_home: set[_Found] = set()
         self._given_up: frozenset[_Found] = frozenset()
         self._told: set[_Found] = set()
@@ -113,9 +115,7 @@ class Strays:
                 )
 
     def _begin(self, key: _Found, why: str) -> None:
-        threading.Thread(
-            target=self._end, args=(*key, why), name='stray', daemon=True
-        ).start()
+        self._begin_task('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
         with self._tasks.alone(server) as free:
@@ -162,15 +162,23 @@ class LostBuilds:
         otherwise a build may wait in its own queue.
         """
         context = nova_context.get_admin_context()
+        for instance in self._waiting(context):
+            self._end(context, instance)
+
+    def _waiting(self, context: Any) -> list[Any]:
+        """Return the builds that nobody has begun for long; one RPC."""
         waiting = objects.InstanceList.get_by_filters(
             context,
             {'vm_state': vm_states.BUILDING, 'host': None, 'deleted': False},
             expected_attrs=['info_cache', 'system_metadata', 'flavor'],
         )
-        for instance in waiting:
-            since = instance.updated_at or instance.created_at
-            if timeutils.is_older_than(since, self._lost_s):
-                self._end(context, instance)
+        return [
+            instance
+            for instance in waiting
+            if timeutils.is_older_than(
+                instance.updated_at or instance.created_at, self._lost_s
+            )
+        ]
 
     def _end(self, context: Any, instance: Any) -> None:
         held = self._holdings.rows()
