@@ -173,7 +173,7 @@ class ComputeWorker(Worker):
 
     def _make_upkeep(self) -> None:
         makeup = self.world.makeup
-        self.tasks = LiveTasks(self.kernel)
+        self.live_tasks = LiveTasks(self.kernel)
         self.manager = Manager(self)
         ending = EndingHere(self.manager.give_up_build)
         self._resume = makeup.resume(
@@ -183,7 +183,7 @@ class ComputeWorker(Worker):
             self.client,
             self.driver,
             ending,
-            self.tasks,
+            self.live_tasks,
             self.clock,
             IDLE_S,
             self._begin_task,
@@ -193,7 +193,7 @@ class ComputeWorker(Worker):
             self.rows,
             self.handover,
             self.driver.free,
-            self.tasks,
+            self.live_tasks,
             self._begin_task,
         )
         self._lost = LostBuildsHere(
@@ -201,7 +201,7 @@ class ComputeWorker(Worker):
             self.holdings,
             ending,
             self._nodes_allocated,
-            self.tasks,
+            self.live_tasks,
             LOST_S,
         )
 

@@ -155,7 +155,7 @@ class Manager:
             worker.handover.look_at(node)
         server = worker.server(message.server)
         if self._world.makeup.is_wanted(server.vm_state, server.host):
-            with self._lock(server.uuid), worker.tasks.working(server.uuid):
+            with self._lock(server.uuid), worker.live_tasks.working(server.uuid):
                 self._build(server, node)
 
     def _forwards(self, message: Message, node: NodeId) -> bool:
@@ -239,7 +239,7 @@ class Manager:
     def terminate_instance(
         self, context: Any, server: Server, bdms: Any
     ) -> None:
-        with self._worker.tasks.working(server.uuid):
+        with self._worker.live_tasks.working(server.uuid):
             with contextlib.suppress(nova_exception.InstanceNotFound):
                 server.refresh()
                 with self._lock(server.uuid):

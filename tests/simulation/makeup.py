@@ -11,7 +11,13 @@ from typing import Any
 from hashring.agent import Agent
 from hashring.group import Member, Traits
 from hashring.opts import Timing
+from hashring.ring import Host
+from ironic_compute import forward, messages
 from ironic_compute.gate import LeaseGate
+from ironic_compute.handover import Handover
+from ironic_compute.removal import Removal
+from ironic_compute.strays import Strays
+from tests.simulation.compute import ComputeWorker, ResumeHere
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -26,8 +32,14 @@ class Makeup:
     timing: Timing = TIMING
     agent: Callable[..., Agent] = Agent
     group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
-    worker: Callable[..., Worker] = Worker
+    worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
+    handover: Callable[..., Handover] = Handover
+    removal: Callable[..., Removal] = Removal
+    resume: Callable[..., ResumeHere] = ResumeHere
+    strays: Callable[..., Strays] = Strays
+    is_wanted: Callable[[str, Host | None], bool] = messages.is_wanted_build
+    next_hop: Callable[..., str | None] = forward.next_hop
 
 
 class LenientService(coordination.Service):

@@ -16,7 +16,7 @@ from hashring.workers import ServiceFacts
 from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import Machine
-from tests.simulation.makeup import BACKENDS, Backend, Makeup
+from tests.simulation.makeup import Backend, Makeup
 
 STORY_LENGTH_COUNT = 60
 # How long a request may take that the margin is there for.
@@ -45,6 +45,7 @@ class World:
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         self.story: list[str] = []
+        self.broken: Broken | None = None
         self.service = backend.service(
             lambda: self.kernel.now_s,
             makeup.timing.lease_term_s,
@@ -232,41 +233,39 @@ class World:
     def fail(self, what: str) -> None:
         """Something did not hold: say so with the seed and the story."""
         tail = '\n'.join(self.story[-STORY_LENGTH_COUNT:])
-        raise Broken(
+        self.broken = Broken(
             f'{what}\n{tail}\nat {self.kernel.now_s:.2f} s: {what}; run it '
             f'again: python -m tests.simulation --seed {self.seed}'
         )
+        raise self.broken
 
     # A whole life
 
     def live(self, storm_s: float, calm_s: float) -> None:
         """Storm, then calm until all is well."""
         while self.kernel.now_s < storm_s:
-            self.kernel.step()
-            self.check()
+            self._step()
         self.heal()
         ends_s = self.kernel.now_s + calm_s
         looks_s = self.kernel.now_s
         while self.kernel.now_s < ends_s:
-            self.kernel.step()
-            self.check()
+            self._step()
             if self.kernel.now_s >= looks_s:
                 looks_s = self.kernel.now_s + 2.0
                 if self.amiss() is None:
                     return
         self.fail(f'not well after {calm_s:.0f} s of calm: {self.amiss()}')
 
+    def _step(self) -> None:
+        self.kernel.step()
+        if self.broken:  # And somebody's handler has swallowed it.
+            raise self.broken
+        self.check()
 
-def run(
-    seed: int,
-    makeup: Makeup | None = None,
-    *,
-    storm_s: float = 120.0,
-    calm_s: float = 240.0,
-) -> World:
-    """One whole life; raises `Broken` where something did not hold."""
-    backend = BACKENDS[seed % len(BACKENDS)]
-    hosts_count = 2 + seed // len(BACKENDS) % 3
-    world = World(seed, makeup or Makeup(), backend, hosts_count)
-    world.live(storm_s, calm_s)
-    return world
+    def end_all(self) -> None:
+        """End every task, so that nothing of this world is left."""
+        for machine in self.machines:
+            for worker in machine.workers.live.values():
+                self.kernel.end(worker)
+            if machine.process is not None:
+                self.kernel.end(machine.process)
