@@ -76,7 +76,7 @@ class Handover:
         self._tell = tell
         self._strangers: dict[NodeId, NodeFacts] = {}
         self._of_others: dict[NodeId, Host] = {}
-        self._created_at_s: dict[NodeId, float] = {}
+        self._new_since_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
         self._writers = writers or futures.ThreadPoolExecutor(
             pace.parallelism, thread_name_prefix='rows'
@@ -181,8 +181,7 @@ class Handover:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         row = self._rows.create(facts, self._holdings.host, service_id)
-        self._created_at_s[facts.uuid] = self._clock.now_s()
-        self._holdings.hold(row, facts, confirmed=False)
+        self._holdings.hold(row, facts)
         LOG.info('Took up new node %(node)s', {'node': facts.uuid})
 
     def _take_orphan(self, row: Any, facts: NodeFacts) -> None:
@@ -207,23 +206,22 @@ class Handover:
             )
 
     def _confirm(self) -> None:
-        """Offer the new nodes whose row is still ours after a while."""
-        ripe_s = self._clock.now_s() - self._pace.confirm_s
+        """Offer the new nodes whose row is still ours after a while.
+
+        The while is counted from our own first sight of the row, which may
+        be the work of the worker before us.
+        """
+        now_s, since_s = self._clock.now_s(), self._new_since_s
+        self._new_since_s = {
+            node: since_s.get(node, now_s)
+            for node in self._holdings.unconfirmed()
+        }
         ripe = [
             node
-            for node in self._holdings.unconfirmed()
-            if self._created_at_s.get(node, ripe_s) <= ripe_s
+            for node, first_seen_s in self._new_since_s.items()
+            if now_s - first_seen_s >= self._pace.confirm_s
         ]
-        if not ripe:
-            return
-        found = self._rows.of_nodes(ripe)
-        for node in ripe:
-            row = found.get(node)
-            self._created_at_s.pop(node, None)
-            if row is not None and row.host == self._holdings.host:
-                self._holdings.confirm(node)
-            else:
-                self._holdings.drop(node)
+        self._each(self._holdings.confirm, ripe)
 
     # Free nodes that belong elsewhere
 
