@@ -154,9 +154,7 @@ class Cloud(World):
                 yield f'{uuid} is not on {node}, its allocation is'
 
     def _wrong_nodes(self) -> Iterator[str]:
-        ring = Ring(
-            host for host, s in self.nova.services.items() if s.mapped
-        )
+        ring = Ring(host for host, s in self.nova.services.items() if s.mapped)
         for node, facts in self.ironic.nodes.items():
             row = self.nova.live_row(node)
             if row is None:

@@ -82,7 +82,7 @@ class Driver:
             with contextlib.suppress(errors.IronicUnavailable, Unreachable):
                 facts = self._client.node(NodeId(node))
                 if facts.instance_uuid != server.uuid:
-                    raise errors.DeployFailed('the node is another server\'s')
+                    raise errors.DeployFailed("the node is another server's")
                 if facts.provision_state == 'active':
                     return
                 if facts.provision_state != 'deploying':
@@ -155,7 +155,10 @@ class Manager:
             worker.handover.look_at(node)
         server = worker.server(message.server)
         if self._world.makeup.is_wanted(server.vm_state, server.host):
-            with self._lock(server.uuid), worker.live_tasks.working(server.uuid):
+            with (
+                self._lock(server.uuid),
+                worker.live_tasks.working(server.uuid),
+            ):
                 self._build(server, node)
 
     def _forwards(self, message: Message, node: NodeId) -> bool:

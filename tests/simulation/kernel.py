@@ -163,9 +163,7 @@ class Kernel:
     def _push(self, at_s: float, target: Any, alarm: int) -> None:
         self._seq += 1
         order = self._rng.random()  # Of events at the same instant.
-        heapq.heappush(
-            self._events, (at_s, order, self._seq, target, alarm)
-        )
+        heapq.heappush(self._events, (at_s, order, self._seq, target, alarm))
 
 
 class Lock:

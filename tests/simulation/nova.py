@@ -15,6 +15,7 @@ from nova import exception as nova_exception
 from nova.compute import vm_states
 
 from hashring.ring import Host
+from ironic_compute.rows import NEW
 from tests.simulation.wire import Letter
 
 SERVICE_DOWN_S = 60.0
@@ -40,6 +41,7 @@ class NodeRecord:
     host: Host
     service_id: int
     deleted: bool = False
+    stats: dict[str, str] = dataclasses.field(default_factory=dict)
     created_s: float | None = None  # None: given by its former holder.
     former: tuple[Host, float] | None = None  # And when it changed.
 
@@ -151,6 +153,7 @@ class Nova:
         else:
             record = present
             self._change_host(record, host, service_id)
+        record.stats = {NEW: '1'}
         record.created_s = self._world.kernel.now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)
@@ -167,6 +170,14 @@ class Nova:
             self._world.tell(f'{letter.sender} gives {node} to {host}')
             self._change_host(record, host, service_id)
             record.created_s = None
+        return dataclasses.replace(record)
+
+    def confirm_row(self, node: str) -> NodeRecord:
+        """``ComputeNode.save`` without the mark of a new row."""
+        record = self.live_row(node)
+        if record is None:
+            raise nova_exception.ComputeHostNotFound(host=node)
+        record.stats = {}
         return dataclasses.replace(record)
 
     def _change_host(

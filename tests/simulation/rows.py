@@ -24,7 +24,6 @@ class Row:
 
     def __init__(self, record: NodeRecord) -> None:
         self.hypervisor_hostname = record.node
-        self.stats: dict[str, str] = {}
         self.take(record)
 
     def take(self, record: NodeRecord) -> None:
@@ -32,7 +31,7 @@ class Row:
         self.id = record.id
         self.host = record.host
         self.service_id = record.service_id
-        self.created_s = record.created_s
+        self.stats = dict(record.stats)
 
 
 class Rows:
@@ -70,6 +69,12 @@ class Rows:
                 )
             )
         )
+
+    def confirm(self, row: Row, host: Host) -> bool:
+        self._gate.wait()
+        node = row.hypervisor_hostname
+        row.take(self._wire.order(lambda letter: self._nova.confirm_row(node)))
+        return bool(row.host == host)
 
     def describe(self, row: Row, facts: NodeFacts) -> None:
         """What the scheduler reads of a row never changes here."""
