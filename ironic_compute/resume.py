@@ -96,15 +96,17 @@ class Resume:
                 )
 
     def _unfinished(self) -> list[Any]:
-        """Return the servers of this host that have a task; one RPC."""
+        """Return the servers of this host with work left; two RPCs."""
+        by_task = {'task_state': list(unfinished.TASK_STATES)}
+        without_task = {'vm_state': list(unfinished.VM_STATES)}
+        found = [*self._servers(by_task), *self._servers(without_task)]
+        return list({instance.uuid: instance for instance in found}.values())
+
+    def _servers(self, filters: dict[str, Any]) -> list[Any]:
         return list(
             objects.InstanceList.get_by_filters(
                 nova_context.get_admin_context(),
-                {
-                    'host': self._host,
-                    'task_state': list(unfinished.TASK_STATES),
-                    'deleted': False,
-                },
+                {'host': self._host, 'deleted': False, **filters},
                 expected_attrs=_ATTRIBUTES,
             )
         )

@@ -31,6 +31,9 @@ LOG = logging.getLogger(__name__)
 
 _Found = tuple[NodeId, str]
 
+LOST_STATES = (vm_states.BUILDING, vm_states.ERROR)
+"""Of a server that has no host, and may have an allocation."""
+
 
 class Free(Protocol):
     """What gets a server off a node (the driver's teardown)."""
@@ -137,6 +140,10 @@ class Strays:
 class LostBuilds:
     """End builds whose message was lost; ``look`` is called now and then.
 
+    A build that has failed, and whose worker was killed before it gave the
+    allocation back, is one of them: without its allocation nobody would find
+    the other kind, so the row is always the first to change.
+
     :param node_of: returns the nodes a server has an allocation on
     :param lost_s: a build that nobody began for so long is lost
     """
@@ -154,6 +161,7 @@ class LostBuilds:
         self._node_of = node_of
         self._tasks = tasks
         self._lost_s = lost_s
+        self._without_node: set[str] = set()
 
     def look(self) -> None:
         """End the lost builds whose allocation is on a node held here.
@@ -169,7 +177,7 @@ class LostBuilds:
         """Return the builds that nobody has begun for long; one RPC."""
         waiting = objects.InstanceList.get_by_filters(
             context,
-            {'vm_state': vm_states.BUILDING, 'host': None, 'deleted': False},
+            {'vm_state': list(LOST_STATES), 'host': None, 'deleted': False},
             expected_attrs=['info_cache', 'system_metadata', 'flavor'],
         )
         return [
@@ -181,20 +189,17 @@ class LostBuilds:
         ]
 
     def _end(self, context: Any, instance: Any) -> None:
-        held = self._holdings.rows()
+        if instance.uuid in self._without_node:
+            return
         nodes = self._node_of(context, instance.uuid)
+        if not nodes and instance.vm_state == vm_states.ERROR:
+            self._without_node.add(instance.uuid)  # And will never have one.
+        held = self._holdings.rows()
         if not any(node in held for node in nodes):
             return
         with self._tasks.alone(instance.uuid) as free:
             instance.refresh()
-            is_lost = instance.host is None and (
-                instance.vm_state == vm_states.BUILDING
-            )
-            if free and is_lost:
-                self._ending.failed_build(
-                    context,
-                    instance,
-                    f'The request to build server {instance.uuid} was lost '
-                    f'with the daemon that had received it; delete the '
-                    f'server and create it again',
-                )
+            if not free or instance.host is not None:
+                return
+            if instance.vm_state in LOST_STATES:
+                self._ending.lost_build(context, instance)

@@ -109,6 +109,7 @@ def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
 
 def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
+    objects.register_all()
     row = objects.ComputeNode(stats={rows.NEW: '1'})
     rows._describe(row, FACTS)
     assert rows.is_new(row)
