@@ -152,7 +152,7 @@ class Handover:
                 strangers,
             )
         finally:
-            for node in strangers.keys() - placed.keys():
+            for node in sorted(strangers.keys() - placed.keys()):
                 self.meet(strangers[node])
 
     def _place(self, facts: NodeFacts, row: Any | None) -> None:
@@ -214,7 +214,7 @@ class Handover:
         now_s, since_s = self._clock.now_s(), self._new_since_s
         self._new_since_s = {
             node: since_s.get(node, now_s)
-            for node in self._holdings.unconfirmed()
+            for node in sorted(self._holdings.unconfirmed())
         }
         ripe = [
             node

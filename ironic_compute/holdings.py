@@ -94,9 +94,9 @@ class Holdings:
         rows = {node_of(row): row for row in self._rows.of_host(self.host)}
         with self._lock:
             gone = set(self._held) - set(rows)
-            for node in set(rows) - set(self._held):
+            for node in sorted(set(rows) - set(self._held)):
                 self._enter(rows[node])
-        for node in gone:
+        for node in sorted(gone):
             self.drop(node)
 
     def row(self, node: NodeId) -> Any | None:

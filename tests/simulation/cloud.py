@@ -135,6 +135,7 @@ class Cloud(World):
         super().heal()
         for record in self.nova.services.values():
             record.disabled = False
+        self.load.clear_away()
 
     def amiss(self) -> str | None:
         return super().amiss() or next(self._wrongs(), None)
@@ -154,11 +155,18 @@ class Cloud(World):
                 yield f'{uuid} is not on {node}, its allocation is'
 
     def _wrong_nodes(self) -> Iterator[str]:
-        ring = Ring(host for host, s in self.nova.services.items() if s.mapped)
+        known = self.known()
+        ring = Ring(
+            host
+            for host, service in self.nova.services.items()
+            if service.mapped and host in known
+        )
         for node, facts in self.ironic.nodes.items():
             row = self.nova.live_row(node)
             if row is None:
                 yield f'{node} has no row'
+            elif row.host not in known:
+                continue  # Another pool's, to all who live.
             elif facts.instance_uuid is None:
                 if facts.provision_state != 'available':
                     yield f'{node} is {facts.provision_state}'
@@ -184,7 +192,9 @@ class Cloud(World):
         for server in self.nova.servers.values():
             if server.deleted:
                 continue
-            if server.task_state is not None:
+            # A late write may leave a task on a server that has failed.
+            lost = server.host is None and server.vm_state == vm_states.ERROR
+            if server.task_state is not None and not lost:
                 yield f'{server.uuid} is {server.task_state} for ever'
             if server.vm_state not in (vm_states.ACTIVE, vm_states.ERROR):
                 yield f'{server.uuid} is {server.vm_state} for ever'

@@ -14,13 +14,12 @@ from typing import Any
 from nova.compute import vm_states
 
 from hashring.ring import Host
-from ironic_compute import unfinished
 from ironic_compute.book import Book
 from ironic_compute.ending import Ending
 from ironic_compute.handover import Pace
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.resume import Resume
-from ironic_compute.strays import LostBuilds
+from ironic_compute.strays import LOST_STATES, LostBuilds
 from ironic_compute.tracker import BareMetalTracker
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
@@ -80,9 +79,7 @@ class ResumeHere(Resume):
     def _unfinished(self) -> list[Any]:
         worker = self._worker
         records = worker.wire.ask(
-            lambda: unfinished_of(
-                worker.world.nova, worker.host, unfinished.TASK_STATES
-            )
+            lambda: unfinished_of(worker.world.nova, worker.host)
         )
         return [worker.server_of(record) for record in records]
 
@@ -114,7 +111,7 @@ class LostBuildsHere(LostBuilds):
             lambda: [
                 dataclasses.replace(server)
                 for server in world.nova.servers.values()
-                if server.vm_state == vm_states.BUILDING
+                if server.vm_state in LOST_STATES
                 and server.host is None
                 and not server.deleted
                 and world.kernel.now_s - server.updated_at > since_s

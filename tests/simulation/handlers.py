@@ -15,7 +15,7 @@ from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
-from ironic_compute import errors
+from ironic_compute import errors, unfinished
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel, Lock
@@ -205,19 +205,27 @@ class Manager:
                 worker.driver.destroy(server.uuid)
             claim.abort()
             raise
-        server.vm_state, server.task_state = vm_states.ACTIVE, None
-        server.save((task_states.SPAWNING,))
+        self._be_active(server)
         worker.tracker.build_succeeded(node)
+
+    def _be_active(self, server: Server) -> None:
+        server.vm_state, server.task_state = vm_states.ACTIVE, None
+        try:
+            server.save((task_states.SPAWNING,))
+        except Unreachable:
+            # Nova gives it up then, although the row may say ACTIVE.
+            self._world.nova.servers[server.uuid].was_active = False
+            raise
 
     def _fail(self, server: Server) -> None:
         """No other node is tried here: it fails, its allocation goes."""
         server.refresh()
         if server.task_state == task_states.DELETING:
             return
-        self.delete_allocation(server.uuid)
         server.host = server.node = None
         server.vm_state, server.task_state = vm_states.ERROR, None
         server.save()
+        self.delete_allocation(server.uuid)
 
     def give_up_build(self, context: Any, server: Server) -> None:
         """``IronicComputeManager._give_up_build``."""
@@ -242,11 +250,13 @@ class Manager:
     def terminate_instance(
         self, context: Any, server: Server, bdms: Any
     ) -> None:
-        with self._worker.live_tasks.working(server.uuid):
-            with contextlib.suppress(nova_exception.InstanceNotFound):
-                server.refresh()
-                with self._lock(server.uuid):
-                    self._delete(server)
+        with (
+            self._worker.live_tasks.working(server.uuid),
+            contextlib.suppress(nova_exception.InstanceNotFound),
+        ):
+            server.refresh()
+            with self._lock(server.uuid):
+                self._delete(server)
 
     def _delete(self, server: Server) -> None:
         """``_delete_instance``; what fails puts the server to ERROR."""
@@ -274,12 +284,15 @@ class Manager:
     soft_delete_instance = restore_instance = start_instance = _never
 
 
-def unfinished_of(nova: Any, host: Host, task_states_: Any) -> list[Any]:
+def unfinished_of(nova: Any, host: Host) -> list[Any]:
     """``InstanceList.get_by_filters`` as the real Resume asks for it."""
     return [
         dataclasses.replace(record)
         for record in nova.servers.values()
         if record.host == host
-        and record.task_state in task_states_
         and not record.deleted
+        and (
+            record.task_state in unfinished.TASK_STATES
+            or record.vm_state in unfinished.VM_STATES
+        )
     ]

@@ -85,6 +85,14 @@ class Load:
         world.placement.allocations.pop(server.uuid, None)
         world.nova.destroy_server(server.uuid)
 
+    def clear_away(self) -> None:
+        """In the calm: delete what has failed, until it is gone."""
+        for server in self._world.nova.servers.values():
+            failed = server.vm_state == vm_states.ERROR
+            if failed and server.task_state is None and not server.deleted:
+                self._ask_delete(server)
+        self._world.kernel.later(20.0, self.clear_away)
+
     # Operators
 
     def _disable(self) -> None:

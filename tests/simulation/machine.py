@@ -11,7 +11,6 @@ from typing import Any
 from hashring import errors
 from hashring.agent import Agent
 from hashring.group import Boot
-from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.state import BootRecord
 from hashring.workers import (

@@ -154,7 +154,7 @@ class Nova:
             record = present
             self._change_host(record, host, service_id)
         record.stats = {NEW: '1'}
-        record.created_s = self._world.kernel.now_s
+        record.created_s = None if letter.late else self._world.kernel.now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)
 

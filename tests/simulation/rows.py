@@ -15,7 +15,7 @@ from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation.nova import Nova, NodeRecord, ServerRecord
+from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
 
 

@@ -216,12 +216,7 @@ class World:
             for worker in self.workers()
             if worker.may_act
         }
-        known = {
-            host
-            for machine in self.machines
-            if machine.agent is not None
-            for host in machine.agent.pool.known
-        }
+        known = self.known()
         for machine in self.machines:
             home, where = machine.home, served.get(machine.home)
             if machine.agent is not None and where != home:
@@ -229,6 +224,15 @@ class World:
             if where is None and home in known:
                 return f'{home} is orphaned'
         return None
+
+    def known(self) -> set[Host]:
+        """The hosts that anybody has ever heard of and not forgotten."""
+        return {
+            host
+            for machine in self.machines
+            if machine.agent is not None
+            for host in machine.agent.pool.known
+        }
 
     def fail(self, what: str) -> None:
         """Something did not hold: say so with the seed and the story."""
