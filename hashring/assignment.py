@@ -354,7 +354,7 @@ class Assignment:
     def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[Effect]:
         if hold.host == self._home and self._predecessor_holds_home():
             self._previous = None
-            yield BreakLock(hold.host)
+            yield BreakLock(hold.host, self._standing.deadline_s)
         hold.move(Signal.WANTED)
         hold.orphan_for_s = orphan_for_s
         hold.epoch = self._standing.epoch

@@ -115,8 +115,10 @@ class Locksmith:
     def _carry_out(self, request: Request) -> Answer | None:
         host = request.host
         match request:
-            case BreakLock():
-                self._group.break_lock(host)
+            case BreakLock(until_s=until_s):
+                # We may have slept since: then it is another's by now.
+                if self._clock.now_s() < until_s:
+                    self._group.break_lock(host)
                 return None
             case TryLock(ticket=ticket):
                 if self._try(request):

@@ -117,9 +117,14 @@ Event = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BreakLock:
-    """Free the lock that our own dead predecessor left."""
+    """Free the lock that our own dead predecessor left.
+
+    Only before `until_s`: as long as our lease is in force the others see
+    that we want our home, and none of them takes its lock.
+    """
 
     host: Host
+    until_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -48,3 +48,18 @@ class Ending:
         """
         self._give_up(context, instance)
         self.failed(context, instance, sentence)
+
+    def lost_build(self, context: Any, instance: Any) -> None:
+        """End a build that no host has.
+
+        Its allocation leads to it, so that is the last to go.
+        """
+        if instance.vm_state != vm_states.ERROR:
+            self.failed(
+                context,
+                instance,
+                f'The request to build server {instance.uuid} was lost with '
+                f'the daemon that had received it; delete the server and '
+                f'create it again',
+            )
+        self._give_up(context, instance)

@@ -19,6 +19,20 @@ HOPS_MAX = 3
 _HOPS = 'ironic_compute_hops'
 
 
+def next_hop(holder: str | None, here: str, hops_count: int) -> str | None:
+    """Return the host a message must go on to; None: it has to end here.
+
+    Two hosts with different ideas of who holds a node must not play ball
+    with a message for ever.
+
+    :param holder: where the truth says that the message belongs
+    :param hops_count: how often the message has gone on already
+    """
+    if not holder or holder == here or hops_count >= HOPS_MAX:
+        return None
+    return holder
+
+
 def next_host(
     context: Any, node: str, here: str, filter_properties: dict[str, Any]
 ) -> str | None:
@@ -29,13 +43,12 @@ def next_host(
     :param filter_properties: travels with the build and counts its hops
     """
     hops = filter_properties.get(_HOPS, 0)
-    if hops >= HOPS_MAX:
-        return None
     try:
-        holder = objects.ComputeNode.get_by_uuid(context, node).host
+        row = objects.ComputeNode.get_by_uuid(context, node)
     except nova_exception.ComputeHostNotFound:
         return None
-    if not holder or holder == here:
+    holder = next_hop(row.host, here, hops)
+    if holder is None:
         return None
     filter_properties[_HOPS] = hops + 1
     LOG.info(

@@ -51,6 +51,7 @@ class Handover:
     ``meet`` may be called from any thread; ``round`` from one.
 
     :param tell: called with a host and the nodes it was just given
+    :param writers: what writes several rows at once; threads unless given
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Handover:
         clock: Clock,
         pace: Pace,
         tell: Callable[[Host, list[NodeId]], None],
+        writers: futures.Executor | None = None,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
@@ -74,9 +76,9 @@ class Handover:
         self._tell = tell
         self._strangers: dict[NodeId, NodeFacts] = {}
         self._of_others: dict[NodeId, Host] = {}
-        self._created_at_s: dict[NodeId, float] = {}
+        self._new_since_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
-        self._writers = futures.ThreadPoolExecutor(
+        self._writers = writers or futures.ThreadPoolExecutor(
             pace.parallelism, thread_name_prefix='rows'
         )
 
@@ -150,7 +152,7 @@ class Handover:
                 strangers,
             )
         finally:
-            for node in strangers.keys() - placed.keys():
+            for node in sorted(strangers.keys() - placed.keys()):
                 self.meet(strangers[node])
 
     def _place(self, facts: NodeFacts, row: Any | None) -> None:
@@ -179,8 +181,7 @@ class Handover:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         row = self._rows.create(facts, self._holdings.host, service_id)
-        self._created_at_s[facts.uuid] = self._clock.now_s()
-        self._holdings.hold(row, facts, confirmed=False)
+        self._holdings.hold(row, facts)
         LOG.info('Took up new node %(node)s', {'node': facts.uuid})
 
     def _take_orphan(self, row: Any, facts: NodeFacts) -> None:
@@ -205,23 +206,22 @@ class Handover:
             )
 
     def _confirm(self) -> None:
-        """Offer the new nodes whose row is still ours after a while."""
-        ripe_s = self._clock.now_s() - self._pace.confirm_s
+        """Offer the new nodes whose row is still ours after a while.
+
+        The while is counted from our own first sight of the row, which may
+        be the work of the worker before us.
+        """
+        now_s, since_s = self._clock.now_s(), self._new_since_s
+        self._new_since_s = {
+            node: since_s.get(node, now_s)
+            for node in sorted(self._holdings.unconfirmed())
+        }
         ripe = [
             node
-            for node in self._holdings.unconfirmed()
-            if self._created_at_s.get(node, ripe_s) <= ripe_s
+            for node, first_seen_s in self._new_since_s.items()
+            if now_s - first_seen_s >= self._pace.confirm_s
         ]
-        if not ripe:
-            return
-        found = self._rows.of_nodes(ripe)
-        for node in ripe:
-            row = found.get(node)
-            self._created_at_s.pop(node, None)
-            if row is not None and row.host == self._holdings.host:
-                self._holdings.confirm(node)
-            else:
-                self._holdings.drop(node)
+        self._each(self._holdings.confirm, ripe)
 
     # Free nodes that belong elsewhere
 

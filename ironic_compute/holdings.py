@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.rows import Rows, node_of
+from ironic_compute.rows import Rows, is_new, node_of
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -56,7 +56,7 @@ class _Held:
     """One held node: its row, and who may write it now."""
 
     row: Any
-    writing: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    writing: contextlib.AbstractContextManager[Any]
 
 
 class Holdings:
@@ -64,6 +64,8 @@ class Holdings:
 
     No lock is held across a request but that of the one node it is about.
     ``on_stranger`` is called with the facts of each node that is not held.
+
+    :param new_lock: makes the lock of a node
     """
 
     def __init__(
@@ -73,6 +75,9 @@ class Holdings:
         book: Book,
         claims: ClaimBook,
         reporter: Reporter,
+        new_lock: Callable[
+            [], contextlib.AbstractContextManager[Any]
+        ] = threading.Lock,
     ) -> None:
         self.host = host
         self.status = HostStatus()
@@ -80,6 +85,7 @@ class Holdings:
         self._book = book
         self._claims = claims
         self._reporter = reporter
+        self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
         self._lock = threading.Lock()
@@ -90,9 +96,9 @@ class Holdings:
         rows = {node_of(row): row for row in self._rows.of_host(self.host)}
         with self._lock:
             gone = set(self._held) - set(rows)
-            for node in set(rows) - set(self._held):
-                self._held[node] = _Held(rows[node])
-        for node in gone:
+            for node in sorted(set(rows) - set(self._held)):
+                self._enter(rows[node])
+        for node in sorted(gone):
             self.drop(node)
 
     def row(self, node: NodeId) -> Any | None:
@@ -109,20 +115,29 @@ class Holdings:
         """Return what Ironic last said of a held node."""
         return self._book.facts(node)
 
-    def hold(
-        self, row: Any, facts: NodeFacts | None, *, confirmed: bool = True
-    ) -> None:
-        """Count a node as held; an unconfirmed one is not offered yet."""
-        node = node_of(row)
+    def hold(self, row: Any, facts: NodeFacts | None) -> None:
+        """Count a node as held; one whose row is new is not offered yet."""
         with self._lock:
-            self._held[node] = _Held(row)
-            if not confirmed:
-                self._unconfirmed.add(node)
+            self._enter(row)
         if facts is not None:
             self.observe(facts)
 
+    def _enter(self, row: Any) -> None:
+        node = node_of(row)
+        self._held[node] = _Held(row, self._new_lock())
+        if is_new(row):
+            self._unconfirmed.add(node)
+
     def confirm(self, node: NodeId) -> None:
-        """The row of a new node was read again as ours: offer the node."""
+        """Offer a new node whose row was read again as ours."""
+        held = self._held.get(node)
+        if held is None:
+            return
+        with held.writing:
+            ours = self._rows.confirm(held.row, self.host)
+        if not ours:
+            self.drop(node)
+            return
         with self._lock:
             self._unconfirmed.discard(node)
         self.report(node)

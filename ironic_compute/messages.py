@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nova import exception as nova_exception
+from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
-from nova.compute import task_states, vm_states
 from oslo_log import log as logging
 
 from ironic_compute.tasks import LiveTasks
@@ -70,6 +70,15 @@ def _is_wanted(instance: Any, states: frozenset[str]) -> bool:
     except nova_exception.InstanceNotFound:
         return False
     return instance.task_state in states
+
+
+def _is_built(instance: Any) -> bool:
+    """Say whether a build was begun meanwhile; one that is gone was not."""
+    try:
+        instance.refresh()
+    except nova_exception.InstanceNotFound:
+        return False
+    return not is_wanted_build(instance.vm_state, instance.host)
 
 
 def _drop(name: str, instance: Any) -> None:
@@ -125,8 +134,17 @@ class ServedOnce(nova_manager.ComputeManager):
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Build in a thread of Nova's pool, after the message was served."""
+        """Build in a thread of Nova's pool, after the message was served.
+
+        Under the server's lock: a repeated message that came while the
+        first one was not yet claimed has waited here until it is built.
+        """
         with self.tasks.working(instance.uuid):
+            if _is_built(instance):
+                _drop('build_and_run_instance', instance)
+                # Of all results the one that changes nothing more; FAILED
+                # would take the allocation of the server that was built.
+                return build_results.RESCHEDULED_BY_POLICY
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs
             )

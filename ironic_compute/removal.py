@@ -41,8 +41,10 @@ class Removal:
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Look at the held nodes that a full list did not show."""
         absent = missing(self._holdings.rows(), nodes)
-        denied = frozenset(node for node in absent if self._is_denied(node))
-        for node in denied & self._denied:
+        denied = frozenset(
+            node for node in sorted(absent) if self._is_denied(node)
+        )
+        for node in sorted(denied & self._denied):
             self._remove(node)
         self._denied = denied
 

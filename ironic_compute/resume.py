@@ -10,7 +10,7 @@ on with the deploy. One server that cannot be brought in order never stops the
 others.
 """
 
-import threading
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from hashring.clock import Clock
 from ironic_compute import errors, unfinished
 from ironic_compute.ending import Ending
 from ironic_compute.ironic import IronicClient
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import Begin, LiveTasks, begin_thread
 from ironic_compute.unfinished import Deploy, Rescue, Task
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Resume:
     :param manager: Nova's handlers
     :param idle_s: a task is left alone unless its row has been the same for
         so long: its message may be on its way
+    :param begin: does something beside everything else
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Resume:
         tasks: LiveTasks,
         clock: Clock,
         idle_s: float,
+        begin: Begin = begin_thread,
     ) -> None:
         self._host = host
         self._manager = manager
@@ -70,6 +72,7 @@ class Resume:
         self._tasks = tasks
         self._clock = clock
         self._idle_s = idle_s
+        self._begin = begin
         self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
         self._is_first = True
 
@@ -87,23 +90,23 @@ class Resume:
         }
         for state, instance in found.items():
             if now_s - self._first_seen_s[state] >= idle_s:
-                threading.Thread(
-                    target=self._one,
-                    args=(instance,),
-                    name=f'resume-{instance.uuid}',
-                    daemon=True,
-                ).start()
+                self._begin(
+                    f'resume-{instance.uuid}',
+                    functools.partial(self._one, instance),
+                )
 
     def _unfinished(self) -> list[Any]:
-        """Return the servers of this host that have a task; one RPC."""
+        """Return the servers of this host with work left; two RPCs."""
+        by_task = {'task_state': list(unfinished.TASK_STATES)}
+        without_task = {'vm_state': list(unfinished.VM_STATES)}
+        found = [*self._servers(by_task), *self._servers(without_task)]
+        return list({instance.uuid: instance for instance in found}.values())
+
+    def _servers(self, filters: dict[str, Any]) -> list[Any]:
         return list(
             objects.InstanceList.get_by_filters(
                 nova_context.get_admin_context(),
-                {
-                    'host': self._host,
-                    'task_state': list(unfinished.TASK_STATES),
-                    'deleted': False,
-                },
+                {'host': self._host, 'deleted': False, **filters},
                 expected_attrs=_ATTRIBUTES,
             )
         )
@@ -131,8 +134,23 @@ class Resume:
             'Taking up server %(server)s where it was left: %(state)s',
             {'server': instance.uuid, 'state': instance.task_state},
         )
-        context = _context_of_action(instance)
+        context = self._context_of(instance)
         self._acts()[task](context, instance)
+
+    def _context_of(self, instance: Any) -> Any:
+        """Return a context in which Nova finds the action that is to end.
+
+        Without its request the newest action would be taken, which may be a
+        power event of Ironic's (InstanceActionEventNotFound).
+        """
+        context = nova_context.get_admin_context()
+        actions = objects.InstanceActionList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        asked = next((a for a in actions if a.action != 'power-update'), None)
+        if asked is not None and asked.request_id:
+            context.request_id = asked.request_id
+        return context
 
     def _acts(self) -> Mapping[Task, Callable[[Any, Any], None]]:
         manager = self._manager
@@ -274,19 +292,3 @@ class Resume:
 def _state_of(instance: Any) -> tuple[str, Any, Any]:
     """Return what changes when somebody is at work on a server."""
     return instance.uuid, instance.task_state, instance.updated_at
-
-
-def _context_of_action(instance: Any) -> Any:
-    """Return a context in which Nova finds the action that is to end.
-
-    Without its request the newest action would be taken, which may be a
-    power event of Ironic's (InstanceActionEventNotFound).
-    """
-    context = nova_context.get_admin_context()
-    actions = objects.InstanceActionList.get_by_instance_uuid(
-        context, instance.uuid
-    )
-    asked = next((a for a in actions if a.action != 'power-update'), None)
-    if asked is not None and asked.request_id:
-        context.request_id = asked.request_id
-    return context

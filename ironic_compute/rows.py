@@ -58,6 +58,9 @@ _RATIOS = (
 )
 
 FAILED_BUILDS = 'failed_builds'
+# In the stats of a row that was created and not read again as ours yet: it
+# outlives the worker that created it, and an answer that never came.
+NEW = 'ironic_compute_new'
 
 
 def node_of(row: Any) -> NodeId:
@@ -67,6 +70,11 @@ def node_of(row: Any) -> NodeId:
     (bugs 1771806, 1798172).
     """
     return NodeId(row.hypervisor_hostname)
+
+
+def is_new(row: Any) -> bool:
+    """Say whether a row was created, and not confirmed since."""
+    return NEW in (row.stats or {})
 
 
 class Rows:
@@ -102,16 +110,27 @@ class Rows:
         return found
 
     def create(self, facts: NodeFacts, host: Host, service_id: int) -> Any:
-        """Create the row of a node that has none, or only a deleted one."""
+        """Create the row of a node that has none, or only a deleted one.
+
+        It is new until :meth:`confirm`.
+        """
         row = objects.ComputeNode(self._context)
         row.host, row.service_id = host, service_id
         for ratio in _RATIOS:
             setattr(row, ratio, 1.0)
         row.uuid = facts.uuid
+        row.stats = {NEW: '1'}
         _describe(row, facts)
         self._gate.wait()
         row.create()
         return row
+
+    def confirm(self, row: Any, host: Host) -> bool:
+        """Make a new row an old one; return whether it is still ours."""
+        row.stats = {k: v for k, v in row.stats.items() if k != NEW}
+        self._gate.wait()
+        row.save()
+        return bool(row.host == host)
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Write what the scheduler reads, if it has changed.
@@ -235,6 +254,9 @@ def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
     """Return what ComputeCapabilitiesFilter matches flavors against."""
     known = row.stats if row.obj_attr_is_set('stats') else None
     failed_builds = (known or {}).get(FAILED_BUILDS, '0')
+    ours = {FAILED_BUILDS: failed_builds}
+    if NEW in (known or {}):
+        ours[NEW] = '1'
     arch = facts.properties.get('cpu_arch')
     stats = {'cpu_arch': str(arch)} if arch else {}
-    return {**stats, **capabilities_of(facts), FAILED_BUILDS: failed_builds}
+    return {**stats, **capabilities_of(facts), **ours}

@@ -9,7 +9,6 @@ only upon what Nova positively says; nothing follows from an error or from an
 answer that leaves something out.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -24,13 +23,16 @@ from ironic_compute.ending import Ending
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
 from ironic_compute.rows import Rows
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import Begin, LiveTasks, begin_thread
 from ironic_compute.unfinished import Stray, stray_of
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
 _Found = tuple[NodeId, str]
+
+LOST_STATES = (vm_states.BUILDING, vm_states.ERROR)
+"""Of a server that has no host, and may have an allocation."""
 
 
 class Free(Protocol):
@@ -45,6 +47,7 @@ class Strays:
 
     :param free: gets a server off a node
     :param tasks: who is at work on which server
+    :param begin: does something beside everything else
     """
 
     def __init__(
@@ -54,12 +57,14 @@ class Strays:
         handover: Handover,
         free: Free,
         tasks: LiveTasks,
+        begin: Begin = begin_thread,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
         self._handover = handover
         self._free = free
         self._tasks = tasks
+        self._begin_task = begin
         self._settled: set[_Found] = set()
         self._given_up: frozenset[_Found] = frozenset()
         self._told: set[_Found] = set()
@@ -121,9 +126,7 @@ class Strays:
             )
 
     def _begin(self, key: _Found, why: str) -> None:
-        threading.Thread(
-            target=self._end, args=(*key, why), name='stray', daemon=True
-        ).start()
+        self._begin_task('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
         with self._tasks.alone(server) as free:
@@ -145,6 +148,10 @@ class Strays:
 class LostBuilds:
     """End builds whose message was lost; ``look`` is called now and then.
 
+    A build that has failed, and whose worker was killed before it gave the
+    allocation back, is one of them: without its allocation nobody would find
+    the other kind, so the row is always the first to change.
+
     :param node_of: returns the nodes a server has an allocation on
     :param lost_s: a build that nobody began for so long is lost
     """
@@ -162,6 +169,7 @@ class LostBuilds:
         self._node_of = node_of
         self._tasks = tasks
         self._lost_s = lost_s
+        self._without_node: set[str] = set()
 
     def look(self) -> None:
         """End the lost builds whose allocation is on a node held here.
@@ -170,31 +178,36 @@ class LostBuilds:
         otherwise a build may wait in its own queue.
         """
         context = nova_context.get_admin_context()
+        for instance in self._waiting(context):
+            self._end(context, instance)
+
+    def _waiting(self, context: Any) -> list[Any]:
+        """Return the builds that nobody has begun for long; one RPC."""
         waiting = objects.InstanceList.get_by_filters(
             context,
-            {'vm_state': vm_states.BUILDING, 'host': None, 'deleted': False},
+            {'vm_state': list(LOST_STATES), 'host': None, 'deleted': False},
             expected_attrs=['info_cache', 'system_metadata', 'flavor'],
         )
-        for instance in waiting:
-            since = instance.updated_at or instance.created_at
-            if timeutils.is_older_than(since, self._lost_s):
-                self._end(context, instance)
+        return [
+            instance
+            for instance in waiting
+            if timeutils.is_older_than(
+                instance.updated_at or instance.created_at, self._lost_s
+            )
+        ]
 
     def _end(self, context: Any, instance: Any) -> None:
-        held = self._holdings.rows()
+        if instance.uuid in self._without_node:
+            return
         nodes = self._node_of(context, instance.uuid)
+        if not nodes and instance.vm_state == vm_states.ERROR:
+            self._without_node.add(instance.uuid)  # And will never have one.
+        held = self._holdings.rows()
         if not any(node in held for node in nodes):
             return
         with self._tasks.alone(instance.uuid) as free:
             instance.refresh()
-            is_lost = instance.host is None and (
-                instance.vm_state == vm_states.BUILDING
-            )
-            if free and is_lost:
-                self._ending.failed_build(
-                    context,
-                    instance,
-                    f'The request to build server {instance.uuid} was lost '
-                    f'with the daemon that had received it; delete the '
-                    f'server and create it again',
-                )
+            if not free or instance.host is not None:
+                return
+            if instance.vm_state in LOST_STATES:
+                self._ending.lost_build(context, instance)

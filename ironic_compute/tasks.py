@@ -10,7 +10,14 @@ waits until it has ended, and looks again whether there is anything to do.
 import collections
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+Begin = Callable[[str, Callable[[], None]], None]
+
+
+def begin_thread(name: str, act: Callable[[], None]) -> None:
+    """Do something in a thread of its own."""
+    threading.Thread(target=act, name=name, daemon=True).start()
 
 
 class LiveTasks:

@@ -82,6 +82,13 @@ _BY_TASK_STATE: Mapping[str, Task] = {
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
 """The states of a row that something can be done about."""
 
+VM_STATES = (vm_states.BUILDING, vm_states.DELETED)
+"""Likewise, of a row without a task.
+
+A build has none for a moment after it was claimed. A delete has none when the
+node is free already, and the allocation and the row are not.
+"""
+
 
 def task_of(vm_state: str, task_state: str | None) -> Task | None:
     """Return what is left to do for a server that nobody is at work on."""
@@ -89,6 +96,8 @@ def task_of(vm_state: str, task_state: str | None) -> Task | None:
         task = _BY_TASK_STATE[task_state]
         given_up = vm_state == vm_states.ERROR and task is not Task.DELETE
         return Task.CLEAR if given_up else task
+    if vm_state == vm_states.DELETED:
+        return Task.DELETE
     return Task.BUILD if vm_state == vm_states.BUILDING else None
 
 

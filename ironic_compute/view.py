@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerView
+from ironic_compute.gate import LeaseGate
 
 
 class Pool:
@@ -58,3 +59,16 @@ class Pool:
     def settled_for_s(self) -> float:
         """Seconds since the ring last changed."""
         return self._clock.now_s() - self._ring_since_s
+
+
+def take_in(
+    view: WorkerView, host: Host, pool: Pool, gate: LeaseGate, clock: Clock
+) -> None:
+    """Heed what the agent says: the pool it sees, and until when we may act.
+
+    A gate that is to stay shut at first opens with the first view after
+    that.
+    """
+    pool.update(view)
+    if clock.now_s() >= view.opens_s.get(host, 0.0):
+        gate.extend(view.deadline_s)

@@ -32,7 +32,7 @@ from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.parts import Parts, Tenure
 from ironic_compute.services import BINARY
-from ironic_compute.view import Pool
+from ironic_compute.view import Pool, take_in
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -106,10 +106,8 @@ class AgentLine:
 
     def _heed(self, line: bytes) -> None:
         view = pipe.decode_view(line)
-        self._tenure.pool.update(view)
-        opens_s = view.opens_s.get(self._tenure.host, 0.0)
-        if self._tenure.clock.now_s() >= opens_s:
-            self._tenure.gate.extend(view.deadline_s)
+        ties = self._tenure
+        take_in(view, ties.host, ties.pool, ties.gate, ties.clock)
 
 
 def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:

@@ -20,7 +20,12 @@ from hashring.protocol import (
     Why,
 )
 from hashring.ring import Host
-from tests.unit.hashring.coordination import ZOOKEEPER, FakeGroup, Service
+from tests.unit.hashring.coordination import (
+    ETCD,
+    ZOOKEEPER,
+    FakeGroup,
+    Service,
+)
 
 C1 = Host('c1')
 
@@ -59,7 +64,7 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
         TryLock(C1, 1),
         Prove(C1, 2),
         Release(C1, 3, Why.HAND_BACK),
-        BreakLock(C1),
+        BreakLock(C1, 2000.0),
         TryLock(C1, 4),
     )
     assert answers == [
@@ -82,7 +87,7 @@ def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
         TryLock(C1, 2),
         Prove(C1, 3),
         Release(C1, 4, Why.HAND_BACK),
-        BreakLock(C1),
+        BreakLock(C1, 2000.0),
     ) == [
         Denied(C1, 2),
         Proven(C1, 3, ours=False),
@@ -95,6 +100,22 @@ def test_a_slow_grant_is_given_back(scene: Scene) -> None:
     scene.slow_s = 1.0
     assert scene.ask(TryLock(C1, 1)) == [Denied(C1, 1)]
     assert scene.service.take(C1)
+
+
+def test_a_lock_is_broken_in_time_or_not_at_all() -> None:
+    """Asked to free our last life's lock, and asleep since: it stays."""
+    clock = ManualClock(start_s=100.0)
+    service = Service(clock.now_s, 15.0, ETCD)
+    group = FakeGroup(service, Boot('b1'))
+    locksmith = Locksmith(group, Lease(15.0, 3.0), clock)
+    assert service.take(C1)
+    locksmith.ask(BreakLock(C1, until_s=112.0))
+    clock.advance(12.0)
+    locksmith.run_pending()
+    assert not service.take(C1)
+    locksmith.ask(BreakLock(C1, until_s=112.1))
+    locksmith.run_pending()
+    assert service.take(C1)
 
 
 def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:

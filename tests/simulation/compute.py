@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that serves a host's nodes and servers: the other half.
+
+Real are Holdings, Handover, Removal, Book, ClaimBook, the tracker, Resume,
+Strays and LostBuilds; this module is what `parts`, `manager`, `feed` and
+`upkeep` are in the daemon: it puts them together and gives them threads.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from concurrent import futures
+from typing import Any
+
+from nova.compute import vm_states
+
+from hashring.ring import Host
+from ironic_compute.book import Book
+from ironic_compute.ending import Ending
+from ironic_compute.handover import Pace
+from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.resume import Resume
+from ironic_compute.strays import LOST_STATES, LostBuilds
+from ironic_compute.tracker import BareMetalTracker
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeId
+from tests.simulation.faults import Unreachable
+from tests.simulation.handlers import (
+    FAILURES,
+    Driver,
+    LiveTasks,
+    Manager,
+    unfinished_of,
+)
+from tests.simulation.ironic import Client
+from tests.simulation.kernel import Lock
+from tests.simulation.nova import Message, ServiceRecord
+from tests.simulation.placement import Reporter
+from tests.simulation.rows import Rows, Server, Services
+from tests.simulation.wire import Wire
+from tests.simulation.worker import Worker
+
+PACE = Pace(settle_s=5.0, confirm_s=8.0, push_budget=10, parallelism=1)
+ROUND_S = 2.0
+FEED_S = 4.0
+AUDIT_S = 15.0
+SERVICES_S = 8.0
+REPORT_S = 10.0
+QUEUE_S = 5.0
+UPKEEP_S = 10.0
+IDLE_S = 20.0
+LOST_S = 30.0
+POLL_S = 2.0
+
+
+class Inline(futures.Executor):
+    """Does what it is given at once, in the caller's task."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def submit(
+        self, act: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> futures.Future[Any]:
+        done: futures.Future[Any] = futures.Future()
+        try:
+            done.set_result(act(*args, **kwargs))
+        except FAILURES as exc:
+            done.set_exception(exc)
+        return done
+
+
+class ResumeHere(Resume):
+    """The real one; its questions to Nova go over the wire."""
+
+    def __init__(self, worker: Any, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._worker = worker
+
+    def _unfinished(self) -> list[Any]:
+        worker = self._worker
+        records = worker.wire.ask(
+            lambda: unfinished_of(worker.world.nova, worker.host)
+        )
+        return [worker.server_of(record) for record in records]
+
+    def _context_of(self, instance: Any) -> Any:
+        return None
+
+    def _delete(self, context: Any, instance: Any) -> None:
+        self._manager.terminate_instance(context, instance, None)
+
+
+class EndingHere(Ending):
+    """The real one; how a fault is written is Nova's."""
+
+    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+        instance.vm_state, instance.task_state = vm_states.ERROR, None
+        instance.save()
+
+
+class LostBuildsHere(LostBuilds):
+    """The real one; its questions to Nova go over the wire."""
+
+    def __init__(self, worker: Any, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._worker = worker
+
+    def _waiting(self, context: Any) -> list[Any]:
+        world, since_s = self._worker.world, self._lost_s
+        records = self._worker.wire.ask(
+            lambda: [
+                dataclasses.replace(server)
+                for server in world.nova.servers.values()
+                if server.vm_state in LOST_STATES
+                and server.host is None
+                and not server.deleted
+                and world.kernel.now_s - server.updated_at > since_s
+            ]
+        )
+        return [self._worker.server_of(record) for record in records]
+
+
+class ComputeWorker(Worker):
+    """Serves one host's nodes in one tenure."""
+
+    def __init__(
+        self, world: Any, machine: Any, host: Host, tenure: int
+    ) -> None:
+        super().__init__(world, machine, host, tenure)
+        makeup = world.makeup
+        self.wire = Wire(world, self)
+        self.client = Client(world, self.wire, self.gate)
+        self.rows = Rows(world.nova, self.wire, self.gate)
+        self.services = Services(world.nova, self.wire)
+        self.reporter = Reporter(world, self.wire, self.gate)
+        claims = ClaimBook()
+        self.holdings = Holdings(
+            host,
+            self.rows,  # type: ignore[arg-type]
+            Book(self.clock),
+            claims,
+            self.reporter,
+            lambda: Lock(self.kernel),
+        )
+        self.handover = makeup.handover(
+            self.holdings,
+            self.rows,
+            self.services,
+            self.pool,
+            self.gate,
+            self.clock,
+            PACE,
+            self._tell_given,
+            Inline(world),
+        )
+        self.holdings.on_stranger = self.handover.meet
+        self.removal = makeup.removal(
+            self.holdings, self.rows, self.client, self.reporter
+        )
+        self.tracker = BareMetalTracker(
+            host,
+            self.holdings,
+            claims,
+            self.rows,  # type: ignore[arg-type]
+            None,
+        )
+        self.driver = Driver(self.kernel, self.client)
+        self._make_upkeep()
+        self._poked: set[NodeId] = set()
+
+    def _make_upkeep(self) -> None:
+        makeup = self.world.makeup
+        self.live_tasks = LiveTasks(self.kernel)
+        self.manager = Manager(self)
+        ending = EndingHere(self.manager.give_up_build)
+        self._resume = makeup.resume(
+            self,
+            self.host,
+            self.manager,
+            self.client,
+            self.driver,
+            ending,
+            self.live_tasks,
+            self.clock,
+            IDLE_S,
+            self._begin_task,
+        )
+        self._strays = makeup.strays(
+            self.holdings,
+            self.rows,
+            self.handover,
+            self.driver.free,
+            self.live_tasks,
+            self._begin_task,
+        )
+        self._lost = LostBuildsHere(
+            self,
+            self.holdings,
+            ending,
+            self._nodes_allocated,
+            self.live_tasks,
+            LOST_S,
+        )
+
+    def _begin_task(self, name: str, act: Callable[[], None]) -> None:
+        self.spawn(act)
+
+    def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
+        node = self.wire.ask(
+            lambda: self.world.placement.allocations.get(server)
+        )
+        return [node] if node else []
+
+    # Records
+
+    def server_of(self, record: Any) -> Server:
+        return Server(self.world.nova, self.wire, record)
+
+    def server(self, uuid: str) -> Server:
+        """Read a server; as it is sent along with a message."""
+        nova = self.world.nova
+        return self.server_of(
+            self.wire.ask(lambda: dataclasses.replace(nova.server(uuid)))
+        )
+
+    # Start
+
+    def start(self) -> None:
+        """Report the host up, read what it holds, then all the rest."""
+        record = self._retried(self._service)
+        if record is None:
+            self.exit(1)
+        self.holdings.status = HostStatus(
+            service_id=record.id, disabled=record.disabled
+        )
+        self._retried(self.holdings.load)
+        nova = self.world.nova
+        self._consumer = self.spawn(self._consume)
+        nova.queue(self.host).wake = self._wake_consumer
+        for run in (
+            self._report,
+            self._feed,
+            self._keep_rounds,
+            self._keep_services,
+            self._keep_up,
+        ):
+            self.spawn(run)
+
+    def _retried(self, act: Callable[[], Any]) -> Any:
+        for _ in range(5):
+            try:
+                return act()
+            except Unreachable:
+                self.kernel.sleep(0.5)
+        self.exit(1)
+        return None
+
+    def _service(self) -> ServiceRecord | None:
+        nova = self.world.nova
+        found = self.wire.ask(lambda: nova.services.get(self.host))
+        if found is None and self.host == self.machine.home:
+            found = self.wire.order(
+                lambda letter: self.world.create_service(self.host),
+                gated=False,
+            )
+        return found
+
+    def _report(self) -> None:
+        """Nova's own heartbeat; no gate stands before it."""
+        nova = self.world.nova
+
+        def report(letter: Any) -> None:
+            nova.services[self.host].reported_s = self.kernel.now_s
+
+        while True:
+            self._tolerant(lambda: self.wire.order(report, gated=False))
+            self.kernel.sleep(REPORT_S)
+
+    def _tolerant(self, act: Callable[[], Any]) -> None:
+        """An error ends one round of a loop, not the loop."""
+        try:
+            act()
+        except FAILURES as exc:
+            self.world.tell(f'{self.name}: {exc}')
+
+    # Messages
+
+    def _wake_consumer(self) -> None:
+        if self.alive and self.thaws_s <= self.kernel.now_s:
+            self.kernel.wake(self._consumer)
+
+    def _consume(self) -> None:
+        """Receive what can be begun; what is received is acknowledged."""
+        queue = self.world.nova.queue(self.host)
+        while not self.draining:
+            while queue.messages and self.gate.is_open():
+                message = queue.messages.pop(0)
+                self.spawn(lambda m=message: self.manager.serve(m))
+                self.kernel.sleep(0.02)
+            self.kernel.sleep(POLL_S)
+
+    def _tell_given(self, host: Host, nodes: list[NodeId]) -> None:
+        message = Message('given', '', nodes=tuple(nodes))
+        self.world.nova.cast(host, message)
+
+    def given(self, nodes: Iterable[NodeId]) -> None:
+        """``Parts._given``."""
+        nodes = list(nodes)
+        self.handover.given(nodes)
+        for node in nodes:
+            self.holdings.observe(self.client.node(node))
+
+    # Loops
+
+    def _feed(self) -> None:
+        audit_s = self.clock.now_s()
+        while True:
+            is_audit = self.clock.now_s() >= audit_s
+            if is_audit:
+                audit_s = self.clock.now_s() + AUDIT_S
+            self._tolerant(self._audit if is_audit else self._list)
+            self.kernel.sleep(FEED_S)
+
+    def _list(self) -> None:
+        for facts in self.client.nodes().values():
+            self.holdings.observe(facts)
+
+    def _audit(self) -> None:
+        """``Parts.audited``."""
+        nodes = self.client.nodes()
+        self.holdings.load()
+        for facts in nodes.values():
+            self.holdings.observe(facts)
+        self.handover.listed(nodes)
+        self.removal.audited(nodes)
+
+    def _keep_rounds(self) -> None:
+        while True:
+            self._tolerant(self.handover.round)
+            self._tolerant(self.reporter.write)
+            self.kernel.sleep(ROUND_S)
+
+    def _keep_services(self) -> None:
+        while True:
+            self._tolerant(self._look_at_services)
+            self.kernel.sleep(SERVICES_S)
+
+    def _look_at_services(self) -> None:
+        self.services.refresh()
+        known = self.pool.known or (self.host,)
+        own = self.services.record(self.host)
+        if own is not None:
+            self.holdings.set_status(
+                dataclasses.replace(
+                    self.holdings.status, disabled=own.disabled
+                )
+            )
+        self.tell_facts(self.services.facts(known))
+
+    def _keep_up(self) -> None:
+        """``Upkeep._keep``."""
+        served_s = anew_s = self.clock.now_s()
+        wait_s = QUEUE_S
+        while True:
+            self.kernel.sleep(wait_s)
+            now_s, wait_s = self.clock.now_s(), UPKEEP_S
+            if not self.gate.is_open():
+                served_s, wait_s = now_s, QUEUE_S
+                continue
+            if now_s - anew_s >= AUDIT_S:
+                anew_s = now_s
+                self._strays.forget()
+            self._tolerant(self._resume.round)
+            self._tolerant(self._strays.look)
+            if now_s - served_s >= LOST_S:
+                served_s = now_s
+                self._tolerant(self._lost.look)

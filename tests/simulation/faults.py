@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong, and when: all of it from the seed.
+
+Each seed arms some faults and leaves others out, so that rare ones meet in
+some seeds instead of in none. Faults of machines come by themselves, at
+random instants; faults of requests strike one request, before it is sent,
+on its way, or after it was carried out. In the calm nothing goes wrong.
+"""
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.kernel import Kernel
+
+# Fault of a machine or a service -> per second, in a world that arms it.
+RATES = {
+    'kill': (0.005, 0.02, 0.05),
+    'crash': (0.005, 0.02, 0.05),
+    'freeze': (0.005, 0.02, 0.05),
+    'freeze agent': (0.005, 0.02, 0.05),
+    'freeze worker': (0.005, 0.02, 0.05),
+    'cut': (0.005, 0.02, 0.05),
+    'stop': (0.005, 0.02, 0.05),
+    'outage': (0.004, 0.01, 0.02),
+    'boot': (0.05, 0.1, 0.3),
+    'delete': (0.02, 0.05, 0.2),
+    'disable': (0.005, 0.02, 0.05),
+    'half evict': (0.005, 0.02),
+    'node leaves': (0.005, 0.02),
+    'node comes': (0.005, 0.02),
+}
+# Fault of one request -> its chance.
+CHANCES = {
+    'slow': (0.01, 0.03, 0.1),
+    'slow beat': (0.02, 0.1, 0.3),
+    'lose': (0.005, 0.02, 0.08),
+    'die': (0.002, 0.005, 0.01),
+    'stick': (0.002, 0.005, 0.01),
+    'no answer': (0.005, 0.02, 0.08),
+    'late': (0.005, 0.02, 0.05),
+    'short list': (0.02, 0.1, 0.3),
+    'message lost': (0.01, 0.05),
+    'message twice': (0.02, 0.1, 0.3),
+    'deploy fails': (0.05, 0.2),
+    'lag': (0.1, 0.5),
+}
+
+
+class Unreachable(Exception):
+    """No answer; the request may have been carried out, now or later."""
+
+
+class Faults:
+    """The dice of one world."""
+
+    def __init__(self, kernel: Kernel, rng: random.Random) -> None:
+        self.calm = False
+        self._kernel = kernel
+        self._rng = rng
+        self._rates = {kind: self._arm(three) for kind, three in RATES.items()}
+        self._chances = {
+            kind: self._arm(three) for kind, three in CHANCES.items()
+        }
+
+    def _arm(self, strengths: tuple[float, ...]) -> float:
+        return self._rng.choice((0.0, *strengths))
+
+    def plan(self, kind: str, strike: Callable[[], object]) -> None:
+        """Let a fault of a machine come again and again."""
+        rate = self._rates[kind]
+        if rate:
+            self._plan(rate, strike)
+
+    def _plan(self, rate: float, strike: Callable[[], object]) -> None:
+        def happen() -> None:
+            if not self.calm:
+                strike()
+                self._plan(rate, strike)
+
+        self._kernel.later(self._rng.expovariate(rate), happen)
+
+    def strikes(self, kind: str) -> bool:
+        """Whether this fault strikes the present request."""
+        chance = self._chances[kind]
+        return chance > 0 and not self.calm and self._rng.random() < chance
+
+    def choose(self, *durations_s: float) -> float:
+        """One of these durations, not to the second."""
+        return self._rng.choice(durations_s) * self._rng.uniform(0.8, 1.2)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ironic: nodes that deploy and clean by themselves once asked to.
+
+It answers with errors, and with short and empty lists, but says "no such
+node" only of a node that it has not.
+"""
+
+import dataclasses
+from typing import Any
+
+from ironic_compute import errors
+from ironic_compute.states import ProvisionState
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.faults import Unreachable
+from tests.simulation.wire import Letter, Wire
+
+_DEPLOYABLE = ProvisionState.AVAILABLE.value
+_HAS_SERVER = (
+    ProvisionState.ACTIVE.value,
+    ProvisionState.DEPLOYING.value,
+    ProvisionState.DEPLOYFAIL.value,
+)
+
+
+class Ironic:
+    """The nodes of one pool."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._changes = 0
+        self.nodes: dict[NodeId, NodeFacts] = {}
+
+    def enroll(self, node: NodeId) -> None:
+        """Add a node."""
+        self.nodes[node] = NodeFacts(
+            node,
+            resource_class='baremetal',
+            provision_state=_DEPLOYABLE,
+            power_state='power off',
+            updated_at=self._stamp(),
+        )
+
+    def _stamp(self) -> str:
+        self._changes += 1
+        return f'{self._changes:08}'
+
+    def change(self, node: NodeId, **fields: Any) -> None:
+        """Let a node be different."""
+        self.nodes[node] = dataclasses.replace(
+            self.nodes[node], updated_at=self._stamp(), **fields
+        )
+
+    def node(self, node: NodeId) -> NodeFacts:
+        if node not in self.nodes:
+            raise errors.NodeNotFound(f'no node {node}')
+        return self.nodes[node]
+
+    def of_instance(self, server: str) -> NodeFacts | None:
+        found = [n for n in self.nodes.values() if n.instance_uuid == server]
+        if len(found) > 1:
+            self._world.fail(f'server {server} is on two nodes')
+        return found[0] if found else None
+
+    def reserve(self, letter: Letter, node: NodeId, server: str) -> None:
+        facts = self.node(node)
+        if facts.instance_uuid not in (None, server):
+            raise errors.NodeAssociated(f'{node} has another server')
+        if self.of_instance(server) not in (None, facts):
+            raise errors.NodeAssociated(f'{server} is on another node')
+        if facts.instance_uuid is None:
+            self._world.tell(f'{letter.sender} reserves {node} for {server}')
+            self.change(node, instance_uuid=server)
+
+    def release(self, letter: Letter, node: NodeId, server: str) -> None:
+        """Take the reservation of a server off a node without it."""
+        facts = self.node(node)
+        if facts.instance_uuid != server:
+            raise errors.NodeAssociated(f'{node} has not {server}')
+        if facts.provision_state in _HAS_SERVER:
+            raise errors.IronicRefused(f'{node} is deployed')
+        self.change(node, instance_uuid=None)
+
+    def deploy(self, letter: Letter, node: NodeId, server: str) -> None:
+        facts = self.node(node)
+        if facts.instance_uuid != server:
+            raise errors.NodeAssociated(f'{node} has not {server}')
+        if facts.provision_state != _DEPLOYABLE:
+            raise errors.IronicRefused(f'{node} is {facts.provision_state}')
+        self._world.tell(f'{letter.sender} deploys {server} on {node}')
+        self.change(node, provision_state='deploying')
+        rng = self._world.rng
+        failed = self._world.faults.strikes('deploy fails')
+        end = 'deploy failed' if failed else 'active'
+        self._world.kernel.later(
+            rng.choice((2.0, 10.0, 30.0)),
+            lambda: self._pass(node, 'deploying', end),
+        )
+
+    def undeploy(self, letter: Letter, node: NodeId, server: str) -> None:
+        """Ask for ``deleted``: cleaned by and by, the reservation gone."""
+        facts = self.node(node)
+        if facts.instance_uuid != server:
+            raise errors.NodeAssociated(f'{node} has not {server}')
+        if facts.provision_state not in _HAS_SERVER:
+            raise errors.IronicRefused(f'{node} is {facts.provision_state}')
+        self._world.check_undeploy(letter, server)
+        self._world.tell(f'{letter.sender} undeploys {server} from {node}')
+        self.change(node, provision_state='cleaning', instance_uuid=None)
+        self._world.kernel.later(
+            self._world.rng.choice((1.0, 8.0)),
+            lambda: self._pass(node, 'cleaning', _DEPLOYABLE),
+        )
+
+    def _pass(self, node: NodeId, before: str, after: str) -> None:
+        if node in self.nodes and self.nodes[node].provision_state == before:
+            self.change(node, provision_state=after)
+
+
+class Client:
+    """What of `IronicClient` a worker needs; changes wait at the gate."""
+
+    def __init__(self, world: Any, wire: Wire, gate: Any) -> None:
+        self._world = world
+        self._ironic: Ironic = world.ironic
+        self._wire = wire
+        self._gate = gate
+
+    def _ask(self, act: Any) -> Any:
+        try:
+            return self._wire.ask(act)
+        except Unreachable as exc:
+            raise errors.IronicUnavailable(str(exc)) from exc
+
+    def _order(self, act: Any) -> None:
+        self._gate.wait()
+        try:
+            self._wire.order(act)
+        except Unreachable as exc:
+            raise errors.IronicUnavailable(str(exc)) from exc
+
+    def nodes(self) -> dict[NodeId, NodeFacts]:
+        """Return the list of all nodes, short or empty at times."""
+        found: dict[NodeId, NodeFacts] = self._ask(
+            lambda: dict(self._ironic.nodes)
+        )
+        if self._world.faults.strikes('short list'):
+            share = self._world.rng.choice((0.0, 0.5, 0.8))
+            return {
+                node: facts
+                for node, facts in found.items()
+                if self._world.rng.random() < share
+            }
+        return found
+
+    def node(self, node: NodeId) -> NodeFacts:
+        facts: NodeFacts = self._ask(lambda: self._ironic.node(node))
+        return facts
+
+    def node_of_instance(self, server: str) -> NodeFacts | None:
+        facts: NodeFacts | None = self._ask(
+            lambda: self._ironic.of_instance(server)
+        )
+        return facts
+
+    def reserve(self, node: NodeId, server: str) -> None:
+        self._order(lambda letter: self._ironic.reserve(letter, node, server))
+
+    def release(self, node: NodeId, server: str) -> None:
+        self._order(lambda letter: self._ironic.release(letter, node, server))
+
+    def deploy(self, node: NodeId, server: str) -> None:
+        self._order(lambda letter: self._ironic.deploy(letter, node, server))
+
+    def undeploy(self, node: NodeId, server: str) -> None:
+        self._order(lambda letter: self._ironic.undeploy(letter, node, server))

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time and order of the invented world: one thread, one queue of events.
+
+What is a thread in the real daemons is a task here, a greenlet that gives
+way at each request and each wait. So the real code runs as it is, and the
+order of everything follows from the seed alone. A step is one event: a task
+goes on to its next wait, or something happens to the world.
+
+A task belongs to a process. A frozen process's tasks wait until it thaws; a
+killed one's never run again.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+import greenlet
+
+
+class Process:
+    """What can be frozen and killed; its tasks with it.
+
+    :param within: a machine: frozen with it
+    """
+
+    def __init__(self, name: str, within: 'Process | None' = None) -> None:
+        self.name = name
+        self.alive = True
+        self.tasks: dict[Task, None] = {}  # In order.
+        self._within = within
+        self._thaws_s = 0.0
+
+    @property
+    def thaws_s(self) -> float:
+        """When it goes on, in the world's time; the past if it runs."""
+        if self._within is None:
+            return self._thaws_s
+        return max(self._thaws_s, self._within.thaws_s)
+
+    def freeze(self, until_s: float) -> None:
+        """Stop it, as SIGSTOP does, until then."""
+        self._thaws_s = max(self._thaws_s, until_s)
+
+    def thaw(self) -> None:
+        """Let it go on now."""
+        self._thaws_s = 0.0
+
+
+class Task:
+    """One thread of a process."""
+
+    __slots__ = ('alarm', 'greenlet', 'in_flight', 'process')
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.greenlet: Any = None
+        self.alarm = 0  # Which of its events in the queue counts.
+        self.in_flight: Callable[[], object] | None = None
+
+
+class Kernel:
+    """The queue of events; ``step`` runs the next one."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.now_s = 0.0
+        self.steps_count = 0
+        self.task: Task | None = None  # Runs now.
+        self._rng = rng
+        self._events: list[Any] = []
+        self._hub: Any = None
+        self._seq = 0
+
+    # For the world
+
+    def step(self) -> None:
+        """Run the next event."""
+        self._hub = greenlet.getcurrent()
+        while True:
+            at_s, _, _, target, alarm = heapq.heappop(self._events)
+            if not isinstance(target, Task):
+                break
+            if target.alarm != alarm or target.greenlet is None:
+                continue
+            thaws_s = target.process.thaws_s
+            if thaws_s <= at_s:
+                break
+            self._push(thaws_s, target, alarm)
+        self.now_s = at_s
+        self.steps_count += 1
+        if isinstance(target, Task):
+            self._run(target)
+        else:
+            target()
+
+    def at(self, at_s: float, act: Callable[[], object]) -> None:
+        """Let something happen to the world."""
+        self._push(at_s, act, 0)
+
+    def later(self, delay_s: float, act: Callable[[], object]) -> None:
+        """Let something happen to the world after a while."""
+        self._push(self.now_s + delay_s, act, 0)
+
+    def spawn(
+        self, process: Process, run: Callable[[], object], delay_s: float = 0.0
+    ) -> Task:
+        """Start a task."""
+        task = Task(process)
+        task.greenlet = greenlet.greenlet(run)
+        process.tasks[task] = None
+        self._push(self.now_s + delay_s, task, 0)
+        return task
+
+    def end(self, process: Process) -> list[Task]:
+        """Kill a process; returns its tasks.
+
+        May be called by one of its own tasks, whose next wait is its last.
+        """
+        process.alive = False
+        tasks, process.tasks = list(process.tasks), {}
+        for task in tasks:
+            if task is not self.task and task.greenlet is not None:
+                doomed, task.greenlet = task.greenlet, None
+                doomed.parent = greenlet.getcurrent()
+                doomed.throw(greenlet.GreenletExit)
+        return tasks
+
+    # For tasks
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in the world's time, unless woken before."""
+        task = self.task
+        if (
+            task is None
+            or task.greenlet is not greenlet.getcurrent()
+            or not task.process.alive
+        ):
+            raise greenlet.GreenletExit
+        task.alarm += 1
+        self._push(self.now_s + seconds, task, task.alarm)
+        self._hub.switch()
+
+    def wake(self, task: Task) -> None:
+        """End a task's present wait."""
+        if task.greenlet is not None and task is not self.task:
+            task.alarm += 1
+            self._push(self.now_s, task, task.alarm)
+
+    # Within
+
+    def _run(self, task: Task) -> None:
+        running = task.greenlet
+        running.parent = self._hub
+        self.task = task
+        try:
+            running.switch()
+        finally:
+            self.task = None
+        if running.dead:
+            task.greenlet = None
+            task.process.tasks.pop(task, None)
+
+    def _push(self, at_s: float, target: Any, alarm: int) -> None:
+        self._seq += 1
+        order = self._rng.random()  # Of events at the same instant.
+        heapq.heappush(self._events, (at_s, order, self._seq, target, alarm))
+
+
+class Lock:
+    """A ``threading.Lock`` for tasks."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._taken = False
+
+    def __enter__(self) -> bool:
+        while self._taken:
+            self._kernel.sleep(0.2)
+        self._taken = True
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        self._taken = False
+
+
+class Clock:
+    """One machine's clock: its own start, and up to 1 % off.
+
+    It goes on while the machine is frozen, as CLOCK_BOOTTIME does.
+    """
+
+    def __init__(self, kernel: Kernel, start_s: float, rate: float) -> None:
+        self._kernel = kernel
+        self._start_s = start_s
+        self._rate = rate
+
+    def now_s(self) -> float:
+        return self._start_s + self._kernel.now_s * self._rate
+
+    def wall_s(self) -> float:
+        return 1_700_000_000.0 + self.now_s()
+
+    def sleep(self, seconds: float) -> None:
+        self._kernel.sleep(seconds / self._rate)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One seed, one life: which world it is, and how it goes."""
+
+import logging
+
+from tests.simulation.cloud import Cloud
+from tests.simulation.makeup import BACKENDS, Makeup
+from tests.simulation.world import World
+
+STORM_S = 120.0
+CALM_S = 240.0
+
+
+def run(
+    seed: int,
+    makeup: Makeup | None = None,
+    *,
+    storm_s: float = STORM_S,
+    calm_s: float = CALM_S,
+) -> World:
+    """One whole life; raises `Broken` where something did not hold."""
+    backend = BACKENDS[seed % len(BACKENDS)]
+    hosts_count = 2 + seed // len(BACKENDS) % 3
+    world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
+    logging.disable(logging.CRITICAL)
+    try:
+        world.live(storm_s, calm_s)
+    finally:
+        logging.disable(logging.NOTSET)
+        world.end_all()
+    return world

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users and operators do in the storm: boot, delete, disable, evict."""
+
+from typing import Any
+
+from nova.compute import task_states, vm_states
+
+from hashring.ring import Host
+from resource_tracker.node import NodeId
+from tests.simulation.nova import Message, ServerRecord
+
+
+class Load:
+    """nova-api, scheduler, conductor and an operator's hands."""
+
+    def __init__(self, world: Any, nodes_count: int) -> None:
+        self._world = world
+        self._nodes_count = 0
+        for _ in range(nodes_count):
+            self._enroll()
+        plan = world.faults.plan
+        plan('boot', self._boot)
+        plan('delete', self._delete)
+        plan('disable', self._disable)
+        plan('half evict', self._half_evict)
+        plan('node leaves', self._node_leaves)
+        plan('node comes', self._enroll)
+
+    def _enroll(self) -> None:
+        self._nodes_count += 1
+        self._world.ironic.enroll(NodeId(f'n{self._nodes_count}'))
+
+    # Users
+
+    def _boot(self) -> None:
+        """Schedule a build to a node that is offered, and cast it."""
+        world = self._world
+        nodes = [node for node in world.ironic.nodes if self._fits(node)]
+        if not nodes:
+            return
+        node = world.rng.choice(nodes)
+        now_s = world.kernel.now_s
+        server = ServerRecord(
+            f's{len(world.nova.servers) + 1}', now_s, updated_at=now_s
+        )
+        world.nova.servers[server.uuid] = server
+        world.placement.allocations[server.uuid] = node
+        host = world.nova.rows[node].host
+        world.tell(f'boot {server.uuid} on {node} of {host}')
+        world.nova.cast(host, Message('build', server.uuid, node))
+
+    def _fits(self, node: NodeId) -> bool:
+        """The scheduler's filters."""
+        world = self._world
+        row = world.nova.live_row(node)
+        if row is None or not world.nova.is_up(row.host):
+            return False
+        return (
+            world.placement.offered.get(node, False)
+            and not world.placement.consumers(node)
+            and not world.nova.services[row.host].disabled
+        )
+
+    def _delete(self) -> None:
+        world = self._world
+        servers = [
+            s
+            for s in world.nova.servers.values()
+            if not s.deleted and not s.delete_asked
+        ]
+        if servers:
+            self._ask_delete(world.rng.choice(servers))
+
+    def _ask_delete(self, server: ServerRecord) -> None:
+        """nova-api: by itself where no compute can, or is up."""
+        world = self._world
+        world.tell(f'delete {server.uuid} of {server.host}')
+        server.delete_asked = True
+        if server.host is not None and world.nova.is_up(server.host):
+            server.task_state = task_states.DELETING
+            server.updated_at = world.kernel.now_s
+            message = Message('delete', server.uuid)
+            world.nova.cast(server.host, message)
+            return
+        world.placement.allocations.pop(server.uuid, None)
+        world.nova.destroy_server(server.uuid)
+
+    def clear_away(self) -> None:
+        """In the calm: delete what has failed, until it is gone."""
+        for server in self._world.nova.servers.values():
+            failed = server.vm_state == vm_states.ERROR
+            if failed and server.task_state is None and not server.deleted:
+                self._ask_delete(server)
+        self._world.kernel.later(20.0, self.clear_away)
+
+    # Operators
+
+    def _disable(self) -> None:
+        world = self._world
+        services = sorted(world.nova.services.values(), key=lambda s: s.id)
+        if services:
+            record = world.rng.choice(services)
+            record.disabled = not record.disabled
+            world.tell(f'{record.host} disabled: {record.disabled}')
+
+    def _half_evict(self) -> None:
+        """An evict that was cut short after its first write."""
+        world = self._world
+        hosts: list[Host] = sorted(world.nova.services)
+        servers = [
+            s
+            for s in world.nova.servers.values()
+            if s.vm_state == vm_states.ACTIVE
+            and s.task_state is None
+            and not s.deleted
+        ]
+        if hosts and servers:
+            server = world.rng.choice(servers)
+            server.host = world.rng.choice(hosts)
+            world.tell(f'half evict of {server.uuid} to {server.host}')
+
+    def _node_leaves(self) -> None:
+        world = self._world
+        nodes = [
+            node
+            for node, facts in world.ironic.nodes.items()
+            if facts.instance_uuid is None
+            and facts.provision_state == 'available'
+            and not world.placement.consumers(node)
+        ]
+        if nodes:
+            node = world.rng.choice(nodes)
+            world.tell(f'{node} leaves Ironic')
+            del world.ironic.nodes[node]

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One controller: a clock, a disk, a real agent and its workers.
+
+Real are Agent, Assignment, Pulse, Locksmith, Lease and Pool, unless the
+world's makeup puts a planted defect in the place of one.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hashring import errors
+from hashring.agent import Agent
+from hashring.group import Boot
+from hashring.ring import Host
+from hashring.state import BootRecord
+from hashring.workers import (
+    Exited,
+    Facts,
+    ServiceFacts,
+    Serving,
+    WorkerEvent,
+    WorkerView,
+)
+from tests.simulation.kernel import Clock, Process
+from tests.simulation.worker import SILENCE_S, Worker
+
+TURN_MIN_S = 0.25
+POLL_S = 0.5
+REJOIN_S = 1.0
+
+
+class Disk:
+    """`hashring.state.Folder` that outlives the process."""
+
+    def __init__(self) -> None:
+        self._boot: BootRecord | None = None
+        self._known: frozenset[Host] = frozenset()
+
+    def close(self) -> None:
+        pass
+
+    def read_boot(self) -> BootRecord | None:
+        return self._boot
+
+    def write_boot(self, record: BootRecord) -> None:
+        self._boot = record
+
+    def read_known(self) -> frozenset[Host]:
+        return self._known
+
+    def write_known(self, hosts: Iterable[Host]) -> None:
+        self._known = frozenset(hosts)
+
+
+class Workers:
+    """`hashring.workers.Workers` of one life of an agent."""
+
+    def __init__(self, world: Any, machine: 'Machine') -> None:
+        self._world = world
+        self._machine = machine
+        self._events: list[WorkerEvent] = []
+        self.live: dict[Host, Worker] = {}
+
+    # For the agent
+
+    def start(self, host: Host, tenure: int) -> None:
+        assert host not in self.live, f'{host} has a worker already'
+        worker = self._world.makeup.worker(
+            self._world, self._machine, host, tenure
+        )
+        self.live[host] = worker
+        self._world.tell(f'start {worker.name}')
+
+    def stop(self, host: Host) -> None:
+        if host in self.live:
+            self.live[host].stop()
+
+    def kill(self, host: Host) -> None:
+        worker = self.live.pop(host, None)
+        if worker is not None:
+            self._world.end(worker)
+
+    def tell(self, view: WorkerView) -> None:
+        for worker in self.live.values():
+            worker.hear(view)
+
+    def events(self, timeout_s: float) -> list[WorkerEvent]:
+        self._world.kernel.sleep(max(timeout_s, TURN_MIN_S))
+        now_s = self._machine.clock.now_s()
+        for worker in list(self.live.values()):
+            if now_s - worker.heard_s > SILENCE_S:
+                self.crash(worker.host)
+        found, self._events = self._events, []
+        return found
+
+    # For the workers and the world
+
+    def report(self, event: Serving) -> None:
+        self._events.append(event)
+
+    def learn(self, facts: dict[Host, ServiceFacts]) -> None:
+        self._events.append(Facts(facts))
+
+    def bury(self, worker: Worker, event: Exited) -> None:
+        if self.live.get(worker.host) is worker:
+            del self.live[worker.host]
+            self._events.append(event)
+        self._world.end(worker)
+
+    def crash(self, host: Host) -> None:
+        worker = self.live[host]
+        self.bury(worker, Exited(host, -9, tenure=worker.tenure))
+
+
+class AgentProcess(Process):
+    """One life of an agent: three threads around the real one."""
+
+    def __init__(self, world: Any, machine: 'Machine', boot: Boot) -> None:
+        super().__init__(f'agent {boot}', machine)
+        self._world = world
+        self._machine = machine
+        self._kernel = world.kernel
+        self._boot = boot
+        self.agent: Agent = world.makeup.agent(
+            membership=world.makeup.group(
+                world.service, boot, machine.around_request
+            ),
+            workers=machine.workers,
+            home=machine.home,
+            options=world.makeup.timing,
+            clock=machine.clock,
+            state=machine.disk,
+            machine=f'machine-{machine.home}',
+        )
+        spawn = self._kernel.spawn
+        self._beats = spawn(self, self._beat)
+        self._locks = spawn(self, self._lock)
+        spawn(self, self._turn, world.rng.uniform(0.0, 0.5))
+
+    def _turn(self) -> None:
+        agent = self.agent
+        while True:
+            agent.turn()
+            if agent.locksmith.busy:
+                self._kernel.wake(self._locks)
+            if agent.pulse.hurried:
+                self._kernel.wake(self._beats)
+            leaving = agent.assignment.leaving
+            if leaving is not None and agent.assignment.finished:
+                self._leave(drains=not leaving.restarting)
+
+    def _leave(self, *, drains: bool) -> None:
+        self._kernel.sleep(0.5)  # Its last word is heard.
+        if drains and self._world.service.up:
+            self._world.service.remove(self._boot)
+        self._machine.kill(self._world.faults.choose(0.5, 5.0, 40.0), 'left')
+        self._kernel.sleep(0.0)
+
+    def _beat(self) -> None:
+        pulse, clock = self.agent.pulse, self._machine.clock
+        interval_s = self._world.makeup.timing.heartbeat_interval_s
+        while True:
+            due_s = clock.now_s() + interval_s
+            pulse.beat()
+            self._kernel.sleep(0.1)
+            if not pulse.state().lease.counted:
+                due_s = clock.now_s() + REJOIN_S
+            while clock.now_s() < due_s and not pulse.hurried:
+                self._kernel.sleep(due_s - clock.now_s() + 0.01)
+
+    def _lock(self) -> None:
+        while True:
+            self.agent.locksmith.run_pending()
+            self._kernel.sleep(POLL_S)
+
+
+class Machine(Process):
+    """A controller that is killed and started again."""
+
+    def __init__(self, world: Any, home: Host) -> None:
+        super().__init__(f'machine {home}')
+        self.world = world
+        self.home = home
+        rng = world.rng
+        self.clock = Clock(
+            world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
+        )
+        self.disk = Disk()
+        self.process: AgentProcess | None = None
+        self.workers = Workers(world, self)
+        self.boots_count = 0
+        self.cut_until_s = 0.0  # No way to the lock service.
+        self.steady_until_s = 0.0  # No new cut before.
+        self.stays_dead = False
+
+    @property
+    def agent(self) -> Agent | None:
+        return self.process.agent if self.process else None
+
+    def boot(self) -> None:
+        """Start the agent, unless it runs."""
+        if self.process is not None or self.stays_dead:
+            return
+        self.boots_count += 1
+        boot = Boot(f'{self.home}.{self.boots_count}')
+        self.workers = Workers(self.world, self)
+        self.process = AgentProcess(self.world, self, boot)
+        self.world.tell(f'boot {boot}')
+
+    def kill(self, down_s: float, why: str = 'kill') -> None:
+        """kill -9 of the agent; its workers die with it."""
+        process, self.process = self.process, None
+        self.world.tell(f'{why} {self.home} for {down_s:.1f} s')
+        for worker in list(self.workers.live.values()):
+            self.world.end(worker)
+        self.workers.live.clear()
+        if process is not None:
+            self.world.end(process)
+        self.world.kernel.later(down_s, self.boot)
+
+    def cut(self, cut_s: float, steady_s: float) -> None:
+        """Lose the way to the lock service; then keep it for a while."""
+        now_s = self.world.kernel.now_s
+        if now_s >= self.steady_until_s:
+            self.cut_until_s = now_s + cut_s
+            self.steady_until_s = now_s + cut_s + steady_s
+            self.world.tell(f'cut {self.home} for {cut_s:.1f} s')
+
+    def around_request(self, where: str) -> None:
+        """What may happen before and after a request to the lock service."""
+        world, faults = self.world, self.world.faults
+        if world.kernel.now_s < self.cut_until_s:
+            world.kernel.sleep(0.1)
+            raise errors.BackendUnavailable('no route')
+        delay_s = world.rng.uniform(0.001, 0.03)
+        if where == 'after heartbeat' and faults.strikes('slow beat'):
+            delay_s = world.rng.uniform(8.0, 14.5)
+            if world.rng.random() < 0.5:  # It was the first sign of worse.
+                world.kernel.later(
+                    delay_s + 0.1, lambda: self.cut(faults.choose(20.0), 0.0)
+                )
+        elif faults.strikes('slow'):
+            delay_s = faults.choose(0.5, 1.0, 3.0, 14.0, 20.0)
+        elif faults.strikes('die'):
+            self.kill(faults.choose(0.5, 5.0, 30.0), f'kill {where}')
+        elif faults.strikes('stick'):
+            self.world.freeze(self, faults.choose(1.0, 13.0, 16.0, 45.0))
+        world.kernel.sleep(delay_s)
+        if faults.strikes('lose'):
+            raise errors.BackendUnavailable(f'lost {where}')

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a world is made of: the real things, each of which may be replaced.
+
+A planted defect is a makeup with one part exchanged; see `defects`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from hashring.agent import Agent
+from hashring.group import Member, Traits
+from hashring.opts import Timing
+from hashring.ring import Host
+from ironic_compute import forward, messages
+from ironic_compute.gate import LeaseGate
+from ironic_compute.handover import Handover
+from ironic_compute.removal import Removal
+from ironic_compute.strays import Strays
+from tests.simulation.compute import ComputeWorker, ResumeHere
+from tests.simulation.worker import Gate, Worker
+from tests.unit.hashring import coordination
+
+# Shorter than in production where nothing depends on the length.
+TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Makeup:
+    """The parts of a world."""
+
+    timing: Timing = TIMING
+    agent: Callable[..., Agent] = Agent
+    group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
+    worker: Callable[..., Worker] = ComputeWorker
+    gate: Callable[..., LeaseGate] = Gate
+    handover: Callable[..., Handover] = Handover
+    removal: Callable[..., Removal] = Removal
+    resume: Callable[..., ResumeHere] = ResumeHere
+    strays: Callable[..., Strays] = Strays
+    is_wanted: Callable[[str, Host | None], bool] = messages.is_wanted_build
+    next_hop: Callable[..., str | None] = forward.next_hop
+
+
+class LenientService(coordination.Service):
+    """Shows a member again as soon as it beats, however late.
+
+    No service is like this; it leaves an agent's own count of time nothing
+    to lean on.
+    """
+
+    def members(self) -> tuple[Member, ...]:
+        entries = self._entries.items()
+        live = (e.member for boot, e in entries if self._live(boot))
+        return tuple(sorted(live, key=lambda m: (m.home, m.boot)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A kind of coordination service.
+
+    :param revives: a late heartbeat brings an ended entry back
+    """
+
+    name: str
+    traits: Traits
+    revives: bool = False
+    service: Callable[..., coordination.Service] = coordination.Service
+
+
+BACKENDS = (
+    Backend('etcd', coordination.ETCD),
+    Backend('cache', coordination.CACHE, revives=True),
+    Backend('zookeeper', coordination.ZOOKEEPER),
+    Backend('lenient', coordination.ETCD, True, LenientService),
+)
+
+
+def with_parts(**parts: Any) -> Makeup:
+    """The real makeup with some parts exchanged."""
+    return dataclasses.replace(Makeup(), **parts)

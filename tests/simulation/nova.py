@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova as it is seen from its computes: rows, queues, Service records.
+
+``Nova`` is the database and the message queue. `Row` and `Server` are a
+worker's copies of records, with the habits of Nova's objects that the real
+code counts on: ``save`` writes what was changed and returns the record as it
+is then; ``create`` of a ComputeNode takes over a live row without a word.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from nova import exception as nova_exception
+from nova.compute import vm_states
+
+from hashring.ring import Host
+from ironic_compute.rows import NEW
+from tests.simulation.wire import Letter
+
+SERVICE_DOWN_S = 60.0
+
+
+@dataclasses.dataclass
+class ServiceRecord:
+    """A Service of binary nova-compute."""
+
+    id: int
+    host: Host
+    mapped: bool = False
+    disabled: bool = False
+    reported_s: float = 0.0
+
+
+@dataclasses.dataclass
+class NodeRecord:
+    """A row of compute_nodes."""
+
+    id: int
+    node: str
+    host: Host
+    service_id: int
+    deleted: bool = False
+    stats: dict[str, str] = dataclasses.field(default_factory=dict)
+    created_s: float | None = None  # None: given by its former holder.
+    former: tuple[Host, float] | None = None  # And when it changed.
+
+
+@dataclasses.dataclass
+class ServerRecord:
+    """A row of instances."""
+
+    uuid: str
+    created_s: float
+    vm_state: str = vm_states.BUILDING
+    task_state: str | None = 'scheduling'
+    host: Host | None = None
+    node: str | None = None
+    deleted: bool = False
+    updated_at: float = 0.0
+    was_active: bool = False
+    delete_asked: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """A cast."""
+
+    name: str
+    server: str
+    node: str | None = None
+    hops: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+class Queue:
+    """Messages for one host; who consumes it is woken."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.wake: Callable[[], None] = lambda: None
+
+
+class Nova:
+    """The database and the queues of one cell."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._ids = 0
+        self.services: dict[Host, ServiceRecord] = {}
+        self.rows: dict[str, NodeRecord] = {}
+        self.servers: dict[str, ServerRecord] = {}
+        self._queues: dict[Host, Queue] = {}
+
+    def new_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def queue(self, host: Host) -> Queue:
+        return self._queues.setdefault(host, Queue())
+
+    def cast(self, host: Host, message: Message) -> None:
+        """Send a message: it comes once, or, in the storm, not or twice."""
+        faults = self._world.faults
+        copies = 1
+        if faults.strikes('message lost'):
+            copies = 0
+        elif faults.strikes('message twice'):
+            copies = 2
+        for _ in range(copies):
+            delay_s = 0.01
+            if faults.strikes('slow'):
+                delay_s = faults.choose(0.2, 2.0, 10.0)
+            self._world.kernel.later(
+                delay_s, lambda: self._deliver(host, message)
+            )
+
+    def _deliver(self, host: Host, message: Message) -> None:
+        queue = self.queue(host)
+        queue.messages.append(message)
+        queue.wake()
+
+    def live_row(self, node: str) -> NodeRecord | None:
+        row = self.rows.get(node)
+        return None if row is None or row.deleted else row
+
+    def server(self, uuid: str) -> ServerRecord:
+        found = self.servers[uuid]
+        if found.deleted:
+            raise nova_exception.InstanceNotFound(instance_id=uuid)
+        return found
+
+    def is_up(self, host: Host) -> bool:
+        """What nova-api thinks of a Service."""
+        record = self.services.get(host)
+        now_s = self._world.kernel.now_s
+        return record is not None and (
+            now_s - record.reported_s < SERVICE_DOWN_S
+        )
+
+    # Changes of rows
+
+    def create_row(
+        self, letter: Letter, node: str, host: Host, service_id: int
+    ) -> NodeRecord:
+        """``ComputeNode.create``: an upsert."""
+        present = self.live_row(node)
+        if present is not None and present.host != host:
+            self._world.check_holder(letter, present, host)
+        if present is None:
+            record = NodeRecord(self.new_id(), node, host, service_id)
+            self.rows[node] = record
+        else:
+            record = present
+            self._change_host(record, host, service_id)
+        record.stats = {NEW: '1'}
+        record.created_s = None if letter.late else self._world.kernel.now_s
+        self._world.tell(f'{letter.sender} creates the row of {node}')
+        return dataclasses.replace(record)
+
+    def save_row(
+        self, letter: Letter, node: str, host: Host, service_id: int
+    ) -> NodeRecord:
+        """``ComputeNode.save`` with another host."""
+        record = self.live_row(node)
+        if record is None:
+            raise nova_exception.ComputeHostNotFound(host=node)
+        if record.host != host:
+            self._world.check_holder(letter, record, host)
+            self._world.tell(f'{letter.sender} gives {node} to {host}')
+            self._change_host(record, host, service_id)
+            record.created_s = None
+        return dataclasses.replace(record)
+
+    def confirm_row(self, node: str) -> NodeRecord:
+        """``ComputeNode.save`` without the mark of a new row."""
+        record = self.live_row(node)
+        if record is None:
+            raise nova_exception.ComputeHostNotFound(host=node)
+        record.stats = {}
+        return dataclasses.replace(record)
+
+    def _change_host(
+        self, record: NodeRecord, host: Host, service_id: int
+    ) -> None:
+        record.former = (record.host, self._world.kernel.now_s)
+        record.host, record.service_id = host, service_id
+
+    def destroy_row(self, letter: Letter, node: str, host: Host) -> None:
+        """``ComputeNode.destroy``: only if the host is as it was read."""
+        record = self.live_row(node)
+        if record is None or record.host != host:
+            raise nova_exception.ObjectActionError(
+                action='destroy', reason='host changed'
+            )
+        self._world.check_removal(letter, node)
+        self._world.tell(f'{letter.sender} deletes the row of {node}')
+        record.deleted = True
+
+    # Changes of servers
+
+    def save_server(
+        self, uuid: str, changes: dict[str, Any], expected: Any
+    ) -> ServerRecord:
+        """``Instance.save``."""
+        record = self.server(uuid)
+        if expected is not None and record.task_state not in expected:
+            raise nova_exception.UnexpectedTaskStateError(
+                instance_uuid=uuid, expected={}, actual={}
+            )
+        for name, value in changes.items():
+            setattr(record, name, value)
+        record.updated_at = self._world.kernel.now_s
+        record.was_active |= record.vm_state == vm_states.ACTIVE
+        self._world.check_server(record)
+        return dataclasses.replace(record)
+
+    def destroy_server(self, uuid: str) -> None:
+        """``Instance.destroy``."""
+        record = self.server(uuid)
+        self._world.tell(f'server {uuid} is deleted')
+        record.deleted = True
+        record.updated_at = self._world.kernel.now_s

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's way to Nova's records: what the real code calls, invented.
+
+The methods are those of ``ironic_compute.rows.Rows``, of Nova's Instance and
+of ``ServiceDirectory``; each is one request on the wire.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from nova import exception as nova_exception
+
+from hashring.ring import Host
+from hashring.workers import ServiceFacts
+from ironic_compute.unfinished import ServerRow
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.nova import NodeRecord, Nova, ServerRecord
+from tests.simulation.wire import Wire
+
+
+class Row:
+    """A ComputeNode object."""
+
+    def __init__(self, record: NodeRecord) -> None:
+        self.hypervisor_hostname = record.node
+        self.take(record)
+
+    def take(self, record: NodeRecord) -> None:
+        """Be as the database says."""
+        self.id = record.id
+        self.host = record.host
+        self.service_id = record.service_id
+        self.stats = dict(record.stats)
+
+
+class Rows:
+    """`ironic_compute.rows.Rows`."""
+
+    def __init__(self, nova: Nova, wire: Wire, gate: Any) -> None:
+        self._nova = nova
+        self._wire = wire
+        self._gate = gate
+
+    def of_host(self, host: Host) -> list[Row]:
+        return self._wire.ask(
+            lambda: [
+                Row(record)
+                for record in self._nova.rows.values()
+                if record.host == host and not record.deleted
+            ]
+        )
+
+    def of_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Row]:
+        wanted = sorted(nodes)
+
+        def read() -> dict[NodeId, Row]:
+            found = {node: self._nova.live_row(node) for node in wanted}
+            return {node: Row(row) for node, row in found.items() if row}
+
+        return self._wire.ask(read)
+
+    def create(self, facts: NodeFacts, host: Host, service_id: int) -> Row:
+        self._gate.wait()
+        return Row(
+            self._wire.order(
+                lambda letter: self._nova.create_row(
+                    letter, facts.uuid, host, service_id
+                )
+            )
+        )
+
+    def confirm(self, row: Row, host: Host) -> bool:
+        self._gate.wait()
+        node = row.hypervisor_hostname
+        row.take(self._wire.order(lambda letter: self._nova.confirm_row(node)))
+        return bool(row.host == host)
+
+    def describe(self, row: Row, facts: NodeFacts) -> None:
+        """What the scheduler reads of a row never changes here."""
+
+    def count_failed_builds(self, row: Row, count: int) -> None:
+        """Nobody weighs here."""
+
+    def give(self, row: Row, host: Host, service_id: int) -> bool:
+        row.host, row.service_id = host, service_id
+        self._gate.wait()
+        node = row.hypervisor_hostname
+        record = self._wire.order(
+            lambda letter: self._nova.save_row(letter, node, host, service_id)
+        )
+        row.take(record)
+        return bool(row.host == host)
+
+    def delete(self, row: Row) -> bool:
+        self._gate.wait()
+        node, host = row.hypervisor_hostname, row.host
+        try:
+            self._wire.order(
+                lambda letter: self._nova.destroy_row(letter, node, host)
+            )
+        except nova_exception.ObjectActionError:
+            return False
+        return True
+
+    def instances_on(self, node: NodeId, host: Host) -> list[str]:
+        return self._wire.ask(
+            lambda: [
+                server.uuid
+                for server in self._nova.servers.values()
+                if server.host == host
+                and server.node == node
+                and not server.deleted
+            ]
+        )
+
+    def servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
+        wanted = sorted(uuids)
+        if not wanted:
+            return {}
+
+        def read() -> dict[str, ServerRow]:
+            found = (self._nova.servers.get(uuid) for uuid in wanted)
+            return {
+                s.uuid: ServerRow(s.deleted, s.host, s.vm_state)
+                for s in found
+                if s is not None
+            }
+
+        return self._wire.ask(read)
+
+
+_FIELDS = ('vm_state', 'task_state', 'host', 'node')
+
+
+class Server:
+    """An Instance object."""
+
+    def __init__(self, nova: Nova, wire: Wire, record: ServerRecord) -> None:
+        self._nova = nova
+        self._wire = wire
+        self.uuid = record.uuid
+        self.launched_at: Any = None
+        self.launched_on: Any = None
+        self.compute_id: Any = None
+        self.power_state: Any = None
+        self._take(record)
+
+    def _take(self, record: ServerRecord) -> None:
+        self._saved = record
+        self.vm_state = record.vm_state
+        self.task_state = record.task_state
+        self.host = record.host
+        self.node = record.node
+        self.updated_at = record.updated_at
+
+    def refresh(self) -> None:
+        self._take(
+            self._wire.ask(
+                lambda: dataclasses.replace(self._nova.server(self.uuid))
+            )
+        )
+
+    def save(self, expected_task_state: Any = None) -> None:
+        changes = {
+            name: getattr(self, name)
+            for name in _FIELDS
+            if getattr(self, name) != getattr(self._saved, name)
+        }
+        self._take(
+            self._wire.order(
+                lambda letter: self._nova.save_server(
+                    self.uuid, changes, expected_task_state
+                ),
+                gated=False,
+            )
+        )
+
+    def destroy(self) -> None:
+        self._wire.order(
+            lambda letter: self._nova.destroy_server(self.uuid), gated=False
+        )
+
+
+class Services:
+    """`ServiceDirectory`."""
+
+    def __init__(self, nova: Nova, wire: Wire) -> None:
+        self._nova = nova
+        self._wire = wire
+        self._records: dict[Host, Any] = {}
+
+    def refresh(self) -> None:
+        self._records = self._wire.ask(
+            lambda: {
+                host: dataclasses.replace(record)
+                for host, record in self._nova.services.items()
+            }
+        )
+
+    def record(self, host: Host) -> Any | None:
+        return self._records.get(host)
+
+    def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
+        return {host: self._facts(host) for host in hosts}
+
+    def _facts(self, host: Host) -> ServiceFacts:
+        record = self._records.get(host)
+        if record is None:
+            return ServiceFacts(mapped=False, disabled=False, exists=False)
+        return ServiceFacts(
+            mapped=record.mapped, disabled=record.disabled, exists=True
+        )

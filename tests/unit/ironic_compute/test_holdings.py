@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new node is offered only when its row was read again as ours."""
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nova import objects
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from ironic_compute import rows
+from ironic_compute.book import Book
+from ironic_compute.holdings import Holdings
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import Situation
+
+C1, N1 = Host('c1'), NodeId('n1')
+FACTS = NodeFacts(N1, provision_state='available')
+
+
+def _row(host: str = 'c1', **stats: str) -> Any:
+    return types.SimpleNamespace(
+        hypervisor_hostname='n1', host=host, stats=stats
+    )
+
+
+@dataclasses.dataclass
+class FakeRows:
+    """Nova's rows as they are in the database."""
+
+    present: Any
+    after_save: Callable[[Any], None] = lambda row: None
+
+    def of_host(self, host: Host) -> list[Any]:
+        return [self.present]
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        """Nothing has changed."""
+
+    def confirm(self, row: Any, host: Host) -> bool:
+        row.stats = {}
+        self.after_save(row)
+        return bool(row.host == host)
+
+
+class Reports:
+    """Remembers what Placement was told."""
+
+    def __init__(self) -> None:
+        self.confirmed: dict[NodeId, bool] = {}
+
+    def submit(self, facts: NodeFacts, situation: Situation) -> None:
+        self.confirmed[facts.uuid] = situation.confirmed
+
+    def forget(self, node: NodeId) -> None:
+        self.confirmed.pop(node, None)
+
+
+@pytest.fixture
+def reports() -> Reports:
+    """Return what Placement is told."""
+    return Reports()
+
+
+def _holdings(found: FakeRows, reports: Reports) -> Holdings:
+    book = Book(ManualClock(start_s=0.0))
+    return Holdings(C1, found, book, ClaimBook(), reports)  # type: ignore[arg-type]
+
+
+def test_a_new_row_of_an_earlier_worker_is_not_offered(
+    reports: Reports,
+) -> None:
+    """A worker that died between creating and confirming left it so."""
+    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'})), reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    assert holdings.unconfirmed() == {N1}
+    assert reports.confirmed == {N1: False}
+    holdings.confirm(N1)
+    assert not holdings.unconfirmed()
+    assert reports.confirmed == {N1: True}
+
+
+def test_a_new_row_that_was_taken_over_is_dropped(reports: Reports) -> None:
+    """Confirming writes, and the answer names another holder."""
+
+    def steal(row: Any) -> None:
+        row.host = 'c2'
+
+    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'}), steal), reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    holdings.confirm(N1)
+    assert holdings.row(N1) is None
+    assert not reports.confirmed
+
+
+def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
+    """A start of a worker does not take nodes from the scheduler."""
+    holdings = _holdings(FakeRows(_row()), reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    assert reports.confirmed == {N1: True}
+
+
+def test_describing_a_row_keeps_it_new() -> None:
+    """What Ironic says of a node does not confirm its row."""
+    objects.register_all()
+    row = objects.ComputeNode(stats={rows.NEW: '1'})
+    rows._describe(row, FACTS)
+    assert rows.is_new(row)
+    row.stats = {}
+    rows._describe(row, FACTS)
+    assert not rows.is_new(row)

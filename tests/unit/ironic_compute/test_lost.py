@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker left in the moment between two writes is found."""
+
+import types
+from typing import Any
+
+import pytest
+from nova.compute import vm_states
+
+from ironic_compute import unfinished
+from ironic_compute.ending import Ending
+from ironic_compute.strays import LOST_STATES, LostBuilds
+from ironic_compute.tasks import LiveTasks
+from ironic_compute.unfinished import Task
+from resource_tracker.node import NodeId
+
+N1 = NodeId('n1')
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task'),
+    [
+        (vm_states.BUILDING, Task.BUILD),
+        (vm_states.DELETED, Task.DELETE),
+        (vm_states.ACTIVE, None),
+    ],
+)
+def test_a_row_without_a_task_may_be_unfinished(
+    vm_state: str, task: Task | None
+) -> None:
+    """Claimed a moment ago, or freed and not taken out of the database."""
+    assert unfinished.task_of(vm_state, None) is task
+    assert (vm_state in unfinished.VM_STATES) is (task is not None)
+
+
+class _Server(types.SimpleNamespace):
+    def refresh(self) -> None:
+        """It is as it was."""
+
+
+class _Lost(LostBuilds):
+    """One server waits."""
+
+    def __init__(self, server: _Server, nodes: list[NodeId]) -> None:
+        self.done: list[str] = []
+        self.asked_count = 0
+        holdings: Any = types.SimpleNamespace(rows=lambda: {N1: object()})
+        super().__init__(
+            holdings, _Ending(self.done), self._nodes, LiveTasks(), 600.0
+        )
+        self._server, self._found = server, nodes
+
+    def _nodes(self, context: Any, server: str) -> list[NodeId]:
+        self.asked_count += 1
+        return self._found
+
+    def _waiting(self, context: Any) -> list[Any]:
+        return [self._server]
+
+
+class _Ending(Ending):
+    """Writes down what it does."""
+
+    def __init__(self, done: list[str]) -> None:
+        super().__init__(lambda context, server: done.append('freed'))
+        self._done = done
+
+    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+        self._done.append('error')
+        instance.vm_state = vm_states.ERROR
+
+
+def _server(vm_state: str) -> _Server:
+    return _Server(uuid='s1', host=None, vm_state=vm_state)
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'done'),
+    [
+        (vm_states.BUILDING, ['error', 'freed']),
+        (vm_states.ERROR, ['freed']),
+    ],
+)
+def test_the_allocation_is_the_last_to_go(
+    vm_state: str, done: list[str]
+) -> None:
+    """It leads to the server; killed in between, the next round goes on."""
+    assert vm_state in LOST_STATES
+    lost = _Lost(_server(vm_state), [N1])
+    lost.look()
+    assert lost.done == done
+
+
+def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
+    """There may be hundreds of them; nothing will ever give them one."""
+    lost = _Lost(_server(vm_states.ERROR), [])
+    lost.look()
+    lost.look()
+    assert (lost.done, lost.asked_count) == ([], 1)
+
+
+def test_a_build_elsewhere_is_left_alone() -> None:
+    """Its node is another worker's."""
+    lost = _Lost(_server(vm_states.BUILDING), [NodeId('n2')])
+    lost.look()
+    assert not lost.done
