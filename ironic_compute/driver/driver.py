@@ -250,6 +250,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         with door(instance, nova_exception.InstanceRescueFailure):
             self._rescue.rescue(instance, rescue_password)
 
+    def why_no_rescue(self, instance: Any) -> str | None:
+        """Return why a server cannot be rescued; None: it can."""
+        return self._rescue.why_not(instance)
+
     def unrescue(self, context: Any, instance: Any, **kwargs: Any) -> None:
         """Boot the server's own system again."""
         with door(instance, nova_exception.InstanceUnRescueFailure):

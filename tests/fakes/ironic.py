@@ -71,6 +71,7 @@ class FakeIronic:
         self.power_works = True
         self.has_soft_power = True
         self.is_console_on = False
+        self.rescue_interface = 'agent'
 
     # What a test says
 
@@ -145,8 +146,10 @@ class FakeIronic:
 
     def raw(self, node: str, fields: list[str]) -> Mapping[str, Any]:
         """See IronicClient."""
+        self.node(node)
         return {
-            'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7}
+            'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
+            'rescue_interface': self.rescue_interface,
         }
 
     def validate(self, node: str) -> Mapping[str, Any]:
