@@ -234,7 +234,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Send a non-maskable interrupt."""
         with door(instance, _failed):
             node = self._watch.node_of(instance).uuid
-            self._watch.client.inject_nmi(node)
+            self._watch.patiently(lambda: self._watch.client.inject_nmi(node))
 
     def rescue(
         self,

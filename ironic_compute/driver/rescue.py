@@ -64,8 +64,10 @@ class Rescue:
         facts = self._watch.node_of(instance)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
-        self._watch.client.set_provision_state(
-            facts.uuid, verb, rescue_password=password
+        self._watch.patiently(
+            lambda: self._watch.client.set_provision_state(
+                facts.uuid, verb, rescue_password=password
+            )
         )
         self._watch.acted(facts.uuid)
         facts = self._watch.until(
