@@ -41,8 +41,18 @@ _UNAVAILABLE = (
     ironic_exc.AmbiguousAuthSystem,
 )
 
+# Those of them after which Ironic has certainly done nothing.
+_UNTOUCHED = (
+    api_exc.ServiceUnavailable,
+    api_exc.ConnectionRefused,
+    api_exc.Unauthorized,
+    api_exc.UnsupportedVersion,
+    ksa_exc.ConnectFailure,
+    ksa_exc.Unauthorized,
+)
+
 # What Ironic says with 409 of a node that somebody else works on.
-_BUSY = ('locked', 'state transition is in progress')
+_BUSY = ('locked', 'state transition is in progress', 'while it is in state')
 
 
 class Connection:
@@ -168,18 +178,6 @@ def _negotiate(client: Any) -> None:
         ) from exc
 
 
-def may_be_repeated(exc: errors.IronicComputeError) -> bool:
-    """Say whether Ironic did nothing yet, and may do it if asked again."""
-    return isinstance(exc, errors.NodeLocked) or isinstance(
-        exc.__cause__,
-        (
-            api_exc.ServiceUnavailable,
-            api_exc.ConnectionRefused,
-            ksa_exc.RetriableConnectionFailure,
-        ),
-    )
-
-
 def _ours(what: str, exc: Exception) -> errors.IronicComputeError:
     """Return our error for one of the libraries'."""
     match exc:
@@ -194,9 +192,11 @@ def _ours(what: str, exc: Exception) -> errors.IronicComputeError:
 
 
 def _unavailable(what: str, exc: Exception) -> errors.IronicUnavailable:
-    return errors.IronicUnavailable(
-        f'Ironic did not answer when asked to {what}: {exc}'
+    is_untouched = isinstance(exc, _UNTOUCHED)
+    kind = (
+        errors.IronicNotReached if is_untouched else (errors.IronicUnavailable)
     )
+    return kind(f'Ironic did not answer when asked to {what}: {exc}')
 
 
 def _conflict(what: str, text: str) -> errors.IronicComputeError:

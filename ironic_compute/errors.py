@@ -18,6 +18,10 @@ class Retriable:
     """Mixin: the same request may succeed later."""
 
 
+class Untouched(Retriable):
+    """Mixin: Ironic did nothing, so any request may be sent again."""
+
+
 class ConfigError(IronicComputeError):
     """The configuration cannot work; names the option and the cure."""
 
@@ -26,7 +30,7 @@ class NodeNotFound(IronicComputeError):
     """Ironic has no such node (404)."""
 
 
-class NodeLocked(IronicComputeError, Retriable):
+class NodeLocked(IronicComputeError, Untouched):
     """Somebody else works on the node just now (409)."""
 
 
@@ -36,6 +40,10 @@ class NodeAssociated(IronicComputeError):
 
 class IronicUnavailable(IronicComputeError, Retriable):
     """No answer from Ironic, or one that says: later."""
+
+
+class IronicNotReached(IronicUnavailable, Untouched):
+    """The request never got as far as Ironic, or was sent back unread."""
 
 
 class IronicRefused(IronicComputeError):

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ironic, typed: everything we ask of it.
 
-Each request that changes something waits at the gate, and so does
-each repetition of it: a lease that ended in the meantime must stop it.
+Each request that changes something waits at the gate and is sent once.
 API reference: https://docs.openstack.org/api-ref/baremetal/
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.connection import may_be_repeated
 from ironic_compute.gate import Gate
 from ironic_compute.reader import IronicReader, Record
 
@@ -38,7 +35,7 @@ class IronicClient(IronicReader):
 
     Every method raises ``errors.IronicUnavailable`` if Ironic does not
     answer, ``errors.NodeNotFound`` if it has no such node,
-    ``errors.NodeLocked`` if it was busy with the node to the last attempt,
+    ``errors.NodeLocked`` if somebody works on the node,
     and ``errors.IronicRefused`` with Ironic's text if it will not.
 
     :param conf: has the group ``ironic`` as Nova registers it
@@ -49,30 +46,19 @@ class IronicClient(IronicReader):
         super().__init__(conf)
         self._gate = gate
 
-    def _change(
-        self, what: str, send: Callable[[Any], Any], *, retry: bool = True
-    ) -> Any:
-        """Send a request that changes something, each time with a lease.
+    def _change(self, what: str, send: Callable[[Any], Any]) -> Any:
+        """Send a request that changes something, once, with a lease.
 
-        The client that repeats by itself is of no use here: it would go on
+        Whoever asks knows what may be asked again, and looks before he does
+        (`Watch.patiently`). The client that repeats by itself would go on
         for minutes after the lease has ended.
         """
-        left_count = self._group.api_max_retries if retry else 0
-        while True:
-            self._gate.wait()
-            try:
-                with self._ironic.asked(what, retry=False) as client:
-                    return send(client)
-            except errors.IronicComputeError as exc:
-                if left_count <= 0 or not may_be_repeated(exc):
-                    raise
-            left_count -= 1
-            threading.Event().wait(self._group.api_retry_interval)
+        self._gate.wait()
+        with self._ironic.asked(what, retry=False) as client:
+            return send(client)
 
     def reserve(self, node: str, instance_uuid: str) -> None:
         """Put an instance on a node: Ironic refuses a second one.
-
-        Asked once only; the caller knows whether another node would do.
 
         :raises errors.NodeAssociated: another instance has it, or the
             instance has another node
@@ -84,7 +70,6 @@ class IronicClient(IronicReader):
             self._change(
                 f'reserve node {node}',
                 lambda client: client.node.update(node, patch),
-                retry=False,
             )
         except (errors.NodeLocked, errors.IronicRefused) as exc:
             self._judge_refusal(node, instance_uuid, exc)
@@ -178,7 +163,6 @@ class IronicClient(IronicReader):
             self._change(
                 f'attach VIF {vif} to node {node}',
                 lambda client: client.node.vif_attach(node, vif),
-                retry=False,
             )
         except (errors.NodeLocked, errors.IronicRefused):
             if vif not in self.vifs(node):

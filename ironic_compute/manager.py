@@ -22,6 +22,7 @@ from ironic_compute import compat, forward, messages
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.ending import Ending
 from ironic_compute.parts import Parts
+from ironic_compute.refusals import Refusals
 from ironic_compute.resume import Resume
 from ironic_compute.strays import LostBuilds, Strays
 from ironic_compute.tasks import LiveTasks
@@ -63,7 +64,7 @@ def _make_driver_loadable() -> str:
     return f'{_SHIM}.Driver'
 
 
-class IronicComputeManager(messages.ServedOnce):
+class IronicComputeManager(Refusals, messages.ServedOnce):
     """What answers RPC for one host.
 
     :param parts: everything the worker is made of, not started yet

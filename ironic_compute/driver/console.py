@@ -66,7 +66,10 @@ class Console:
         try:
             console = self._client.console(node)
             if not console['console_enabled']:
-                self._client.set_console_mode(node, True)
+                self._watch.patiently(
+                    lambda: self._client.set_console_mode(node, True),
+                    errors.Retriable,
+                )
             deadline_s = self._watch.clock.now_s() + timeout_s
             while not console['console_enabled']:
                 if self._watch.clock.now_s() > deadline_s:

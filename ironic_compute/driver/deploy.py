@@ -90,7 +90,8 @@ class Deploy:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
             self._watch.patiently(
-                lambda: self._client.reserve(node, instance.uuid)
+                lambda: self._client.reserve(node, instance.uuid),
+                errors.Retriable,
             )
             self._watch.acted(node)
 
@@ -138,7 +139,9 @@ class Deploy:
             list(order.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
         )
-        self._client.patch(order.node, patches)
+        self._watch.patiently(
+            lambda: self._client.patch(order.node, patches), errors.Retriable
+        )
 
     def ask(self, order: Order, target: str) -> None:
         """Ask for ``active`` or ``rebuild`` with a config drive.
@@ -154,8 +157,8 @@ class Deploy:
             order.password,
         )
         try:
-            self._client.set_provision_state(
-                order.node, target, configdrive=drive
+            self._watch.patiently(
+                lambda: self._send(order, target, drive), errors.Retriable
             )
         except errors.IronicRefused as exc:
             if 'image' in str(exc).lower():
@@ -163,22 +166,31 @@ class Deploy:
             raise
         self._watch.acted(order.node)
 
+    def _send(self, order: Order, target: str, drive: Any) -> None:
+        """Ask for a deploy; if only the answer was lost, it is under way."""
+        try:
+            self._client.set_provision_state(
+                order.node, target, configdrive=drive
+            )
+        except errors.IronicComputeError:
+            facts = self._watch.read(order.node)
+            is_ours = facts.instance_uuid == order.instance.uuid
+            state = ProvisionState.parse(facts.provision_state)
+            if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
+                raise
+
     def _steps(self, order: Order) -> list[Step]:
         node, uuid = order.node, order.instance.uuid
         return [
             Step(
                 f'reservation of node {node}',
                 lambda: self.reserve(node, order.instance),
-                lambda: self._watch.patiently(
-                    lambda: self._teardown.release(node, uuid)
-                ),
+                lambda: self._teardown.release(node, uuid),
             ),
             Step(
                 f'instance_info of node {node}',
                 lambda: self.describe(order),
-                lambda: self._watch.patiently(
-                    lambda: self._teardown.clear(node, uuid)
-                ),
+                lambda: self._teardown.clear(node, uuid),
             ),
             Step(f'validation of node {node}', lambda: self._validate(node)),
             Step(

@@ -234,7 +234,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Send a non-maskable interrupt."""
         with door(instance, _failed):
             node = self._watch.node_of(instance).uuid
-            self._watch.client.inject_nmi(node)
+            self._watch.patiently(lambda: self._watch.client.inject_nmi(node))
 
     def rescue(
         self,
@@ -249,6 +249,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Boot the rescue ramdisk; Ironic has its own image for it."""
         with door(instance, nova_exception.InstanceRescueFailure):
             self._rescue.rescue(instance, rescue_password)
+
+    def why_no_rescue(self, instance: Any) -> str | None:
+        """Return why a server cannot be rescued; None: it can."""
+        return self._rescue.why_not(instance)
 
     def unrescue(self, context: Any, instance: Any, **kwargs: Any) -> None:
         """Boot the server's own system again."""

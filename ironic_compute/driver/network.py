@@ -53,7 +53,7 @@ class Network:
                 if vif not in self._client.vifs(node):
                     raise
 
-        self._watch.patiently(attach)
+        self._watch.patiently(attach, errors.Retriable)
 
     def _detach(self, node: NodeId, vif: str) -> None:
         def detach() -> None:
@@ -63,4 +63,4 @@ class Network:
                 if vif in self._client.vifs(node):
                     raise
 
-        self._watch.patiently(detach)
+        self._watch.patiently(detach, errors.Retriable)

@@ -95,10 +95,12 @@ class Power:
         soft: bool = False,
         timeout_s: int | None = None,
     ) -> None:
+        is_harmless_twice = target != 'reboot' and not soft
         self._watch.patiently(
             lambda: self._client.set_power_state(
                 node, target, soft=soft, timeout_s=timeout_s
-            )
+            ),
+            errors.Retriable if is_harmless_twice else errors.Untouched,
         )
         self._watch.acted(node)
         facts = self._watch.until(

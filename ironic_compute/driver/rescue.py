@@ -26,6 +26,20 @@ class Rescue:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
+    def why_not(self, instance: Any) -> str | None:
+        """Return why a server cannot be rescued; None: it can."""
+        try:
+            node = self._watch.node_of(instance).uuid
+            raw = self._watch.client.raw(node, ['uuid', 'rescue_interface'])
+        except errors.IronicComputeError as exc:
+            return str(exc)
+        if raw.get('rescue_interface') in (None, 'no-rescue'):
+            return (
+                f'Node {node} has no rescue interface in Ironic; rebuild the '
+                f'server, or ask the operator to set one'
+            )
+        return None
+
     def rescue(self, instance: Any, password: str) -> None:
         """Boot the rescue ramdisk.
 
@@ -50,8 +64,10 @@ class Rescue:
         facts = self._watch.node_of(instance)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
-        self._watch.client.set_provision_state(
-            facts.uuid, verb, rescue_password=password
+        self._watch.patiently(
+            lambda: self._watch.client.set_provision_state(
+                facts.uuid, verb, rescue_password=password
+            )
         )
         self._watch.acted(facts.uuid)
         facts = self._watch.until(

@@ -63,8 +63,13 @@ _BUSY = frozenset(
         ProvisionState.RESCUING,
         ProvisionState.UNRESCUING,
         ProvisionState.SERVICING,
+        ProvisionState.VERIFYING,
+        ProvisionState.INSPECTING,
+        ProvisionState.ADOPTING,
     }
 )
+# An operator holds the node: only ``abort`` leads on, to a failed state.
+_HELD = frozenset({ProvisionState.DEPLOYHOLD, ProvisionState.SERVICEHOLD})
 
 
 class _Asked(enum.Enum):
@@ -72,6 +77,7 @@ class _Asked(enum.Enum):
 
     ACCEPTED = enum.auto()
     BUSY = enum.auto()
+    """Ask again: what Ironic does now ends by itself."""
 
 
 class Teardown:
@@ -113,16 +119,25 @@ class Teardown:
         if not self._is_ours(self._watch.read(node), instance_uuid):
             return
         self._network.detach_all(node)
-        self._watch.patiently(lambda: self.clear(node, instance_uuid))
-        self._watch.patiently(lambda: self.release(node, instance_uuid))
+        self.clear(node, instance_uuid)
+        self.release(node, instance_uuid)
 
     def clear(self, node: NodeId, instance_uuid: str) -> None:
         """Remove our description of the server."""
-        if self._is_ours(self._watch.read(node), instance_uuid):
-            self._client.patch(node, [instance_info.CLEAR])
+
+        def clear() -> None:
+            if self._is_ours(self._watch.read(node), instance_uuid):
+                self._client.patch(node, [instance_info.CLEAR])
+
+        self._watch.patiently(clear, errors.Retriable)
 
     def release(self, node: NodeId, instance_uuid: str) -> None:
         """Remove our reservation."""
+        self._watch.patiently(
+            lambda: self._release(node, instance_uuid), errors.Retriable
+        )
+
+    def _release(self, node: NodeId, instance_uuid: str) -> None:
         if self._is_ours(self._watch.read(node), instance_uuid):
             self._client.release(node, instance_uuid)
             self._watch.acted(node)
@@ -134,6 +149,9 @@ class Teardown:
         state = ProvisionState.parse(facts.provision_state)
         if state in _LET_GO:
             self._try_release(node, instance_uuid)
+        elif state in _NEVER_DEPLOYED & _BUSY:
+            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
+            self._free(node, instance_uuid)
         elif state in _NEVER_DEPLOYED:
             self.clean_up(node, instance_uuid)
         else:
@@ -142,7 +160,9 @@ class Teardown:
     def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
         """Have Ironic tear the node down; that includes VIFs and info."""
         while (
-            self._watch.patiently(lambda: self._ask(node, instance_uuid))
+            self._watch.patiently(
+                lambda: self._ask(node, instance_uuid), errors.Retriable
+            )
             is _Asked.BUSY
         ):
             self._watch.until(node, _is_not_busy, _TEARDOWN_S)
@@ -167,9 +187,13 @@ class Teardown:
             return _Asked.ACCEPTED
         if state in _LET_GO or state in _ON_ITS_WAY:
             return _Asked.ACCEPTED
+        if state in _HELD:
+            self._client.set_provision_state(node, 'abort')
+            self._watch.acted(node)
+            return _Asked.BUSY
         try:
             self._client.set_provision_state(node, 'deleted')
-        except errors.IronicRefused:
+        except (errors.IronicRefused, errors.NodeLocked):
             if state not in _BUSY:
                 raise
             return _Asked.BUSY
@@ -178,7 +202,7 @@ class Teardown:
     def _try_release(self, node: NodeId, instance_uuid: str) -> None:
         """Remove a stale reservation of a node that is being cleaned."""
         try:
-            self.release(node, instance_uuid)
+            self._release(node, instance_uuid)
         except errors.IronicComputeError as exc:
             LOG.info(
                 'Node %(node)s is being cleaned and keeps the name of server '

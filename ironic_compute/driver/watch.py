@@ -105,24 +105,33 @@ class Watch:
                 )
             self.clock.sleep(_PAUSE_S)
 
-    def patiently(self, act: Callable[[], Verdict]) -> Verdict:
+    def patiently(
+        self,
+        act: Callable[[], Verdict],
+        repeat: type = errors.Untouched,
+    ) -> Verdict:
         """Do something, again and again while Ironic is busy with the node.
 
-        Bounded by ``[ironic] api_max_retries`` times ``api_retry_interval``
-        seconds, also if the client itself has tried several times.
+        Nothing else repeats a change. Bounded by ``[ironic] api_max_retries``
+        times ``api_retry_interval`` seconds, however long one attempt takes.
 
+        :param repeat: errors after which ``act`` may be done again; one that
+            looks first whether it is done already takes `errors.Retriable`
         :raises errors.Retriable: Ironic was still busy at the end
         """
         interval_s = float(CONF.ironic.api_retry_interval)
-        budget_s = interval_s * (CONF.ironic.api_max_retries or 1)
+        left_count = int(CONF.ironic.api_max_retries)
+        budget_s = interval_s * left_count
         deadline_s = self.clock.now_s() + budget_s
         while True:
             try:
                 return act()
             except errors.IronicComputeError as exc:
                 is_late = self.clock.now_s() + interval_s > deadline_s
-                if is_late or not isinstance(exc, errors.Retriable):
+                is_last = is_late if budget_s else left_count <= 0
+                if is_last or not isinstance(exc, repeat):
                     raise
+            left_count -= 1
             self.clock.sleep(interval_s)
             interval_s = min(interval_s * 2, budget_s / 4 + 1)
 

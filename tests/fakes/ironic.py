@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Ironic in memory that keeps Ironic's rules.
 
-The state machine is that of ``ironic.common.states``: what may be asked in
-which state, what is refused (400) and what is a conflict (409). Work that
-Ironic does by itself is done when ``settle`` is called.
+What may be asked in which state, what is refused (400) and what is a conflict
+(409) is as in ``ironic_machine``. Work that Ironic does by itself is done
+when ``settle`` is called.
 """
 
 import dataclasses
@@ -12,41 +12,9 @@ from typing import Any
 
 from ironic_compute import errors
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes import ironic_machine
 
 NODE = NodeId('11111111-1111-1111-1111-111111111111')
-
-# Where a request leads: state now -> (state at once, state in the end).
-_ALLOWED = {
-    'active': {'available': ('deploying', 'active')},
-    'rebuild': dict.fromkeys(
-        ('active', 'deploy failed', 'error'), ('deploying', 'active')
-    ),
-    'deleted': dict.fromkeys(
-        (
-            'active',
-            'deploy failed',
-            'wait call-back',
-            'deploy hold',
-            'error',
-            'rescue',
-            'rescue wait',
-            'rescue failed',
-            'unrescue failed',
-            'service failed',
-            'service wait',
-            'service hold',
-            'brand new state',
-        ),
-        ('deleting', 'cleaning'),
-    ),
-    'rescue': dict.fromkeys(
-        ('active', 'rescue', 'rescue failed'), ('rescuing', 'rescue')
-    ),
-    'unrescue': dict.fromkeys(
-        ('rescue', 'rescue failed', 'unrescue failed'),
-        ('unrescuing', 'active'),
-    ),
-}
 
 
 class FakeIronic:
@@ -71,6 +39,7 @@ class FakeIronic:
         self.power_works = True
         self.has_soft_power = True
         self.is_console_on = False
+        self.rescue_interface = 'agent'
 
     # What a test says
 
@@ -93,6 +62,9 @@ class FakeIronic:
 
     def settle(self, node: str) -> None:
         """Let Ironic finish what it is doing with a node."""
+        if node not in self.nodes:
+            return
+        self.change(node, reservation=None)
         facts = self.nodes[node]
         if facts.target_power_state is not None:
             self._finish_power(facts)
@@ -145,8 +117,10 @@ class FakeIronic:
 
     def raw(self, node: str, fields: list[str]) -> Mapping[str, Any]:
         """See IronicClient."""
+        self.node(node)
         return {
-            'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7}
+            'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
+            'rescue_interface': self.rescue_interface,
         }
 
     def validate(self, node: str) -> Mapping[str, Any]:
@@ -161,29 +135,37 @@ class FakeIronic:
 
     def _changing(self, *call: Any) -> None:
         self.calls.append(call)
-        self.node(call[1])
-        if self.locked_count:
-            self.locked_count -= 1
+        facts = self.node(call[1])
+        if self.locked_count or facts.reservation:
+            self.locked_count = max(0, self.locked_count - 1)
             raise errors.NodeLocked('node is locked by host x')
         if str(call[0]) in self.refused:
             raise errors.IronicRefused(self.refused[str(call[0])])
 
+    def _patching(self, *call: Any) -> None:
+        self._changing(*call)
+        facts = self.nodes[call[1]]
+        if call[0] == 'release' and facts.maintenance:
+            return
+        if facts.provision_state in ironic_machine.IN_TRANSITION:
+            raise errors.NodeLocked('a state transition is in progress')
+
     def reserve(self, node: str, instance_uuid: str) -> None:
         """See IronicClient."""
-        self._changing('reserve', node, instance_uuid)
+        self._patching('reserve', node, instance_uuid)
         if self.nodes[node].instance_uuid not in (None, instance_uuid):
             raise errors.NodeAssociated('node is associated')
         self.change(node, instance_uuid=instance_uuid)
 
     def release(self, node: str, instance_uuid: str) -> None:
         """See IronicClient."""
-        self._changing('release', node, instance_uuid)
+        self._patching('release', node, instance_uuid)
         if self.nodes[node].instance_uuid == instance_uuid:
             self.change(node, instance_uuid=None)
 
     def patch(self, node: str, patch: list[Mapping[str, Any]]) -> None:
         """See IronicClient."""
-        self._changing('patch', node)
+        self._patching('patch', node)
         for change in patch:
             parts = change['path'].strip('/').split('/')
             if len(parts) == 1:
@@ -197,9 +179,12 @@ class FakeIronic:
         """See IronicClient."""
         self._changing(target, node, arguments)
         state = str(self.nodes[node].provision_state)
-        if state not in _ALLOWED[target]:
+        allowed = {**ironic_machine.ALLOWED[target]}
+        if target == 'deleted':
+            allowed['brand new state'] = ('deleting', 'cleaning')
+        if state not in allowed:
             raise errors.IronicRefused(f'{target} not possible in {state}')
-        at_once, end = _ALLOWED[target][state]
+        at_once, end = allowed[state]
         self.change(node, provision_state=at_once, last_error=None)
         self.ends[node] = end
 
@@ -213,6 +198,9 @@ class FakeIronic:
     ) -> None:
         """See IronicClient."""
         self._changing(f'soft {target}' if soft else target, node, timeout_s)
+        state = self.nodes[node].provision_state
+        if state in ironic_machine.NO_POWER:
+            raise errors.IronicRefused(f'power {target} impossible in {state}')
         if soft and not self.has_soft_power:
             raise errors.IronicRefused('soft power is not supported')
         wanted = 'power off' if target == 'off' else 'power on'

@@ -29,6 +29,8 @@ from nova.tests.functional import integrated_helpers
 
 NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
+# Cinder's fixture has this volume, with an image on it.
+VOLUME_ID = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
 # Glance's fixture has this image; Nova's tests boot from it as well.
 IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
@@ -92,7 +94,7 @@ class NovaTestCase(
         self.useFixture(nova_fixtures.RealPolicyFixture())
         self.neutron = self.useFixture(nova_fixtures.NeutronFixture(self))
         self.glance = self.useFixture(nova_fixtures.GlanceFixture(self))
-        self.useFixture(nova_fixtures.CinderFixture(self))
+        self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
         placement = self.useFixture(functional_fixtures.PlacementFixture())
         self.placement = placement.api
         self.placement_endpoint = placement.endpoint

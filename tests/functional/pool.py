@@ -9,7 +9,7 @@ left out: the test says what the pool looks like.
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fixtures
@@ -141,6 +141,7 @@ class PoolTestCase(base.NovaTestCase):
     # What a class sets otherwise than _IN_A_HURRY.
     OPTIONS: Mapping[str, Any] = {}
     AGGREGATES_INTERVAL_S = 1.0
+    NODES_COUNT = 8
 
     def setUp(self) -> None:
         """Start the workers and wait until all nodes are offered."""
@@ -151,10 +152,12 @@ class PoolTestCase(base.NovaTestCase):
             self.flags(**{name: value}, group='ironic_compute')
         interval_s = self.AGGREGATES_INTERVAL_S
         self.flags(aggregates_interval_s=interval_s, group='resource_tracker')
+        self.flags(api_retry_interval=0, group='ironic')
         TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
-        for _ in range(8):
-            TheCloud.ironic.add(
-                uuid=str(uuid.uuid4()),
+        for number in range(self.NODES_COUNT):
+            self.ironic.add(
+                # The same ones each time: each host gets some.
+                uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f'bm-{number}')),
                 resource_class='baremetal',
                 # The image asks for it: ImagePropertiesFilter.
                 properties={'cpu_arch': 'x86_64'},
@@ -165,14 +168,21 @@ class PoolTestCase(base.NovaTestCase):
         for worker in self.workers.values():
             self.addCleanup(worker.manager._parts.stop)
         self.flavor = self.make_flavor()
-        self.until(lambda: self.offered() == 8, 'eight nodes offered')
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
 
-    def until(self, check: Any, what: str, timeout_s: float = 20) -> None:
+    @property
+    def ironic(self) -> FakeIronic:
+        """What Ironic has."""
+        return TheCloud.ironic.fake
+
+    def until(
+        self, check: Callable[[], Any], what: str, timeout_s: float = 20
+    ) -> None:
         """Wait until ``check()`` holds."""
         deadline_s = time.monotonic() + timeout_s
         while not check():
             self.assertLess(time.monotonic(), deadline_s, what)
-            time.sleep(0.2)
+            time.sleep(0.1)
 
     def offered(self) -> int:
         """Return how many nodes Placement offers to a build."""
@@ -186,3 +196,26 @@ class PoolTestCase(base.NovaTestCase):
     def held(self, host: str) -> set[str]:
         """Return the nodes that a host holds."""
         return set(self.workers[host].manager.held)
+
+    def node_of(self, server: Mapping[str, Any]) -> str:
+        """Return the node that a server is on."""
+        shown = self.api.get_server(server['id'])
+        node: str = shown['OS-EXT-SRV-ATTR:hypervisor_hostname']
+        return node
+
+    def action(
+        self, server: Mapping[str, Any], name: str, argument: Any = None
+    ) -> Any:
+        """Send an action of nova-api to a server."""
+        return self.api.post_server_action(server['id'], {name: argument})
+
+    def last_events(self, server: Mapping[str, Any]) -> list[Any]:
+        """Return the events of the action that was begun last."""
+        actions = self.api.get_instance_actions(server['id'])
+        newest = max(actions, key=lambda action: action['start_time'])
+        shown = self.api.api_get(
+            f'/servers/{server["id"]}/os-instance-actions/'
+            f'{newest["request_id"]}'
+        )
+        events: list[Any] = shown.body['instanceAction']['events']
+        return events

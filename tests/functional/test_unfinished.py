@@ -24,7 +24,6 @@ class UnfinishedTest(pool.PoolTestCase):
         self.context = nova_context.get_admin_context()
         self.server = self.boot(self.flavor)
         self.node = self.server['OS-EXT-SRV-ATTR:hypervisor_hostname']
-        self.ironic = pool.TheCloud.ironic.fake
 
     def _row(self) -> Any:
         return objects.Instance.get_by_uuid(self.context, self.server['id'])

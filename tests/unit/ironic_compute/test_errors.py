@@ -47,6 +47,12 @@ def test_only_what_may_pass_is_retriable():
         for kind in vars(errors).values()
         if isinstance(kind, type)
         and issubclass(kind, errors.Retriable)
-        and kind is not errors.Retriable
+        and issubclass(kind, errors.IronicComputeError)
     }
-    assert kinds == {errors.NodeLocked, errors.IronicUnavailable}
+    assert kinds == {
+        errors.NodeLocked,
+        errors.IronicUnavailable,
+        errors.IronicNotReached,
+    }
+    untouched = {kind for kind in kinds if issubclass(kind, errors.Untouched)}
+    assert untouched == {errors.NodeLocked, errors.IronicNotReached}

@@ -308,31 +308,40 @@ def test_instance_without_a_node_is_no_error(client, http):
 # Changes
 
 
-def test_each_attempt_passes_the_gate(client, http, gate):
-    """A repetition needs the lease as the first attempt did."""
-    busy = {'status_code': 409, 'json': LOCKED}
-    http.patch(f'{URL}/v1/nodes/{NODE}', [busy, busy, {'json': record()}])
-    client.patch(NODE, [{'op': 'remove', 'path': '/extra/x'}])
-    assert gate.passed_count == 3
-
-
-def test_attempts_are_bounded(client, http, gate):
-    """After [ironic] api_max_retries more attempts the error stays."""
-    http.patch(f'{URL}/v1/nodes/{NODE}', status_code=409, json=LOCKED)
-    with pytest.raises(errors.NodeLocked, match='locked by host'):
-        client.patch(NODE, [])
-    assert gate.passed_count == 3
-
-
-def test_transition_is_waited_for(client, http, gate):
-    """Ironic takes no changes in the middle of a state transition."""
-    text = 'Node n can not be updated while a state transition is in progress.'
-    http.patch(
-        f'{URL}/v1/nodes/{NODE}',
-        [{'status_code': 409, 'json': fault(text)}, {'json': record()}],
-    )
-    client.patch(NODE, [])
-    assert gate.passed_count == 2
+@pytest.mark.parametrize(
+    ('answer', 'wanted'),
+    [
+        ({'status_code': 409, 'json': LOCKED}, errors.NodeLocked),
+        ({'status_code': 503}, errors.IronicNotReached),
+        ({'status_code': 500}, errors.IronicUnavailable),
+        (
+            {
+                'status_code': 409,
+                'json': fault(
+                    'Node n can not be updated while a state transition is '
+                    'in progress.'
+                ),
+            },
+            errors.NodeLocked,
+        ),
+        (
+            {
+                'status_code': 409,
+                'json': fault(
+                    'Cannot update node "n" while it is in state "inspecting"'
+                ),
+            },
+            errors.NodeLocked,
+        ),
+    ],
+)
+def test_change_is_sent_once_with_a_lease(client, http, gate, answer, wanted):
+    """Who repeats it must know whether it may be repeated."""
+    http.patch(f'{URL}/v1/nodes/{NODE}', **answer)
+    with pytest.raises(errors.IronicComputeError) as raised:
+        client.patch(NODE, [{'op': 'remove', 'path': '/extra/x'}])
+    assert type(raised.value) is wanted
+    assert gate.passed_count == 1
 
 
 def test_refusal_is_not_repeated(client, http, gate):

@@ -4,46 +4,7 @@
 import pytest
 from nova import exception as nova_exception
 
-from ironic_compute.states import ProvisionState
-
 from . import fake
-
-_STATES = [state.value for state in ProvisionState if state.value]
-_ENDING = {
-    'deploying': 'active',
-    'deploy complete': 'active',
-    'deploy': 'deploying',
-    'rebuild': 'active',
-    'rescuing': 'rescue',
-    'unrescuing': 'active',
-    'servicing': 'service failed',
-    'deleting': 'cleaning',
-    'deleted': 'cleaning',
-    'undeploy': 'cleaning',
-}
-# Ironic's targets are never shown as a state.
-_NEVER_SHOWN = {'deploy', 'rebuild', 'service', 'undeploy', 'deleted'}
-
-
-@pytest.mark.parametrize(
-    'state', [*sorted(set(_STATES) - _NEVER_SHOWN), 'brand new state']
-)
-def test_destroy_from_every_state(state):
-    """Whatever the node is doing, in the end it has the server no more."""
-    bench = fake.bench(provision_state=state, instance_uuid=fake.SERVER)
-    bench.ironic.attached[fake.NODE] = [fake.VIF]
-    if state in _ENDING:
-        bench.ironic.ends[fake.NODE] = _ENDING[state]
-        real = bench.ironic.node
-
-        def node_that_moves(node):
-            facts = real(node)
-            bench.ironic.settle(node)
-            return facts
-
-        bench.ironic.node = node_that_moves
-    bench.driver.destroy(None, fake.server(), fake.network())
-    assert bench.ironic.nodes[fake.NODE].instance_uuid is None
 
 
 def test_destroy_of_nothing_succeeds():

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bare metal cannot do is refused, and nothing has happened.
+
+Each request goes through the real nova-api and nova-conductor. Afterwards the
+server looks as it did before to the last field, Ironic was asked for no
+change, Placement and Glance have what they had.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nova.tests.functional.api import client as api_client
+
+from ironic_compute.refusals import SENTENCES
+from tests.functional import base, pool
+
+
+class RefusalsTest(pool.PoolTestCase):
+    """One server, to which everything impossible is done."""
+
+    def setUp(self) -> None:
+        """Boot a server and note how everything is."""
+        super().setUp()
+        self.server = self.boot(self.flavor)
+        self.before = self._everything()
+
+    def _everything(self) -> Mapping[str, Any]:
+        shown = dict(self.api.get_server(self.server['id']))
+        shown.pop('updated')
+        allocations = {
+            provider: each['resources']
+            for provider, each in self.allocations(self.server).items()
+        }
+        return {
+            'server': shown,
+            'allocations': allocations,
+            'ironic': list(self.ironic.calls),
+            'images': sorted(self.glance.images),
+            'volumes': len(self.api.get_server_volumes(self.server['id'])),
+        }
+
+    def _assert_untouched(self, what: str) -> None:
+        self._wait_for_server_parameter(
+            self.server, {'OS-EXT-STS:task_state': None}
+        )
+        after = self._everything()
+        for part, before in self.before.items():
+            self.assertEqual(before, after[part], f'{what}: {part}')
+
+    def _told(self) -> str:
+        """Return what the events of the last action say."""
+        return ' '.join(
+            str(event.get('details'))
+            for event in self.last_events(self.server)
+        )
+
+    def _assert_refused(
+        self, sentence: str, action: str, argument: Any = None
+    ) -> None:
+        self.action(self.server, action, argument)
+        self.until(lambda: sentence in self._told(), f'{action}: a sentence')
+        self._assert_untouched(action)
+
+    def test_states_of_hypervisors_are_refused(self) -> None:
+        """Pause and suspend leave the machine running."""
+        for action in ('pause', 'suspend'):
+            self._assert_refused(SENTENCES[f'{action}_instance'], action)
+
+    def test_images_of_disks_are_refused(self) -> None:
+        """No image stays behind, and shelving powers nothing off."""
+        for name, action, argument in (
+            ('snapshot', 'createImage', {'name': 'one'}),
+            (
+                'backup',
+                'createBackup',
+                {'name': 'one', 'backup_type': 'daily', 'rotation': 1},
+            ),
+            ('shelve', 'shelve', None),
+        ):
+            self._assert_refused(
+                SENTENCES[f'{name}_instance'], action, argument
+            )
+
+    def test_resize_and_migration_are_refused(self) -> None:
+        """Neither a flavor nor a host changes; no second node is taken."""
+        other = self.make_flavor()
+        for action, argument in (
+            ('resize', {'flavorRef': other['id']}),
+            ('migrate', None),
+        ):
+            self._assert_refused(SENTENCES['prep_resize'], action, argument)
+            self.assertEqual(
+                'error',
+                self.api.get_migrations()[0]['status'],
+            )
+        self.until(
+            lambda: self.offered() == self.NODES_COUNT - 1, 'others offered'
+        )
+
+    def test_live_migration_is_refused(self) -> None:
+        """The server stays, wherever it was to go."""
+        here = self.server['OS-EXT-SRV-ATTR:host']
+        there = {'c1': 'c2', 'c2': 'c1'}[here]
+        for host in (there, None):
+            self._assert_refused(
+                SENTENCES['check_can_live_migrate_destination'],
+                'os-migrateLive',
+                {'host': host, 'block_migration': 'auto'},
+            )
+
+    def test_evacuation_is_refused(self) -> None:
+        """A host that Nova thinks dead loses no server."""
+        here = self.server['OS-EXT-SRV-ATTR:host']
+        service = self.api.get_services(binary='nova-compute', host=here)[0]
+        self.api.put_service(service['id'], {'forced_down': True})
+        self.before = self._everything()
+        self._assert_refused(SENTENCES['evacuate'], 'evacuate', {})
+        self.api.put_service(service['id'], {'forced_down': False})
+
+    def test_password_and_console_log_are_refused(self) -> None:
+        """The user reads at once that only the system can do it."""
+        refused = self.assertRaises(
+            api_client.OpenStackApiException,
+            self.action,
+            self.server,
+            'changePassword',
+            {'adminPass': 'x'},
+        )
+        self.assertEqual(409, refused.response.status_code)
+        self.assertIn(SENTENCES['set_admin_password'], str(refused))
+        refused = self.assertRaises(
+            api_client.OpenStackApiException,
+            self.action,
+            self.server,
+            'os-getConsoleOutput',
+            {},
+        )
+        self.assertEqual(501, refused.response.status_code)
+        self._assert_untouched('changePassword')
+
+    def test_volume_of_a_running_server_is_refused(self) -> None:
+        """The user reads why, and Cinder has nothing to take back."""
+        # The newest API answers before the compute service was asked.
+        self.api.microversion = '2.100'
+        refused = self.assertRaises(
+            api_client.OpenStackApiException,
+            self.api.post_server_volume,
+            self.server['id'],
+            {'volumeAttachment': {'volumeId': base.VOLUME_ID}},
+        )
+        self.assertEqual(400, refused.response.status_code)
+        self.assertIn(
+            SENTENCES['reserve_block_device_name'],
+            str(refused),
+        )
+        self.api.microversion = 'latest'
+        self._assert_untouched('attach volume')
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(self.server['id'])
+        )
+
+    def test_rescue_without_an_interface_is_refused(self) -> None:
+        """A node that cannot rescue is not powered off."""
+        self.ironic.rescue_interface = 'no-rescue'
+        self._assert_refused('has no rescue interface', 'rescue', {})

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every provision state of the installed Ironic, under every operation.
+
+Bug 2131960: a delete in a state that nobody had thought of dropped the
+metadata and left the machine deployed. So the states come from Ironic itself,
+and one that has no row in the table fails the test.
+"""
+
+import threading
+
+import pytest
+from nova import exception as nova_exception
+from nova import objects
+from nova.compute import power_state
+
+from resource_tracker.provider import Situation, wanted
+from tests.fakes import ironic_machine
+
+from . import fake
+
+# No Ironic shows it; tomorrow's may show another.
+_INVENTED = 'brand new state'
+
+# What comes of each operation on a node in that state. Spawn and stock find
+# it without a server, the others with the server of theirs on it.
+#
+# passed     Nova builds on another node; this one was sent nothing
+# torn down  Ironic was told ``deleted`` at once
+# aborted    it was told ``abort``, which leads to where ``deleted`` may be
+# later      it was told ``deleted`` when its present work had ended
+# waited     it was at it already
+# given back VIFs, description and reservation were taken off
+# released   only the reservation was
+# let be     Ironic is wiping the node, and keeps the name until that ends
+# held       Placement offers it to nobody
+# busy       one sentence after the operator's bound; the server is as it was
+# refused    one sentence at once; the server is as it was
+_TABLE = """
+state          |spawn |destroy   |reboot |power  |rebuild |rescue |info|stock
+active         |passed|torn down |done   |done   |deployed|rescued|on  |held
+adopt failed   |passed|given back|done   |done   |refused |refused|on  |held
+adopting       |passed|torn down |busy   |busy   |busy    |busy   |on  |held
+available      |built |given back|done   |done   |refused |refused|on  |free
+clean failed   |passed|released  |done   |done   |refused |refused|on  |held
+clean hold     |passed|let be    |done   |done   |busy    |refused|on  |held
+clean wait     |passed|let be    |refused|refused|busy    |refused|on  |held
+cleaning       |passed|let be    |busy   |busy   |busy    |busy   |on  |held
+deleting       |passed|waited    |busy   |busy   |busy    |busy   |on  |held
+deploy failed  |passed|torn down |done   |done   |deployed|refused|on  |held
+deploy hold    |passed|aborted   |done   |done   |busy    |refused|on  |held
+deploying      |passed|later     |busy   |busy   |busy    |busy   |on  |held
+enroll         |passed|given back|done   |done   |refused |refused|on  |held
+error          |passed|torn down |done   |done   |deployed|refused|on  |held
+inspect failed |passed|given back|done   |done   |refused |refused|on  |held
+inspect wait   |passed|given back|done   |done   |refused |refused|on  |held
+inspecting     |passed|given back|busy   |busy   |busy    |busy   |on  |held
+manageable     |passed|given back|done   |done   |refused |refused|on  |held
+rescue         |passed|torn down |done   |done   |refused |rescued|on  |held
+rescue failed  |passed|torn down |done   |done   |refused |rescued|on  |held
+rescue wait    |passed|torn down |done   |done   |busy    |refused|on  |held
+rescuing       |passed|later     |busy   |busy   |busy    |busy   |on  |held
+service failed |passed|torn down |done   |done   |refused |rescued|on  |held
+service hold   |passed|aborted   |done   |done   |refused |refused|on  |held
+service wait   |passed|torn down |done   |done   |busy    |refused|on  |held
+servicing      |passed|later     |busy   |busy   |busy    |busy   |on  |held
+unrescue failed|passed|torn down |done   |done   |refused |rescued|on  |held
+unrescuing     |passed|later     |busy   |busy   |busy    |busy   |on  |held
+verifying      |passed|given back|busy   |busy   |busy    |busy   |on  |held
+wait call-back |passed|torn down |done   |done   |busy    |refused|on  |held
+brand new state|passed|torn down |done   |done   |refused |refused|on  |held
+"""
+
+# What Ironic is doing ends here, as the feed tells a moment later.
+_ENDS = {
+    'adopting': 'active',
+    'cleaning': 'available',
+    'deleting': 'cleaning',
+    'deploying': 'active',
+    'inspecting': 'manageable',
+    'rescuing': 'rescue',
+    'servicing': 'service failed',
+    'unrescuing': 'active',
+    'verifying': 'manageable',
+}
+_NEWS_S = 0.05
+
+_DESTROYED = {
+    (): 'waited',
+    ('deleted',): 'torn down',
+    ('deleted', 'deleted'): 'later',
+    ('abort', 'deleted'): 'aborted',
+    ('vif_detach', 'patch', 'release'): 'given back',
+    ('release',): 'released',
+}
+
+
+def _read_table():
+    header, *rows = (
+        [cell.strip() for cell in line.split('|')]
+        for line in _TABLE.strip().splitlines()
+    )
+    return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+
+
+_ROWS = _read_table()
+_OPERATIONS = tuple(_ROWS['active'])[1:]
+
+
+class _Server(objects.Instance):
+    """A server whose saves go nowhere."""
+
+    def save(self, *args, **kwargs):
+        self.obj_reset_changes()
+
+
+def _bench(state, operation):
+    """Put a node into a state, with the server if it should have it."""
+    has_server = operation not in ('spawn', 'stock')
+    is_working = state in ironic_machine.WORKING
+    bench = fake.bench(
+        provision_state=state,
+        reservation='conductor' if is_working else None,
+        instance_uuid=fake.SERVER if has_server else None,
+    )
+    if has_server:
+        bench.ironic.attached[fake.NODE] = [fake.VIF]
+    return bench
+
+
+def _spawn(bench):
+    try:
+        bench.spawn(fake.server())
+    except nova_exception.ComputeResourcesUnavailable:
+        return 'touched' if bench.ironic.calls else 'passed'
+    return 'built'
+
+
+def _destroy(bench):
+    state = bench.ironic.nodes[fake.NODE].provision_state
+    if state in _ENDS:
+        bench.ironic.ends[fake.NODE] = _ENDS[state]
+        threading.Timer(_NEWS_S, _tell, [bench]).start()
+    bench.driver.destroy(None, fake.server(), fake.network())
+    if bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER:
+        return 'let be'
+    return _DESTROYED[tuple(bench.ironic.names())]
+
+
+def _tell(bench):
+    bench.ironic.settle(fake.NODE)
+    bench.book.update(bench.ironic.nodes[fake.NODE])
+
+
+def _reboot(bench):
+    bench.driver.reboot(None, fake.server(), None, 'HARD')
+    return 'done'
+
+
+def _power(bench):
+    bench.driver.power_off(fake.server())
+    return 'done'
+
+
+def _rebuild(bench):
+    server = fake.server(task_state='rebuilding')
+    server.__class__ = _Server
+    root = objects.BlockDeviceMapping(
+        boot_index=0, destination_type='local', source_type='image'
+    )
+    bench.driver.rebuild(
+        None,
+        server,
+        fake.image(),
+        None,
+        None,
+        {},
+        objects.BlockDeviceMappingList(objects=[root]),
+        None,
+        None,
+        network_info=fake.network(),
+    )
+    return 'deployed'
+
+
+def _rescue(bench):
+    bench.driver.rescue(None, fake.server(), None, None, 'secret')
+    return 'rescued'
+
+
+def _info(bench):
+    found = bench.driver.get_info(fake.server()).state
+    return {power_state.RUNNING: 'on'}[found]
+
+
+def _stock(bench):
+    provider = wanted(bench.ironic.nodes[fake.NODE], Situation())
+    return 'held' if provider.inventory.reserved else 'free'
+
+
+def _outcome(state, operation):
+    bench = _bench(state, operation)
+    try:
+        return globals()[f'_{operation}'](bench)
+    except nova_exception.NovaException as exc:
+        facts = bench.ironic.nodes[fake.NODE]
+        assert (facts.instance_uuid, facts.provision_state) == (
+            fake.SERVER,
+            state,
+        )
+        text = str(exc)
+        is_busy = 'locked' in text or 'transition is in progress' in text
+        return 'busy' if is_busy else 'refused'
+
+
+@pytest.fixture
+def machine():
+    """Return the state machine of the Ironic that is installed."""
+    found = pytest.importorskip('ironic.common.state_machine')
+    return found.machine
+
+
+def test_every_state_of_ironic_has_a_row(machine):
+    """A state that a newer Ironic shows must be thought about."""
+    assert set(machine.states) | {_INVENTED} == set(_ROWS)
+
+
+def test_what_the_fake_allows_is_what_ironic_allows(machine):
+    """The fake's rules are Ironic's, verb by verb and state by state."""
+    states = pytest.importorskip('ironic.common.states')
+    for verb, allowed in ironic_machine.ALLOWED.items():
+        # Two targets that are states and verbs at once.
+        aliases = {'active': 'deploy', 'deleted': 'delete'}
+        event = states.VERBS.get(verb, aliases.get(verb, verb))
+        told = {}
+        for state in machine.states:
+            trial = machine.copy()
+            trial.initialize(state)
+            if trial.is_actionable_event(event):
+                trial.process_event(event)
+                told[state] = trial.current_state
+        assert told == {state: ends[0] for state, ends in allowed.items()}
+
+
+def test_what_the_fake_lets_be_changed_is_what_ironic_lets(machine):
+    """A patch is a conflict in exactly these states."""
+    states = pytest.importorskip('ironic.common.states')
+    closed = set(machine.states) - set(states.UPDATE_ALLOWED_STATES)
+    closed -= set(states.STABLE_STATES)
+    # Since its API 1.39 Ironic refuses it while it inspects; a node that is
+    # verified belongs to nobody.
+    assert closed | {'inspecting'} == set(ironic_machine.IN_TRANSITION)
+
+
+@pytest.mark.parametrize('operation', _OPERATIONS)
+@pytest.mark.parametrize('state', _ROWS)
+def test_bug_2131960_every_operation_in_every_state(state, operation):
+    """Each ends as the table says; nothing crashes, nothing is forgotten."""
+    assert _outcome(state, operation) == _ROWS[state][operation]
