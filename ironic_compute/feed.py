@@ -67,7 +67,6 @@ class Feed:
         self._stopping = threading.Event()
         self._readings = Readings(self._read)
         self._watermark = Watermark(clock)
-        self._seen: dict[NodeId, NodeFacts] = {}
         self._newer = _Newer()
         self._outage = _Outage()
         self._listener: Any = None
@@ -105,10 +104,10 @@ class Feed:
             return
         self._tell(facts)
 
-    def _tell(self, facts: NodeFacts) -> bool:
-        """Tell the sink of a node of our pool; say whether it took it."""
+    def _tell(self, facts: NodeFacts) -> None:
+        """Tell the sink of a node, if it is of our pool."""
         if not self._client.in_pool(facts):
-            return True
+            return
         self._newer.add(facts)
         try:
             self._sink.observe(facts)
@@ -117,8 +116,6 @@ class Feed:
                 'Could not take in a change of node %(node)s',
                 {'node': facts.uuid},
             )
-            return False
-        return True
 
     # All nodes, and those that changed lately
 
@@ -168,10 +165,10 @@ class Feed:
 
     def _read_delta(self) -> None:
         changed = self._client.changed_since(self._watermark.since())
-        seen, self._seen = self._seen, {}
         for facts in changed:
-            if seen.get(facts.uuid) == facts or self._tell(facts):
-                self._seen[facts.uuid] = facts
+            # Even if it is as we told it last: others read nodes, too, and
+            # it may have gone there and back.
+            self._tell(facts)
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )
