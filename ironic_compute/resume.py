@@ -30,6 +30,7 @@ from ironic_compute.unfinished import Deploy, Rescue, Task
 
 LOG = logging.getLogger(__name__)
 
+_WITHOUT_TASK_EVERY = 4
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
 
@@ -74,17 +75,16 @@ class Resume:
         self._idle_s = idle_s
         self._begin = begin
         self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
-        self._is_first = True
+        self._rounds_count = 0
 
     def round(self) -> None:
         """Look at all servers with a task; begin what nobody is at.
 
         What the first round finds was left by an earlier worker.
         """
+        idle_s = self._idle_s if self._rounds_count else 0.0
         found = {_state_of(i): i for i in self._unfinished()}
         now_s = self._clock.now_s()
-        idle_s = 0.0 if self._is_first else self._idle_s
-        self._is_first = False
         self._first_seen_s = {
             state: self._first_seen_s.get(state, now_s) for state in found
         }
@@ -96,10 +96,15 @@ class Resume:
                 )
 
     def _unfinished(self) -> list[Any]:
-        """Return the servers of this host with work left; two RPCs."""
-        by_task = {'task_state': list(unfinished.TASK_STATES)}
-        without_task = {'vm_state': list(unfinished.VM_STATES)}
-        found = [*self._servers(by_task), *self._servers(without_task)]
+        """Return the servers of this host with work left; one RPC or two.
+
+        Those without a task are rare, and looked for less often.
+        """
+        found = self._servers({'task_state': list(unfinished.TASK_STATES)})
+        if self._rounds_count % _WITHOUT_TASK_EVERY == 0:
+            without_task = {'vm_state': list(unfinished.VM_STATES)}
+            found += self._servers(without_task)
+        self._rounds_count += 1
         return list({instance.uuid: instance for instance in found}.values())
 
     def _servers(self, filters: dict[str, Any]) -> list[Any]:

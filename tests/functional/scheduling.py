@@ -34,7 +34,6 @@ class SchedulerTestCase(pool.PoolTestCase):
     def setUp(self) -> None:
         """Know the nodes by number."""
         super().setUp()
-        self.ironic = pool.TheCloud.ironic.fake
         self.nodes = sorted(self.ironic.nodes)
 
     def change(self, node: str, **fields: Any) -> None:

@@ -29,7 +29,7 @@ _OURS = (
 )
 # How much faster than by default everything is looked at here.
 _SPEED = 20.0
-_MINUTES_COUNT = 2
+_MINUTES_COUNT = 4
 _RPCS_A_MINUTE = 3
 _UPKEEP_BEGINS_S = 5.0
 
