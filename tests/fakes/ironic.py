@@ -155,6 +155,9 @@ class FakeIronic:
         self._patching('reserve', node, instance_uuid)
         if self.nodes[node].instance_uuid not in (None, instance_uuid):
             raise errors.NodeAssociated('node is associated')
+        other = self.node_of_instance(instance_uuid)
+        if other is not None and other.uuid != node:
+            raise errors.NodeAssociated('instance is associated')
         self.change(node, instance_uuid=instance_uuid)
 
     def release(self, node: str, instance_uuid: str) -> None:
