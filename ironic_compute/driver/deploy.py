@@ -8,10 +8,10 @@ was done and frees the node.
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 from nova.compute import task_states, vm_states
-from nova.virt import driver as nova_driver
 from oslo_log import log as logging
 
 from ironic_compute import errors
@@ -19,6 +19,7 @@ from ironic_compute.driver import configdrive, faults, instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.steps import Step, run
 from ironic_compute.driver.teardown import Teardown
+from ironic_compute.driver.volumes import Volumes, is_root
 from ironic_compute.driver.watch import Watch
 from ironic_compute.states import MEANING, Meaning, PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -47,6 +48,7 @@ class Order:
     """What Nova asks for in one build.
 
     :param metadata: Nova's ``InstanceDriverMetadata``
+    :param volumes: Nova's driver block devices
     """
 
     context: Any
@@ -56,6 +58,7 @@ class Order:
     password: str | None
     network_info: Any
     metadata: Any
+    volumes: Sequence[Any] = ()
 
     @property
     def node(self) -> NodeId:
@@ -71,11 +74,16 @@ class Deploy:
     """Build servers."""
 
     def __init__(
-        self, watch: Watch, network: Network, teardown: Teardown
+        self,
+        watch: Watch,
+        network: Network,
+        volumes: Volumes,
+        teardown: Teardown,
     ) -> None:
         self._watch = watch
         self._client = watch.client
         self._network = network
+        self._volumes = volumes
         self._teardown = teardown
 
     def reserve(self, node: NodeId, instance: Any) -> None:
@@ -95,14 +103,13 @@ class Deploy:
             )
             self._watch.acted(node)
 
-    def spawn(self, order: Order, block_device_info: Any) -> None:
+    def spawn(self, order: Order) -> None:
         """Build a server; returns when its node is active.
 
         :raises errors.DeployInvalid: no other node would do better
         :raises errors.DeployFailed: another node may do
         :raises faults.Cancelled: the user deleted the server
         """
-        refuse_volumes(block_device_info)
         run(self._steps(order))
         LOG.info(
             'Built server %(server)s on node %(node)s',
@@ -134,7 +141,7 @@ class Deploy:
         patches = instance_info.patches(
             self._watch.read(order.node),
             order.instance,
-            order.image_meta.id,
+            None if is_root(order.volumes) else order.image_meta.id,
             order.metadata,
             list(order.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
@@ -192,6 +199,11 @@ class Deploy:
                 lambda: self.describe(order),
                 lambda: self._teardown.clear(node, uuid),
             ),
+            Step(
+                f'volumes of node {node}',
+                lambda: self._volumes.attach(node, order.volumes),
+                lambda: self._detach_volumes(node, uuid),
+            ),
             Step(f'validation of node {node}', lambda: self._validate(node)),
             Step(
                 f'VIFs of node {node}',
@@ -223,6 +235,10 @@ class Deploy:
     def _detach(self, node: NodeId, instance_uuid: str) -> None:
         if self._watch.read(node).instance_uuid == instance_uuid:
             self._network.detach_all(node)
+
+    def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
+        if self._watch.read(node).instance_uuid == instance_uuid:
+            self._volumes.detach_all(node)
 
 
 def why_unfit(facts: NodeFacts, instance_uuid: str) -> str | None:
@@ -263,18 +279,6 @@ def verdict(
     if meaning is Meaning.ON_ITS_WAY or state is ProvisionState.UNKNOWN:
         return None
     return Outcome.LOST, facts
-
-
-def refuse_volumes(block_device_info: Any) -> None:
-    """Refuse a server with volumes before anything is touched.
-
-    :raises errors.DeployInvalid: it has one
-    """
-    if nova_driver.block_device_info_get_mapping(block_device_info):
-        raise errors.DeployInvalid(
-            'Volumes cannot be attached to bare metal servers here; create '
-            'the server from an image and without volumes'
-        )
 
 
 def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:

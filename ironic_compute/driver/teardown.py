@@ -14,6 +14,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
+from ironic_compute.driver.volumes import Volumes
 from ironic_compute.driver.watch import Watch
 from ironic_compute.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -83,10 +84,13 @@ class _Asked(enum.Enum):
 class Teardown:
     """Free nodes."""
 
-    def __init__(self, watch: Watch, network: Network) -> None:
+    def __init__(
+        self, watch: Watch, network: Network, volumes: Volumes
+    ) -> None:
         self._watch = watch
         self._client = watch.client
         self._network = network
+        self._volumes = volumes
 
     def destroy(self, instance: Any) -> None:
         """Get a server off its node; none in Ironic is success.
@@ -119,6 +123,7 @@ class Teardown:
         if not self._is_ours(self._watch.read(node), instance_uuid):
             return
         self._network.detach_all(node)
+        self._volumes.detach_all(node)
         self.clear(node, instance_uuid)
         self.release(node, instance_uuid)
 
@@ -159,6 +164,7 @@ class Teardown:
 
     def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
         """Have Ironic tear the node down; that includes VIFs and info."""
+        targets = self._volumes.targets(node)
         while (
             self._watch.patiently(
                 lambda: self._ask(node, instance_uuid), errors.Retriable
@@ -175,6 +181,7 @@ class Teardown:
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
+        self._volumes.forget(node, targets)
         LOG.info(
             'Removed server %(server)s from node %(node)s',
             {'server': instance_uuid, 'node': node},

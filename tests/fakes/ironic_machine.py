@@ -98,3 +98,6 @@ IN_TRANSITION = frozenset(
 
 # Power is refused.
 NO_POWER = frozenset({'cleaning', 'clean wait'})
+
+# A node may be deleted, and a volume target though it runs.
+MAY_GO = frozenset({'manageable', 'enroll', 'adopt failed'})

@@ -193,3 +193,37 @@ def test_node_has_no_cards_at_first(world, node):
 def test_version_is_agreed_on(world):
     """The highest that both know."""
     assert world.ironic.microversion() == (1, 95)
+
+
+def test_volume_target_stays_until_it_is_taken_away(world, node):
+    """A teardown leaves it; it goes only when the machine is off."""
+    volume = _server()
+    target = world.ironic.create_volume_target(
+        node,
+        volume_id=volume,
+        volume_type='iscsi',
+        boot_index=0,
+        properties={'target_lun': '1'},
+    )
+    (found,) = world.ironic.volume_targets(node)
+    assert (found['uuid'], found['volume_id']) == (target, volume)
+    with pytest.raises(errors.IronicRefused):
+        world.ironic.create_volume_target(
+            node,
+            volume_id=_server(),
+            volume_type='iscsi',
+            boot_index=0,
+            properties={},
+        )
+    world.put(node, 'active')
+    with pytest.raises(errors.IronicRefused):
+        world.ironic.delete_volume_target(target)
+    world.ironic.set_provision_state(node, 'deleted')
+    world.reach(node, provision_state='available')
+    assert len(world.ironic.volume_targets(node)) == 1
+    world.ironic.set_power_state(node, 'off')
+    world.reach(node, power_state='power off')
+    world.ironic.delete_volume_target(target)
+    world.ironic.delete_volume_target(target)
+    assert world.ironic.volume_targets(node) == []
+    assert world.ironic.volume_connectors(node) == []
