@@ -32,6 +32,7 @@ _TIMEOUT_S = 90
 
 _UNAVAILABLE = (
     ksa_exc.ClientException,
+    api_exc.UnsupportedVersion,
     api_exc.ConnectionError,
     api_exc.EndpointException,
     api_exc.HttpServerError,
@@ -80,11 +81,10 @@ class Connection:
             yield self._client(retry)
         except errors.IronicComputeError:
             raise
-        except api_exc.UnsupportedVersion as exc:
-            self._forget()
-            raise _unavailable(what, exc) from exc
         except (api_exc.ClientException, ksa_exc.ClientException) as exc:
-            raise _ours(what, exc) from exc
+            if isinstance(exc, api_exc.UnsupportedVersion):
+                self._forget()
+            raise translated(what, exc) from exc
         except MalformedNode as exc:
             raise errors.IronicRefused(
                 f'Ironic gave no proper answer when asked to {what}: {exc}'
@@ -170,8 +170,11 @@ def _negotiate(client: Any) -> None:
         ) from exc
 
 
-def _ours(what: str, exc: Exception) -> errors.IronicComputeError:
-    """Return our error for one of the libraries'."""
+def translated(what: str, exc: Exception) -> errors.IronicComputeError:
+    """Return our error for one of the libraries'.
+
+    :param what: what was asked of Ironic, as in 'to ...'
+    """
     match exc:
         case api_exc.NotFound() | ksa_exc.NotFound():
             return errors.NodeNotFound(f'Ironic could not {what}: {exc}')

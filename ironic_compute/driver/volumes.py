@@ -95,7 +95,7 @@ class Volumes:
                 lambda target=target: self._client.delete_volume_target(  # type: ignore[misc]
                     target
                 ),
-                errors.Retriable,
+                (errors.Retriable, errors.NodeAssociated),
             )
 
     def _attach(self, node: NodeId, device: Any) -> None:

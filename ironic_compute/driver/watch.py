@@ -108,7 +108,7 @@ class Watch:
     def patiently(
         self,
         act: Callable[[], Verdict],
-        repeat: type = errors.Untouched,
+        repeat: type | tuple[type, ...] = errors.Untouched,
     ) -> Verdict:
         """Do something, again and again while Ironic is busy with the node.
 
@@ -158,8 +158,10 @@ class Watch:
     def _judge(
         self, node: NodeId, verdict: Callable[[NodeFacts], Verdict | None]
     ) -> Verdict | None:
-        """Ask Ironic itself; an Ironic that is away says nothing."""
+        """Ask Ironic itself; one that gives no good answer says nothing."""
         try:
             return verdict(self.read(node))
-        except (errors.NodeLocked, errors.IronicUnavailable):
+        except errors.NodeNotFound:
+            raise
+        except errors.IronicComputeError:
             return None
