@@ -92,7 +92,7 @@ class Deploy:
         :raises errors.NodeAssociated: another server was faster
         :raises errors.DeployFailed: it can take no build, and why
         """
-        facts = self._watch.read(node)
+        facts = self._watch.look(node)
         reason = why_unfit(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
@@ -139,7 +139,7 @@ class Deploy:
     ) -> None:
         """Tell Ironic of the server."""
         patches = instance_info.patches(
-            self._watch.read(order.node),
+            self._watch.look(order.node),
             order.instance,
             None if is_root(order.volumes) else order.image_meta.id,
             order.metadata,
@@ -155,13 +155,15 @@ class Deploy:
 
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
-        drive = configdrive.build(
-            self._client,
-            order.node,
-            order.instance,
-            order.network_info,
-            order.files,
-            order.password,
+        drive = self._watch.asked(
+            lambda: configdrive.build(
+                self._client,
+                order.node,
+                order.instance,
+                order.network_info,
+                order.files,
+                order.password,
+            )
         )
         try:
             self._watch.patiently(
@@ -223,7 +225,7 @@ class Deploy:
         self.wait(order.instance, order.node)
 
     def _validate(self, node: NodeId) -> None:
-        result = self._client.validate(node)
+        result = self._watch.asked(lambda: self._client.validate(node))
         for interfaces, error in (
             (_OF_REQUEST, errors.DeployInvalid),
             (_OF_NODE, errors.DeployFailed),
@@ -233,11 +235,11 @@ class Deploy:
                 raise error(f'Ironic cannot deploy node {node}: {reason}')
 
     def _detach(self, node: NodeId, instance_uuid: str) -> None:
-        if self._watch.read(node).instance_uuid == instance_uuid:
+        if self._watch.look(node).instance_uuid == instance_uuid:
             self._network.detach_all(node)
 
     def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
-        if self._watch.read(node).instance_uuid == instance_uuid:
+        if self._watch.look(node).instance_uuid == instance_uuid:
             self._volumes.detach_all(node)
 
 

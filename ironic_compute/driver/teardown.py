@@ -97,7 +97,7 @@ class Teardown:
 
         :raises errors.IronicComputeError: the node still has the server
         """
-        facts = self._watch.find(instance)
+        facts = self._watch.asked(lambda: self._watch.find(instance))
         if facts is None:
             LOG.info(
                 'Ironic has no node with server %(server)s on it; nothing '
@@ -120,7 +120,7 @@ class Teardown:
 
     def clean_up(self, node: NodeId, instance_uuid: str) -> None:
         """Take back all that was prepared for a deploy that never began."""
-        if not self._is_ours(self._watch.read(node), instance_uuid):
+        if not self._is_ours(self._watch.look(node), instance_uuid):
             return
         self._network.detach_all(node)
         self._volumes.detach_all(node)
@@ -148,7 +148,7 @@ class Teardown:
             self._watch.acted(node)
 
     def _free(self, node: NodeId, instance_uuid: str) -> None:
-        facts = self._watch.read(node)
+        facts = self._watch.look(node)
         if not self._is_ours(facts, instance_uuid):
             return
         state = ProvisionState.parse(facts.provision_state)

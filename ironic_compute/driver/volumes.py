@@ -38,9 +38,11 @@ class Volumes:
         """
         node = NodeId(instance.node)
         named: dict[str, list[str]] = {}
-        for each in self._client.volume_connectors(node):
+        for each in self._watch.asked(
+            lambda: self._client.volume_connectors(node)
+        ):
             named.setdefault(each['type'], []).append(each['connector_id'])
-        facts = self._watch.read(node)
+        facts = self._watch.look(node)
         found: dict[str, Any] = {
             'host': instance.hostname,
             'platform': facts.properties.get('cpu_arch'),
@@ -69,7 +71,8 @@ class Volumes:
 
     def targets(self, node: NodeId) -> list[str]:
         """Return the volume targets of a node."""
-        return [str(one['uuid']) for one in self._client.volume_targets(node)]
+        found = self._watch.asked(lambda: self._client.volume_targets(node))
+        return [str(one['uuid']) for one in found]
 
     def detach_all(self, node: NodeId) -> None:
         """Take all volumes from a node that has nothing running."""
@@ -134,7 +137,10 @@ class Volumes:
         known = {mac.lower() for mac in macs}
         if not known:
             return set()
-        cards = [*self._client.ports(node), *self._client.portgroups(node)]
+        cards = [
+            *self._watch.asked(lambda: self._client.ports(node)),
+            *self._watch.asked(lambda: self._client.portgroups(node)),
+        ]
         return {
             str(card['internal_info']['tenant_vif_port_id'])
             for card in cards

@@ -18,6 +18,6 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(' ' * 33 + ' '.join(names))
     count = sum(len(cells) for cells in matrix.values())
     terminalreporter.write_line(
-        f'{count} cases. ok: done all the same; next: Nova tries another node '
-        f'(a rebuild: ERROR); abort, error: ERROR; absent: no such server'
+        f'{count} cases. ok: done all the same; next: Nova tries another '
+        f'node; error: the server is in ERROR; absent: Ironic has it no more'
     )

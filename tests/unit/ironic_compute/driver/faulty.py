@@ -32,6 +32,14 @@ class Fault:
     make: Callable[[], Exception]
     is_done: bool = False
 
+    @property
+    def may_last(self) -> bool:
+        """Whether a whole Ironic can be like that for long."""
+        return self.name in ('409 locked', '500', 'time-out', '401')
+
+    def __str__(self) -> str:
+        return self.name
+
 
 FAULTS = (
     Fault('409 locked', lambda: api_exc.Conflict(_LOCKED)),
@@ -70,6 +78,7 @@ class FaultyIronic:
         self._ironic = ironic
         self.requests: list[str] = []
         self.at: int | None = None
+        self.is_lasting = False
         self.fault = FAULTS[0]
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +88,7 @@ class FaultyIronic:
 
         def asked(*args: Any, **kwargs: Any) -> Any:
             self.requests.append(_called(name, args))
-            if len(self.requests) - 1 != self.at:
+            if not self._is_hit(len(self.requests) - 1):
                 return found(*args, **kwargs)
             if self.fault.name == 'gone':
                 self._ironic.nodes.pop(NODE, None)
@@ -89,6 +98,11 @@ class FaultyIronic:
             raise translated(f'{name} node {NODE}', self.fault.make())
 
         return asked
+
+    def _is_hit(self, number: int) -> bool:
+        if self.at is None:
+            return False
+        return number == self.at or (self.is_lasting and number > self.at)
 
 
 def _called(name: str, args: tuple[Any, ...]) -> str:

@@ -132,7 +132,10 @@ def _run(bench, operation):
         _OPERATIONS[operation](bench)
     except nova_exception.NovaException as exc:
         kinds = [k for k in type(exc).__mro__ if k in _OUTCOMES]
-        return _OUTCOMES[kinds[0]], str(exc)
+        outcome = _OUTCOMES[kinds[0]]
+        if outcome == 'next' and operation != 'spawn':
+            outcome = 'error'
+        return outcome, str(exc)
     return 'ok', ''
 
 
@@ -163,7 +166,7 @@ def test_fault(operation, at, fault):
     if operation == 'rebuild':
         facts = bench.ironic.nodes.get(fake.NODE)
         assert facts is None or facts.instance_uuid == fake.SERVER
-        assert outcome in ('ok', 'next', 'absent')
+        assert outcome in ('ok', 'error')
     elif outcome == 'ok' and operation == 'spawn':
         assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
         assert set(_left(bench)) == {'node', 'vifs', 'targets', 'info'}
@@ -171,6 +174,23 @@ def test_fault(operation, at, fault):
         if operation == 'destroy' and outcome != 'ok':
             _destroy(bench)  # As resume or the user does.
         assert not _left(bench)
+
+
+@pytest.mark.parametrize('fault', [f for f in FAULTS if f.may_last], ids=str)
+@pytest.mark.parametrize('at', range(_requests('spawn').index('active') + 1))
+def test_fault_that_lasts(at, fault):
+    """A build gives up in time; when Ironic is back nothing stays behind."""
+    bench = _bench('spawn')
+    bench.ironic.at, bench.ironic.fault = at, fault
+    bench.ironic.is_lasting = True
+    began_s = bench.clock.now_s()
+    outcome, sentence = _run(bench, 'spawn')
+    _assert_sentence(outcome, sentence)
+    assert outcome == 'next'
+    assert bench.clock.now_s() - began_s < 1000
+    bench.ironic.at = None
+    _destroy(bench)
+    assert not _left(bench)
 
 
 def _assert_sentence(outcome, sentence):
