@@ -33,6 +33,7 @@ _TIMEOUT_S = 90
 
 _UNAVAILABLE = (
     ksa_exc.ClientException,
+    api_exc.UnsupportedVersion,
     api_exc.ConnectionError,
     api_exc.EndpointException,
     api_exc.HttpServerError,
@@ -56,7 +57,7 @@ _BUSY = ('locked', 'state transition is in progress', 'while it is in state')
 
 
 class Connection:
-    """Clients of one Ironic; any thread may ask.
+    """The client of one Ironic; any thread may ask.
 
     :param conf: has the group ``ironic`` as Nova registers it
     :raises errors.ConfigError: the credentials are missing or incomplete
@@ -66,21 +67,19 @@ class Connection:
         self._group = conf.ironic
         self._session = _session(conf)
         self._lock = threading.Lock()
-        self._clients: dict[bool, Any] = {}
+        self._client: Any = None
         self.meter: Callable[[str], AbstractContextManager[None]]
         self.meter = lambda what: contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def asked(self, what: str, *, retry: bool) -> Iterator[Any]:
+    def asked(self, what: str) -> Iterator[Any]:
         """Lend a client, and turn what goes wrong into our errors.
 
         :param what: what is asked of Ironic, as in 'to ...'
-        :param retry: repeat while Ironic is busy, as
-            ``[ironic] api_max_retries`` and ``api_retry_interval`` say
         :raises errors.IronicComputeError: see `errors`
         """
         with self.meter(what), self._translated(what):
-            yield self._client(retry)
+            yield self._connected()
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -88,11 +87,10 @@ class Connection:
             yield
         except errors.IronicComputeError:
             raise
-        except api_exc.UnsupportedVersion as exc:
-            self._forget()
-            raise _unavailable(what, exc) from exc
         except (api_exc.ClientException, ksa_exc.ClientException) as exc:
-            raise _ours(what, exc) from exc
+            if isinstance(exc, api_exc.UnsupportedVersion):
+                self._forget()
+            raise translated(what, exc) from exc
         except MalformedNode as exc:
             raise errors.IronicRefused(
                 f'Ironic gave no proper answer when asked to {what}: {exc}'
@@ -100,24 +98,24 @@ class Connection:
 
     def microversion(self) -> tuple[int, int]:
         """Return the API version that Ironic and we have in common."""
-        with self.asked('say its version', retry=False) as client:
+        with self.asked('say its version') as client:
             major, minor = str(client.current_api_version).split('.')
         return int(major), int(minor)
 
-    def _client(self, retry: bool) -> Any:
+    def _connected(self) -> Any:
         """Return a client; made outside the lock, which must stay short."""
-        client = self._clients.get(retry)
+        client = self._client
         if client is None:
-            made = self._connect(retry)
+            made = self._connect()
             with self._lock:
-                client = self._clients.setdefault(retry, made)
+                client = self._client = self._client or made
         return client
 
     def _forget(self) -> None:
         with self._lock:
-            self._clients.clear()
+            self._client = None
 
-    def _connect(self, retry: bool) -> Any:
+    def _connect(self) -> Any:
         group = self._group
         arguments: dict[str, Any] = {}
         if group.endpoint_override:
@@ -130,8 +128,9 @@ class Connection:
             valid_interfaces=group.valid_interfaces,
             service_type=group.service_type,
             region_name=group.region_name,
-            max_retries=group.api_max_retries if retry else 0,
-            retry_interval=group.api_retry_interval if retry else 0,
+            # Whoever asks repeats, with the lease in view: `driver.watch`.
+            max_retries=0,
+            retry_interval=0,
             **arguments,
         )
         _negotiate(client)
@@ -178,8 +177,11 @@ def _negotiate(client: Any) -> None:
         ) from exc
 
 
-def _ours(what: str, exc: Exception) -> errors.IronicComputeError:
-    """Return our error for one of the libraries'."""
+def translated(what: str, exc: Exception) -> errors.IronicComputeError:
+    """Return our error for one of the libraries'.
+
+    :param what: what was asked of Ironic, as in 'to ...'
+    """
     match exc:
         case api_exc.NotFound() | ksa_exc.NotFound():
             return errors.NodeNotFound(f'Ironic could not {what}: {exc}')

@@ -54,7 +54,7 @@ class IronicClient(IronicReader):
         for minutes after the lease has ended.
         """
         self._gate.wait()
-        with self._ironic.asked(what, retry=False) as client:
+        with self._ironic.asked(what) as client:
             return send(client)
 
     def reserve(self, node: str, instance_uuid: str) -> None:

@@ -93,7 +93,7 @@ class IronicReader:
         A record that cannot be read is logged and left out.
         """
         fields = list(fields_for(self.microversion()))
-        with self._ironic.asked('list the nodes', retry=False) as client:
+        with self._ironic.asked('list the nodes') as client:
             found = client.node.list(limit=0, fields=fields, **self._pool())
         return tuple(_parsed(found))
 
@@ -130,7 +130,7 @@ class IronicReader:
 
     def _changed_page(self, limit: int, marker: str | None) -> Sequence[Any]:
         what = 'list the changed nodes'
-        with self._ironic.asked(what, retry=False) as client:
+        with self._ironic.asked(what) as client:
             page: Sequence[Any] = client.node.list(
                 limit=limit,
                 marker=marker,
@@ -143,14 +143,14 @@ class IronicReader:
 
     def node(self, node: str) -> NodeFacts:
         """Return one node as it is now."""
-        with self._ironic.asked(f'read node {node}', retry=True) as client:
+        with self._ironic.asked(f'read node {node}') as client:
             return NodeFacts.parse(client.node.get(node).to_dict())
 
     def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance."""
         what = f'find the node of instance {instance_uuid}'
         try:
-            with self._ironic.asked(what, retry=True) as client:
+            with self._ironic.asked(what) as client:
                 found = client.node.get_by_instance_uuid(instance_uuid)
                 return NodeFacts.parse(found.to_dict())
         except errors.NodeNotFound:
@@ -158,7 +158,7 @@ class IronicReader:
 
     def raw(self, node: str, fields: Sequence[str]) -> Record:
         """Return fields of a node that are nobody's facts."""
-        with self._ironic.asked(f'read node {node}', retry=True) as client:
+        with self._ironic.asked(f'read node {node}') as client:
             record: Record = client.node.get(
                 node, fields=list(fields)
             ).to_dict()
@@ -167,41 +167,41 @@ class IronicReader:
     def validate(self, node: str) -> Record:
         """Return per interface whether a node can be deployed, and why not."""
         what = f'validate node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             record: Record = client.node.validate(node).to_dict()
         return record
 
     def ports(self, node: str) -> list[Record]:
         """Return the ports of a node, detailed."""
         what = f'list the ports of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             found = client.port.list(node=node, detail=True, limit=0)
         return [port.to_dict() for port in found]
 
     def portgroups(self, node: str) -> list[Record]:
         """Return the port groups of a node, detailed."""
         what = f'list the port groups of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             found = client.portgroup.list(node=node, detail=True, limit=0)
         return [group.to_dict() for group in found]
 
     def vifs(self, node: str) -> list[str]:
         """Return the ids of the VIFs attached to a node."""
         what = f'list the VIFs of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             return [vif.id for vif in client.node.vif_list(node)]
 
     def console(self, node: str) -> Record:
         """Return whether a console is enabled, and where."""
         what = f'read the console of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             record: Record = client.node.get_console(node)
         return record
 
     def volume_connectors(self, node: str) -> list[Record]:
         """Return by what names a node is known to storage, detailed."""
         what = f'list the volume connectors of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             found = client.node.list_volume_connectors(
                 node, detail=True, limit=0
             )
@@ -210,7 +210,7 @@ class IronicReader:
     def volume_targets(self, node: str) -> list[Record]:
         """Return the volumes that a node is to use, detailed."""
         what = f'list the volume targets of node {node}'
-        with self._ironic.asked(what, retry=True) as client:
+        with self._ironic.asked(what) as client:
             found = client.node.list_volume_targets(node, detail=True, limit=0)
         return [target.to_dict() for target in found]
 

@@ -60,6 +60,7 @@ class AgentLine:
 
     :param report_fd: where the agent hears us
     :param view_fd: where we hear the agent
+    :param give_up_s: of an agent that says nothing, and does not end
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class AgentLine:
         os.set_inheritable(report_fd, False)
         self._tenure = tenure
         self._give_up_s = give_up_s
+        self._heard_s = tenure.clock.now_s()
         self._up = pipe.NewestLineWriter(report_fd)
         self._down = pipe.LineReader(view_fd)
         self._sending = threading.Lock()
@@ -100,11 +102,15 @@ class AgentLine:
             if self._tenure.clock.now_s() - said_s >= _ALIVE_INTERVAL_S:
                 said_s = self._tenure.clock.now_s()
                 self.say(pipe.IsAlive())
-            if self._tenure.gate.shut_for_s() > self._give_up_s:
-                LOG.error('The lease has lapsed; this worker ends')
+            # Not because the lease has lapsed: while the backend is away
+            # somebody has to tell Nova that the host is up, or nova-api
+            # deletes servers by itself.
+            if self._tenure.clock.now_s() - self._heard_s > self._give_up_s:
+                LOG.error('The agent says nothing; this worker ends')
                 os._exit(exits.EX_LOST_LEASE)
 
     def _heed(self, line: bytes) -> None:
+        self._heard_s = self._tenure.clock.now_s()
         view = pipe.decode_view(line)
         ties = self._tenure
         take_in(view, ties.host, ties.pool, ties.gate, ties.clock)

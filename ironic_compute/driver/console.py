@@ -52,7 +52,9 @@ class Console:
         """
         node = self._watch.node_of(instance).uuid
         found = self._open(node, 'vnc', CONF.ironic.vnc_console_state_timeout)
-        raw = self._client.raw(node, ['uuid', 'driver_internal_info'])
+        raw = self._watch.asked(
+            lambda: self._client.raw(node, ['uuid', 'driver_internal_info'])
+        )
         internal = raw.get('driver_internal_info') or {}
         host, port = internal.get('vnc_host'), internal.get('vnc_port')
         if found.get('type') != 'vnc' or host is None or port is None:
@@ -64,7 +66,7 @@ class Console:
     ) -> Mapping[str, Any]:
         """Return Ironic's ``console_info``; enable the console if needed."""
         try:
-            console = self._client.console(node)
+            console = self._watch.asked(lambda: self._client.console(node))
             if not console['console_enabled']:
                 self._watch.patiently(
                     lambda: self._client.set_console_mode(node, True),
@@ -75,7 +77,7 @@ class Console:
                 if self._watch.clock.now_s() > deadline_s:
                     raise _unavailable(kind, node, 'it does not open')
                 self._watch.clock.sleep(_LOOK_S)
-                console = self._client.console(node)
+                console = self._watch.asked(lambda: self._client.console(node))
         except errors.IronicComputeError as exc:
             raise _unavailable(kind, node, str(exc)) from exc
         info: Mapping[str, Any] = console.get('console_info') or {}

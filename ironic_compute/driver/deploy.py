@@ -8,10 +8,10 @@ was done and frees the node.
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 from nova.compute import task_states, vm_states
-from nova.virt import driver as nova_driver
 from oslo_log import log as logging
 
 from ironic_compute import errors
@@ -19,6 +19,7 @@ from ironic_compute.driver import configdrive, faults, instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.steps import Step, run
 from ironic_compute.driver.teardown import Teardown
+from ironic_compute.driver.volumes import Volumes, is_root
 from ironic_compute.driver.watch import Watch
 from ironic_compute.states import MEANING, Meaning, PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -47,6 +48,7 @@ class Order:
     """What Nova asks for in one build.
 
     :param metadata: Nova's ``InstanceDriverMetadata``
+    :param volumes: Nova's driver block devices
     """
 
     context: Any
@@ -56,6 +58,7 @@ class Order:
     password: str | None
     network_info: Any
     metadata: Any
+    volumes: Sequence[Any] = ()
 
     @property
     def node(self) -> NodeId:
@@ -71,11 +74,16 @@ class Deploy:
     """Build servers."""
 
     def __init__(
-        self, watch: Watch, network: Network, teardown: Teardown
+        self,
+        watch: Watch,
+        network: Network,
+        volumes: Volumes,
+        teardown: Teardown,
     ) -> None:
         self._watch = watch
         self._client = watch.client
         self._network = network
+        self._volumes = volumes
         self._teardown = teardown
 
     def reserve(self, node: NodeId, instance: Any) -> None:
@@ -84,7 +92,7 @@ class Deploy:
         :raises errors.NodeAssociated: another server was faster
         :raises errors.DeployFailed: it can take no build, and why
         """
-        facts = self._watch.read(node)
+        facts = self._watch.look(node)
         reason = why_unfit(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
@@ -95,14 +103,13 @@ class Deploy:
             )
             self._watch.acted(node)
 
-    def spawn(self, order: Order, block_device_info: Any) -> None:
+    def spawn(self, order: Order) -> None:
         """Build a server; returns when its node is active.
 
         :raises errors.DeployInvalid: no other node would do better
         :raises errors.DeployFailed: another node may do
         :raises faults.Cancelled: the user deleted the server
         """
-        refuse_volumes(block_device_info)
         run(self._steps(order))
         LOG.info(
             'Built server %(server)s on node %(node)s',
@@ -132,9 +139,9 @@ class Deploy:
     ) -> None:
         """Tell Ironic of the server."""
         patches = instance_info.patches(
-            self._watch.read(order.node),
+            self._watch.look(order.node),
             order.instance,
-            order.image_meta.id,
+            None if is_root(order.volumes) else order.image_meta.id,
             order.metadata,
             list(order.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
@@ -148,13 +155,15 @@ class Deploy:
 
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
-        drive = configdrive.build(
-            self._client,
-            order.node,
-            order.instance,
-            order.network_info,
-            order.files,
-            order.password,
+        drive = self._watch.asked(
+            lambda: configdrive.build(
+                self._client,
+                order.node,
+                order.instance,
+                order.network_info,
+                order.files,
+                order.password,
+            )
         )
         try:
             self._watch.patiently(
@@ -192,6 +201,11 @@ class Deploy:
                 lambda: self.describe(order),
                 lambda: self._teardown.clear(node, uuid),
             ),
+            Step(
+                f'volumes of node {node}',
+                lambda: self._volumes.attach(node, order.volumes),
+                lambda: self._detach_volumes(node, uuid),
+            ),
             Step(f'validation of node {node}', lambda: self._validate(node)),
             Step(
                 f'VIFs of node {node}',
@@ -211,7 +225,7 @@ class Deploy:
         self.wait(order.instance, order.node)
 
     def _validate(self, node: NodeId) -> None:
-        result = self._client.validate(node)
+        result = self._watch.asked(lambda: self._client.validate(node))
         for interfaces, error in (
             (_OF_REQUEST, errors.DeployInvalid),
             (_OF_NODE, errors.DeployFailed),
@@ -221,8 +235,12 @@ class Deploy:
                 raise error(f'Ironic cannot deploy node {node}: {reason}')
 
     def _detach(self, node: NodeId, instance_uuid: str) -> None:
-        if self._watch.read(node).instance_uuid == instance_uuid:
+        if self._watch.look(node).instance_uuid == instance_uuid:
             self._network.detach_all(node)
+
+    def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
+        if self._watch.look(node).instance_uuid == instance_uuid:
+            self._volumes.detach_all(node)
 
 
 def why_unfit(facts: NodeFacts, instance_uuid: str) -> str | None:
@@ -263,18 +281,6 @@ def verdict(
     if meaning is Meaning.ON_ITS_WAY or state is ProvisionState.UNKNOWN:
         return None
     return Outcome.LOST, facts
-
-
-def refuse_volumes(block_device_info: Any) -> None:
-    """Refuse a server with volumes before anything is touched.
-
-    :raises errors.DeployInvalid: it has one
-    """
-    if nova_driver.block_device_info_get_mapping(block_device_info):
-        raise errors.DeployInvalid(
-            'Volumes cannot be attached to bare metal servers here; create '
-            'the server from an image and without volumes'
-        )
 
 
 def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:

@@ -6,7 +6,7 @@ is not possible on bare metal, and Nova's base class says so. Arguments that
 a later Nova adds are taken and ignored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import nova.conf
@@ -25,6 +25,7 @@ from ironic_compute.driver.power import Power
 from ironic_compute.driver.rebuild import Rebuild
 from ironic_compute.driver.rescue import Rescue
 from ironic_compute.driver.teardown import Teardown
+from ironic_compute.driver.volumes import Volumes, mapping_of
 from ironic_compute.driver.watch import Watch
 from ironic_compute.ironic import IronicClient
 from resource_tracker.node import NodeId
@@ -60,10 +61,13 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """
         self._watch = watch = Watch(client, book, poke, clock or SystemClock())
         self._network = Network(watch)
-        self._teardown = Teardown(watch, self._network)
-        self._deploy = Deploy(watch, self._network, self._teardown)
-        self._rebuild = Rebuild(watch, self._deploy)
         self._power = Power(watch)
+        self._volumes = Volumes(watch, self._power)
+        self._teardown = Teardown(watch, self._network, self._volumes)
+        self._deploy = Deploy(
+            watch, self._network, self._volumes, self._teardown
+        )
+        self._rebuild = Rebuild(watch, self._deploy)
         self._rescue = Rescue(watch)
         self._console = Console(watch)
         self._info = Info(watch)
@@ -107,8 +111,8 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
                     injected_files,
                     admin_password,
                     network_info,
-                ),
-                block_device_info,
+                    mapping_of(block_device_info),
+                )
             )
 
     def rebuild(
@@ -179,6 +183,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         files: Any,
         password: Any,
         network_info: Any,
+        volumes: Sequence[Any] = (),
     ) -> Order:
         return Order(
             context=context,
@@ -187,6 +192,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             files=files,
             password=password,
             network_info=network_info,
+            volumes=volumes,
             metadata=self.get_instance_driver_metadata(instance, network_info),
         )
 
@@ -292,12 +298,9 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             self._network.detach(node, [vif])
 
     def get_volume_connector(self, instance: Any) -> dict[str, Any]:
-        """Name the machine to Cinder; volumes are not attached yet."""
-        return {
-            'host': instance.hostname,
-            'multipath': False,
-            'os_type': 'baremetal',
-        }
+        """Return by what Cinder knows the machine."""
+        with door(instance):
+            return self._volumes.connector(instance)
 
     # Consoles
 

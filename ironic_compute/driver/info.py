@@ -41,7 +41,7 @@ class Info:
         """
         facts = self._book.by_instance(instance.uuid) if use_cache else None
         if facts is None:
-            facts = self._watch.node_of(instance)
+            facts = self._watch.node_of(instance, at_once=True)
         return hardware.InstanceInfo(state=nova_power(facts))
 
     def exists(self, instance: Any) -> bool:

@@ -24,7 +24,7 @@ CLEAR: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
 def patches(
     facts: NodeFacts,
     instance: Any,
-    image_id: str,
+    image_id: str | None,
     metadata: Any,
     image_traits: list[str],
     preserve_ephemeral: bool | None = None,
@@ -32,10 +32,13 @@ def patches(
     """Return the JSON patches that describe a server to Ironic.
 
     :param metadata: Nova's ``InstanceDriverMetadata``
+    :param image_id: None: the root disk is a volume
     :param image_traits: traits that the image requires
     :param preserve_ephemeral: for a rebuild: keep the ephemeral partition
     """
-    values: dict[str, Any] = {'image_source': image_id}
+    values: dict[str, Any] = {}
+    if image_id is not None:
+        values['image_source'] = image_id
     values.update(_sizes(facts, instance.flavor))
     values.update(_people(instance, metadata))
     values.update(_ephemeral(instance.flavor, preserve_ephemeral))

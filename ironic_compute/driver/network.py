@@ -35,15 +35,18 @@ class Network:
 
     def detach(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Detach those of the VIFs that the node has."""
-        attached = set(self._client.vifs(node))
+        attached = set(self._vifs(node))
         for vif in network_info:
             if str(vif['id']) in attached:
                 self._detach(node, str(vif['id']))
 
     def detach_all(self, node: NodeId) -> None:
         """Detach whatever the node has; only for a node that is ours."""
-        for vif in self._client.vifs(node):
+        for vif in self._vifs(node):
             self._detach(node, vif)
+
+    def _vifs(self, node: NodeId) -> list[str]:
+        return self._watch.asked(lambda: self._client.vifs(node))
 
     def _attach(self, node: NodeId, vif: str) -> None:
         def attach() -> None:

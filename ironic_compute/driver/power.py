@@ -71,6 +71,14 @@ class Power:
             return
         self._act(facts.uuid, 'off', PowerState.OFF)
 
+    def off(self, node: NodeId) -> None:
+        """Switch a node off that has nothing running.
+
+        :raises faults.PowerFailed: it is not off afterwards
+        """
+        if not _has_reached(self._watch.read(node), PowerState.OFF):
+            self._act(node, 'off', PowerState.OFF)
+
     def _try_soft(
         self, node: NodeId, target: str, wanted: PowerState, timeout_s: Any
     ) -> bool:

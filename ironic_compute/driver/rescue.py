@@ -30,7 +30,11 @@ class Rescue:
         """Return why a server cannot be rescued; None: it can."""
         try:
             node = self._watch.node_of(instance).uuid
-            raw = self._watch.client.raw(node, ['uuid', 'rescue_interface'])
+            raw = self._watch.asked(
+                lambda: self._watch.client.raw(
+                    node, ['uuid', 'rescue_interface']
+                )
+            )
         except errors.IronicComputeError as exc:
             return str(exc)
         if raw.get('rescue_interface') in (None, 'no-rescue'):

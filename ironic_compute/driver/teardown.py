@@ -14,6 +14,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
+from ironic_compute.driver.volumes import Volumes
 from ironic_compute.driver.watch import Watch
 from ironic_compute.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -83,17 +84,20 @@ class _Asked(enum.Enum):
 class Teardown:
     """Free nodes."""
 
-    def __init__(self, watch: Watch, network: Network) -> None:
+    def __init__(
+        self, watch: Watch, network: Network, volumes: Volumes
+    ) -> None:
         self._watch = watch
         self._client = watch.client
         self._network = network
+        self._volumes = volumes
 
     def destroy(self, instance: Any) -> None:
         """Get a server off its node; none in Ironic is success.
 
         :raises errors.IronicComputeError: the node still has the server
         """
-        facts = self._watch.find(instance)
+        facts = self._watch.asked(lambda: self._watch.find(instance))
         if facts is None:
             LOG.info(
                 'Ironic has no node with server %(server)s on it; nothing '
@@ -116,9 +120,10 @@ class Teardown:
 
     def clean_up(self, node: NodeId, instance_uuid: str) -> None:
         """Take back all that was prepared for a deploy that never began."""
-        if not self._is_ours(self._watch.read(node), instance_uuid):
+        if not self._is_ours(self._watch.look(node), instance_uuid):
             return
         self._network.detach_all(node)
+        self._volumes.detach_all(node)
         self.clear(node, instance_uuid)
         self.release(node, instance_uuid)
 
@@ -143,7 +148,7 @@ class Teardown:
             self._watch.acted(node)
 
     def _free(self, node: NodeId, instance_uuid: str) -> None:
-        facts = self._watch.read(node)
+        facts = self._watch.look(node)
         if not self._is_ours(facts, instance_uuid):
             return
         state = ProvisionState.parse(facts.provision_state)
@@ -159,6 +164,7 @@ class Teardown:
 
     def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
         """Have Ironic tear the node down; that includes VIFs and info."""
+        targets = self._volumes.targets(node)
         while (
             self._watch.patiently(
                 lambda: self._ask(node, instance_uuid), errors.Retriable
@@ -175,6 +181,7 @@ class Teardown:
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
+        self._volumes.forget(node, targets)
         LOG.info(
             'Removed server %(server)s from node %(node)s',
             {'server': instance_uuid, 'node': node},

@@ -6,6 +6,7 @@ book says is believed only after one read of Ironic, because a list that was
 under way while we acted may have put an older state into the book.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -51,16 +52,26 @@ class Watch:
         self.book.update(facts)
         return facts
 
+    def look(self, node: NodeId) -> NodeFacts:
+        """Return the node as Ironic has it now, if need be after a while."""
+        return self.asked(lambda: self.read(node))
+
+    def asked(self, ask: Callable[[], Verdict]) -> Verdict:
+        """Ask something that changes nothing, until there is an answer."""
+        return self.patiently(ask, errors.Retriable)
+
     def find(self, instance: Any) -> NodeFacts | None:
         """Return the node that Ironic has this server on, now."""
         return self.client.node_of_instance(instance.uuid)
 
-    def node_of(self, instance: Any) -> NodeFacts:
+    def node_of(self, instance: Any, *, at_once: bool = False) -> NodeFacts:
         """Return the node that Ironic has this server on, now.
 
+        :param at_once: an Ironic that is away is an error at once
         :raises faults.NoNode: Ironic knows of none
         """
-        facts = self.find(instance)
+        find = functools.partial(self.find, instance)
+        facts = find() if at_once else self.asked(find)
         if facts is None:
             raise faults.NoNode(
                 f'Ironic has no node with server {instance.uuid} on it'
@@ -108,7 +119,7 @@ class Watch:
     def patiently(
         self,
         act: Callable[[], Verdict],
-        repeat: type = errors.Untouched,
+        repeat: type | tuple[type, ...] = errors.Untouched,
     ) -> Verdict:
         """Do something, again and again while Ironic is busy with the node.
 
@@ -158,8 +169,10 @@ class Watch:
     def _judge(
         self, node: NodeId, verdict: Callable[[NodeFacts], Verdict | None]
     ) -> Verdict | None:
-        """Ask Ironic itself; an Ironic that is away says nothing."""
+        """Ask Ironic itself; one that gives no good answer says nothing."""
         try:
             return verdict(self.read(node))
-        except (errors.NodeLocked, errors.IronicUnavailable):
+        except errors.NodeNotFound:
+            raise
+        except errors.IronicComputeError:
             return None

@@ -7,6 +7,7 @@ when ``settle`` is called.
 """
 
 import dataclasses
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,8 @@ class FakeIronic:
         self.invalid: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.calls: list[tuple[Any, ...]] = []
+        self.targets: dict[str, dict[str, Any]] = {}
+        self.connectors: list[dict[str, Any]] = []
         self.locked_count = 0
         self.power_works = True
         self.has_soft_power = True
@@ -78,8 +81,10 @@ class FakeIronic:
             )
             return
         self.change(node, provision_state=end)
+        if end == 'active':
+            self.change(node, power_state='power on')
         if end == 'cleaning':
-            self.change(node, instance_uuid=None)
+            self.change(node, instance_uuid=None, power_state='power off')
             self.infos[node] = {}
             self.attached[node] = []
 
@@ -155,6 +160,9 @@ class FakeIronic:
         self._patching('reserve', node, instance_uuid)
         if self.nodes[node].instance_uuid not in (None, instance_uuid):
             raise errors.NodeAssociated('node is associated')
+        other = self.node_of_instance(instance_uuid)
+        if other is not None and other.uuid != node:
+            raise errors.NodeAssociated('instance is associated')
         self.change(node, instance_uuid=instance_uuid)
 
     def release(self, node: str, instance_uuid: str) -> None:
@@ -237,3 +245,35 @@ class FakeIronic:
         """See IronicClient."""
         self._changing('console', node, enabled)
         self.is_console_on = enabled
+
+    def volume_connectors(self, node: str) -> list[dict[str, Any]]:
+        """See IronicClient."""
+        self.node(node)
+        return self.connectors
+
+    def volume_targets(self, node: str) -> list[dict[str, Any]]:
+        """See IronicClient."""
+        self.node(node)
+        return [t for t in self.targets.values() if t['node_uuid'] == node]
+
+    def create_volume_target(self, node: str, **fields: Any) -> str:
+        """See IronicClient."""
+        self._changing('create_volume_target', node, fields['volume_id'])
+        taken = {one['boot_index'] for one in self.volume_targets(node)}
+        if fields['boot_index'] in taken:
+            raise errors.IronicRefused('boot index is there already')
+        target = str(uuid.uuid4())
+        self.targets[target] = {'uuid': target, 'node_uuid': node, **fields}
+        return target
+
+    def delete_volume_target(self, target: str) -> None:
+        """See IronicClient."""
+        if target not in self.targets:
+            return
+        node = self.targets[target]['node_uuid']
+        self._changing('delete_volume_target', node, target)
+        facts = self.nodes[node]
+        is_on = facts.power_state != 'power off'
+        if is_on and facts.provision_state not in ironic_machine.MAY_GO:
+            raise errors.IronicRefused('volume target deletion: is on')
+        del self.targets[target]

@@ -8,6 +8,8 @@ the installed one.
 
 from collections.abc import Mapping
 
+# Aborting is possible in more states, by later versions of the API and for
+# some hardware.
 # The verb a client sends -> the state now -> (state at once, in the end).
 ALLOWED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     'active': dict.fromkeys(
@@ -46,10 +48,7 @@ ALLOWED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ('unrescuing', 'active'),
     ),
     'abort': {
-        **dict.fromkeys(
-            ('wait call-back', 'deploy hold'),
-            ('deploy failed', 'deploy failed'),
-        ),
+        'deploy hold': ('deploy failed', 'deploy failed'),
         **dict.fromkeys(
             ('clean wait', 'clean hold'), ('clean failed', 'clean failed')
         ),
@@ -58,7 +57,6 @@ ALLOWED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             ('service failed', 'service failed'),
         ),
         'rescue wait': ('rescue failed', 'rescue failed'),
-        'inspect wait': ('inspect failed', 'inspect failed'),
         'service failed': ('active', 'active'),
     },
 }
@@ -100,3 +98,6 @@ IN_TRANSITION = frozenset(
 
 # Power is refused.
 NO_POWER = frozenset({'cleaning', 'clean wait'})
+
+# A node may be deleted, and a volume target though it runs.
+MAY_GO = frozenset({'manageable', 'enroll', 'adopt failed'})

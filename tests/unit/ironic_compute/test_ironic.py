@@ -459,15 +459,10 @@ def test_volume_target_is_made_and_unmade(client, http):
     client.delete_volume_target('t1')
 
 
-def test_both_clients_share_a_session(client, http):
-    """One token serves all."""
-    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
-    http.patch(f'{URL}/v1/nodes/{NODE}', json=record())
-    client.node(NODE)
-    client.patch(NODE, [])
-    sessions = {
-        id(made.http_client.session)
-        for made in client._ironic._clients.values()
-    }
-    assert len(client._ironic._clients) == 2
-    assert len(sessions) == 1
+def test_nothing_is_repeated_below_those_who_may(client, http):
+    """A read is sent once too: a repetition on top of another is 3,600."""
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=503)
+    asked_count = http.call_count
+    with pytest.raises(errors.IronicNotReached):
+        client.node(NODE)
+    assert http.call_count - asked_count == 2  # One settles the version.

@@ -67,6 +67,18 @@ def bench(**node: Any) -> Bench:
     return Bench(ironic, driver, book, clock)
 
 
+def on(ironic: Any, bench: Bench) -> Bench:
+    """Put another Ironic between a bench's driver and its own."""
+
+    def poke(node: str) -> None:
+        bench.ironic.settle(node)
+        if node in bench.ironic.nodes:
+            bench.book.update(bench.ironic.nodes[node])
+
+    bench.driver.attach(ironic, bench.book, poke, bench.clock)
+    return dataclasses.replace(bench, ironic=ironic)
+
+
 def network() -> network_model.NetworkInfo:
     """Make a network with one VIF."""
     return network_model.NetworkInfo([network_model.VIF(id=VIF)])

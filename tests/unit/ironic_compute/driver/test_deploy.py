@@ -3,6 +3,7 @@
 
 import pytest
 from nova import exception as nova_exception
+from nova import objects
 
 from ironic_compute import errors
 
@@ -166,11 +167,68 @@ def test_node_taken_by_another_fails_the_deploy():
     assert not bench.ironic.calls
 
 
-def test_server_with_volumes_is_refused():
-    """Volumes are refused with a sentence before a deploy."""
-    bench = fake.bench()
-    with pytest.raises(nova_exception.BuildAbortException, match='image'):
-        bench.spawn(
-            fake.server(), block_device_info={'block_device_mapping': [1]}
+class _Volume(dict):
+    """A volume as Nova hands it to a driver."""
+
+    is_volume = True
+
+    def __init__(self, boot_index=0):
+        super().__init__(boot_index=boot_index)
+        self._bdm_obj = objects.BlockDeviceMapping(
+            boot_index=boot_index,
+            volume_id=fake.OTHER,
+            connection_info='{"driver_volume_type": "iscsi", "data": {}}',
         )
-    assert 'active' not in bench.ironic.names()
+
+
+def _from_volume():
+    return {'block_device_info': {'block_device_mapping': [_Volume()]}}
+
+
+def test_root_volume_is_given_to_the_node_and_taken_away():
+    """Ironic is told of no image; the target goes with the server."""
+    bench = fake.bench()
+    bench.spawn(fake.server(), **_from_volume())
+    assert 'image_source' not in bench.ironic.infos[fake.NODE]
+    (target,) = bench.ironic.targets.values()
+    assert (target['volume_id'], target['boot_index']) == (fake.OTHER, 0)
+    bench.driver.destroy(None, fake.server(), fake.network())
+    assert not bench.ironic.targets
+
+
+@pytest.mark.parametrize('request_name', ['vif_attach', 'active'])
+def test_volume_of_a_build_that_failed_is_taken_away(request_name):
+    """The machine is switched off for it: Ironic wants that."""
+    bench = fake.bench()
+    bench.ironic.refused[request_name] = 'no'
+    with pytest.raises(nova_exception.InstanceDeployFailure):
+        bench.spawn(fake.server(), **_from_volume())
+    assert not bench.ironic.targets
+    assert _is_free(bench)
+
+
+def test_volume_left_by_another_is_taken_away_first():
+    """A crash may have left a target; Ironic would boot from it."""
+    bench = fake.bench()
+    bench.ironic.create_volume_target(fake.NODE, volume_id='old', boot_index=0)
+    bench.spawn(fake.server())
+    assert not bench.ironic.targets
+
+
+def test_machine_is_known_to_storage_by_its_connectors():
+    """What the operator registered; an address of the server if nothing."""
+    bench = fake.bench(properties={'cpu_arch': 'x86_64'})
+    bench.ironic.connectors = [
+        {'type': 'iqn', 'connector_id': 'iqn.one'},
+        {'type': 'ip', 'connector_id': '192.0.2.7'},
+        {'type': 'wwpn', 'connector_id': 'w1'},
+    ]
+    assert bench.driver.get_volume_connector(fake.server()) == {
+        'host': '192.0.2.7',
+        'ip': '192.0.2.7',
+        'initiator': 'iqn.one',
+        'wwpns': ['w1'],
+        'platform': 'x86_64',
+        'os_type': 'baremetal',
+        'multipath': False,
+    }

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What our Ironic client may rely on, our fake and a real Ironic alike."""
