@@ -41,6 +41,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         status=HostStatus(service_id=1),
         rows=dict,
         unconfirmed=frozenset,
+        confirm=lambda node: None,
         hold=lambda row, facts: None,
     )
     return Handover(
