@@ -152,7 +152,7 @@ class World:
         self.tell('calm')
         self.faults.calm = True
         self.service.up = True
-        dead = self.seed % 2
+        dead = self._to_stay_dead()
         for machine in self.machines:
             machine.cut_until_s = 0.0
             machine.thaw()
@@ -160,11 +160,20 @@ class World:
                 machine.process.thaw()
             for worker in machine.workers.live.values():
                 worker.thaw()
-        for machine in self.machines[:dead]:
+        for machine in dead:
             machine.stays_dead = True
             machine.kill(0.0, 'kill for good')
-        for machine in self.machines[dead:]:
+        for machine in self.machines:
             self.kernel.later(self.rng.uniform(0.0, 3.0), machine.boot)
+
+    def _to_stay_dead(self) -> list[Machine]:
+        """The first machine in every second seed, if anybody knows it.
+
+        A host that nobody else has met is a foreign one to those who live.
+        """
+        first, *others = self.machines
+        met = any(first.home in m.disk.read_known() for m in others)
+        return [first] if self.seed % 2 and met else []
 
     # What must hold
 
