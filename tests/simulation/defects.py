@@ -154,14 +154,6 @@ class LonelyHandover(Handover):
         )
 
 
-class BlindHandover(Handover):
-    """Takes every host for gone before the Services were read."""
-
-    def round(self) -> None:
-        self._services.is_read = True
-        super().round()
-
-
 class TrustingHoldings(Holdings):
     """Offers a new node at once."""
 
@@ -237,7 +229,6 @@ MAKEUPS: dict[str, Makeup] = {
     'push of a pinned node': with_parts(handover=PushyHandover),
     'create without agreement': with_parts(handover=LonelyHandover),
     'created row used unconfirmed': with_parts(holdings=TrustingHoldings),
-    'services not read': with_parts(handover=BlindHandover),
     'delete on error': with_parts(removal=RashRemoval),
     'resume only at start': with_parts(resume=LazyResume),
     'row not following the instance': with_parts(handover=ForgetfulHandover),
