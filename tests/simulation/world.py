@@ -45,6 +45,7 @@ class World:
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         self.story: list[str] = []
+        self.tells_all = False
         self.broken: Broken | None = None
         self.service = backend.service(
             lambda: self.kernel.now_s,
@@ -245,7 +246,8 @@ class World:
 
     def fail(self, what: str) -> None:
         """Something did not hold: say so with the seed and the story."""
-        tail = '\n'.join(self.story[-STORY_LENGTH_COUNT:])
+        length = len(self.story) if self.tells_all else STORY_LENGTH_COUNT
+        tail = '\n'.join(self.story[-length:])
         self.broken = Broken(
             f'{what}\n{tail}\nat {self.kernel.now_s:.2f} s: {what}; run it '
             f'again: python -m tests.simulation --seed {self.seed}'
