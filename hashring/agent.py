@@ -237,7 +237,7 @@ class Agent:
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
                 ring_agreed=self.pool.agreed(now_s),
-                known=tuple(sorted(self.pool.known)),
+                known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
             )
         )

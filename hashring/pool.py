@@ -51,6 +51,16 @@ class Pool:
         self._facts.update(facts)
         self._derive()
 
+    @property
+    def heard_of(self) -> frozenset[Host]:
+        """The hosts of which Nova's word is wanted.
+
+        More than the known ones: one that had no Service when we looked,
+        while another agent, who looked later, knows it.
+        """
+        told = {host for m in self._view.members for host in m.known}
+        return self.known | told
+
     def agreed(self, now_s: float) -> bool:
         """All members have published this ring for long enough."""
         since_s = self._agreed_since_s

@@ -24,7 +24,8 @@ class WorkerView:
     ring_agreed: bool
     """Every live agent has published this very ring for `settle_s`."""
     known: tuple[Host, ...]
-    """The hosts of this pool, sorted: what Facts should tell of."""
+    """The hosts that Facts should tell of, sorted: those of this pool, and
+    those that any of its agents takes for such."""
     opens_s: Mapping[Host, float] = dataclasses.field(default_factory=dict)
     """Host -> when its gate may open for the first time (CLOCK_BOOTTIME).
 

@@ -54,7 +54,7 @@ class Ending:
 
         Its allocation leads to it, so that is the last to go.
         """
-        if instance.vm_state != vm_states.ERROR:
+        if instance.vm_state == vm_states.BUILDING:
             self.failed(
                 context,
                 instance,
@@ -63,3 +63,5 @@ class Ending:
                 f'create it again',
             )
         self._give_up(context, instance)
+        if instance.vm_state == vm_states.DELETED:
+            instance.destroy()

@@ -6,8 +6,8 @@ import sys
 EX_CONFIG = 78
 """The configuration is wrong (sysexits.h); systemd must not restart."""
 
-EX_LOST_LEASE = 79
-"""A worker ended itself: its lease lapsed and nobody renewed it."""
+EX_FORSAKEN = 79
+"""A worker ended itself: its agent lives and says nothing."""
 
 EX_ORPHANED = 80
 """A worker ended itself: its agent is gone."""

@@ -135,6 +135,8 @@ class Handover:
         """Do what the ring asks for now, within the budget."""
         if not self._gate.is_open() or not self._pool.ring.hosts:
             return
+        if not self._services.is_read:
+            return  # Else each host would seem to be gone.
         self._sort_strangers()
         self._confirm()
         if self._pool.settled_for_s() >= self._pace.settle_s:

@@ -205,6 +205,11 @@ class Holdings:
             and self._claims.consumer(node) is None
         )
 
+    def release(self, node: NodeId, consumer: str) -> None:
+        """Strike out the claim of a build that is no more."""
+        self._claims.release(node, consumer)
+        self.report(node)
+
     def report(self, node: NodeId) -> None:
         """Make Nova's row and Placement say what we know of a held node."""
         held = self._held.get(node)

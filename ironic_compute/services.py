@@ -29,6 +29,7 @@ class ServiceDirectory:
     def __init__(self) -> None:
         self._context = nova_context.get_admin_context()
         self._records: dict[Host, Any] = {}
+        self.is_read = False
         self._mapped: set[Host] = set()
         self._told: set[Host] = set()
 
@@ -38,9 +39,13 @@ class ServiceDirectory:
             self._context, BINARY, include_disabled=True
         )
         self._records = {Host(record.host): record for record in found}
+        self.is_read = True
 
     def record(self, host: Host) -> Any | None:
-        """Return the Service record of ``host`` as last read."""
+        """Return the Service record of ``host`` as last read.
+
+        None means something only once ``is_read`` is True.
+        """
         return self._records.get(host)
 
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:

@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 _Found = tuple[NodeId, str]
 
-LOST_STATES = (vm_states.BUILDING, vm_states.ERROR)
+LOST_STATES = (vm_states.BUILDING, vm_states.ERROR, vm_states.DELETED)
 """Of a server that has no host, and may have an allocation."""
 
 
@@ -138,6 +138,8 @@ class Strays:
             )
             try:
                 self._free(node, server)
+                # Of a build that failed after its claim was a success.
+                self._holdings.release(node, server)
             except Exception:
                 LOG.exception(
                     'Could not free node %(node)s; trying again later',
@@ -149,8 +151,9 @@ class LostBuilds:
     """End builds whose message was lost; ``look`` is called now and then.
 
     A build that has failed, and whose worker was killed before it gave the
-    allocation back, is one of them: without its allocation nobody would find
-    the other kind, so the row is always the first to change.
+    allocation back, is one of them, and so is one that was deleted while it
+    was built. Without its allocation nobody would find the first kind, so the
+    row is always the first to change.
 
     :param node_of: returns the nodes a server has an allocation on
     :param lost_s: a build that nobody began for so long is lost
@@ -202,8 +205,7 @@ class LostBuilds:
         nodes = self._node_of(context, instance.uuid)
         if not nodes and instance.vm_state == vm_states.ERROR:
             self._without_node.add(instance.uuid)  # And will never have one.
-        held = self._holdings.rows()
-        if not any(node in held for node in nodes):
+        if not self._is_ours(instance, nodes):
             return
         with self._tasks.alone(instance.uuid) as free:
             instance.refresh()
@@ -211,3 +213,13 @@ class LostBuilds:
                 return
             if instance.vm_state in LOST_STATES:
                 self._ending.lost_build(context, instance)
+
+    def _is_ours(self, instance: Any, nodes: list[NodeId]) -> bool:
+        """Say whether it falls to this host to end a build.
+
+        A delete that lacks no more than the row's end is anybody's.
+        """
+        if not nodes:
+            return bool(instance.vm_state == vm_states.DELETED)
+        held = self._holdings.rows()
+        return any(node in held for node in nodes)

@@ -2,8 +2,8 @@
 """The worker process: a nova-compute for one host, in one tenure.
 
 Crash-only: the way it starts is the way it recovers. It ends itself when its
-agent is gone or when its lease has been lapsed for a while; a request that
-changes something waits at the gate in between.
+agent is gone or says nothing any more. While its lease has lapsed a request
+that changes something waits at the gate.
 """
 
 import argparse
@@ -107,7 +107,7 @@ class AgentLine:
             # deletes servers by itself.
             if self._tenure.clock.now_s() - self._heard_s > self._give_up_s:
                 LOG.error('The agent says nothing; this worker ends')
-                os._exit(exits.EX_LOST_LEASE)
+                os._exit(exits.EX_FORSAKEN)
 
     def _heed(self, line: bytes) -> None:
         self._heard_s = self._tenure.clock.now_s()

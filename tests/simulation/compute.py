@@ -134,9 +134,9 @@ class ComputeWorker(Worker):
         self.services = Services(world.nova, self.wire)
         self.reporter = Reporter(world, self.wire, self.gate)
         claims = ClaimBook()
-        self.holdings = Holdings(
+        self.holdings: Holdings = makeup.holdings(
             host,
-            self.rows,  # type: ignore[arg-type]
+            self.rows,
             Book(self.clock),
             claims,
             self.reporter,

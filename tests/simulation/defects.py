@@ -16,6 +16,14 @@ from hashring.phases import Hold
 from hashring.protocol import Effect, Release, Stop
 from hashring.pulse import State
 from hashring.ring import Host
+from ironic_compute.errors import IronicComputeError, NodeNotFound
+from ironic_compute.handover import Handover
+from ironic_compute.holdings import Holdings
+from ironic_compute.removal import Removal
+from ironic_compute.strays import Strays
+from ironic_compute.unfinished import Stray
+from resource_tracker.node import NodeId
+from tests.simulation.compute import ResumeHere
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.worker import Gate
 from tests.unit.hashring.coordination import FakeGroup
@@ -117,8 +125,91 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
     return make
 
 
-# Of leases and locks: name -> the makeup that has it.
-OF_LEASES: dict[str, Makeup] = {
+# Of nodes, servers and messages
+
+
+class PushyHandover(Handover):
+    """Pushes a node whoever is on it."""
+
+    def _is_free(self, node: NodeId) -> bool:
+        return True
+
+    def _give(self, node: NodeId, target: Host) -> bool:
+        row, record = self._holdings.row(node), self._services.record(target)
+        if row is None or record is None:
+            return False
+        given = self._rows.give(row, target, record.id)
+        if given:
+            self._holdings.drop(node)
+        return given
+
+
+class LonelyHandover(Handover):
+    """Creates a row although the others have another ring."""
+
+    def _may_take(self, node: NodeId) -> bool:
+        return (
+            self._pool.ring.target(node) == self._holdings.host
+            and self._holdings.status.service_id is not None
+        )
+
+
+class TrustingHoldings(Holdings):
+    """Offers a new node at once."""
+
+    def _enter(self, row: Any) -> None:
+        super()._enter(row)
+        self._unconfirmed.clear()
+
+
+class ForgetfulHandover(Handover):
+    """Leaves a node where it is, wherever its server is."""
+
+    def follow(self, node: NodeId, host: Host) -> None:
+        pass
+
+
+class RashRemoval(Removal):
+    """Takes any error for "no such node"."""
+
+    def _is_denied(self, node: NodeId) -> bool:
+        try:
+            self._client.node(node)
+        except NodeNotFound:
+            return True
+        except IronicComputeError:
+            return True
+        return False
+
+
+class LazyResume(ResumeHere):
+    """Looks once, at the worker's start."""
+
+    def round(self) -> None:
+        if self._is_first:
+            super().round()
+
+
+class IndulgentStrays(Strays):
+    """Leaves on a node what Nova has deleted."""
+
+    def _act(self, stray: Stray, key: Any, rows: Any) -> None:
+        if stray is not Stray.DELETED:
+            super()._act(stray, key, rows)
+
+
+def _endless(holder: str | None, here: str, hops_count: int) -> str | None:
+    """Send a message on however often it was sent on already."""
+    return holder if holder != here else None
+
+
+def _everything(vm_state: str, host: str | None) -> bool:
+    """Take each message for the first one."""
+    return True
+
+
+# Name -> the makeup that has it.
+MAKEUPS: dict[str, Makeup] = {
     'no margin': with_parts(agent=_agent_with_lease(GreedyLease)),
     'gate not checked after a pause': with_parts(gate=OnceOpenGate),
     'adopt without the lock': with_parts(group=LawlessGroup),
@@ -135,4 +226,17 @@ OF_LEASES: dict[str, Makeup] = {
     'hand-back before the worker stopped': with_parts(
         agent=_agent_with_assignment(HastyAssignment)
     ),
+    'push of a pinned node': with_parts(handover=PushyHandover),
+    'create without agreement': with_parts(handover=LonelyHandover),
+    'created row used unconfirmed': with_parts(holdings=TrustingHoldings),
+    'delete on error': with_parts(removal=RashRemoval),
+    'resume only at start': with_parts(resume=LazyResume),
+    'row not following the instance': with_parts(handover=ForgetfulHandover),
+    'deleted server left on its node': with_parts(strays=IndulgentStrays),
+    'duplicate build let through': with_parts(is_wanted=_everything),
+    'forward without a hop limit': with_parts(next_hop=_endless),
 }
+
+# Name -> a seed that shows it, so that the tests need not search; look for
+# another one with --defects when the simulation was changed.
+SEEDS: dict[str, int] = dict.fromkeys(MAKEUPS, 0)

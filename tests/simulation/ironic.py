@@ -28,7 +28,20 @@ class Ironic:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._changes = 0
+        self.ill_until_s = 0.0
+        world.faults.plan('ironic ill', self._fall_ill)
         self.nodes: dict[NodeId, NodeFacts] = {}
+
+    def _fall_ill(self) -> None:
+        """Answer with errors and with lists that lack something."""
+        ill_s = self._world.faults.choose(5.0, 20.0, 60.0)
+        self.ill_until_s = self._world.kernel.now_s + ill_s
+        self._world.tell(f'Ironic is ill for {ill_s:.1f} s')
+
+    @property
+    def is_ill(self) -> bool:
+        is_calm = self._world.faults.calm
+        return not is_calm and self._world.kernel.now_s < self.ill_until_s
 
     def enroll(self, node: NodeId) -> None:
         """Add a node."""
@@ -143,7 +156,7 @@ class Client:
         found: dict[NodeId, NodeFacts] = self._ask(
             lambda: dict(self._ironic.nodes)
         )
-        if self._world.faults.strikes('short list'):
+        if self._ironic.is_ill or self._world.faults.strikes('short list'):
             share = self._world.rng.choice((0.0, 0.5, 0.8))
             return {
                 node: facts
@@ -153,6 +166,8 @@ class Client:
         return found
 
     def node(self, node: NodeId) -> NodeFacts:
+        if self._ironic.is_ill:
+            raise errors.IronicUnavailable('500 Internal Server Error')
         facts: NodeFacts = self._ask(lambda: self._ironic.node(node))
         return facts
 

@@ -2,6 +2,7 @@
 """One seed, one life: which world it is, and how it goes."""
 
 import logging
+import pathlib
 
 from tests.simulation.cloud import Cloud
 from tests.simulation.makeup import BACKENDS, Makeup
@@ -17,11 +18,16 @@ def run(
     *,
     storm_s: float = STORM_S,
     calm_s: float = CALM_S,
+    whole_story: bool = False,
 ) -> World:
-    """One whole life; raises `Broken` where something did not hold."""
+    """One whole life; raises `Broken` where something did not hold.
+
+    :param whole_story: a failure tells all of it, not only its end
+    """
     backend = BACKENDS[seed % len(BACKENDS)]
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
+    world.tells_all = whole_story
     logging.disable(logging.CRITICAL)
     try:
         world.live(storm_s, calm_s)
@@ -29,3 +35,10 @@ def run(
         logging.disable(logging.NOTSET)
         world.end_all()
     return world
+
+
+def kept() -> list[int]:
+    """Seeds that run always; see the file."""
+    path = pathlib.Path(__file__).with_name('kept.txt')
+    lines = path.read_text().splitlines()
+    return [int(line) for line in lines if line and not line.startswith('#')]

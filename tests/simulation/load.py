@@ -39,13 +39,18 @@ class Load:
         if not nodes:
             return
         node = world.rng.choice(nodes)
-        now_s = world.kernel.now_s
+        self.boot(node, world.nova.rows[node].host)
+
+    def boot(self, node: NodeId, host: Host) -> None:
+        """Cast a build to the host that the scheduler took for the holder."""
+        world, now_s = self._world, self._world.kernel.now_s
+        if not self._fits(node):
+            return
         server = ServerRecord(
             f's{len(world.nova.servers) + 1}', now_s, updated_at=now_s
         )
         world.nova.servers[server.uuid] = server
         world.placement.allocations[server.uuid] = node
-        host = world.nova.rows[node].host
         world.tell(f'boot {server.uuid} on {node} of {host}')
         world.nova.cast(host, Message('build', server.uuid, node))
 

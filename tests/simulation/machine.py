@@ -86,6 +86,8 @@ class Workers:
 
     def events(self, timeout_s: float) -> list[WorkerEvent]:
         self._world.kernel.sleep(max(timeout_s, TURN_MIN_S))
+        if self._world.faults.strikes('stuck'):
+            self._machine.be_stuck()
         now_s = self._machine.clock.now_s()
         for worker in list(self.live.values()):
             if now_s - worker.heard_s > SILENCE_S:
@@ -221,10 +223,18 @@ class Machine(Process):
     def cut(self, cut_s: float, steady_s: float) -> None:
         """Lose the way to the lock service; then keep it for a while."""
         now_s = self.world.kernel.now_s
-        if now_s >= self.steady_until_s:
+        if now_s >= self.steady_until_s and not self.world.faults.calm:
             self.cut_until_s = now_s + cut_s
             self.steady_until_s = now_s + cut_s + steady_s
             self.world.tell(f'cut {self.home} for {cut_s:.1f} s')
+
+    def be_stuck(self) -> None:
+        """The loop hangs in a request to its disk; often the net does too."""
+        stuck_s = self.world.faults.choose(5.0, 20.0, 40.0)
+        self.world.tell(f'loop of {self.home} stuck for {stuck_s:.1f} s')
+        if self.world.rng.random() < 0.5:
+            self.cut(stuck_s * self.world.rng.uniform(0.5, 0.95), 0.0)
+        self.world.kernel.sleep(stuck_s)
 
     def around_request(self, where: str) -> None:
         """What may happen before and after a request to the lock service."""

@@ -15,6 +15,7 @@ from hashring.ring import Host
 from ironic_compute import forward, messages
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover
+from ironic_compute.holdings import Holdings
 from ironic_compute.removal import Removal
 from ironic_compute.strays import Strays
 from tests.simulation.compute import ComputeWorker, ResumeHere
@@ -34,6 +35,7 @@ class Makeup:
     group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
+    holdings: Callable[..., Holdings] = Holdings
     handover: Callable[..., Handover] = Handover
     removal: Callable[..., Removal] = Removal
     resume: Callable[..., ResumeHere] = ResumeHere

@@ -168,8 +168,11 @@ class Nova:
         if record.host != host:
             self._world.check_holder(letter, record, host)
             self._world.tell(f'{letter.sender} gives {node} to {host}')
+            former = record.host
             self._change_host(record, host, service_id)
             record.created_s = None
+            if self._world.faults.strikes('boot meets push'):
+                self._world.load.boot(node, former)
         return dataclasses.replace(record)
 
     def confirm_row(self, node: str) -> NodeRecord:

@@ -78,7 +78,11 @@ class Reporter:
                 self._write(node, offered)
 
     def _write(self, node: NodeId, offered: bool) -> None:
+        is_new = node not in self._placement.offered
+
         def arrive(letter: Letter) -> None:
+            if not is_new and node not in self._placement.offered:
+                return  # 404: removed meanwhile.
             self._placement.write(letter, node, offered=offered)
 
         self._wire.order(arrive)

@@ -189,6 +189,7 @@ class Services:
         self._nova = nova
         self._wire = wire
         self._records: dict[Host, Any] = {}
+        self.is_read = False
 
     def refresh(self) -> None:
         self._records = self._wire.ask(
@@ -197,6 +198,7 @@ class Services:
                 for host, record in self._nova.services.items()
             }
         )
+        self.is_read = True
 
     def record(self, host: Host) -> Any | None:
         return self._records.get(host)

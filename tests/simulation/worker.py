@@ -14,8 +14,8 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.view import Pool, take_in
 from tests.simulation.kernel import Kernel, Process, Task
 
-# A worker whose lease has lapsed for so long ends by itself; one that is
-# silent for so long is killed.
+# A worker that hears nothing for so long ends by itself; one that is silent
+# for so long is killed.
 SILENCE_S = 60.0
 ALIVE_INTERVAL_S = 5.0
 
@@ -50,7 +50,7 @@ class Worker(Process):
         self.pool = Pool(self.clock)
         self.serving = False
         self.draining = False
-        self.heard_s = self.clock.now_s()
+        self.heard_s = self._told_s = self.clock.now_s()
         self._news: list[WorkerView] = []
         self._listener: Task = self.spawn(self._listen)
         self.spawn(self._begin, world.faults.choose(0.1, 0.5, 2.0))
@@ -81,7 +81,9 @@ class Worker(Process):
             for view in news:
                 take_in(view, self.host, self.pool, self.gate, self.clock)
             self.heard_s = self.clock.now_s()
-            if self.gate.shut_for_s() > SILENCE_S:
+            if news:
+                self._told_s = self.clock.now_s()
+            if self.clock.now_s() - self._told_s > SILENCE_S:
                 self.exit(1)
             self.kernel.sleep(ALIVE_INTERVAL_S)
 

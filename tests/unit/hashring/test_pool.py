@@ -32,6 +32,19 @@ def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
     assert pool.known == {C1, C2}
 
 
+def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
+    """Its Service came after our look, its agent died: another knows it."""
+    pool = Pool(C1, [], settle_s=5.0)
+    view = View((member(C2, known=(C2, C3)),))
+    pool.learn({C3: GONE})
+    pool.see(view, 0.0, in_force=True)
+    assert C3 not in pool.known
+    assert pool.heard_of == {C1, C2, C3}
+    pool.learn({C3: FINE})
+    pool.see(view, 1.0, in_force=True)
+    assert C3 in pool.known
+
+
 def test_a_live_home_without_service_is_known() -> None:
     """A new daemon's host is known before its Service record exists."""
     pool = Pool(C1, [], settle_s=5.0)

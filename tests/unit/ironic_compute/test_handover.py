@@ -1,114 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round of the handover when there is nothing to hand over."""
+"""Nobody's node is taken on a hunch."""
 
 import types
-
-import pytest
+from typing import Any
 
 from hashring.clock import ManualClock
-from hashring.ring import Host, Ring
+from hashring.ring import Host
+from hashring.workers import WorkerView
+from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
+from ironic_compute.holdings import HostStatus
+from ironic_compute.services import ServiceDirectory
+from ironic_compute.view import Pool
+from resource_tracker.node import NodeFacts, NodeId
 
-NODES = [f'node-{number}' for number in range(50)]
-HERE, THERE = Host('c1'), Host('c2')
-
-
-class CountingRing(Ring):
-    """Counts what it is asked."""
-
-    __slots__ = ('asked_count',)
-
-    def __init__(self, hosts):
-        super().__init__(hosts)
-        self.asked_count = 0
-
-    def target(self, node):
-        """See Ring."""
-        self.asked_count += 1
-        return super().target(node)
+C1, C2, N1 = Host('c1'), Host('c2'), NodeId('n1')
 
 
-class Holdings:
-    """Free nodes, as far as a round looks at them."""
+class _Rows:
+    """One row, of c2; who gives it away is remembered."""
 
-    host = HERE
+    def __init__(self) -> None:
+        self.given: list[Host] = []
+        self.row = types.SimpleNamespace(hypervisor_hostname=N1, host=C2)
 
-    def __init__(self):
-        self.held = dict.fromkeys(NODES)
-        self.given = []
+    def of_nodes(self, nodes: Any) -> dict[NodeId, Any]:
+        return {N1: self.row}
 
-    def rows(self):
-        """See Holdings."""
-        return dict(self.held)
-
-    def unconfirmed(self):
-        """See Holdings."""
-        return frozenset()
-
-    def is_free(self, node):
-        """See Holdings."""
-        self.given.append(node)
-        return False
-
-
-class OpenGate:
-    """Nothing is in the way."""
-
-    def is_open(self):
-        """See Gate."""
+    def give(self, row: Any, host: Host, service_id: int) -> bool:
+        self.given.append(host)
         return True
 
 
-@pytest.fixture
-def pool():
-    """A pool of two hosts that is settled."""
-    return types.SimpleNamespace(
-        ring=CountingRing([HERE, THERE]),
-        agreed=True,
-        settled_for_s=lambda: 100.0,
+def _handover(rows: _Rows, services: Any) -> Handover:
+    clock = ManualClock(start_s=0.0)
+    pool = Pool(clock)
+    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    holdings: Any = types.SimpleNamespace(
+        host=C1,
+        status=HostStatus(service_id=1),
+        rows=dict,
+        unconfirmed=frozenset,
+        confirm=lambda node: None,
+        hold=lambda row, facts: None,
     )
-
-
-@pytest.fixture
-def handover(pool):
-    """One that holds fifty nodes, half of which belong elsewhere."""
-    pace = Pace(settle_s=0, confirm_s=0, push_budget=100, parallelism=1)
-    made = Handover(
-        Holdings(),
-        None,
-        None,
+    return Handover(
+        holdings,
+        rows,  # type: ignore[arg-type]
+        services,
         pool,
-        OpenGate(),
-        ManualClock(),
-        pace,
+        LeaseGate(clock, 100.0),
+        clock,
+        Pace(settle_s=1.0, confirm_s=1.0, push_budget=1, parallelism=1),
         lambda host, nodes: None,
     )
-    yield made
-    made.stop()
 
 
-def test_round_about_nothing_asks_the_ring_nothing(handover, pool):
-    """Thousands of nodes, each second: they are looked up once."""
-    for _ in range(3):
-        handover.round()
-    assert pool.ring.asked_count == len(NODES)
-
-
-def test_each_round_looks_at_what_belongs_elsewhere(handover, pool):
-    """A node that was not free a second ago may be now."""
+def test_no_node_is_taken_before_the_services_were_read() -> None:
+    """A directory that was never read knows no host at all."""
+    rows, services = _Rows(), ServiceDirectory()
+    handover = _handover(rows, services)
+    handover.meet(NodeFacts(N1))
     handover.round()
+    assert not rows.given
+    services.is_read = True  # And c2 was not in it.
     handover.round()
-    elsewhere = [n for n in NODES if pool.ring.target(n) == THERE]
-    assert sorted(handover._holdings.given) == sorted(elsewhere * 2)
-
-
-def test_change_of_the_ring_or_of_the_nodes_is_seen(handover, pool):
-    """Another ring, or a node more: looked up anew."""
-    handover.round()
-    handover._holdings.held['another'] = None
-    handover.round()
-    assert pool.ring.asked_count == 2 * len(NODES) + 1
-    handover._holdings.given.clear()
-    pool.ring = CountingRing([THERE])
-    handover.round()
-    assert set(handover._holdings.given) == {*NODES, 'another'}
+    assert rows.given == [C1]

@@ -37,6 +37,9 @@ class _Server(types.SimpleNamespace):
     def refresh(self) -> None:
         """It is as it was."""
 
+    def destroy(self) -> None:
+        self.done.append('gone')
+
 
 class _Lost(LostBuilds):
     """One server waits."""
@@ -49,6 +52,7 @@ class _Lost(LostBuilds):
             holdings, _Ending(self.done), self._nodes, LiveTasks(), 600.0
         )
         self._server, self._found = server, nodes
+        server.done = self.done
 
     def _nodes(self, context: Any, server: str) -> list[NodeId]:
         self.asked_count += 1
@@ -79,6 +83,7 @@ def _server(vm_state: str) -> _Server:
     [
         (vm_states.BUILDING, ['error', 'freed']),
         (vm_states.ERROR, ['freed']),
+        (vm_states.DELETED, ['freed', 'gone']),
     ],
 )
 def test_the_allocation_is_the_last_to_go(
@@ -97,6 +102,13 @@ def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
     lost.look()
     lost.look()
     assert (lost.done, lost.asked_count) == ([], 1)
+
+
+def test_a_delete_that_lacks_only_its_end_is_anybodys() -> None:
+    """Its host and its allocation are gone already."""
+    lost = _Lost(_server(vm_states.DELETED), [])
+    lost.look()
+    assert lost.done == ['freed', 'gone']
 
 
 def test_a_build_elsewhere_is_left_alone() -> None:
