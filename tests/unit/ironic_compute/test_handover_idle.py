@@ -45,6 +45,9 @@ class Holdings:
         """See Holdings."""
         return frozenset()
 
+    def confirm(self, node):
+        """See Holdings."""
+
     def is_free(self, node):
         """See Holdings."""
         self.given.append(node)
