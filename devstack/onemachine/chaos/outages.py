@@ -22,7 +22,9 @@ def coordination(stage: Stage) -> None:
             time.sleep(OUTAGE_S)
         stage.cloud.coordination.start()
 
-    _during(stage, 'coordination', outage)
+    # A lock that cannot be proven to have survived ends its worker, and with
+    # it the builds that Ironic has not got yet.
+    _during(stage, 'coordination', outage, may_fail=True)
 
 
 def rabbit(stage: Stage) -> None:
@@ -58,7 +60,13 @@ def ironic(stage: Stage) -> None:
         stage.set_trouble(Trouble.NONE)
 
 
-def _during(stage: Stage, name: str, outage: Callable[[], None]) -> None:
+def _during(
+    stage: Stage,
+    name: str,
+    outage: Callable[[], None],
+    *,
+    may_fail: bool = False,
+) -> None:
     """Have users at work before, during and after an outage."""
     with stage.act(name, HOSTS) as pings, stage.under_load() as load:
         before = stage.evidence.snapshot()
@@ -75,4 +83,4 @@ def _during(stage: Stage, name: str, outage: Callable[[], None]) -> None:
         stage.report.none(
             'nodes or servers that changed their host', before.moved(after)
         )
-    stage.judge(load)
+    stage.judge(load, may_fail=may_fail)
