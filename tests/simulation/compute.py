@@ -164,7 +164,7 @@ class ComputeWorker(Worker):
             self.rows,  # type: ignore[arg-type]
             None,
         )
-        self.driver = Driver(self.kernel, self.client)
+        self.driver = Driver(self.kernel, self.client, self.holdings.observe)
         self._make_upkeep()
         self._poked: set[NodeId] = set()
 

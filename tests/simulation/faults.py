@@ -23,13 +23,15 @@ RATES = {
     'stop': (0.005, 0.02, 0.05),
     'outage': (0.004, 0.01, 0.02),
     'ironic ill': (0.01, 0.02, 0.05),
-    'boot': (0.05, 0.1, 0.3),
-    'delete': (0.05, 0.1, 0.2),
     'disable': (0.005, 0.02, 0.05),
     'half evict': (0.005, 0.02),
     'node leaves': (0.005, 0.02),
     'node comes': (0.005, 0.02),
 }
+# What users do, per second, always.
+USE = {'boot': (0.05, 0.1, 0.3), 'delete': (0.05, 0.1, 0.2)}
+# How likely a world arms each fault: some see few, and those for long.
+SEVERITIES = (0.15, 0.4, 0.75)
 # Fault of one request -> its chance.
 CHANCES = {
     'slow': (0.01, 0.03, 0.1),
@@ -45,7 +47,7 @@ CHANCES = {
     'deploy fails': (0.05, 0.2),
     'lag': (0.1, 0.5),
     'boot meets push': (0.1, 0.5),
-    'stuck': (0.001, 0.003),
+    'stuck': (0.003, 0.01, 0.02),
 }
 
 
@@ -60,13 +62,17 @@ class Faults:
         self.calm = False
         self._kernel = kernel
         self._rng = rng
-        self._rates = {kind: self._arm(three) for kind, three in RATES.items()}
+        self._severity = rng.choice(SEVERITIES)
+        self._rates = {kind: self._arm(some) for kind, some in RATES.items()}
+        self._rates |= {kind: rng.choice(some) for kind, some in USE.items()}
         self._chances = {
-            kind: self._arm(three) for kind, three in CHANCES.items()
+            kind: self._arm(some) for kind, some in CHANCES.items()
         }
 
     def _arm(self, strengths: tuple[float, ...]) -> float:
-        return self._rng.choice((0.0, *strengths))
+        if self._rng.random() >= self._severity:
+            return 0.0
+        return self._rng.choice(strengths)
 
     def plan(self, kind: str, strike: Callable[[], object]) -> None:
         """Let a fault of a machine come again and again."""

@@ -67,9 +67,10 @@ class LiveTasks:
 class Driver:
     """What gets a server onto a node and off it again."""
 
-    def __init__(self, kernel: Kernel, client: Any) -> None:
+    def __init__(self, kernel: Kernel, client: Any, observe: Any) -> None:
         self._kernel = kernel
         self._client = client
+        self._observe = observe
 
     def spawn(self, server: Server, node: NodeId) -> None:
         self._client.reserve(node, server.uuid)
@@ -81,6 +82,7 @@ class Driver:
         while True:
             with contextlib.suppress(errors.IronicUnavailable, Unreachable):
                 facts = self._client.node(NodeId(node))
+                self._observe(facts)
                 if facts.instance_uuid != server.uuid:
                     raise errors.DeployFailed("the node is another server's")
                 if facts.provision_state == 'active':

@@ -34,7 +34,7 @@ class Ironic:
 
     def _fall_ill(self) -> None:
         """Answer with errors and with lists that lack something."""
-        ill_s = self._world.faults.choose(5.0, 20.0, 60.0)
+        ill_s = self._world.faults.choose(10.0, 40.0, 60.0)
         self.ill_until_s = self._world.kernel.now_s + ill_s
         self._world.tell(f'Ironic is ill for {ill_s:.1f} s')
 

@@ -90,6 +90,16 @@ class Load:
         world.placement.allocations.pop(server.uuid, None)
         world.nova.destroy_server(server.uuid)
 
+    def lose_a_delete(self) -> None:
+        """The storm's last request is lost; its worker lives on."""
+        for server in self._world.nova.servers.values():
+            active = server.vm_state == vm_states.ACTIVE
+            if active and server.task_state is None and not server.deleted:
+                self._world.tell(f'delete {server.uuid}, lost on its way')
+                server.delete_asked = True
+                server.task_state = task_states.DELETING
+                return
+
     def clear_away(self) -> None:
         """In the calm: delete what has failed, until it is gone."""
         for server in self._world.nova.servers.values():

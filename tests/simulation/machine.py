@@ -230,7 +230,7 @@ class Machine(Process):
 
     def be_stuck(self) -> None:
         """The loop hangs in a request to its disk; often the net does too."""
-        stuck_s = self.world.faults.choose(5.0, 20.0, 40.0)
+        stuck_s = self.world.faults.choose(5.0, 30.0, 45.0)
         self.world.tell(f'loop of {self.home} stuck for {stuck_s:.1f} s')
         if self.world.rng.random() < 0.5:
             self.cut(stuck_s * self.world.rng.uniform(0.5, 0.95), 0.0)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small cases, completely: each order of what can happen, to a depth.
+
+Two agents' real parts without threads, one lock service, and after each
+move any other move. Equal states are looked at once.
+"""
+
+import copy
+import itertools
+
+import pytest
+
+from hashring.adoption import View
+from hashring.assignment import Assignment
+from hashring.clock import ManualClock
+from hashring.group import Boot, Member, Traits
+from hashring.lease import Beat, Lease
+from hashring.opts import Timing
+from hashring.phases import WITH_WORKER
+from hashring.protocol import (
+    BreakLock,
+    Denied,
+    Effect,
+    Event,
+    Granted,
+    Known,
+    Prove,
+    Proven,
+    Release,
+    Released,
+    Standing,
+    Tick,
+    TryLock,
+)
+from hashring.ring import Host
+from hashring.workers import Exited
+from ironic_compute.forward import HOPS_MAX, next_hop
+from tests.unit.hashring.coordination import (
+    CACHE,
+    ETCD,
+    ZOOKEEPER,
+    FakeGroup,
+    Service,
+)
+
+HOSTS = (Host('c1'), Host('c2'))
+TIMING = Timing()
+WAIT_S = 6.0
+DEPTH = 10
+
+
+class Side:
+    """One agent: its lease, its locks, its assignment."""
+
+    def __init__(self, home: Host, service: Service, clock: ManualClock):
+        boot = Boot(f'{home}.1')
+        self.home = home
+        self.clock = clock
+        self.group = FakeGroup(service, boot)
+        self.lease = Lease(TIMING.lease_term_s, TIMING.lease_margin_s)
+        self.machine = Assignment(home, boot, TIMING, service.traits)
+        self.asked: list[Effect] = []
+        self.hear(Known(frozenset(HOSTS)))
+
+    def hear(self, event: Event) -> None:
+        effects = self.machine.handle(event, self.clock.now_s())
+        kinds = TryLock | Prove | Release | BreakLock
+        self.asked += [e for e in effects if isinstance(e, kinds)]
+
+    def beat(self) -> None:
+        """What `Pulse` does in one turn."""
+        now_s = self.clock.now_s()
+        me = Member(self.home, self.group.boot, known=HOSTS)
+        if self.lease.base_s is None:
+            self.group.join(me)
+            self.lease = self.lease.joined(now_s)
+        self.group.heartbeat()
+        members = self.group.members()
+        shown = any(m.boot == self.group.boot for m in members)
+        if shown:
+            serving = self.machine.serving()
+            self.group.publish(
+                Member(
+                    self.home,
+                    self.group.boot,
+                    known=HOSTS,
+                    serving=serving,
+                )
+            )
+        self.lease, _ = self.lease.after(Beat(now_s, now_s, shown))
+        self.hear(
+            Standing(
+                self.lease.deadline_s,
+                self.lease.epoch,
+                View(members),
+                self.group.lost(),
+                now_s,
+            )
+        )
+
+    def lock(self) -> None:
+        """What `Locksmith` does with one request."""
+        match self.asked.pop(0):
+            case TryLock(host=host, ticket=ticket):
+                kind = Granted if self.group.try_lock(host) else Denied
+                self.hear(kind(host, ticket))
+            case Prove(host=host, ticket=ticket):
+                self.hear(Proven(host, ticket, self.group.still_ours(host)))
+            case Release(host=host, ticket=ticket):
+                self.group.release(host)
+                self.hear(Released(host, ticket))
+
+    def may_act(self, host: Host) -> bool:
+        """A worker for this host whose gate is open."""
+        now_s = self.clock.now_s()
+        opens_s = self.machine.opens_s(now_s).get(host, 0.0)
+        phase = self.machine.phases().get(host)
+        in_force = opens_s <= now_s < self.machine.deadline_s()
+        return phase in WITH_WORKER and in_force
+
+
+class Case:
+    """Both sides, and what can happen next."""
+
+    def __init__(self, traits: Traits, *, revives: bool) -> None:
+        self.clock = ManualClock(start_s=100.0)
+        service = Service(
+            self.clock.now_s, TIMING.lease_term_s, traits, revives=revives
+        )
+        self.service = service
+        self.sides = [Side(host, service, self.clock) for host in HOSTS]
+        for side, _ in itertools.product(self.sides, range(3)):
+            self.move(f'beat {side.home}')
+            while side.asked:
+                self.move(f'lock {side.home}')
+
+    def moves(self) -> list[str]:
+        beats = [f'beat {side.home}' for side in self.sides]
+        locks = [f'lock {side.home}' for side in self.sides if side.asked]
+        ends = [
+            f'exit {side.home} {host}'
+            for side in self.sides
+            for host in side.machine.serving()
+            if host != side.home
+        ]
+        return ['wait', *beats, *locks, *ends]
+
+    def move(self, what: str) -> None:
+        verb, *names = what.split()
+        sides = [side for side in self.sides if side.home in names[:1]]
+        match verb:
+            case 'wait':
+                self.clock.advance(WAIT_S)
+            case 'beat':
+                sides[0].beat()
+            case 'lock':
+                sides[0].lock()
+            case 'exit':
+                sides[0].hear(Exited(Host(names[1]), -9))
+        for side in sides:
+            side.hear(Tick())
+
+    def key(self) -> str:
+        """Equal for states that go on alike."""
+        parts = [repr(self.clock.now_s()), repr(sorted(vars(self.service)))]
+        for side in self.sides:
+            holds = [
+                (h.host, h.phase, h.ticket, h.epoch, h.retry_at_s, h.due_s)
+                for h in side.machine._holds.values()
+            ]
+            parts += [repr(holds), repr(side.lease), repr(side.asked)]
+            parts.append(repr(side.machine._standing))
+            parts.append(repr(vars(side.machine._watch)))
+            parts.append(repr(side.group._tokens))
+        parts.append(repr(self.service._locks))
+        parts.append(repr(self.service._entries))
+        return '\n'.join(parts)
+
+    def check(self, path: tuple[str, ...]) -> None:
+        for host in HOSTS:
+            acting = [s.home for s in self.sides if s.may_act(host)]
+            assert len(acting) < 2, f'{host} acts twice after {path}'
+
+
+@pytest.mark.parametrize(
+    ('traits', 'revives'),
+    [(ETCD, False), (CACHE, True), (ZOOKEEPER, False)],
+    ids=['etcd', 'cache', 'zookeeper'],
+)
+def test_no_order_of_moves_lets_two_act(traits: Traits, revives: bool) -> None:
+    """Two agents, two hosts: whatever waits, beats, locks or dies first."""
+    start = Case(traits, revives=revives)
+    layer = {start.key(): (start, ())}
+    seen = set(layer)
+    adopted_count = 0
+    for _ in range(DEPTH):
+        following = {}
+        for case, path in layer.values():
+            for what in case.moves():
+                after = copy.deepcopy(case)
+                after.move(what)
+                after.check((*path, what))
+                adopted_count += _adopts(after)
+                key = after.key()
+                if key not in seen:
+                    seen.add(key)
+                    following[key] = (after, (*path, what))
+        layer = following
+    assert adopted_count  # Else this has shown nothing.
+
+
+def _adopts(case: Case) -> bool:
+    return any(len(side.machine.serving()) == 2 for side in case.sides)
+
+
+def test_no_answers_send_a_message_on_for_ever() -> None:
+    """Whatever each host reads of a row's holder, a message ends."""
+    hosts = ('c1', 'c2', 'c3')
+    for answers in itertools.product((*hosts, None), repeat=HOPS_MAX + 2):
+        here, hops_count = 'c1', 0
+        for holder in answers:
+            after = next_hop(holder, here, hops_count)
+            if after is None:
+                break
+            assert after == holder != here
+            here, hops_count = after, hops_count + 1
+        assert hops_count <= HOPS_MAX
+        assert after is None
