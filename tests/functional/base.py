@@ -39,6 +39,12 @@ IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 class Neutron(nova_fixtures.NeutronFixture):  # type: ignore[misc]
     """Neutron with ports that Ironic binds: Nova never binds them."""
 
+    def add_port(self, port: Mapping[str, Any]) -> str:
+        """Have one of the fixture's ports; return its id."""
+        port_id = str(port['id'])
+        self._ports[port_id] = copy.deepcopy(port)
+        return port_id
+
     def update_port(self, port_id: str, body: Any = None) -> Any:
         """Update a port that may have no binding to update or delete."""
         if self._port_bindings.get(port_id):

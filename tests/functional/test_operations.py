@@ -42,7 +42,8 @@ class OperationsTest(pool.PoolTestCase):
 
     def test_ports_come_and_go(self) -> None:
         """VIFs are on the node, and the config drive describes them."""
-        first, second = self.neutron.port_1['id'], self.neutron.port_2['id']
+        first = self.neutron.port_1['id']
+        second = self.neutron.add_port(self.neutron.port_2)
         server = self._create(networks=[{'port': first}], config_drive=True)
         self.assertEqual([first], self._vifs(server))
         ((_, _, arguments),) = self._sent('active')
