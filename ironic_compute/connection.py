@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to Ironic: one session, two clients, and errors in our words.
+"""The way to Ironic: one session, one client, and errors in our words.
 
 One client repeats a request that met a busy Ironic, one never does. Both are
 made when first needed, so an Ironic that is down at start stops nothing, and

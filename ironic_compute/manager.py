@@ -192,6 +192,25 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             context, instance, *args, **kwargs
         )
 
+    def _unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        *args: Any,
+    ) -> Any:
+        """Build a shelved server anew, on a node that is known at once.
+
+        Nova attaches volumes before it claims, and asks the driver by what
+        Cinder shall know the machine.
+        """
+        with self.driver.destined(instance, node):
+            return super()._unshelve_instance(
+                context, instance, image, filter_properties, node, *args
+            )
+
     # The host as a whole
 
     def _get_nodename(self, instance: Any, refresh: bool = False) -> Any:

@@ -6,6 +6,7 @@ is not possible on bare metal, and Nova's base class says so. Arguments that
 a later Nova adds are taken and ignored.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -301,6 +302,12 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Return by what Cinder knows the machine."""
         with door(instance):
             return self._volumes.connector(instance)
+
+    def destined(
+        self, instance: Any, node: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Know the node of a server that Nova has not claimed yet."""
+        return self._volumes.destined(instance.uuid, NodeId(node))
 
     # Consoles
 

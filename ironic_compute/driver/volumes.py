@@ -7,8 +7,9 @@ by itself, and takes one away only from a node that is off or unlocked. What
 could not be taken away after a teardown is taken away before the next build.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nova.virt import driver as nova_driver
@@ -29,6 +30,16 @@ class Volumes:
         self._watch = watch
         self._client = watch.client
         self._power = power
+        self._destined: dict[str, NodeId] = {}
+
+    @contextlib.contextmanager
+    def destined(self, instance_uuid: str, node: NodeId) -> Iterator[None]:
+        """Know the node of a server whose row does not name it yet."""
+        self._destined[instance_uuid] = node
+        try:
+            yield
+        finally:
+            del self._destined[instance_uuid]
 
     def connector(self, instance: Any) -> dict[str, Any]:
         """Return by what Cinder knows the machine of a server.
@@ -36,7 +47,7 @@ class Volumes:
         Keys are those of os-brick; an address of the server's own will do if
         the operator registered none.
         """
-        node = NodeId(instance.node)
+        node = NodeId(instance.node or self._destined[instance.uuid])
         named: dict[str, list[str]] = {}
         for each in self._watch.asked(
             lambda: self._client.volume_connectors(node)

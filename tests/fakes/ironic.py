@@ -42,6 +42,7 @@ class FakeIronic:
         self.power_works = True
         self.has_soft_power = True
         self.is_console_on = False
+        self.console_type = 'socat'
         self.rescue_interface = 'agent'
 
     # What a test says
@@ -238,7 +239,7 @@ class FakeIronic:
 
     def console(self, node: str) -> Mapping[str, Any]:
         """See IronicClient."""
-        info = {'type': 'socat', 'url': 'tcp://127.0.0.1:9000'}
+        info = {'type': self.console_type, 'url': 'tcp://127.0.0.1:9000'}
         return {'console_enabled': self.is_console_on, 'console_info': info}
 
     def set_console_mode(self, node: str, enabled: bool) -> None:

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users do with servers, through the real nova-api.
+
+Neutron, Glance and Cinder are Nova's own fixtures for them. Each test does
+several things to its servers, because starting the workers is what costs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nova.tests.functional.api import client as api_client
+
+from tests.functional import base, pool
+
+
+class OperationsTest(pool.PoolTestCase):
+    """Two hosts, eight nodes."""
+
+    def _create(self, status: str = 'ACTIVE', **fields: Any) -> Any:
+        """Create a server as a user who asks for more than an image."""
+        hints = fields.pop('hints', None)
+        request = self._build_server(
+            image_uuid=base.IMAGE_ID,
+            flavor_id=self.flavor['id'],
+            networks='none',
+        )
+        body = {'server': {**request, **fields}}
+        if hints is not None:
+            body['os:scheduler_hints'] = hints
+        return self._wait_for_state_change(self.api.post_server(body), status)
+
+    def _vifs(self, server: Mapping[str, Any]) -> list[str]:
+        return self.ironic.vifs(self.node_of(server))
+
+    def _done(self, server: Mapping[str, Any]) -> None:
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-STS:task_state': None}
+        )
+
+    def _sent(self, name: str) -> list[Any]:
+        return [call for call in self.ironic.calls if call[0] == name]
+
+    def test_ports_come_and_go(self) -> None:
+        """VIFs are on the node, and the config drive describes them."""
+        first = self.neutron.port_1['id']
+        second = self.neutron.add_port(self.neutron.port_2)
+        server = self._create(networks=[{'port': first}], config_drive=True)
+        self.assertEqual([first], self._vifs(server))
+        ((_, _, arguments),) = self._sent('active')
+        drive = arguments['configdrive']
+        self.assertEqual(server['id'], drive['meta_data']['uuid'])
+        (link,) = drive['network_data']['links']
+        self.assertEqual(first, link['vif_id'])
+        self._attach_interface(server, second)
+        self.assertEqual([first, second], self._vifs(server))
+        self._detach_interface(server, first)
+        self.assertEqual([second], self._vifs(server))
+        node = self.node_of(server)
+        self.delete(server)
+        self.assertEqual([], self.ironic.vifs(node))
+
+    def test_care_of_a_server(self) -> None:
+        """Rescue, NMI, lock, rebuild at each API version, soft delete."""
+        server = self.boot(self.flavor)
+        self._rescue_server(server)
+        self.action(server, 'unrescue')
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.action(server, 'trigger_crash_dump')
+        self.until(lambda: self._sent('nmi'), 'an NMI')
+        self.action(server, 'lock')
+        refused = self.assertRaises(
+            api_client.OpenStackApiException,
+            self.api_fixture.api.post_server_action,
+            server['id'],
+            {'os-stop': None},
+        )
+        self.assertEqual(409, refused.response.status_code)
+        self.action(server, 'unlock')
+        self._rebuild_at_each_version(server)
+        self._delete_softly(server)
+
+    def _rebuild_at_each_version(self, server: Mapping[str, Any]) -> None:
+        """Bug 2127017: from 2.93 on stock Nova refuses to rebuild."""
+        node = self.node_of(server)
+        versions = ('2.1', '2.92', '2.93', 'latest')
+        for count, version in enumerate(versions, 1):
+            self.api.microversion = version
+            self.action(server, 'rebuild', {'imageRef': base.IMAGE_ID})
+            self.until(
+                lambda count=count: len(self._sent('rebuild')) == count,
+                f'a rebuild at {version}',
+            )
+            self.api.microversion = 'latest'
+            self._done(server)
+            self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual(node, self.node_of(server))
+        self.assertEqual([node], list(self.allocations(server)))
+
+    def _delete_softly(self, server: Mapping[str, Any]) -> None:
+        self.flags(reclaim_instance_interval=3600)
+        node = self.node_of(server)
+        self.api.delete_server(server['id'])
+        self._wait_for_state_change(server, 'SOFT_DELETED')
+        self.assertEqual('power off', self.ironic.nodes[node].power_state)
+        self.action(server, 'restore')
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual('power on', self.ironic.nodes[node].power_state)
+        self.action(server, 'forceDelete')
+        self._wait_until_deleted(server)
+
+    def test_consoles(self) -> None:
+        """Serial and graphical; one in use is not reset by a second look."""
+        self.flags(enabled=True, group='serial_console')
+        self.flags(enabled=True, group='vnc')
+        server = self.boot(self.flavor)
+        for _ in range(2):
+            console = self._console(server, 'serial', 'serial')
+            self.assertIn('ws://', console['url'])
+        self.assertEqual(1, len(self._sent('console')))
+        self.ironic.console_type = 'vnc'
+        console = self._console(server, 'vnc', 'novnc')
+        self.assertIn('vnc', console['url'])
+        self.ironic.console_type = 'none'
+        self.assertRaises(
+            api_client.OpenStackApiException,
+            self._console,
+            server,
+            'vnc',
+            'novnc',
+        )
+
+    def _console(
+        self, server: Mapping[str, Any], protocol: str, kind: str
+    ) -> Any:
+        answer = self.api.api_post(
+            f'/servers/{server["id"]}/remote-consoles',
+            {'remote_console': {'protocol': protocol, 'type': kind}},
+        )
+        return answer.body['remote_console']
+
+    def test_root_disk_on_a_volume(self) -> None:
+        """Ironic has the target as long as the server has its node."""
+        root = {
+            'source_type': 'volume',
+            'destination_type': 'volume',
+            'boot_index': 0,
+            'uuid': base.VOLUME_ID,
+        }
+        server = self._create(imageRef='', block_device_mapping_v2=[root])
+        node = self.node_of(server)
+        (target,) = self.ironic.targets.values()
+        self.assertEqual(
+            (node, base.VOLUME_ID, 0),
+            tuple(target[k] for k in ('node_uuid', 'volume_id', 'boot_index')),
+        )
+        self.assertNotIn('image_source', self.ironic.infos[node])
+        self.action(server, 'shelve')
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        self.assertEqual({}, self.ironic.targets)
+        self.assertEqual({}, self.allocations(server))
+        self.action(server, 'unshelve')
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual(1, len(self.ironic.targets))
+        self.delete(server)
+        self.assertEqual({}, self.ironic.targets)
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(server['id'])
+        )
+
+    def test_many_at_once_and_groups(self) -> None:
+        """A group's rule is about hosts, which serve many nodes each."""
+        first = self._create(min_count=3, max_count=3)
+        many = self.api.get_servers()
+        for server in many:
+            self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual(3, len({self.node_of(server) for server in many}))
+        self.assertIn(first['id'], {server['id'] for server in many})
+        together = self._in_group('affinity', 2)
+        self.assertEqual(1, len({self._host(one) for one in together}))
+        self.assertEqual(2, len({self.node_of(one) for one in together}))
+        for server in [*many, *together]:
+            self.delete(server)
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
+        apart = self._in_group('anti-affinity', 2)
+        self.assertEqual(2, len({self._host(one) for one in apart}))
+        # A third host there is not.
+        group = self.api.get_server_groups()[-1]['id']
+        self._create('ERROR', hints={'group': group})
+
+    def _in_group(self, policy: str, count: int) -> list[Any]:
+        group = self.api.post_server_groups({'name': policy, 'policy': policy})
+        hints = {'group': group['id']}
+        return [self._create(hints=hints) for _ in range(count)]
+
+    def _host(self, server: Mapping[str, Any]) -> str:
+        shown = self.api.get_server(server['id'])
+        return str(shown['OS-EXT-SRV-ATTR:host'])
