@@ -10,7 +10,8 @@ keystoneauth1 stop here.
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ironicclient import client as ironicclient
@@ -56,6 +57,8 @@ class Connection:
         self._session = _session(conf)
         self._lock = threading.Lock()
         self._clients: dict[bool, Any] = {}
+        self.meter: Callable[[str], AbstractContextManager[None]]
+        self.meter = lambda what: contextlib.nullcontext()
 
     @contextlib.contextmanager
     def asked(self, what: str, *, retry: bool) -> Iterator[Any]:
@@ -66,8 +69,13 @@ class Connection:
             ``[ironic] api_max_retries`` and ``api_retry_interval`` say
         :raises errors.IronicComputeError: see `errors`
         """
-        try:
+        with self.meter(what), self._translated(what):
             yield self._client(retry)
+
+    @contextlib.contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except errors.IronicComputeError:
             raise
         except api_exc.UnsupportedVersion as exc:

@@ -9,8 +9,6 @@ hears only of what was read well, and an Ironic that is down is said once.
 """
 
 import collections
-import datetime
-import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -22,17 +20,15 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.reader import IronicReader
+from ironic_compute.readings import Readings
+from ironic_compute.watermark import Watermark
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-_READERS = 4
 # The first event says what is wanted, not what is: only ends count.
 _WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
 _RETRY_LISTENER_S = 30.0
-# Read again before the newest stamp seen: stamps are whole seconds, rows
-# become visible after their stamp, and Ironic's machines' clocks differ.
-_OVERLAP = datetime.timedelta(seconds=30)
 
 
 class Sink(Protocol):
@@ -69,8 +65,8 @@ class Feed:
         self._clock = clock
         self._host = host
         self._stopping = threading.Event()
-        self._readings = _Readings(self._read)
-        self._watermark: str | None = None
+        self._readings = Readings(self._read)
+        self._watermark = Watermark(clock)
         self._seen: dict[NodeId, NodeFacts] = {}
         self._newer = _Newer()
         self._outage = _Outage()
@@ -141,8 +137,10 @@ class Feed:
         A list has no stamps and takes seconds, so what it says of such a
         node may be old, and nothing would correct it.
         """
-        if self._watermark is None:
-            self._read_delta(limit=1)
+        if self._watermark.since() is None:
+            # Before all others those that changed lately: if anything is
+            # not as Placement has it, it is among them.
+            self._read_delta()
         started_s = self._clock.now_s()
         newer = self._newer.begin()
         try:
@@ -168,15 +166,15 @@ class Feed:
         while not self._stopping.wait(self._options.delta_interval_s):
             self._guarded(self._read_delta)
 
-    def _read_delta(self, limit: int = 100) -> None:
-        changed = self._client.changed_since(self._watermark, limit=limit)
+    def _read_delta(self) -> None:
+        changed = self._client.changed_since(self._watermark.since())
         seen, self._seen = self._seen, {}
         for facts in changed:
             if seen.get(facts.uuid) == facts or self._tell(facts):
                 self._seen[facts.uuid] = facts
-        latest = max((f.updated_at or '' for f in changed), default='')
-        if latest:
-            self._watermark = _earlier(latest)
+        self._watermark.saw(
+            max((f.updated_at or '' for f in changed), default='')
+        )
 
     def _guarded(self, read: Callable[[], None]) -> bool:
         """Read; say once that Ironic is away, and once that it is back."""
@@ -261,69 +259,6 @@ class NodeEvents:
     warn = info
 
 
-class _Readings:
-    """A few threads that read nodes, each node by one of them at a time.
-
-    :param read: reads a node; its errors are logged and end nothing
-    """
-
-    def __init__(self, read: Callable[[str], None]) -> None:
-        self._read = read
-        self._lock = threading.Lock()
-        self._queue: queue.Queue[str | None] = queue.Queue()
-        self._waiting: set[str] = set()
-        self._running: set[str] = set()
-        self._again: set[str] = set()
-
-    def start(self) -> None:
-        """Start the threads."""
-        for number in range(_READERS):
-            threading.Thread(
-                target=self._work, name=f'reader-{number}', daemon=True
-            ).start()
-
-    def stop(self) -> None:
-        """End the threads; what waits is not read any more."""
-        with self._lock:
-            self._waiting.clear()
-        for _ in range(_READERS):
-            self._queue.put(None)
-
-    def add(self, node: str) -> None:
-        """Have a node read; once more if it is being read now."""
-        with self._lock:
-            if node in self._running:
-                self._again.add(node)
-            elif node not in self._waiting:
-                self._waiting.add(node)
-                self._queue.put(node)
-
-    def _work(self) -> None:
-        while (node := self._queue.get()) is not None:
-            if self._begin(node):
-                try:
-                    self._read(node)
-                except Exception:
-                    LOG.exception('Could not read %(node)s', {'node': node})
-                self._end(node)
-
-    def _begin(self, node: str) -> bool:
-        with self._lock:
-            if node not in self._waiting:
-                return False
-            self._waiting.discard(node)
-            self._running.add(node)
-            return True
-
-    def _end(self, node: str) -> None:
-        with self._lock:
-            self._running.discard(node)
-            if node in self._again:
-                self._again.discard(node)
-                self._waiting.add(node)
-                self._queue.put(node)
-
-
 class _Newer:
     """The nodes that were read while an audit is under way."""
 
@@ -374,14 +309,6 @@ class _Outage:
             is_over = not self._failing
         if is_over:
             LOG.info('Ironic answers again')
-
-
-def _earlier(stamp: str) -> str:
-    """Return the stamp to read from next time, for one that was seen."""
-    try:
-        return (datetime.datetime.fromisoformat(stamp) - _OVERLAP).isoformat()
-    except ValueError:
-        return stamp
 
 
 def _executor() -> str:

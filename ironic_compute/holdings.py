@@ -22,7 +22,7 @@ from ironic_compute.rows import Rows, node_of
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import Situation
+from resource_tracker.provider import Aggregates, Situation
 
 LOG = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ class HostStatus:
     service_id: int | None = None
     disabled: bool = False
     capability_traits: frozenset[str] = frozenset()
+    aggregates: Aggregates | None = None
+    traits_of_capabilities: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(slots=True)
@@ -211,16 +213,20 @@ class Holdings:
             confirmed=node not in self._unconfirmed,
             disabled=self.status.disabled,
             capability_traits=self.status.capability_traits,
+            aggregates=self.status.aggregates,
+            traits_of_capabilities=self.status.traits_of_capabilities,
         )
 
     def unclaimed_situation(self, node: NodeId) -> Situation:
         """Return the situation as it would be without a claim."""
         return dataclasses.replace(self.situation(node), claimed=False)
 
-    def set_status(self, status: HostStatus) -> None:
-        """Take over what the host is now; report all nodes if it changed."""
-        changed = status != self.status
-        self.status = status
+    def change_status(self, **changes: Any) -> None:
+        """Take over what is new of the host; then report all its nodes."""
+        with self._lock:
+            status = dataclasses.replace(self.status, **changes)
+            changed = status != self.status
+            self.status = status
         if changed:
             self.report_all()
 

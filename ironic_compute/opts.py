@@ -31,7 +31,7 @@ _DAEMON = [
     ),
     cfg.FloatOpt(
         'services_interval_s',
-        default=20.0,
+        default=30.0,
         min=1.0,
         help="Seconds between two looks at Nova's Service records, which "
         'say who may be in the ring (exists, mapped, enabled). One RPC '
@@ -77,6 +77,22 @@ _FEED = [
         help='Seconds between two reads of all nodes of the pool. It finds '
         'deletions and whatever else the delta list cannot show. At 5,000 '
         'nodes one read costs Ironic about three seconds.',
+    ),
+]
+
+_METRICS = [
+    cfg.PortOpt(
+        'metrics_port',
+        default=0,
+        help='Port on which the worker of the home host answers Prometheus; '
+        'workers of adopted hosts take the next free ones of the sixteen '
+        'from here on. 0: no metrics.',
+    ),
+    cfg.StrOpt(
+        'metrics_address',
+        default='127.0.0.1',
+        help='Address on which metrics are served. They name hosts and count '
+        'nodes, and whoever reaches the port may read them.',
     ),
 ]
 
@@ -144,12 +160,14 @@ _UPKEEP = [
     ),
 ]
 
+_ALL = [*_DAEMON, *_FEED, *_METRICS, *_HANDOVER, *_UPKEEP]
+
 
 def register_opts(conf: Any) -> None:
     """Register all options of this package on ``conf``."""
-    conf.register_opts([*_DAEMON, *_FEED, *_HANDOVER, *_UPKEEP], group=GROUP)
+    conf.register_opts(_ALL, group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
     """Return (group, options) pairs for oslo-config-generator."""
-    return [(GROUP, [*_DAEMON, *_FEED, *_HANDOVER, *_UPKEEP])]
+    return [(GROUP, _ALL)]

@@ -7,24 +7,26 @@ process, which serves one host in one tenure.
 """
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import nova.conf
-from nova import utils as nova_utils
 from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from ironic_compute import errors, hints, ironic
+from ironic_compute import errors, hints, ironic, reporting
+from ironic_compute.aggregates import HostAggregates
 from ironic_compute.book import Book
 from ironic_compute.feed import Feed
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.ironic import IronicClient
+from ironic_compute.metrics import Metrics
 from ironic_compute.removal import Removal
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
@@ -32,7 +34,6 @@ from ironic_compute.view import Pool
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Placement
-from resource_tracker.reconciler import Reconciler
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -75,13 +76,14 @@ class Parts:
         self.claims = ClaimBook()
         self.rows = Rows(tenure.gate)
         self.services = ServiceDirectory()
+        self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or ironic.make_client(CONF, tenure.gate)
+        self.client.measure(self.metrics.asking_ironic)
         self.book = Book(tenure.clock)
-        self.reconciler = Reconciler(
-            placement or Placement(nova_utils.get_ksa_adapter('placement')),
-            tenure.gate,
-            tenure.clock,
-            parallelism=CONF.resource_tracker.placement_parallelism,
+        self.aggregates = HostAggregates()
+        self._aggregates_read_at_s = -math.inf
+        self.reconciler = reporting.make_reconciler(
+            CONF, tenure, self.metrics, placement
         )
         self.holdings = Holdings(
             tenure.host, self.rows, self.book, self.claims, self.reconciler
@@ -128,6 +130,7 @@ class Parts:
             self.holdings.observe(facts)
         self.handover.listed(nodes)
         self.removal.audited(nodes)
+        reporting.audit(self.reconciler)
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)
@@ -171,12 +174,16 @@ class Parts:
             service_id=service_ref.id,
             disabled=bool(service_ref.disabled),
             capability_traits=traits,
+            traits_of_capabilities=frozenset(
+                CONF.resource_tracker.capability_traits
+            ),
         )
         self.holdings.load()
 
     def start(self) -> None:
         """Start all threads."""
         self.on_serving()
+        self._serve_metrics()
         self.feed.start()
         for target, name in (
             (self._keep_rounds, 'handover'),
@@ -195,9 +202,16 @@ class Parts:
 
     def set_disabled(self, disabled: bool) -> None:
         """Show on each provider whether the host is disabled."""
-        self.holdings.set_status(
-            dataclasses.replace(self.holdings.status, disabled=disabled)
-        )
+        self.holdings.change_status(disabled=disabled)
+
+    def _serve_metrics(self) -> None:
+        options = CONF.ironic_compute
+        if options.metrics_port:
+            self.metrics.watch(reporting.Watched(self.book, self.reconciler))
+            self.metrics.serve(
+                options.metrics_address,
+                options.metrics_port + (0 if self._tenure.is_home else 1),
+            )
 
     # Threads of its own
 
@@ -230,3 +244,13 @@ class Parts:
         if own is not None:
             self.set_disabled(bool(own.disabled))
         self.on_services(facts)
+        self._look_at_aggregates()
+
+    def _look_at_aggregates(self) -> None:
+        """Read Nova's host aggregates, less often than its services."""
+        interval_s = CONF.resource_tracker.aggregates_interval_s
+        now_s = self._tenure.clock.now_s()
+        if interval_s and now_s - self._aggregates_read_at_s >= interval_s:
+            self._aggregates_read_at_s = now_s
+            aggregates = self.aggregates.of(self._tenure.host)
+            self.holdings.change_status(aggregates=aggregates)

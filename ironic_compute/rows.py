@@ -22,6 +22,7 @@ from hashring.ring import Host
 from ironic_compute.gate import Gate
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import capabilities_of
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ def _describe(row: Any, facts: NodeFacts) -> None:
     }
     for name, value in wanted.items():
         known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
-        if str(known) != str(value):
+        if known != value and str(known) != str(value):
             setattr(row, name, value)
     _set_hv_specs(row, facts)
 
@@ -236,13 +237,4 @@ def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
     failed_builds = (known or {}).get(FAILED_BUILDS, '0')
     arch = facts.properties.get('cpu_arch')
     stats = {'cpu_arch': str(arch)} if arch else {}
-    return {**stats, **_capabilities(facts), FAILED_BUILDS: failed_builds}
-
-
-def _capabilities(facts: NodeFacts) -> dict[str, str]:
-    """Parse ``properties.capabilities``, ``k1:v1,k2:v2``."""
-    raw = facts.properties.get('capabilities')
-    if isinstance(raw, Mapping):
-        return {str(key): str(value) for key, value in raw.items()}
-    pairs = (part.split(':') for part in str(raw or '').split(','))
-    return {p[0].strip(): p[1] for p in pairs if len(p) == 2 and all(p)}
+    return {**stats, **capabilities_of(facts), FAILED_BUILDS: failed_builds}

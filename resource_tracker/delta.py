@@ -23,7 +23,8 @@ class KnownProvider:
     """A provider as Placement last acknowledged it.
 
     :param uuid: the node's, but for a provider made before Nova said so
-    :param aggregates: None: nobody looked
+    :param aggregates: None: nobody looked; they have to be read before they
+        can be planned
     :param in_use: classes with an allocation; None: nobody looked
     """
 
@@ -86,7 +87,7 @@ def plan(
     """
     if known is None:
         start: tuple[Write, ...] = (Create(wanted.uuid),)
-        known = KnownProvider(wanted.uuid, generation=0)
+        known = new_provider(wanted.uuid)
     else:
         start = ()
     offer, description = (
@@ -96,6 +97,11 @@ def plan(
     if wanted.inventory is None or wanted.inventory.reserved:
         return (*start, *offer, *description)
     return (*start, *description, *offer)
+
+
+def new_provider(uuid: str) -> KnownProvider:
+    """Return a provider as it is when it has just been made."""
+    return KnownProvider(uuid, generation=0, aggregates=frozenset())
 
 
 def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
@@ -144,9 +150,12 @@ def _description(
     traits = wanted.traits | (known.traits - ours)
     if traits != known.traits:
         writes.append(PutTraits(known.uuid, traits))
-    aggregates = wanted.aggregates
-    if aggregates is not None and aggregates != known.aggregates:
-        writes.append(PutAggregates(known.uuid, aggregates))
+    if wanted.aggregates is not None:
+        present = known.aggregates
+        assert present is not None  # noqa: S101 - whoever plans has read it
+        aggregates = wanted.aggregates.of(present)
+        if aggregates != present:
+            writes.append(PutAggregates(known.uuid, aggregates))
     return tuple(writes)
 
 

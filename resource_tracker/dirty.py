@@ -10,9 +10,9 @@ import dataclasses
 import heapq
 import itertools
 
+from resource_tracker.memory import Memory
 from resource_tracker.node import NodeId
 from resource_tracker.provider import WantedProvider
-from resource_tracker.scribe import Memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,17 @@ class Interrupted:
     """The right to write was missing; nobody's fault."""
 
 
-Outcome = Settled | LookAgain | RetryAfter | Refused | Interrupted
+@dataclasses.dataclass(frozen=True, slots=True)
+class InTurn:
+    """Its provider has to be read first; nothing has changed, so it waits.
+
+    :param at_s: its place in the order of those that are read
+    """
+
+    at_s: float
+
+
+Outcome = Settled | LookAgain | RetryAfter | Refused | Interrupted | InTurn
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -55,6 +65,8 @@ class Entry:
     :param due_s: when to say it; None: nothing to do before a change
     :param failures_count: in a row
     :param kept: classes that could not go, because something is allocated
+    :param may_read: its turn has come, or it is urgent
+    :param dirty_since_s: when the wish came that is not said yet
     """
 
     node: NodeId
@@ -64,6 +76,8 @@ class Entry:
     failures_count: int = 0
     kept: frozenset[str] = frozenset()
     memory: Memory = dataclasses.field(default_factory=Memory)
+    may_read: bool = False
+    dirty_since_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,9 +108,33 @@ class DirtyNodes:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
         elif wanted == entry.wanted and self._is_cared_for(entry):
             return False
+        else:
+            entry.may_read = True  # It changed: nothing is more urgent.
         entry.wanted = wanted
+        if entry.dirty_since_s is None:
+            entry.dirty_since_s = now_s
         self._schedule(entry, now_s)
         return True
+
+    def doubt(self, node: NodeId, at_s: float) -> None:
+        """Somebody else wrote a node's provider: look at it then."""
+        entry = self._entries[node]
+        entry.memory.is_doubtful, entry.said = True, None
+        if entry.due_s is None:
+            entry.may_read = True
+            self._schedule(entry, at_s)
+
+    def is_at_rest(self, node: NodeId) -> bool:
+        """Say whether there is an entry that nobody is working on."""
+        return node in self._entries and node not in self._busy
+
+    def at_rest(self) -> dict[NodeId, Entry]:
+        """Return the entries that nobody is working on."""
+        return {
+            node: entry
+            for node, entry in self._entries.items()
+            if node not in self._busy
+        }
 
     def take(self, now_s: float) -> Task | None:
         """Return the node that is due longest; it is busy until ``done``."""
@@ -118,7 +156,9 @@ class DirtyNodes:
         entry = task.entry
         self._note(task, outcome, now_s)
         if entry.wanted != task.wanted:
-            self._schedule(entry, now_s)  # No wait for what is newer.
+            # No wait for what is newer.
+            entry.dirty_since_s = entry.dirty_since_s or now_s
+            self._schedule(entry, now_s)
         self.release(entry.node)
 
     def is_current(self, entry: Entry) -> bool:
@@ -150,6 +190,15 @@ class DirtyNodes:
         if entry is not None and entry.due_s is not None:
             self._schedule(entry, now_s)
 
+    def waiting(self) -> tuple[int, float | None]:
+        """Return how many wishes are not said yet, and since when."""
+        since_s = [
+            entry.dirty_since_s
+            for entry in self._entries.values()
+            if entry.dirty_since_s is not None
+        ]
+        return len(since_s), min(since_s, default=None)
+
     def next_due_s(self) -> float | None:
         """Return when to call ``take`` at the latest; None: no need."""
         return self._due[0][0] if self._due else None
@@ -180,9 +229,9 @@ class DirtyNodes:
         entry = task.entry
         match outcome:
             case Settled():
-                entry.said, entry.failures_count = task.wanted, 0
+                self._said(task)
             case LookAgain(seconds=delay_s):
-                entry.said, entry.failures_count = task.wanted, 0
+                self._said(task)
                 self._schedule(entry, now_s + delay_s)
             case RetryAfter(seconds=delay_s):
                 entry.failures_count += 1
@@ -191,3 +240,11 @@ class DirtyNodes:
                 entry.failures_count += 1
             case Interrupted():
                 self._schedule(entry, now_s)
+            case InTurn(at_s=at_s):
+                # Not a change, so it is not late either.
+                entry.may_read, entry.dirty_since_s = True, None
+                self._schedule(entry, at_s)
+
+    def _said(self, task: Task) -> None:
+        task.entry.said, task.entry.failures_count = task.wanted, 0
+        task.entry.dirty_since_s = None

@@ -18,6 +18,36 @@ _OPTS = [
         'Lower: less load on Placement; it does about 100 writes a second '
         'on two cores whatever this says.',
     ),
+    cfg.FloatOpt(
+        'read_rate',
+        default=20.0,
+        min=0.1,
+        max=1000.0,
+        help='Providers read in a second, two requests each, where nothing '
+        'calls for haste: after a host was taken over from another machine, '
+        'and where an audit finds that others wrote. A node that changes '
+        'never waits for this. Higher: such a host is verified sooner. '
+        'Lower: less load on Placement at a take-over.',
+    ),
+    cfg.FloatOpt(
+        'aggregates_interval_s',
+        default=60.0,
+        min=0.0,
+        help="Seconds between two looks at Nova's host aggregates, one RPC "
+        'each. All nodes of a host are put into the Placement aggregates of '
+        'the host; Nova itself does that for one of them only. Lower: a new '
+        'availability zone can be used sooner. 0: never look, and leave '
+        'aggregates to others.',
+    ),
+    cfg.ListOpt(
+        'capability_traits',
+        default=[],
+        help="Keys of an Ironic node's properties/capabilities that are "
+        'reported as traits: with boot_mode in this list, boot_mode:uefi '
+        'becomes CUSTOM_BOOT_MODE_UEFI. Flavors can then ask for the trait, '
+        'which Placement answers, in place of capabilities:boot_mode, for '
+        'which the scheduler looks at each node.',
+    ),
 ]
 
 

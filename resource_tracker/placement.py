@@ -10,7 +10,7 @@ https://docs.openstack.org/api-ref/placement/
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ksa_exc
 
@@ -24,6 +24,7 @@ from resource_tracker.delta import (
     PutTraits,
     Write,
 )
+from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.names import Names
 
 # 1.19 aggregates carry the generation, 1.20 POST answers the provider,
@@ -50,6 +51,21 @@ _STATUSES: Mapping[int, type[errors.PlacementError]] = {
 }
 
 
+class Clock(Protocol):
+    """What is needed of time."""
+
+    def now_s(self) -> float:
+        """Seconds on a scale that never jumps."""
+
+
+class _NoClock:
+    """For whom nobody measures."""
+
+    def now_s(self) -> float:
+        """Stand still."""
+        return 0.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
     """A provider as the list of all shows it."""
@@ -65,10 +81,20 @@ class Placement:
     :param adapter: a keystoneauth1 adapter for the service placement
     :param timeout_s: bounds each request where the adapter's session does
         not: a lost packet must not cost a thread for ever
+    :param meter: is told of each request, timed by ``clock``
     """
 
-    def __init__(self, adapter: Any, *, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        adapter: Any,
+        *,
+        timeout_s: float = 60.0,
+        meter: Meter | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._adapter = adapter
+        self._meter = meter or NoMeter()
+        self._clock = clock or _NoClock()
         self._timeout_s = adapter.session.timeout or timeout_s
         self._names = Names(self._ask)
 
@@ -84,6 +110,11 @@ class Placement:
             for found in self._list(query):
                 return found.uuid
         return None
+
+    def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
+        """Return the aggregates of a provider, and its generation."""
+        answer = self._read(uuid, 'aggregates')
+        return frozenset(answer['aggregates']), _generation(answer)
 
     def provider(self, uuid: str) -> KnownProvider | None:
         """Return a provider as it is now; None if there is none.
@@ -197,11 +228,25 @@ class Placement:
     def _ask(
         self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> Any:
+        begun_s, status = self._clock.now_s(), 'none'
+        try:
+            response = self._send(method, url, body)
+            status = str(response.status_code)
+        finally:
+            seconds = self._clock.now_s() - begun_s
+            self._meter.asked(method, _kind(url), status, seconds)
+        if response.status_code >= 400:
+            raise _error(method, url, response)
+        return _parsed(method, url, response)
+
+    def _send(
+        self, method: str, url: str, body: Mapping[str, Any] | None
+    ) -> Any:
         arguments: dict[str, Any] = {} if body is None else {'json': body}
         if method == 'GET':
             arguments['connect_retries'] = _READ_RETRIES
         try:
-            response = self._adapter.request(
+            return self._adapter.request(
                 url,
                 method,
                 microversion=MICROVERSION,
@@ -213,9 +258,12 @@ class Placement:
             raise errors.PlacementUnavailable(
                 f'Placement did not answer {method} {url}: {exc}'
             ) from exc
-        if response.status_code >= 400:
-            raise _error(method, url, response)
-        return _parsed(method, url, response)
+
+
+def _kind(url: str) -> str:
+    """Return what a request is about: inventories, traits, …"""
+    parts = url.partition('?')[0].strip('/').split('/')
+    return parts[2] if len(parts) == 3 else parts[0]
 
 
 def _generation(answer: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ allocated (bugs 1751472, 1771577, 1974070).
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import os_resource_classes
 import os_traits
@@ -28,6 +29,23 @@ _POWER_UNUSABLE = (None, 'error')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Aggregates:
+    """Which aggregates a provider is to be in, and which are none of ours.
+
+    :param member: those it is to be in
+    :param managed: all that we answer for; it leaves those of them that are
+        not in ``member``, and others' are left alone
+    """
+
+    member: frozenset[str] = frozenset()
+    managed: frozenset[str] = frozenset()
+
+    def of(self, present: frozenset[str]) -> frozenset[str]:
+        """Return what a provider should be in, that is in these now."""
+        return self.member | (present - self.managed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Situation:
     """What besides Ironic decides how a node is offered."""
 
@@ -41,8 +59,10 @@ class Situation:
     """What the virt driver can do, as traits."""
     foreign_consumer: str | None = None
     """Somebody unknown to Nova who has an allocation on the node."""
-    aggregates: frozenset[str] | None = None
-    """Placement aggregates; None leaves them to others."""
+    aggregates: Aggregates | None = None
+    """Those of the holder's host; None leaves them to others."""
+    traits_of_capabilities: frozenset[str] = frozenset()
+    """Keys of ``properties.capabilities`` that become CUSTOM_ traits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +97,7 @@ class WantedProvider:
     uuid: NodeId
     inventory: Inventory | None
     traits: frozenset[str]
-    aggregates: frozenset[str] | None
+    aggregates: Aggregates | None
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
@@ -140,8 +160,35 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
     )
 
 
+def capabilities_of(facts: NodeFacts) -> dict[str, str]:
+    """Parse ``properties.capabilities``, ``k1:v1,k2:v2``."""
+    raw = facts.properties.get('capabilities')
+    if isinstance(raw, Mapping):
+        return {str(key): str(value) for key, value in raw.items()}
+    pairs = (part.split(':') for part in str(raw or '').split(','))
+    return {p[0].strip(): p[1] for p in pairs if len(p) == 2 and all(p)}
+
+
 def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
     ours = {COMPUTE_NODE, OWNER_NOVA}
     if situation.disabled:
         ours.add(COMPUTE_STATUS_DISABLED)
-    return facts.traits | situation.capability_traits | ours
+    return (
+        facts.traits
+        | situation.capability_traits
+        | _capability_traits(facts, situation.traits_of_capabilities)
+        | ours
+    )
+
+
+def _capability_traits(
+    facts: NodeFacts, keys: frozenset[str]
+) -> frozenset[str]:
+    """Return boot_mode:uefi as CUSTOM_BOOT_MODE_UEFI, for chosen keys."""
+    if not keys:
+        return frozenset()
+    return frozenset(
+        os_traits.normalize_name(f'{key}_{value}')
+        for key, value in capabilities_of(facts).items()
+        if key in keys
+    )

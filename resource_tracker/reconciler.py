@@ -4,23 +4,28 @@
 ``submit`` says what is known of a node and returns at once; a bounded set of
 threads does the rest. Of several submits of one node the newest counts, and
 writes of one node never overlap. What Placement acknowledged is remembered,
-so a node about which nothing changed costs no request. What fails and may
+so a node about which nothing changed costs no request. A provider that we
+know nothing of is read, at a bounded rate unless its node changes; and one
+that an audit shows to be written by others likewise. What fails and may
 pass is tried again, ever less often, and said once. No lock is held across a
 request, and no request that writes leaves while the gate is shut.
 """
 
 import threading
+from collections.abc import Iterable
 from typing import Protocol
 
 from oslo_log import log as logging
 
 from resource_tracker import dirty, errors
 from resource_tracker.delta import KnownProvider
+from resource_tracker.ledger import Ledger, NoLedger
+from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.narrator import Narrator
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.placement import Placement
+from resource_tracker.placement import Clock, Listed, Placement
 from resource_tracker.provider import Situation, wanted
-from resource_tracker.scribe import Clock, Scribe
+from resource_tracker.scribe import NotRead, Scribe
 
 LOG = logging.getLogger(__name__)
 
@@ -48,12 +53,15 @@ class _NotAllowed(Exception):
 class Reconciler:
     """Report nodes to Placement; any thread may call.
 
-    All but ``remove``, ``drain`` and ``stop`` return at once.
+    All but ``audit``, ``remove``, ``drain`` and ``stop`` return at once.
 
     :param parallelism: nodes reported at once, each by a thread of its own;
         they start with the first submit
     :param retry_first_s: wait after a first failure; doubles each time
     :param retry_max_s: longest wait between two tries
+    :param read_rate: providers read in a second when nothing has changed
+    :param ledger: what an earlier life was told by Placement
+    :param meter: what is counted
     """
 
     def __init__(
@@ -65,11 +73,18 @@ class Reconciler:
         parallelism: int,
         retry_first_s: float = 1.0,
         retry_max_s: float = 60.0,
+        read_rate: float = 20.0,
+        ledger: Ledger | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._placement = placement
         self._gate = gate
         self._clock = clock
-        self._scribe = Scribe(placement, clock)
+        self._ledger = ledger or NoLedger()
+        self._meter = meter or NoMeter()
+        self._read_interval_s = 1.0 / read_rate
+        self._next_read_s = 0.0
+        self._scribe = Scribe(placement, clock, self._ledger)
         self._narrator = Narrator()
         self._retry_first_s = retry_first_s
         self._retry_max_s = retry_max_s
@@ -104,6 +119,31 @@ class Reconciler:
         with self._lock:
             self._nodes.forget(node)
         self._narrator.forgotten(node)
+        self._ledger.strike(node)
+
+    def audit(self) -> int:
+        """Find the providers that others have written, or deleted.
+
+        One request for all; those that are not as we know them are read
+        again soon. Blocks for Placement.
+
+        :returns: how many there are
+        :raises errors.PlacementError: Placement did not answer
+        """
+        with self._lock:
+            known = {
+                node: entry.memory.known
+                for node, entry in self._nodes.at_rest().items()
+            }
+        listed = self._scribe.census.renew()
+        drifted = [
+            node
+            for node, held in known.items()
+            if held is not None and is_drifted(held, listed.get(held.uuid))
+        ]
+        self._doubt(drifted)
+        self._meter.drifted(len(drifted))
+        return len(drifted)
 
     def remove(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
@@ -118,6 +158,7 @@ class Reconciler:
             entry = self._nodes.forget(node)
             self._work_done.wait_for(lambda: self._nodes.hold(node))
         self._narrator.forgotten(node)
+        self._ledger.strike(node)
         try:
             return self._delete(node, entry)
         finally:
@@ -131,6 +172,16 @@ class Reconciler:
         with self._lock:
             entry = self._nodes.entry(node)
         return entry.memory.known if entry else None
+
+    def waiting(self) -> tuple[int, float]:
+        """Return how many changes are not said yet, and the oldest's age.
+
+        :returns: a count, and seconds
+        """
+        with self._lock:
+            count, since_s = self._nodes.waiting()
+        age_s = 0.0 if since_s is None else self._clock.now_s() - since_s
+        return count, age_s
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until nothing is left to report; False if time runs out.
@@ -173,6 +224,7 @@ class Reconciler:
                 self._nodes.done(task, outcome, self._clock.now_s())
                 if not self._nodes.is_current(task.entry):
                     self._narrator.forgotten(task.entry.node)
+                    self._ledger.strike(task.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
 
@@ -199,19 +251,36 @@ class Reconciler:
 
     def _say(self, task: dirty.Task) -> dirty.Outcome:
         entry = task.entry
+        scribe = self._scribe
+        say = scribe.say if entry.may_read else scribe.say_if_read
         try:
-            said = self._scribe.say(
-                task.wanted, entry.memory, lambda: self._require(entry)
-            )
+            said = say(task.wanted, entry.memory, lambda: self._require(entry))
         except _NotAllowed:
             return dirty.Interrupted()
         except Exception as exc:
             return self._failed(entry, exc)
+        if isinstance(said, NotRead):
+            return dirty.InTurn(self._turn_s())
         self._succeeded(entry)
         if said.kept:
             self._narrator.kept(entry, task.wanted, said.kept)
         entry.kept = said.kept
         return dirty.LookAgain(_KEPT_LOOK_S) if said.kept else dirty.Settled()
+
+    def _turn_s(self) -> float:
+        """Return when the next provider is read that has not changed."""
+        with self._lock:
+            turn_s = max(self._next_read_s, self._clock.now_s())
+            self._next_read_s = turn_s + self._read_interval_s
+        return turn_s
+
+    def _doubt(self, nodes: Iterable[NodeId]) -> None:
+        for node in nodes:
+            at_s = self._turn_s()
+            with self._lock:
+                if self._nodes.is_at_rest(node):
+                    self._nodes.doubt(node, at_s)
+                    self._work_to_do.notify()
 
     def _require(self, entry: dirty.Entry) -> None:
         """The fence before each write."""
@@ -221,6 +290,9 @@ class Reconciler:
             raise _NotAllowed
 
     def _succeeded(self, entry: dirty.Entry) -> None:
+        since_s = entry.dirty_since_s
+        if since_s is not None:
+            self._meter.reported(self._clock.now_s() - since_s)
         waiting = self._narrator.succeeded(entry)
         if waiting:
             with self._lock:
@@ -252,3 +324,11 @@ class Reconciler:
             self._narrator.could_not_remove(node, exc)
             return False
         return True
+
+
+def is_drifted(known: KnownProvider, listed: Listed | None) -> bool:
+    """Say whether somebody else wrote a provider, or deleted it.
+
+    An older list than what we know shows a lower generation.
+    """
+    return listed is None or listed.generation != known.generation

@@ -8,12 +8,10 @@ request. Whoever calls sees to it that one node is said by one thread.
 """
 
 import dataclasses
-import threading
 from collections.abc import Callable
-from concurrent import futures
-from typing import Protocol
 
 from resource_tracker import errors
+from resource_tracker.census import Census
 from resource_tracker.delta import (
     Create,
     KnownProvider,
@@ -22,17 +20,18 @@ from resource_tracker.delta import (
     after,
     dropped,
     kept,
+    new_provider,
     plan,
 )
-from resource_tracker.placement import Placement
+from resource_tracker.ledger import Ledger, NoLedger
+from resource_tracker.memory import Memory
+from resource_tracker.node import NodeId
+from resource_tracker.placement import Clock, Placement
 from resource_tracker.provider import WantedProvider
 
 # One conflict is read again and tried once more; a provider that also turns
 # out to be in use just then has one try left.
 _TRIES = 3
-
-# A list this old still says what there is, but not what there is not.
-_CENSUS_FRESH_S = 30.0
 
 # What another look at the provider may put right.
 _OUTDATED = (
@@ -42,25 +41,6 @@ _OUTDATED = (
     errors.ProviderInUse,
     errors.ProviderNotFound,
 )
-
-
-class Clock(Protocol):
-    """What is needed of time."""
-
-    def now_s(self) -> float:
-        """Seconds on a scale that never jumps."""
-
-
-@dataclasses.dataclass(slots=True)
-class Memory:
-    """What is remembered of one node; only its present thread writes it.
-
-    :param known: None: not looked at yet, or to be looked at again
-    :param ours: traits that we have set, or may have: an answer was lost
-    """
-
-    known: KnownProvider | None = None
-    ours: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,68 +54,26 @@ class Said:
     kept: frozenset[str] = frozenset()
 
 
-class Census:
-    """Which providers there were at first sight: one request for all.
-
-    Any thread may call. The first asks, the others wait for its answer; an
-    error reaches all of them, and the next call asks anew.
-    """
-
-    def __init__(self, placement: Placement, clock: Clock) -> None:
-        self._placement = placement
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._answer: futures.Future[dict[str, str]] | None = None
-        self._asked_at_s = 0.0
-
-    def uuid_of(self, node: str) -> str | None:
-        """Return the uuid of a node's provider; None if there is none.
-
-        A provider of another uuid with the node's name is one that Nova made
-        before it gave both the same uuid.
-        """
-        uuid = self._providers().get(node)
-        age_s = self._clock.now_s() - self._asked_at_s
-        if uuid is not None or age_s < _CENSUS_FRESH_S:
-            return uuid
-        return self._placement.find(node)
-
-    def made(self, node: str) -> None:
-        """Note a provider that is new since the list."""
-        self._providers()[node] = node
-
-    def _providers(self) -> dict[str, str]:
-        with self._lock:
-            answer, asks = self._answer, _failed(self._answer)
-            if answer is None or asks:
-                self._answer = answer = futures.Future()
-                asks = True
-        if asks:
-            self._ask(answer)
-        return answer.result()
-
-    def _ask(self, answer: 'futures.Future[dict[str, str]]') -> None:
-        self._asked_at_s = self._clock.now_s()
-        try:
-            listed = self._placement.providers().values()
-            names = {found.name: found.uuid for found in listed}
-            answer.set_result(
-                names | {found.uuid: found.uuid for found in listed}
-            )
-        except BaseException as exc:
-            answer.set_exception(exc)
-
-
-def _failed(answer: 'futures.Future[dict[str, str]] | None') -> bool:
-    return bool(answer and answer.done() and answer.exception())
+@dataclasses.dataclass(frozen=True, slots=True)
+class NotRead:
+    """There is a provider that has to be read first, and it is not urgent."""
 
 
 class Scribe:
-    """Write what is wanted of a node; blocks, holds no lock."""
+    """Write what is wanted of a node; blocks, holds no lock.
 
-    def __init__(self, placement: Placement, clock: Clock) -> None:
+    :param ledger: what an earlier life was told by Placement
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        clock: Clock,
+        ledger: Ledger | None = None,
+    ) -> None:
         self._placement = placement
-        self._census = Census(placement, clock)
+        self._ledger = ledger or NoLedger()
+        self.census = Census(placement, clock)
 
     def say(
         self,
@@ -149,14 +87,27 @@ class Scribe:
         :raises errors.PlacementError: it did not work; what was written
             before is remembered
         """
-        usable = self._placement.usable(wanted.traits)
-        wanted = dataclasses.replace(wanted, traits=usable)
         for _ in range(_TRIES - 1):
             try:
                 return self._try(wanted, memory, require)
             except _OUTDATED:
                 self._look_again(wanted.uuid, memory)
         return self._try(wanted, memory, require)
+
+    def say_if_read(
+        self,
+        wanted: WantedProvider,
+        memory: Memory,
+        require: Callable[[], None],
+    ) -> Said | NotRead:
+        """Do the same, unless a provider has to be read before."""
+        if memory.known is None:
+            listed = self.census.find(wanted.uuid)
+            if listed is not None and not self._recall(wanted.uuid, memory):
+                return NotRead()
+        if memory.is_doubtful:
+            return NotRead()
+        return self.say(wanted, memory, require)
 
     def provider_of(self, node: str, memory: Memory) -> str | None:
         """Return the uuid of a node's provider; None if there is none."""
@@ -171,13 +122,29 @@ class Scribe:
         require: Callable[[], None],
     ) -> Said:
         known = self._look(wanted, memory)
+        wanted = self._usable(wanted, known)
         writes = plan(known, wanted, memory.ours)
-        now = known or KnownProvider(wanted.uuid, generation=0)
+        now = known or new_provider(wanted.uuid)
         for change in writes:
             require()
             now = self._write(change, now, wanted, memory)
+        memory.is_noted &= memory.ours == wanted.traits
         memory.known, memory.ours = now, wanted.traits
+        if not memory.is_noted:
+            self._ledger.note(wanted.uuid, memory)
+            memory.is_noted = True
         return Said(len(writes), kept(now, wanted))
+
+    def _usable(
+        self, wanted: WantedProvider, known: KnownProvider | None
+    ) -> WantedProvider:
+        """Leave out the traits that this Placement cannot hold.
+
+        What it holds already is not asked for.
+        """
+        held = wanted.traits & (known.traits if known else frozenset())
+        usable = held | self._placement.usable(wanted.traits - held)
+        return dataclasses.replace(wanted, traits=usable)
 
     def _write(
         self,
@@ -191,17 +158,23 @@ class Scribe:
             memory.ours |= wanted.traits
         generation = self._placement.write(change, now.generation)
         if isinstance(change, Create):
-            self._census.made(wanted.uuid)
+            self.census.made(wanted.uuid)
         memory.known = after(now, change, generation)
+        memory.is_noted = False
         return memory.known
 
     def _look(
         self, wanted: WantedProvider, memory: Memory
     ) -> KnownProvider | None:
         """Return what is known, with what is in use if that matters."""
-        known = memory.known or self._first_look(wanted.uuid)
+        if memory.is_doubtful:
+            self._look_again(wanted.uuid, memory)
+        known = memory.known or self._first_look(wanted, memory)
         if known is None:
             return None
+        if wanted.aggregates is not None and known.aggregates is None:
+            known = memory.known = self._with_aggregates(known)
+            memory.is_noted = False
         in_use = None
         if dropped(known, wanted):
             # The generation was read before this: an allocation in between
@@ -209,10 +182,37 @@ class Scribe:
             in_use = self._placement.in_use(known.uuid)
         return dataclasses.replace(known, in_use=in_use)
 
-    def _first_look(self, node: str) -> KnownProvider | None:
-        uuid = self._census.uuid_of(node)
-        return self._placement.provider(uuid) if uuid else None
+    def _first_look(
+        self, wanted: WantedProvider, memory: Memory
+    ) -> KnownProvider | None:
+        listed = self.census.find(wanted.uuid)
+        if listed is None:
+            return None
+        if self._recall(wanted.uuid, memory):
+            return memory.known
+        return self._placement.provider(listed.uuid)
+
+    def _recall(self, node: NodeId, memory: Memory) -> bool:
+        """Remember an earlier life, if nobody wrote the provider since."""
+        listed, earlier = self.census.find(node), self._ledger.recall(node)
+        if listed is None or earlier is None or earlier.known is None:
+            return False
+        known = earlier.known
+        if not self.census.is_fresh() or (
+            (known.uuid, known.generation) != (listed.uuid, listed.generation)
+        ):
+            return False
+        memory.known, memory.ours = known, earlier.ours
+        memory.is_noted = True
+        return True
+
+    def _with_aggregates(self, known: KnownProvider) -> KnownProvider:
+        aggregates, generation = self._placement.aggregates(known.uuid)
+        if generation != known.generation:
+            raise errors.GenerationConflict(known.uuid)
+        return dataclasses.replace(known, aggregates=aggregates)
 
     def _look_again(self, node: str, memory: Memory) -> None:
         uuid = self.provider_of(node, memory)
         memory.known = self._placement.provider(uuid) if uuid else None
+        memory.is_doubtful = memory.is_noted = False

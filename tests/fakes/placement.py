@@ -89,6 +89,13 @@ class FakePlacement:
         self._arrive('consumers', uuid)
         return frozenset(self._present(uuid).allocations)
 
+    def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
+        """Answer aggregates and generation."""
+        self._arrive('aggregates', uuid)
+        with self._lock:
+            present = self._present(uuid)
+            return present.aggregates, present.generation
+
     def usable(self, traits: Iterable[str]) -> frozenset[str]:
         """Leave out what is neither standard nor custom."""
         return frozenset(
@@ -186,6 +193,12 @@ class FakePlacement:
         """The allocations of a consumer end; the generation stays."""
         with self._lock:
             self.held[uuid].allocations.pop(consumer, None)
+
+    def join(self, uuid: str, aggregate: str) -> None:
+        """Another client puts a provider into an aggregate."""
+        with self._lock:
+            self.held[uuid].aggregates |= {aggregate}
+            self.held[uuid].generation += 1
 
     def tag(self, uuid: str, trait: str) -> None:
         """Another client sets a trait."""

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import fixtures
 import nova.conf
 from keystoneauth1 import adapter, session, token_endpoint
 
@@ -40,6 +41,9 @@ class LivingIronic:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.fake, name)
+
+    def measure(self, meter: Any) -> None:
+        """Nothing here takes time."""
 
     def check_pool(self) -> None:
         """Any pool will do."""
@@ -136,6 +140,7 @@ class PoolTestCase(base.NovaTestCase):
             ('unfinished_s', 1.0),
             ('lost_build_s', 1.0),
             ('use_notifications', False),
+            ('state_path', self.useFixture(fixtures.TempDir()).path),
         ):
             self.flags(**{name: value}, group='ironic_compute')
         TheCloud.reset(self.placement_endpoint, 'c1', 'c2')

@@ -67,10 +67,12 @@ class RealPlacement(Placement):
         )
         return set(self._ask('GET', url)['provider_summaries'])
 
-    def aggregates(self, uuid):
-        """Read the aggregates of a provider."""
+    def join(self, uuid, aggregate):
+        """Another client puts a provider into an aggregate."""
         url = f'/resource_providers/{uuid}/aggregates'
-        return frozenset(self._ask('GET', url)['aggregates'])
+        body = self._ask('GET', url)
+        body['aggregates'].append(aggregate)
+        self._ask('PUT', url, body)
 
 
 @contextlib.contextmanager

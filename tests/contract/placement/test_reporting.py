@@ -8,9 +8,15 @@ import pytest
 
 from hashring.clock import ManualClock
 from resource_tracker.delta import Create, PutInventories
+from resource_tracker.memory import Memory
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import Inventory, Situation, wanted
-from resource_tracker.scribe import Memory, Scribe
+from resource_tracker.provider import (
+    Aggregates,
+    Inventory,
+    Situation,
+    wanted,
+)
+from resource_tracker.scribe import Scribe
 from tests.fakes.placement import FakePlacement
 
 GOLD, SILVER = 'CUSTOM_GOLD', 'CUSTOM_SILVER'
@@ -262,15 +268,30 @@ def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
     assert 'CUSTOM_GPU' in placement.provider(facts.uuid).traits
 
 
-def test_aggregates_are_written_only_where_given(real):
-    """None leaves them to others, a set replaces them, once."""
-    facts, daemon = free_node(), Daemon(real)
-    aggregate = str(uuid.uuid4())
-    daemon.say(facts, aggregates=frozenset({aggregate}))
-    assert real.aggregates(facts.uuid) == {aggregate}
-    assert daemon.say(facts).writes_count == 0
-    assert daemon.say(facts, aggregates=frozenset()).writes_count == 1
-    assert real.aggregates(facts.uuid) == frozenset()
+def test_aggregates_of_the_host_come_and_go(placement, daemon):
+    """Those that we answer for follow the host; others' are left alone."""
+    facts = free_node()
+    ours, foreign = str(uuid.uuid4()), str(uuid.uuid4())
+    managed = frozenset({ours})
+    member = Aggregates(member=managed, managed=managed)
+    daemon.say(facts)
+    placement.join(facts.uuid, foreign)
+    daemon.say(facts, aggregates=member)
+    assert placement.aggregates(facts.uuid)[0] == {ours, foreign}
+    assert daemon.say(facts, aggregates=member).writes_count == 0
+    daemon.say(facts, aggregates=Aggregates(managed=managed))
+    assert placement.aggregates(facts.uuid)[0] == {foreign}
+
+
+def test_aggregates_are_left_to_others_unless_given(placement, daemon):
+    """A daemon that cannot read Nova's aggregates removes none."""
+    facts, aggregate = free_node(), str(uuid.uuid4())
+    daemon.say(facts)
+    placement.join(facts.uuid, aggregate)
+    placement.requests.clear()
+    daemon.say(facts, disabled=True)
+    assert not sent(placement, 'ggregates')
+    assert placement.aggregates(facts.uuid)[0] == {aggregate}
 
 
 def test_new_node_costs_three_requests(real):

@@ -14,10 +14,12 @@ from resource_tracker.delta import (
     PutInventories,
     PutTraits,
     after,
+    new_provider,
     plan,
 )
 from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
+    Aggregates,
     Inventory,
     WantedProvider,
 )
@@ -56,7 +58,7 @@ def test_fields_that_placement_adds_are_no_difference():
 
 def test_new_node_is_described_before_it_is_offered():
     """No scheduler finds a node that does not say yet what it is."""
-    aggregates = frozenset({'g'})
+    aggregates = Aggregates(member=frozenset({'g'}))
     writes = plan(None, _wanted(aggregates=aggregates))
     assert _kinds(writes) == [Create, PutTraits, PutAggregates, PutInventories]
 
@@ -91,8 +93,12 @@ def test_t6_disabled_goes_without_a_memory():
 
 def test_writes_go_to_the_provider_that_is_known():
     """A provider may be older than the rule that it has the node's uuid."""
-    known = dataclasses.replace(_known(), uuid='old')
-    wanted = _wanted(B, traits={'CUSTOM_NEW'}, aggregates=frozenset({'g'}))
+    known = dataclasses.replace(_known(), uuid='old', aggregates=frozenset())
+    wanted = _wanted(
+        B,
+        traits={'CUSTOM_NEW'},
+        aggregates=Aggregates(member=frozenset({'g'})),
+    )
     assert {write.uuid for write in plan(known, wanted)} == {'old'}
 
 
@@ -123,11 +129,16 @@ def test_two_classes_in_use_both_stay():
     }
 
 
-def test_unread_aggregates_are_written_once():
-    """A write costs no more than the read would have."""
-    wanted = _wanted(aggregates=frozenset())
-    (write,) = plan(_known(), wanted)
-    assert plan(after(_known(), write, 8), wanted) == ()
+def test_aggregates_of_others_stay():
+    """A host leaves what it was in; what we do not answer for is left."""
+    known = _known(aggregates=frozenset({'left', 'foreign'}))
+    aggregates = Aggregates(
+        member=frozenset({'joined'}), managed=frozenset({'joined', 'left'})
+    )
+    wanted = _wanted(aggregates=aggregates)
+    (write,) = plan(known, wanted)
+    assert write.aggregates == {'joined', 'foreign'}
+    assert plan(after(known, write, 8), wanted) == ()
 
 
 _NAMES = st.sampled_from([A, B, 'VCPU'])
@@ -139,7 +150,14 @@ _WANTED = st.builds(
     st.one_of(st.none(), _NAMES),
     reserved=st.booleans(),
     traits=_TRAITS,
-    aggregates=st.one_of(st.none(), st.frozensets(st.sampled_from('gh'))),
+    aggregates=st.one_of(
+        st.none(),
+        st.builds(
+            Aggregates,
+            member=st.frozensets(st.sampled_from('gh')),
+            managed=st.frozensets(st.sampled_from('ghi')),
+        ),
+    ),
 )
 _BODIES = st.builds(lambda r: Inventory(A, r).body(), st.booleans())
 _KNOWN = st.one_of(
@@ -155,7 +173,7 @@ _KNOWN = st.one_of(
         st.dictionaries(_NAMES, _BODIES),
         st.frozensets(_NAMES),
         traits=_TRAITS,
-        aggregates=st.one_of(st.none(), st.frozensets(st.sampled_from('gh'))),
+        aggregates=st.frozensets(st.sampled_from('ghij')),
     ),
 )
 
@@ -163,7 +181,7 @@ _KNOWN = st.one_of(
 @given(_KNOWN, _WANTED, _TRAITS)
 def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, ours):
     """One pass is enough, keeps what is in use and what is foreign."""
-    now = known or KnownProvider(NODE, 0)
+    now = known or new_provider(NODE)
     for write in plan(known, wanted, ours):
         now = after(now, write, now.generation + 1)
     assert plan(now, wanted, ours | wanted.traits) == ()
@@ -177,7 +195,7 @@ def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, ours):
 @given(_KNOWN, _WANTED, _TRAITS)
 def test_no_step_of_a_plan_offers_a_machine_twice(known, wanted, ours):
     """At no moment more than one unreserved class we wrote."""
-    now = known or KnownProvider(NODE, 0)
+    now = known or new_provider(NODE)
     for write in plan(known, wanted, ours):
         now = after(now, write, now.generation + 1)
         if isinstance(write, PutInventories):

@@ -3,7 +3,12 @@
 
 import pytest
 
-from resource_tracker.provider import Situation, wanted, why_not
+from resource_tracker.provider import (
+    Aggregates,
+    Situation,
+    wanted,
+    why_not,
+)
 from tests.unit.resource_tracker.nodes import GOLD, NODE, READY, changed
 
 
@@ -110,5 +115,5 @@ def test_traits_are_the_drivers_the_nodes_and_novas_own():
 def test_aggregates_are_left_to_others_unless_given():
     """None is not the same as no aggregate."""
     assert wanted(READY, Situation()).aggregates is None
-    given = Situation(aggregates=frozenset())
-    assert wanted(READY, given).aggregates == frozenset()
+    given = Situation(aggregates=Aggregates())
+    assert wanted(READY, given).aggregates == Aggregates()

@@ -2,6 +2,8 @@
 """One node at a time, whatever others do to it meanwhile."""
 
 import dataclasses
+import pathlib
+import tempfile
 import threading
 
 import pytest
@@ -10,8 +12,11 @@ from hypothesis import strategies as st
 
 from hashring.clock import ManualClock
 from resource_tracker import errors
-from resource_tracker.provider import Situation, wanted
-from resource_tracker.scribe import Census, Memory, Scribe
+from resource_tracker.census import Census
+from resource_tracker.ledger import FileLedger
+from resource_tracker.memory import Memory
+from resource_tracker.provider import Aggregates, Situation, wanted
+from resource_tracker.scribe import Scribe
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import (
     GOLD,
@@ -25,15 +30,21 @@ from tests.unit.resource_tracker.nodes import (
 class World:
     """A Placement, one node, one daemon; a crash makes the daemon forget."""
 
-    def __init__(self):
+    def __init__(self, ledger_path=None):
         self.placement = FakePlacement()
         self.facts = READY
+        self._ledger_path = ledger_path
+        self._ledger = None
         self.crash()
 
     def crash(self):
-        """The daemon forgets all."""
+        """The daemon forgets all but what is on its disk, if it has one."""
         self.clock = ManualClock()
-        self.scribe = Scribe(self.placement, self.clock)
+        if self._ledger is not None:
+            self._ledger.close()
+        if self._ledger_path is not None:
+            self._ledger = FileLedger(self._ledger_path, 'c1')
+        self.scribe = Scribe(self.placement, self.clock, self._ledger)
         self.memory = Memory()
 
     def say(self, **situation):
@@ -191,7 +202,7 @@ def test_many_at_once_ask_for_one_list():
 
     def look():
         start.wait()
-        found.append(census.uuid_of('n'))
+        found.append(census.find('n').uuid)
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
@@ -208,8 +219,8 @@ def test_list_that_failed_is_asked_for_again():
     census = Census(placement, ManualClock())
     placement.fail_next = [('before', errors.PlacementUnavailable('down'))]
     with pytest.raises(errors.PlacementUnavailable):
-        census.uuid_of('n')
-    assert census.uuid_of('n') is None
+        census.find('n')
+    assert census.find('n') is None
 
 
 _FOREIGN = 'CUSTOM_FOREIGN'
@@ -240,6 +251,9 @@ _STEPS = st.lists(
         st.tuples(st.just('allocate'), st.none()),
         st.tuples(st.just('free'), st.none()),
         st.tuples(st.just('tag'), st.none()),
+        st.tuples(st.just('join'), st.none()),
+        st.tuples(st.just('move'), st.frozensets(st.sampled_from('gh'))),
+        st.tuples(st.just('audit'), st.none()),
         st.tuples(st.just('delete'), st.none()),
         st.tuples(st.just('fault'), st.tuples(st.booleans(), _FAULTS)),
         st.tuples(st.just('say'), st.none()),
@@ -251,9 +265,10 @@ _STEPS = st.lists(
 class Storm(World):
     """A world in which things happen, between and inside the passes."""
 
-    def __init__(self):
-        super().__init__()
-        self.tagged = False
+    def __init__(self, ledger_path=None):
+        super().__init__(ledger_path)
+        self.tagged = self.joined = False
+        self.member = frozenset()
         self.inside = []
         self.placement.on_request = self._request
 
@@ -273,6 +288,10 @@ class Storm(World):
             self.placement.fail_next.append((when, error))
         elif what == 'say':
             self.try_to_say()
+        elif what == 'move':
+            self.member = value
+        elif what == 'audit':
+            self.audit()
         elif held is not None:
             getattr(self, f'_{what}')(held)
         self.check()
@@ -295,7 +314,24 @@ class Storm(World):
     def _delete(self, held):
         if not held.allocations:
             del self.placement.held[NODE]
-            self.tagged = False
+            self.tagged = self.joined = False
+
+    def _join(self, held):
+        self.placement.join(NODE, 'foreign')
+        self.joined = True
+
+    def audit(self):
+        """Doubt what is not as the list says, and say it again."""
+        held = self.placement.held.get(NODE)
+        known = self.memory.known
+        if known and (held is None or held.generation != known.generation):
+            self.memory.is_doubtful = True
+        self.try_to_say()
+
+    def say(self, **situation):
+        """Report the node, in the aggregates of its host."""
+        aggregates = Aggregates(self.member, frozenset('gh'))
+        return super().say(aggregates=aggregates, **situation)
 
     def try_to_say(self):
         """Report the node; it may fail, it may not break."""
@@ -310,6 +346,7 @@ class Storm(World):
         if held is not None:
             assert set(held.allocations.values()) <= set(held.inventories)
             assert not self.tagged or _FOREIGN in held.traits
+            assert not self.joined or 'foreign' in held.aggregates
 
     def calm(self):
         """No more faults; what is allocated is freed; the host flickers.
@@ -345,16 +382,28 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     )
     usable = storm.placement.usable(want.traits)
     assert held.traits == usable | ({_FOREIGN} if storm.tagged else set())
+    foreign = {'foreign'} if storm.joined else set()
+    assert held.aggregates == storm.member | foreign
     storm.placement.requests.clear()
     assert storm.say().writes_count == 0
     assert storm.placement.requests == []
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(_STEPS, min_size=2, max_size=4))
-def test_any_history_of_several_lives_ends_in_what_is_wanted(lives):
-    """A daemon that forgot all still offers and tags what is right."""
-    storm = Storm()
+@given(st.lists(_STEPS, min_size=2, max_size=4), st.booleans())
+def test_any_history_of_several_lives_ends_in_what_is_wanted(
+    lives, has_a_disk
+):
+    """A daemon that forgot all still offers and tags what is right.
+
+    With a ledger or without: what it remembers wrongly would be seen here.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, 'ledger') if has_a_disk else None
+        _live(Storm(path), lives)
+
+
+def _live(storm, lives):
     for steps in lives:
         storm.crash()
         for step in steps:

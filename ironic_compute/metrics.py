@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker tells Prometheus; nothing of it costs a request.
+
+Off unless a port is set. What grows with events is counted as they happen;
+what is a state (nodes, what waits) is looked at when somebody asks. Labels
+never hold a node's name or uuid: their number must not grow with the pool.
+"""
+
+import collections
+import contextlib
+import errno
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import prometheus_client
+from oslo_log import log as logging
+from prometheus_client import core
+
+from hashring.clock import Clock
+from ironic_compute import errors
+from resource_tracker.node import NodeFacts
+
+LOG = logging.getLogger(__name__)
+
+_PORTS_COUNT = 16
+_UUID = re.compile(r'\s*[0-9a-f]{8}-[0-9a-f-]{27}.*')
+# A request takes milliseconds, a report in an outage hours.
+_REQUEST_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+_REPORT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
+
+
+class Watched(Protocol):
+    """What is looked at when somebody asks for the metrics."""
+
+    def held_facts(self) -> Iterable[NodeFacts]:
+        """Return what Ironic last said of each held node."""
+
+    def waiting(self) -> tuple[int, float]:
+        """Return how many changes wait, and the age of the oldest."""
+
+
+class Metrics:
+    """The metrics of one worker; any thread may call.
+
+    :param host: the label that tells the workers of one machine apart
+    """
+
+    def __init__(self, host: str, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+        self.registry = prometheus_client.CollectorRegistry()
+        self._placement = self._histogram(
+            'placement_request_seconds',
+            'Requests to Placement, by method, what they are about and the '
+            'status of the answer (409: somebody else wrote)',
+            ('method', 'what', 'status'),
+        )
+        self._ironic = self._histogram(
+            'ironic_request_seconds',
+            'Requests to Ironic, by what was asked and how it ended',
+            ('what', 'result'),
+        )
+        self._reported = self._histogram(
+            'report_seconds',
+            'From a change that was seen to Placement saying so',
+            (),
+            _REPORT_BUCKETS_S,
+        ).labels(host)
+        self._drift = prometheus_client.Counter(
+            'ironic_compute_audit_drift',
+            'Providers that an audit found to be written by others',
+            ('host',),
+            registry=self.registry,
+        ).labels(host)
+
+    def _histogram(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        buckets_s: tuple[float, ...] = _REQUEST_BUCKETS_S,
+    ) -> prometheus_client.Histogram:
+        return prometheus_client.Histogram(
+            f'ironic_compute_{name}',
+            text,
+            ('host', *labels),
+            registry=self.registry,
+            buckets=buckets_s,
+        )
+
+    # For the resource tracker (resource_tracker.meter.Meter)
+
+    def asked(
+        self, method: str, what: str, status: str, seconds: float
+    ) -> None:
+        """Placement was asked for something."""
+        self._placement.labels(self._host, method, what, status).observe(
+            seconds
+        )
+
+    def reported(self, seconds: float) -> None:
+        """A change has reached Placement."""
+        self._reported.observe(seconds)
+
+    def drifted(self, count: int) -> None:
+        """An audit found so many providers that others have written."""
+        self._drift.inc(count)
+
+    # For Ironic
+
+    @contextlib.contextmanager
+    def asking_ironic(self, what: str) -> Iterator[None]:
+        """Time one request, by what it is but not by which node it is of."""
+        begun_s, result = self._clock.now_s(), 'ok'
+        try:
+            yield
+        except errors.IronicComputeError as exc:
+            result = type(exc).__name__
+            raise
+        finally:
+            seconds = self._clock.now_s() - begun_s
+            self._ironic.labels(
+                self._host, _UUID.sub('', what), result
+            ).observe(seconds)
+
+    # For Prometheus
+
+    def watch(self, watched: Watched) -> None:
+        """Show these nodes and what waits, as they are when asked."""
+        self.registry.register(_States(self._host, watched))
+
+    def serve(self, address: str, port: int) -> int | None:
+        """Answer Prometheus on the first free port from this one on.
+
+        :returns: the port; None if none is free, which is said
+        """
+        for candidate in range(port, min(port + _PORTS_COUNT, 65536)):
+            try:
+                prometheus_client.start_http_server(
+                    candidate, address, self.registry
+                )
+            except OSError as exc:
+                if exc.errno == errno.EADDRINUSE:
+                    continue
+                _tell_no_port(address, candidate, exc)
+                return None
+            LOG.info(
+                'Serves metrics of host %(host)s on %(address)s:%(port)d',
+                {'host': self._host, 'address': address, 'port': candidate},
+            )
+            return candidate
+        _tell_no_port(address, port, 'all are in use')
+        return None
+
+
+def _tell_no_port(address: str, port: int, reason: object) -> None:
+    LOG.warning(
+        'Could not serve metrics on %(address)s from port %(port)d on, and '
+        'goes on without: %(reason)s',
+        {'address': address, 'port': port, 'reason': reason},
+    )
+
+
+class _States:
+    """Looks when asked."""
+
+    def __init__(self, host: str, watched: Watched) -> None:
+        self._host = host
+        self._watched = watched
+
+    def collect(self) -> Iterator[Any]:
+        """Return the gauges as they are now."""
+        nodes = core.GaugeMetricFamily(
+            'ironic_compute_nodes',
+            'Nodes held, by provision state, maintenance and resource class',
+            labels=('host', 'state', 'maintenance', 'resource_class'),
+        )
+        counts = collections.Counter(
+            (
+                facts.provision_state or 'unknown',
+                str(facts.maintenance).lower(),
+                facts.resource_class or '',
+            )
+            for facts in self._watched.held_facts()
+        )
+        for labels, count in sorted(counts.items()):
+            nodes.add_metric((self._host, *labels), count)
+        yield nodes
+        waiting_count, oldest_s = self._watched.waiting()
+        yield self._gauge(
+            'dirty_nodes', 'Changes not yet in Placement', waiting_count
+        )
+        yield self._gauge(
+            'oldest_dirty_seconds', 'Age of the oldest of them', oldest_s
+        )
+
+    def _gauge(self, name: str, text: str, value: float) -> Any:
+        family = core.GaugeMetricFamily(
+            f'ironic_compute_{name}', text, labels=('host',)
+        )
+        family.add_metric((self._host,), value)
+        return family

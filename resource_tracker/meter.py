@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is worth counting; whoever wants figures hands a meter in."""
+
+from typing import Protocol
+
+
+class Meter(Protocol):
+    """Any thread may call; nothing waits, nothing raises."""
+
+    def asked(
+        self, method: str, what: str, status: str, seconds: float
+    ) -> None:
+        """Placement was asked for something and answered, or did not.
+
+        :param what: the kind of thing, never a name or uuid
+        :param status: the HTTP status, or ``none``
+        """
+
+    def reported(self, seconds: float) -> None:
+        """A change has reached Placement, so long after it was submitted."""
+
+    def drifted(self, count: int) -> None:
+        """An audit found so many providers that others have written."""
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def asked(
+        self, method: str, what: str, status: str, seconds: float
+    ) -> None:
+        """Count nothing."""
+
+    def reported(self, seconds: float) -> None:
+        """Count nothing."""
+
+    def drifted(self, count: int) -> None:
+        """Count nothing."""

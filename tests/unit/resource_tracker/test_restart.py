@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that starts: what it believes, what it reads, and how fast."""
+
+import contextlib
+import dataclasses
+import threading
+
+import pytest
+
+from hashring.clock import SystemClock
+from resource_tracker import errors
+from resource_tracker.ledger import FileLedger
+from resource_tracker.provider import Situation
+from resource_tracker.reconciler import Reconciler
+from tests.fakes.placement import FakePlacement
+from tests.unit.resource_tracker.nodes import (
+    GOLD,
+    NODE,
+    changed,
+    numbered,
+)
+
+PATIENCE_S = 10.0
+NODES = [numbered(number) for number in range(1, 31)]
+
+
+class OpenGate:
+    """Nothing is in the way."""
+
+    def is_open(self):
+        """Say so."""
+        return True
+
+    def wait(self):
+        """Wait for nothing."""
+
+
+class Worker:
+    """One life of a worker after another, on one disk."""
+
+    def __init__(self, path):
+        self.placement = FakePlacement()
+        self._path = path
+        self.reconciler = None
+
+    def restart(self, host='c1', read_rate=1000.0):
+        """End this life as a kill would, and begin the next."""
+        self.stop()
+        self.ledger = FileLedger(self._path, host)
+        self.reconciler = Reconciler(
+            self.placement,
+            OpenGate(),
+            SystemClock(),
+            parallelism=4,
+            retry_first_s=0.01,
+            read_rate=read_rate,
+            ledger=self.ledger,
+        )
+        self.placement.requests.clear()
+
+    def stop(self):
+        """End this life."""
+        if self.reconciler is not None:
+            self.reconciler.stop(PATIENCE_S)
+
+    def say(self, *nodes, **situation):
+        """Submit nodes and wait until they are said."""
+        for facts in nodes:
+            self.reconciler.submit(facts, Situation(**situation))
+        assert self.reconciler.drain(PATIENCE_S)
+
+    def audit(self):
+        """Compare all generations, and heal what is found."""
+        found = self.reconciler.audit()
+        assert self.reconciler.drain(PATIENCE_S)
+        return found
+
+    @property
+    def requests(self):
+        """What Placement was asked since this life began."""
+        return self.placement.requests
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """A worker that has reported all nodes once and starts again."""
+    made = Worker(tmp_path / 'ledger')
+    made.restart()
+    made.say(*NODES)
+    made.restart()
+    with contextlib.closing(_Stopped(made)):
+        yield made
+
+
+class _Stopped:
+    """Stops a worker at the end of a with block."""
+
+    def __init__(self, worker):
+        self.close = worker.stop
+
+
+def test_restart_without_a_change_is_one_request(worker):
+    """The list of all proves that nothing was written since."""
+    worker.say(*NODES)
+    assert worker.requests == ['list']
+
+
+def test_restart_writes_only_what_changed_meanwhile(worker):
+    """A node that changed while nobody looked costs its write."""
+    facts = dataclasses.replace(NODES[3], maintenance=True)
+    worker.say(*NODES[:3], facts, *NODES[4:])
+    assert worker.requests == ['list', 'PutInventories']
+
+
+def test_trait_that_went_while_nobody_looked_is_removed(worker):
+    """What we had set is remembered over a restart."""
+    worker.say(dataclasses.replace(NODES[0], traits=frozenset()))
+    held = worker.placement.held[NODES[0].uuid]
+    assert held.traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
+def test_provider_written_meanwhile_is_read(worker):
+    """A record of another generation proves nothing, and is not used."""
+    worker.placement.tag(NODES[0].uuid, 'CUSTOM_FOREIGN')
+    worker.say(*NODES)
+    assert worker.requests == ['list', 'read']
+    bare = dataclasses.replace(NODES[0], traits=frozenset())
+    worker.say(bare)
+    traits = worker.placement.held[NODES[0].uuid].traits
+    assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
+
+
+def test_provider_deleted_meanwhile_is_made(worker):
+    """The record of a provider that is gone is of no use."""
+    del worker.placement.held[NODES[0].uuid]
+    worker.say(*NODES)
+    assert worker.requests.count('Create') == 1
+    assert worker.placement.held[NODES[0].uuid].inventories
+
+
+def test_what_was_read_once_is_known_in_the_next_life(worker):
+    """A server's allocation costs one read, not one each start."""
+    worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
+    worker.say(*NODES)
+    worker.restart()
+    worker.say(*NODES)
+    assert worker.requests == ['list']
+
+
+def test_node_given_away_is_not_recalled(worker):
+    """What its next holder did is looked at when it comes back."""
+    worker.say(*NODES)
+    worker.reconciler.forget(NODE)
+    worker.restart()
+    worker.say(*NODES)
+    assert worker.requests == ['list', 'read']
+
+
+def test_file_of_another_host_is_not_believed(worker):
+    """An adopter reads what it takes over."""
+    worker.restart(host='c2')
+    worker.say(*NODES)
+    assert worker.requests.count('read') == len(NODES)
+    worker.restart(host='c2')
+    worker.say(*NODES)
+    assert worker.requests == ['list']
+
+
+def _adopter(worker, read_rate):
+    """A worker without a file, that reads so many providers a second."""
+    worker.restart(host='adopted', read_rate=read_rate)
+
+
+def test_adopter_reads_at_its_rate(worker):
+    """Thousands of nodes taken over at once do not storm Placement."""
+    _adopter(worker, read_rate=20.0)
+    begun_s = SystemClock().now_s()
+    worker.say(*NODES[:11])
+    # The first is read at once, the eleventh half a second later.
+    assert 0.45 < SystemClock().now_s() - begun_s < 5
+    assert worker.requests.count('read') == 11
+
+
+def test_adopter_reports_a_change_at_once(worker):
+    """A node that changes does not wait for its turn."""
+    _adopter(worker, read_rate=0.001)
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation())
+    late = dataclasses.replace(NODES[-1], maintenance=True)
+    worker.reconciler.submit(late, Situation())
+    for _ in range(500):
+        if worker.placement.held[late.uuid].inventories[GOLD]['reserved']:
+            break
+        threading.Event().wait(0.01)
+    assert worker.placement.held[late.uuid].inventories[GOLD]['reserved']
+    assert worker.requests.count('read') <= 2
+
+
+def test_adopter_makes_new_providers_at_once(worker):
+    """What Placement does not have needs no reading."""
+    _adopter(worker, read_rate=0.001)
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation())
+    new = numbered(77)
+    worker.reconciler.submit(new, Situation())
+    for _ in range(500):
+        if new.uuid in worker.placement.held:
+            break
+        threading.Event().wait(0.01)
+    assert new.uuid in worker.placement.held
+
+
+def test_adopter_reads_in_the_order_it_is_told(worker):
+    """Whoever is submitted first, as changed lately, is first."""
+    order = []
+    _adopter(worker, read_rate=200.0)
+    worker.placement.on_request = lambda kind, uuid: (
+        kind == 'read' and order.append(uuid)
+    )
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation())
+        threading.Event().wait(0.005)
+    assert worker.reconciler.drain(PATIENCE_S)
+    assert order == [facts.uuid for facts in NODES]
+
+
+# The audit
+
+
+def test_audit_of_what_nobody_wrote_is_one_request(worker):
+    """Whatever the number of nodes."""
+    worker.say(*NODES)
+    worker.requests.clear()
+    assert worker.audit() == 0
+    assert worker.requests == ['list']
+
+
+def test_audit_heals_what_others_wrote(worker):
+    """An inventory that somebody changed, a trait that somebody took."""
+    worker.say(*NODES)
+    one, other = (worker.placement.held[n.uuid] for n in NODES[:2])
+    one.inventories, one.generation = {}, one.generation + 1
+    other.traits, other.generation = frozenset(), other.generation + 1
+    worker.requests.clear()
+    assert worker.audit() == 2
+    assert sorted(worker.requests) == [
+        'PutInventories',
+        'PutTraits',
+        'list',
+        'read',
+        'read',
+    ]
+    assert GOLD in one.inventories
+    assert 'CUSTOM_GPU' in other.traits
+    assert worker.audit() == 0
+
+
+def test_audit_reads_allocations_once_and_writes_nothing(worker):
+    """An allocation raises the generation; its end does not."""
+    worker.say(*NODES)
+    worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
+    worker.requests.clear()
+    assert worker.audit() == 1
+    assert worker.requests == ['list', 'read']
+    worker.placement.deallocate(NODES[0].uuid, 'server')
+    assert worker.audit() == 0
+
+
+def test_audit_makes_a_deleted_provider_anew(worker):
+    """An operator who deletes the wrong provider has it again."""
+    worker.say(*NODES)
+    del worker.placement.held[NODES[0].uuid]
+    assert worker.audit() == 1
+    assert GOLD in worker.placement.held[NODES[0].uuid].inventories
+
+
+def test_audit_leaves_a_foreign_consumer_alone(worker):
+    """What somebody else allocated and reserved is only looked at."""
+    worker.say(*NODES)
+    worker.placement.allocate(NODES[0].uuid, 'metal3', GOLD)
+    worker.placement.tag(NODES[0].uuid, 'CUSTOM_METAL3')
+    worker.audit()
+    held = worker.placement.held[NODES[0].uuid]
+    assert held.allocations == {'metal3': GOLD}
+    assert 'CUSTOM_METAL3' in held.traits
+
+
+def test_audit_without_an_answer_changes_nothing(worker):
+    """An error is not an empty list."""
+    worker.say(*NODES)
+    worker.requests.clear()
+    down = errors.PlacementUnavailable('no answer')
+    worker.placement.fail_next = [('before', down)]
+    with pytest.raises(errors.PlacementUnavailable):
+        worker.audit()
+    assert worker.reconciler.drain(PATIENCE_S)
+    assert worker.requests == ['list']
+
+
+def test_audit_during_a_write_is_harmless(worker):
+    """A list that is older than what we wrote costs a read, no write."""
+    worker.say(*NODES)
+    facts = changed(maintenance=True)
+
+    def meanwhile(kind, uuid):
+        if kind == 'list':
+            worker.placement.on_request = lambda kind, uuid: None
+            worker.say(facts)
+
+    worker.placement.on_request = meanwhile
+    worker.requests.clear()
+    worker.audit()
+    assert worker.requests.count('PutInventories') == 1
+    assert worker.placement.held[NODE].inventories[GOLD]['reserved'] == 1
