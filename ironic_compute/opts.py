@@ -31,11 +31,12 @@ _DAEMON = [
     ),
     cfg.FloatOpt(
         'services_interval_s',
-        default=30.0,
+        default=60.0,
         min=1.0,
         help="Seconds between two looks at Nova's Service records, which "
         'say who may be in the ring (exists, mapped, enabled). One RPC '
-        'each time. Lower: a disabled host loses its free nodes sooner.',
+        'each time; three times as many while a host is not mapped to its '
+        'cell. Lower: a disabled host loses its free nodes sooner.',
     ),
 ]
 

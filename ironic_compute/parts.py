@@ -39,6 +39,8 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ROUND_S = 1.0
+# How many times as often Services are looked at while one is not mapped.
+_UNMAPPED_LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,11 +225,14 @@ class Parts:
                 LOG.exception('Could not hand nodes over; trying again')
 
     def _keep_services(self) -> None:
-        interval_s = CONF.ironic_compute.services_interval_s
+        longest_s = CONF.ironic_compute.services_interval_s
         while not self._stopping.is_set():
             self._look_now.clear()
+            interval_s = longest_s
             try:
-                self._tell_services()
+                if not self._tell_services():
+                    # Somebody waits for it: an operator mapping a new host.
+                    interval_s = longest_s / _UNMAPPED_LOOKS
             except Exception as exc:
                 LOG.warning(
                     'Could not read the Service records of Nova and will '
@@ -236,7 +241,8 @@ class Parts:
                 )
             self._look_now.wait(interval_s)
 
-    def _tell_services(self) -> None:
+    def _tell_services(self) -> bool:
+        """Tell what Nova says; return whether all hosts are mapped."""
         self.services.refresh()
         known = self._tenure.pool.known or (self._tenure.host,)
         facts: dict[Host, ServiceFacts] = self.services.facts(known)
@@ -245,6 +251,7 @@ class Parts:
             self.set_disabled(bool(own.disabled))
         self.on_services(facts)
         self._look_at_aggregates()
+        return all(one.mapped or not one.exists for one in facts.values())
 
     def _look_at_aggregates(self) -> None:
         """Read Nova's host aggregates, less often than its services."""

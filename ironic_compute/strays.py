@@ -60,13 +60,13 @@ class Strays:
         self._handover = handover
         self._free = free
         self._tasks = tasks
-        self._at_home: set[_Found] = set()
+        self._settled: set[_Found] = set()
         self._given_up: frozenset[_Found] = frozenset()
         self._told: set[_Found] = set()
 
     def forget(self) -> None:
         """Look at all servers again: a full audit was made."""
-        self._at_home.clear()
+        self._settled.clear()
 
     def look(self) -> None:
         """Ask Nova about the servers it was not asked about yet."""
@@ -75,14 +75,14 @@ class Strays:
             for facts in self._facts()
             if facts.instance_uuid is not None
         }
-        self._at_home &= set(found)
-        asked = set(found) - self._at_home
+        self._settled &= set(found)
+        asked = set(found) - self._settled
         rows = self._rows.servers({server for _, server in asked})
         given_up = set()
         for key in sorted(asked):
             stray = stray_of(rows.get(key[1]), self._holdings.host)
             if stray is Stray.AT_HOME:
-                self._at_home.add(key)
+                self._settled.add(key)
             elif stray is Stray.GIVEN_UP:
                 given_up.add(key)
             else:
@@ -104,13 +104,19 @@ class Strays:
                 self._begin(key, 'Nova has deleted it')
             case Stray.ELSEWHERE:
                 self._handover.follow(node, Host(rows[server].host))
-            case Stray.UNKNOWN if key not in self._told:
-                self._told.add(key)
-                LOG.warning(
-                    'Node %(node)s has server %(server)s, which Nova never '
-                    'had; it is left alone and not offered',
-                    {'node': node, 'server': server},
-                )
+            case Stray.UNKNOWN:
+                # Asked again after the next full audit, not each round.
+                self._settled.add(key)
+                self._tell_unknown(key)
+
+    def _tell_unknown(self, key: _Found) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            LOG.warning(
+                'Node %(node)s has server %(server)s, which Nova never '
+                'had; it is left alone and not offered',
+                {'node': key[0], 'server': key[1]},
+            )
 
     def _begin(self, key: _Found, why: str) -> None:
         threading.Thread(
