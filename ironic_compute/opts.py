@@ -161,14 +161,14 @@ _UPKEEP = [
     ),
 ]
 
-_ALL = [*_DAEMON, *_FEED, *_METRICS, *_HANDOVER, *_UPKEEP]
+ALL = [*_DAEMON, *_FEED, *_METRICS, *_HANDOVER, *_UPKEEP]
 
 
 def register_opts(conf: Any) -> None:
     """Register all options of this package on ``conf``."""
-    conf.register_opts(_ALL, group=GROUP)
+    conf.register_opts(ALL, group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
     """Return (group, options) pairs for oslo-config-generator."""
-    return [(GROUP, _ALL)]
+    return [(GROUP, ALL)]

@@ -108,6 +108,8 @@ class Strays:
                 # Asked again after the next full audit, not each round.
                 self._settled.add(key)
                 self._tell_unknown(key)
+            case _:
+                pass
 
     def _tell_unknown(self, key: _Found) -> None:
         if key not in self._told:

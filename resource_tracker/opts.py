@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 GROUP = 'resource_tracker'
 
-_OPTS = [
+ALL = [
     cfg.IntOpt(
         'placement_parallelism',
         default=8,
@@ -53,9 +53,9 @@ _OPTS = [
 
 def register_opts(conf: Any) -> None:
     """Register all options of this package on ``conf``."""
-    conf.register_opts(_OPTS, group=GROUP)
+    conf.register_opts(ALL, group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
     """Return (group, options) pairs for oslo-config-generator."""
-    return [(GROUP, _OPTS)]
+    return [(GROUP, ALL)]

@@ -92,12 +92,14 @@ class WantedProvider:
     :param inventory: None: nothing can be asked of the node
     :param traits: those that we answer for; others' are not in here
     :param aggregates: None: they are left as they are
+    :param may_wait: if there is no provider yet, none is made now
     """
 
     uuid: NodeId
     inventory: Inventory | None
     traits: frozenset[str]
     aggregates: Aggregates | None
+    may_wait: bool = False
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
@@ -157,6 +159,8 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         inventory=inventory,
         traits=_traits(facts, situation),
         aggregates=situation.aggregates,
+        # Its row may turn out to be another's; and one write is saved.
+        may_wait=not situation.confirmed,
     )
 
 

@@ -122,6 +122,8 @@ class Scribe:
         require: Callable[[], None],
     ) -> Said:
         known = self._look(wanted, memory)
+        if known is None and wanted.may_wait:
+            return Said(writes_count=0)
         wanted = self._usable(wanted, known)
         writes = plan(known, wanted, memory.ours)
         now = known or new_provider(wanted.uuid)

@@ -122,27 +122,35 @@ class PoolManager(IronicComputeManager):
 
 MANAGER = f'{__name__}.PoolManager'
 
+_IN_A_HURRY = {
+    'settle_s': 0.0,
+    'confirm_s': 0.0,
+    'delta_interval_s': 1.0,
+    'services_interval_s': 1.0,
+    'upkeep_interval_s': 1.0,
+    'unfinished_s': 1.0,
+    'lost_build_s': 1.0,
+    'use_notifications': False,
+}
+
 
 class PoolTestCase(base.NovaTestCase):
     """Two workers, c1 and c2, and eight free nodes."""
 
     COMPUTE_DRIVER = 'ironic.IronicDriver'
+    # What a class sets otherwise than _IN_A_HURRY.
+    OPTIONS: Mapping[str, Any] = {}
+    AGGREGATES_INTERVAL_S = 1.0
 
     def setUp(self) -> None:
         """Start the workers and wait until all nodes are offered."""
         super().setUp()
-        for name, value in (
-            ('settle_s', 0.0),
-            ('confirm_s', 0.0),
-            ('delta_interval_s', 1.0),
-            ('services_interval_s', 1.0),
-            ('upkeep_interval_s', 1.0),
-            ('unfinished_s', 1.0),
-            ('lost_build_s', 1.0),
-            ('use_notifications', False),
-            ('state_path', self.useFixture(fixtures.TempDir()).path),
-        ):
+        state_path = self.useFixture(fixtures.TempDir()).path
+        self.flags(state_path=state_path, group='ironic_compute')
+        for name, value in {**_IN_A_HURRY, **self.OPTIONS}.items():
             self.flags(**{name: value}, group='ironic_compute')
+        interval_s = self.AGGREGATES_INTERVAL_S
+        self.flags(aggregates_interval_s=interval_s, group='resource_tracker')
         TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
         for _ in range(8):
             TheCloud.ironic.add(

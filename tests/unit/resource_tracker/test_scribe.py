@@ -77,6 +77,23 @@ def test_new_node_takes_a_list_and_three_writes(world):
     ]
 
 
+def test_unconfirmed_node_gets_no_provider_yet(world):
+    """Its row may be another's; once confirmed it costs no write more."""
+    world.say(confirmed=False)
+    assert world.placement.requests == ['list']
+    world.say()
+    writes = ['Create', 'PutTraits', 'PutInventories']
+    assert world.placement.requests == ['list', *writes]
+
+
+def test_unconfirmed_node_with_a_provider_is_reserved(world):
+    """An earlier holder may have left it free."""
+    world.say()
+    world.crash()
+    world.say(confirmed=False)
+    assert world.held().inventories[GOLD]['reserved'] == 1
+
+
 def test_unchanged_node_costs_no_request(world):
     """What Placement acknowledged is remembered."""
     world.say()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pool costs while nothing changes."""
+
+import collections
+import threading
+import time
+import types
+from typing import Any
+
+import sqlalchemy
+
+from ironic_compute import opts
+from resource_tracker import opts as tracker_opts
+from resource_tracker.meter import NoMeter
+from tests.functional import pool
+
+# All of a worker's own threads begin so; Nova's periodic tasks and its
+# heartbeat run in others.
+_OURS = (
+    'audit',
+    'delta',
+    'handover',
+    'placement-',
+    'reader-',
+    'resume-',
+    'services',
+    'stray',
+    'upkeep',
+)
+# How much faster than by default everything is looked at here.
+_SPEED = 20.0
+_MINUTES_COUNT = 2
+_RPCS_A_MINUTE = 3
+_UPKEEP_BEGINS_S = 5.0
+
+
+def _default(options: list[Any], name: str) -> float:
+    return float(next(o.default for o in options if o.name == name))
+
+
+class Counted(NoMeter):
+    """Counts requests to Placement."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+
+    def asked(
+        self, method: str, what: str, status: str, seconds: float
+    ) -> None:
+        """Count one."""
+        self.requests.append((method, what))
+
+
+class IdleTest(pool.PoolTestCase):
+    """Two workers at default intervals, all of them shortened alike."""
+
+    OPTIONS = types.MappingProxyType(
+        {
+            name: _default(opts.ALL, name) / _SPEED
+            for name in (
+                'services_interval_s',
+                'upkeep_interval_s',
+                'lost_build_s',
+            )
+        }
+    )
+    AGGREGATES_INTERVAL_S = (
+        _default(tracker_opts.ALL, 'aggregates_interval_s') / _SPEED
+    )
+
+    def test_idle_costs_three_rpcs_a_minute_and_no_placement(self) -> None:
+        """Each access of ours to the database would be an RPC in a cloud."""
+        time.sleep(_UPKEEP_BEGINS_S)
+        meter, rpcs = Counted(), self._count_rpcs()
+        pool.TheCloud.placement._meter = meter
+        time.sleep(_MINUTES_COUNT * 60.0 / _SPEED)
+        pool.TheCloud.placement._meter = NoMeter()
+        self.assertEqual([], meter.requests)
+        self.assertEqual({'services', 'upkeep'}, set(rpcs))
+        allowed = len(self.workers) * _MINUTES_COUNT * _RPCS_A_MINUTE
+        self.assertLessEqual(sum(rpcs.values()), allowed, rpcs)
+
+    def _count_rpcs(self) -> collections.Counter[str]:
+        """Count the transactions of each thread of a worker from now on."""
+        counts: collections.Counter[str] = collections.Counter()
+
+        def begin(connection: Any) -> None:
+            name = threading.current_thread().name
+            if name.startswith(_OURS):
+                counts[name] += 1
+
+        sqlalchemy.event.listen(sqlalchemy.Engine, 'begin', begin)
+        self.addCleanup(
+            sqlalchemy.event.remove, sqlalchemy.Engine, 'begin', begin
+        )
+        return counts
