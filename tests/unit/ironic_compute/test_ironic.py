@@ -263,6 +263,18 @@ def test_changed_nodes_are_read_up_to_the_watermark(client, http):
     assert http.last_request.qs['sort_key'] == ['updated_at']
 
 
+def test_idle_pool_costs_one_short_page(client, http):
+    """However many nodes there are: the newest is old already."""
+    nodes = [record(f'n{n}', updated_at='T1') for n in range(5000)]
+    http.get(f'{URL}/v1/nodes/detail', json={'nodes': nodes[:20]})
+    http.get(f'{URL}/v1/nodes/', json={'nodes': nodes[:20]})
+    client.microversion()
+    before_count = http.call_count
+    assert client.changed_since('T2') == []
+    assert http.call_count == before_count + 1
+    assert http.last_request.qs['limit'] == ['20']
+
+
 # Errors
 
 

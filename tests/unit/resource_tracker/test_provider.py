@@ -117,3 +117,24 @@ def test_aggregates_are_left_to_others_unless_given():
     assert wanted(READY, Situation()).aggregates is None
     given = Situation(aggregates=Aggregates())
     assert wanted(READY, given).aggregates == Aggregates()
+
+
+@pytest.mark.parametrize(
+    ('capabilities', 'traits'),
+    [
+        ('boot_mode:uefi,rack:7', {'CUSTOM_BOOT_MODE_UEFI'}),
+        ({'boot_mode': 'bios'}, {'CUSTOM_BOOT_MODE_BIOS'}),
+        ('rack:7', set()),
+        ('boot_mode', set()),
+        ('boot_mode:a:b', set()),
+        (None, set()),
+    ],
+)
+def test_chosen_capabilities_are_traits_too(capabilities, traits):
+    """Old flavors read them in the row; new ones may ask for the trait."""
+    facts = changed(properties={'capabilities': capabilities})
+    plain = wanted(facts, Situation())
+    chosen = wanted(
+        facts, Situation(traits_of_capabilities=frozenset({'boot_mode'}))
+    )
+    assert chosen.traits - plain.traits == traits

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus is told, and who may ask."""
+
+import logging
+import socket
+import urllib.request
+
+import pytest
+from oslo_config import cfg
+
+from hashring.clock import ManualClock
+from ironic_compute import errors, opts
+from ironic_compute.metrics import Metrics
+from resource_tracker.node import NodeFacts
+
+NODE = '11111111-1111-1111-1111-111111111111'
+
+
+class Watched:
+    """Two nodes, and one change that waits."""
+
+    def held_facts(self):
+        """See metrics.Watched."""
+        return [
+            NodeFacts(
+                uuid=NODE, provision_state='active', resource_class='gold'
+            ),
+            NodeFacts(uuid='n2', maintenance=True),
+        ]
+
+    def waiting(self):
+        """See metrics.Watched."""
+        return 1, 2.5
+
+
+@pytest.fixture
+def clock():
+    """A clock that a test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+def metrics(clock):
+    """Those of host c1."""
+    return Metrics('c1', clock)
+
+
+def value(metrics, name, **labels):
+    """Return one sample, None if there is none."""
+    return metrics.registry.get_sample_value(
+        f'ironic_compute_{name}', {'host': 'c1', **labels}
+    )
+
+
+def free_port():
+    """A port that was free a moment ago, with some after it."""
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        return min(taken.getsockname()[1], 65000)
+
+
+def test_requests_to_placement_are_counted_by_result(metrics):
+    """A conflict is told from a success."""
+    metrics.asked('PUT', 'traits', '200', 0.02)
+    metrics.asked('PUT', 'traits', '409', 0.03)
+    labels = {'method': 'PUT', 'what': 'traits', 'status': '409'}
+    name = 'placement_request_seconds'
+    assert value(metrics, f'{name}_count', **labels) == 1
+    assert value(metrics, f'{name}_sum', **labels) == 0.03
+
+
+def test_requests_to_ironic_are_timed_without_the_nodes_name(metrics, clock):
+    """Thousands of nodes must not make thousands of series."""
+    with metrics.asking_ironic(f'read node {NODE}'):
+        clock.advance(0.5)
+    with (
+        pytest.raises(errors.IronicUnavailable),
+        metrics.asking_ironic(f'read node {NODE}'),
+    ):
+        raise errors.IronicUnavailable('away')
+    name = 'ironic_request_seconds'
+    labels = {'what': 'read node', 'result': 'ok'}
+    assert value(metrics, f'{name}_sum', **labels) == 0.5
+    labels = {'what': 'read node', 'result': 'IronicUnavailable'}
+    assert value(metrics, f'{name}_count', **labels) == 1
+
+
+def test_reports_and_drift_are_counted(metrics):
+    """From a change seen to Placement saying so; what audits find."""
+    metrics.reported(0.2)
+    metrics.drifted(0)
+    metrics.drifted(3)
+    assert value(metrics, 'report_seconds_count') == 1
+    assert value(metrics, 'report_seconds_sum') == 0.2
+    assert value(metrics, 'audit_drift_total') == 3
+
+
+def test_states_are_looked_at_when_asked(metrics):
+    """Nodes by what they are, and what waits."""
+    metrics.watch(Watched())
+    gold = {'state': 'active', 'maintenance': 'false'}
+    assert value(metrics, 'nodes', resource_class='gold', **gold) == 1
+    unknown = {'state': 'unknown', 'maintenance': 'true'}
+    assert value(metrics, 'nodes', resource_class='', **unknown) == 1
+    assert value(metrics, 'dirty_nodes') == 1
+    assert value(metrics, 'oldest_dirty_seconds') == 2.5
+
+
+def test_off_and_on_loopback_unless_told():
+    """Nobody finds a port open that was not asked for."""
+    conf = cfg.ConfigOpts()
+    opts.register_opts(conf)
+    conf([])
+    assert conf.ironic_compute.metrics_port == 0
+    assert conf.ironic_compute.metrics_address == '127.0.0.1'
+
+
+def test_second_worker_takes_the_next_port(metrics, clock):
+    """Several workers on one machine; each tells its host."""
+    port = free_port()
+    first = metrics.serve('127.0.0.1', port)
+    second = Metrics('c2', clock).serve('127.0.0.1', port)
+    assert port <= first < second
+    url = f'http://127.0.0.1:{second}/metrics'
+    with urllib.request.urlopen(url) as answer:
+        assert 'host="c2"' in answer.read().decode()
+
+
+def test_address_that_is_not_ours_is_said(metrics, caplog):
+    """The worker goes on without."""
+    caplog.set_level(logging.WARNING)
+    assert metrics.serve('192.0.2.1', free_port()) is None
+    assert len(caplog.messages) == 1
