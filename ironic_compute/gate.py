@@ -12,6 +12,7 @@ import threading
 from typing import Protocol
 
 from hashring.clock import Clock
+from ironic_compute.errors import ConfigError
 
 _RECHECK_S = 1.0
 
@@ -66,3 +67,15 @@ class LeaseGate:
         with self._extended:
             while not self.is_open():
                 self._extended.wait(_RECHECK_S)
+
+
+class NeverOpen:
+    """The gate of a program that must not change anything."""
+
+    def is_open(self) -> bool:
+        """Never."""
+        return False
+
+    def wait(self) -> None:
+        """Refuse, rather than wait for ever."""
+        raise ConfigError('this program changes nothing')

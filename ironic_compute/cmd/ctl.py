@@ -15,9 +15,13 @@ from oslo_log import log as logging
 
 import hashring.errors
 from hashring import membership
-from ironic_compute import exits
+from ironic_compute import exits, ironic
 from ironic_compute.agent import group_name
 from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute.explain import Evidence, explain
+from ironic_compute.gate import NeverOpen
+from ironic_compute.ironic import IronicClient
+from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
 
@@ -46,18 +50,53 @@ class HostList(lister.Lister):
         return columns, rows
 
 
+class NodeExplain(lister.Lister):
+    """Say why a node is or is not offered to builds."""
+
+    def get_parser(self, prog_name: str) -> Any:
+        """Take the node."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('node', help='its uuid or name in Ironic')
+        return parser
+
+    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
+        """Ask Ironic and Placement."""
+        from nova import utils as nova_utils
+
+        evidence = gather(
+            parsed_args.node,
+            ironic.make_client(CONF, NeverOpen()),
+            Placement(nova_utils.get_ksa_adapter('placement')),
+        )
+        found = [(one.says, one.remedy) for one in explain(evidence)]
+        return ('Finding', 'What to do'), found
+
+
+def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
+    """Return what Ironic and Placement say of a node."""
+    facts = client.node(node)
+    uuid = placement.find(facts.uuid)
+    return Evidence(
+        facts=facts,
+        in_pool=client.in_pool(facts),
+        provider=placement.provider(uuid) if uuid else None,
+        consumers=placement.consumers(uuid) if uuid else frozenset(),
+    )
+
+
 class ControlApp(app.App):
     """The command line."""
 
     def __init__(self) -> None:
         super().__init__(
-            description='Ask the bare metal compute daemons of a pool who '
-            'serves which host.',
+            description='Ask who of the bare metal compute daemons of a pool '
+            'serves which host, and why a node is not offered.',
             version='1',
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
         self.command_manager.add_command('host list', HostList)
+        self.command_manager.add_command('node explain', NodeExplain)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add where the configuration is."""

@@ -16,20 +16,11 @@ from hashring import membership, opts
 from ironic_compute import errors, ironic
 from ironic_compute.agent import group_name
 from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute.gate import NeverOpen
 
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
-
-
-class _NeverOpen:
-    """The gate of a program that must not change anything."""
-
-    def is_open(self) -> bool:
-        return False
-
-    def wait(self) -> None:
-        raise errors.ConfigError('this program changes nothing')
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -59,7 +50,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def _check_nodes(self) -> upgradecheck.Result:
         """Name the nodes that no flavor can ask for."""
         try:
-            client = ironic.make_client(CONF, _NeverOpen())
+            client = ironic.make_client(CONF, NeverOpen())
             client.check_pool()
             nodes = client.nodes()
         except errors.IronicComputeError as exc:

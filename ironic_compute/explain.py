@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a node is offered to builds or not, in sentences; pure.
+
+What Ironic says is compared with what Placement says. All that stands in the
+way is named, not only the first, each with what an operator can do.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from resource_tracker.delta import KnownProvider
+from resource_tracker.node import NodeFacts
+from resource_tracker.provider import (
+    COMPUTE_NODE,
+    COMPUTE_STATUS_DISABLED,
+    Situation,
+    resource_class_of,
+    why_not,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence, and what to do about it if anything."""
+
+    says: str
+    remedy: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is looked at.
+
+    :param in_pool: it has the conductor group and shard of this pool
+    :param provider: None: Placement has none
+    :param consumers: who has an allocation on the provider
+    """
+
+    facts: NodeFacts
+    in_pool: bool
+    provider: KnownProvider | None
+    consumers: frozenset[str] = frozenset()
+
+
+def explain(evidence: Evidence) -> tuple[Finding, ...]:
+    """Return what stands in the way; if nothing does, how it is found."""
+    return tuple(_obstacles(evidence)) or (_offered(evidence),)
+
+
+def _obstacles(evidence: Evidence) -> Iterator[Finding]:
+    facts = evidence.facts
+    if not evidence.in_pool:
+        yield Finding(
+            f'It is not in this pool: its conductor group is '
+            f'"{facts.conductor_group}", its shard {facts.shard or "not set"}',
+            'ask where [ironic] conductor_group and shard are these, or '
+            'change the node',
+        )
+    reason = why_not(facts, Situation())
+    if reason is not None:
+        yield Finding(f'Ironic: {reason}', _remedy(facts))
+    yield from _of_placement(evidence, is_free=reason is None)
+
+
+def _remedy(facts: NodeFacts) -> str:
+    node = facts.uuid
+    for holds, remedy in (
+        (
+            not facts.resource_class,
+            f'openstack baremetal node set --resource-class CLASS {node}',
+        ),
+        (
+            facts.maintenance,
+            f'openstack baremetal node maintenance unset {node}',
+        ),
+        (facts.retired, f'openstack baremetal node unset --retired {node}'),
+        (
+            facts.instance_uuid is not None,
+            f'openstack server show {facts.instance_uuid}',
+        ),
+    ):
+        if holds:
+            return remedy
+    return f'openstack baremetal node show {node}' + (
+        f' (last error: {facts.last_error})' if facts.last_error else ''
+    )
+
+
+def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
+    provider = evidence.provider
+    if provider is None:
+        yield Finding(
+            'Placement: it has no provider yet, so no daemon has reported it',
+            'ironic-computectl host list; is a host served, and mapped '
+            '(nova-manage cell_v2 discover_hosts --by-service)?',
+        )
+        return
+    for consumer in sorted(evidence.consumers):
+        yield Finding(
+            f'Placement: {consumer} has an allocation on it',
+            f'openstack server show {consumer}; if Nova does not know it, '
+            f'it is another client or a remainder (nova-manage placement '
+            f'audit)',
+        )
+    if COMPUTE_STATUS_DISABLED in provider.traits:
+        yield Finding(
+            'Placement: the compute service of its host is disabled',
+            'openstack compute service list',
+        )
+    if is_free and not evidence.consumers:
+        yield from _of_inventory(evidence.facts, provider)
+
+
+def _of_inventory(
+    facts: NodeFacts, provider: KnownProvider
+) -> Iterator[Finding]:
+    """Look for what is not as Ironic has it, of a node that is free."""
+    late = (
+        'wait a minute; then look for "Placement" and the node in the log of '
+        'its worker'
+    )
+    wanted = resource_class_of(facts)
+    found = provider.inventories.get(wanted or '')
+    if found is None:
+        others = ', '.join(sorted(provider.inventories)) or 'nothing'
+        yield Finding(
+            f'Placement: it has {others} of it in place of {wanted}', late
+        )
+    elif found.get('reserved'):
+        yield Finding(
+            'Placement: it is reserved; a build has just claimed it, its '
+            'record in Nova is not confirmed yet, or the report is late',
+            late,
+        )
+    if COMPUTE_NODE not in provider.traits:
+        yield Finding(f'Placement: the trait {COMPUTE_NODE} is missing', late)
+
+
+def _offered(evidence: Evidence) -> Finding:
+    assert evidence.provider is not None  # noqa: S101 - else an obstacle
+    own = sorted(evidence.facts.traits) or ['none']
+    return Finding(
+        f'It is offered to flavors with '
+        f'resources:{resource_class_of(evidence.facts)}=1 (its own traits: '
+        f'{", ".join(own)})',
+        'openstack allocation candidate list, with what the flavor asks for',
+    )
