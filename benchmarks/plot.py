@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost against nodes, as a picture; the only part that needs matplotlib."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.results import METRICS, OURS, STOCK, Run, median
+
+_SHOWN = (
+    ('idle_placement_per_min', 'requests to Placement a minute, idle'),
+    ('idle_rpc_per_min', 'RPCs a minute, idle'),
+    ('restart_s', 'seconds until verified after a restart'),
+    ('change_median_s', 'maintenance → reserved, median seconds'),
+)
+_STYLES = {OURS: 'o-', STOCK: 's--'}
+
+
+def series(
+    runs: Sequence[Run], subject: str, figure: str
+) -> tuple[list[int], list[float]]:
+    """Return the numbers of nodes and the medians that are known."""
+    counts = sorted({run.nodes_count for run in runs})
+    pairs = [(n, median(runs, subject, n, figure)) for n in counts]
+    known = [(n, value) for n, value in pairs if value is not None]
+    return [n for n, _ in known], [value for _, value in known]
+
+
+def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
+    """Write a PNG of four figures."""
+    import matplotlib
+
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7))
+    for (name, title), area in zip(_SHOWN, axes.flat, strict=True):
+        assert name in METRICS  # noqa: S101 - a name is spelled once more
+        _draw_one(area, runs, name, title)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_one(area: Any, runs: Sequence[Run], name: str, title: str) -> None:
+    for subject, style in _STYLES.items():
+        counts, values = series(runs, subject, name)
+        area.plot(counts, values, style, label=subject)
+    area.set_xscale('log')
+    # Shows zero, too.
+    area.set_yscale('symlog', linthresh=1)
+    area.set_ylim(bottom=0)
+    area.set_xlabel('nodes')
+    area.set_title(title)
+    area.legend()
