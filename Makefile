@@ -4,12 +4,13 @@
 PYTHON ?= python3
 TOX = .venv/bin/tox
 
-.PHONY: help demo test lint
+.PHONY: help demo test lint bench
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
 	@echo 'make test   all tests, under Nova 34 and 33, threads and eventlet'
 	@echo 'make lint   form, types, layers'
+	@echo 'make bench  what it costs beside stock nova-compute: hours'
 
 demo:
 	devstack/cloud demo $(DEMO_ARGS)
@@ -19,6 +20,9 @@ test: $(TOX)
 
 lint: $(TOX)
 	$(TOX) run -q -e pep8
+
+bench: $(TOX)
+	$(TOX) run -e bench -- $(BENCH_ARGS)
 
 $(TOX):
 	devstack/tools/ensure-venv $(PYTHON) .venv

@@ -20,6 +20,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DEVSTACK = ROOT / 'devstack'
 
 
+_MEASURES = 'IRONIC_COMPUTE_BENCHMARK_MEASURES'
+
+
+def _path(text: str) -> pathlib.Path:
+    return pathlib.Path(text).resolve()
+
+
 def parser() -> argparse.ArgumentParser:
     """Return what the command line may say."""
     made = argparse.ArgumentParser(
@@ -42,9 +49,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument('--changes', type=int, default=20)
     made.add_argument('--boots', type=int, default=20)
     made.add_argument(
-        '--out', type=pathlib.Path, default=ROOT / 'build' / 'benchmarks'
+        '--out', type=_path, default=ROOT / 'build' / 'benchmarks'
     )
-    made.add_argument('--state', type=pathlib.Path, help='of the cloud')
+    made.add_argument('--state', type=_path, help='folder of the cloud')
     return made
 
 
@@ -102,15 +109,13 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     cloud = [str(DEVSTACK / 'cloud'), '--state', str(state), 'up']
     subprocess.run([sys.executable, *cloud], check=True)  # noqa: S603
     command = [Layout.of(state).bin('python'), '-m', 'benchmarks']
+    more = ['--state', str(state), '--out', str(options.out)]
     subprocess.run(  # noqa: S603
-        [*command, *given, '--state', str(state)],
+        [*command, *given, *more],
         check=True,
         cwd=ROOT,
         env={**os.environ, _MEASURES: '1'},
     )
-
-
-_MEASURES = 'IRONIC_COMPUTE_BENCHMARK_MEASURES'
 
 
 def report(options: argparse.Namespace) -> None:

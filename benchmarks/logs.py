@@ -4,7 +4,7 @@
 import collections
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 # uWSGI: [pid: 7|…] 127.0.0.1 () {…} [date] GET /path => generated … 200) …
 _ACCESS = re.compile(
@@ -44,25 +44,34 @@ def rpcs(lines: Iterable[str]) -> Counts:
     )
 
 
-class Tail:
-    """What a file gets from now on; one that is not there yet is empty."""
+class Tally:
+    """Counts what a file gets from now on; it need not be there yet.
 
-    def __init__(self, path: pathlib.Path) -> None:
+    :param count: what to make of lines: ``requests`` or ``rpcs``
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        count: Callable[[Iterable[str]], Counts],
+    ) -> None:
         self._path = path
-        self._offset = self._size()
+        self._count = count
+        self._counts: Counts = collections.Counter()
+        self._offset = path.stat().st_size if path.exists() else 0
 
-    def lines(self) -> list[str]:
-        """Return the whole lines since the tail was made."""
+    def counts(self) -> Counts:
+        """Return all counts since the tally was made."""
+        self._counts += self._count(self._new_lines())
+        return self._counts
+
+    def _new_lines(self) -> list[str]:
+        """Return the whole lines that are new; half a one is left."""
         if not self._path.exists():
             return []
         with self._path.open('rb') as file:
             file.seek(self._offset)
             content = file.read()
-        whole, newline, _ = content.rpartition(b'\n')
-        return (whole + newline).decode(errors='replace').splitlines()
-
-    def _size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except FileNotFoundError:
-            return 0
+        length = content.rfind(b'\n') + 1
+        self._offset += length
+        return content[:length].decode(errors='replace').splitlines()

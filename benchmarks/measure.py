@@ -37,13 +37,11 @@ class Window:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._begun_s = time.monotonic()
-        self._tails = {
-            name: logs.Tail(subject.layout.log(log))
-            for name, log in (
-                ('placement', 'api-placement'),
-                ('ironic', 'api-ironic'),
-                ('rpc', subject.name),
-            )
+        log = subject.layout.log
+        self._tallies = {
+            'placement': logs.Tally(log('api-placement'), logs.requests),
+            'ironic': logs.Tally(log('api-ironic'), logs.requests),
+            'rpc': logs.Tally(log(subject.name), logs.rpcs),
         }
         self._client_s = proc.cpu_s(subject.client())
         self._servers_s = proc.cpu_s(subject.servers())
@@ -55,11 +53,7 @@ class Window:
 
     def counts(self) -> dict[str, logs.Counts]:
         """Return what was asked, by whom it was asked of and by kind."""
-        return {
-            'placement': logs.requests(self._tails['placement'].lines()),
-            'ironic': logs.requests(self._tails['ironic'].lines()),
-            'rpc': logs.rpcs(self._tails['rpc'].lines()),
-        }
+        return {what: one.counts() for what, one in self._tallies.items()}
 
     def client_cpu_s(self) -> float:
         """Return the CPU of the compute process."""
@@ -71,7 +65,7 @@ class Window:
 
     def asked_placement(self) -> int:
         """Return how often Placement was asked."""
-        return sum(logs.requests(self._tails['placement'].lines()).values())
+        return self._tallies['placement'].counts().total()
 
 
 class Bench:

@@ -34,7 +34,7 @@ METRICS: Mapping[str, str] = {
     'first_rpc': '… RPCs',
     'first_client_cpu_s': '… CPU of the compute process, s',
     'first_server_cpu_s': '… CPU of all servers, s',
-    'idle_placement_per_min': 'nothing changes: requests to Placement a minute',
+    'idle_placement_per_min': 'idle: requests to Placement a minute',
     'idle_ironic_per_min': '… requests to Ironic a minute',
     'idle_rpc_per_min': '… RPCs a minute',
     'idle_client_cpu_percent': '… CPU of the compute process, % of a core',
@@ -117,7 +117,7 @@ def _table(runs: Sequence[Run], nodes_count: int) -> str:
 
 def _number(value: float | None) -> str:
     if value is None:
-        return '–'
+        return '-'
     return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'
 
 

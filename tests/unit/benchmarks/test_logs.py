@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and RPCs are counted as the services log them."""
+
+import pytest
+
+from benchmarks import logs
+
+NODE = 'e9acef4c-2fae-4f0e-82fc-d44b18b13a78'
+
+
+def access(method, path, status=200):
+    """A line of uWSGI's access log."""
+    return (
+        f'[pid: 23183|app: 0|req: 3239/3238] 127.0.0.1 () {{34 vars in 787 '
+        f'bytes}} [Sat Nov 21 08:24:24 2026] {method} {path} => generated '
+        f'172 bytes in 30 msecs (HTTP/1.1 {status}) 8 headers in 296 bytes '
+        f'(1 switches on core 0)'
+    )
+
+
+# Placement and Ironic log each request in words of their own as well.
+OTHER_LINES = [
+    '2026-11-21 08:24:24.621 23183 INFO placement.requestlog [None req-1] '
+    f'127.0.0.1 "PUT /resource_providers/{NODE}/inventories" status: 200',
+    '2026-11-21 08:24:24.330 23189 INFO ironic.api [None req-6] 127.0.0.1 - '
+    f'GET /v1/nodes/{NODE} - 200 (17.73ms)',
+    '',
+    '[pid: 1|',
+]
+
+
+def test_each_request_counts_once():
+    """By method and kind; no node has a line of its own."""
+    path = f'/resource_providers/{NODE}/inventories'
+    lines = [
+        access('PUT', path),
+        access('PUT', path.replace('e9', 'e8'), 409),
+        access('GET', '/resource_providers?name=in:A'),
+        *OTHER_LINES,
+    ]
+    assert logs.requests(lines) == {
+        'PUT /resource_providers/…/inventories': 2,
+        'GET /resource_providers?': 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ('path', 'kind'),
+    [
+        ('/v1/nodes', '/v1/nodes'),
+        ('/v1/nodes?limit=20&sort_dir=desc', '/v1/nodes?'),
+        (f'/v1/nodes/{NODE}/states/power', '/v1/nodes/…/states/power'),
+        (f'/allocations/{NODE.replace("-", "")}', '/allocations/…'),
+        ('/resource_classes/CUSTOM_A', '/resource_classes/CUSTOM_A'),
+    ],
+)
+def test_kind_names_no_single_thing(path, kind):
+    """Thousands of nodes make one kind."""
+    assert logs.kind_of(path) == kind
+
+
+def test_messages_are_counted_by_receiver_and_method():
+    """As oslo.messaging tells them; other lines tell of the same ones."""
+    lines = [
+        '2026-11-21 08:00:00.1 7 DEBUG oslo_messaging._drivers.amqpdriver '
+        '[None req-1] Calling RPC method object_class_action_versions on '
+        'target conductor _send /x/amqpdriver.py:759',
+        '2026-11-21 08:00:00.1 7 DEBUG oslo_messaging._drivers.amqpdriver '
+        "[None req-1] CALL msg_id: 5 exchange 'nova' topic 'conductor'",
+        '… Sending message to topic versioned_notifications.info',
+    ]
+    wanted = {'conductor object_class_action_versions': 1}
+    assert logs.rpcs(lines) == wanted
+
+
+def test_tally_counts_from_its_making(tmp_path):
+    """What was there is not counted, half a line not before it is whole."""
+    path = tmp_path / 'log'
+    path.write_text(access('GET', '/old') + '\n')
+    tally = logs.Tally(path, logs.requests)
+    whole, half = access('GET', '/new'), access('PUT', '/late')
+    with path.open('a') as file:
+        file.write(f'{whole}\n{half[:40]}')
+        file.flush()
+        assert tally.counts() == {'GET /new': 1}
+        file.write(half[40:] + '\n')
+    assert tally.counts() == {'GET /new': 1, 'PUT /late': 1}
+    assert tally.counts().total() == 2
+
+
+def test_tally_of_a_file_that_is_to_come(tmp_path):
+    """The compute process has not been started yet."""
+    tally = logs.Tally(tmp_path / 'log', logs.requests)
+    assert tally.counts() == {}
+    (tmp_path / 'log').write_text(access('GET', '/new') + '\n')
+    assert tally.counts().total() == 1

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU and memory as the kernel tells them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import proc
+
+# Fields 14 to 17 are utime, stime, cutime and cstime, in ticks.
+STAT = '7 (a (b) c) S 5 7 7 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 99 1 2'
+STATUS = 'Name:\ta\nVmHWM:\t  9999 kB\nVmRSS:\t  2048 kB\n'
+
+
+def test_process_is_read_whatever_its_name():
+    """All CPU counts, of children that have ended, too."""
+    found = proc.parse(7, STAT, STATUS)
+    assert (found.parent, found.rss_kib) == (5, 2048)
+    assert found.cpu_s == pytest.approx(200 / os.sysconf('SC_CLK_TCK'))
+
+
+def test_kernel_thread_has_no_memory():
+    """Its status lacks the line."""
+    assert proc.parse(7, STAT, 'Name:\tkthread\n').rss_kib == 0
+
+
+def test_family_is_all_descendants():
+    """An agent's worker counts with it; others do not."""
+    tree = {1: 0, 5: 1, 7: 5, 8: 7, 9: 1}
+    processes = {
+        pid: proc.Process(pid, parent, 1.0, 512)
+        for pid, parent in tree.items()
+    }
+    family = proc.family(processes, [5, 4711])
+    assert [one.pid for one in family] == [5, 7, 8]
+    assert proc.cpu_s(family) == 3.0
+    assert proc.rss_mib(family) == 1.5
+
+
+def test_real_process_uses_what_it_uses():
+    """A child that computes shows up with its CPU and memory."""
+    code = 'sum(range(3 * 10**6)); print(1, flush=True); input()'
+    child = subprocess.Popen(
+        [sys.executable, '-c', code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    child.stdout.readline()
+    (found,) = proc.family(proc.all_processes(), [child.pid])
+    child.communicate(b'\n')
+    assert found.parent == os.getpid()
+    assert found.cpu_s > 0
+    assert found.rss_kib > 1000
