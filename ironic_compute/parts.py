@@ -84,6 +84,7 @@ class Parts:
         self.book = Book(tenure.clock)
         self.aggregates = HostAggregates()
         self._aggregates_read_at_s = -math.inf
+        self._has_audited = False
         self.reconciler = reporting.make_reconciler(
             CONF, tenure, self.metrics, placement
         )
@@ -132,7 +133,10 @@ class Parts:
             self.holdings.observe(facts)
         self.handover.listed(nodes)
         self.removal.audited(nodes)
-        reporting.audit(self.reconciler)
+        if self._has_audited:
+            # At first each provider is looked at anyway.
+            reporting.audit(self.reconciler)
+        self._has_audited = True
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)

@@ -44,7 +44,8 @@ class Removal:
         denied = frozenset(node for node in absent if self._is_denied(node))
         for node in denied & self._denied:
             self._remove(node)
-        self._denied = denied
+        # One that was removed and comes back is a new one.
+        self._denied = denied & self._holdings.rows().keys()
 
     def _is_denied(self, node: NodeId) -> bool:
         """Say whether Ironic answers 404 for this very uuid."""

@@ -39,13 +39,13 @@ class Census:
         before it gave both the same uuid.
         """
         found = self._listed(renew=False).get(node)
-        if found is None and not self.is_fresh():
+        if found is None and not self._is_fresh():
             return self._listed(renew=True).get(node)
         return found
 
-    def is_fresh(self) -> bool:
-        """Say whether generations of the list may be believed."""
-        return self._clock.now_s() - self._asked_at_s < _FRESH_S
+    def find_as_it_is(self, node: str) -> Listed | None:
+        """Return the same, with a generation that may be believed."""
+        return self._listed(renew=not self._is_fresh()).get(node)
 
     def renew(self) -> Mapping[str, Listed]:
         """Ask anew and return all, by uuid and by name."""
@@ -54,6 +54,9 @@ class Census:
     def made(self, node: str) -> None:
         """Note a provider that is new since the list."""
         self._listed(renew=False)[node] = Listed(node, node, 0)
+
+    def _is_fresh(self) -> bool:
+        return self._clock.now_s() - self._asked_at_s < _FRESH_S
 
     def _listed(self, *, renew: bool) -> dict[str, Listed]:
         with self._lock:

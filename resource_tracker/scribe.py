@@ -122,8 +122,12 @@ class Scribe:
         require: Callable[[], None],
     ) -> Said:
         known = self._look(wanted, memory)
-        if known is None and wanted.may_wait:
-            return Said(writes_count=0)
+        if known is None:
+            # The next one of this uuid may come to the generation that is
+            # on the disk, and would be taken for the former.
+            self._ledger.strike(wanted.uuid)
+            if wanted.may_wait:
+                return Said(writes_count=0)
         wanted = self._usable(wanted, known)
         writes = plan(known, wanted, memory.ours)
         now = known or new_provider(wanted.uuid)
@@ -196,11 +200,11 @@ class Scribe:
 
     def _recall(self, node: NodeId, memory: Memory) -> bool:
         """Remember an earlier life, if nobody wrote the provider since."""
-        listed, earlier = self.census.find(node), self._ledger.recall(node)
-        if listed is None or earlier is None or earlier.known is None:
+        earlier = self._ledger.recall(node)
+        if earlier is None or earlier.known is None:
             return False
-        known = earlier.known
-        if not self.census.is_fresh() or (
+        known, listed = earlier.known, self.census.find_as_it_is(node)
+        if listed is None or (
             (known.uuid, known.generation) != (listed.uuid, listed.generation)
         ):
             return False

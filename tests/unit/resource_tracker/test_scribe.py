@@ -123,6 +123,36 @@ def test_old_list_is_not_believed_about_what_is_absent(world):
     assert 'Create' not in world.placement.requests
 
 
+def test_old_list_proves_nothing_and_is_asked_anew(tmp_path):
+    """A start may take long: one list more, not a read of each node."""
+    world = World(tmp_path / 'ledger')
+    world.say()
+    world.crash()
+    world.scribe.census.renew()
+    world.clock.advance(31)
+    world.placement.requests.clear()
+    world.say()
+    assert world.placement.requests == ['list']
+
+
+def test_provider_made_anew_is_not_taken_for_the_former(tmp_path):
+    """Deleted by somebody, made by us, killed before we knew."""
+    world = World(tmp_path / 'ledger')
+    world.say()
+    generation = world.held().generation
+    del world.placement.held[NODE]
+    world.crash()
+    lost = errors.PlacementUnavailable('no answer')
+    world.placement.fail_next = [('after', lost)]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.say()
+    while world.held().generation < generation:
+        world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    world.crash()
+    world.say()
+    assert world.held().inventories[GOLD]['reserved'] == 0
+
+
 def test_conflict_is_read_again_and_tried_once_more(world):
     """A foreign write in between costs one read and one more write."""
     world.say()
