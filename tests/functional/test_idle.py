@@ -2,9 +2,11 @@
 """What a pool costs while nothing changes."""
 
 import collections
+import re
 import threading
 import time
 import types
+import urllib.request
 from typing import Any
 
 import sqlalchemy
@@ -32,6 +34,8 @@ _SPEED = 20.0
 _MINUTES_COUNT = 2
 _RPCS_A_MINUTE = 3
 _UPKEEP_BEGINS_S = 5.0
+_METRICS_PORT = 29179
+_NODES = re.compile(r'^ironic_compute_nodes\{(.*)\} (\S+)$', re.MULTILINE)
 
 
 def _default(options: list[Any], name: str) -> float:
@@ -63,6 +67,7 @@ class IdleTest(pool.PoolTestCase):
                 'lost_build_s',
             )
         }
+        | {'metrics_port': _METRICS_PORT}
     )
     AGGREGATES_INTERVAL_S = (
         _default(tracker_opts.ALL, 'aggregates_interval_s') / _SPEED
@@ -79,6 +84,23 @@ class IdleTest(pool.PoolTestCase):
         self.assertEqual({'services', 'upkeep'}, set(rpcs))
         allowed = len(self.workers) * _MINUTES_COUNT * _RPCS_A_MINUTE
         self.assertLessEqual(sum(rpcs.values()), allowed, rpcs)
+        self._see_metrics()
+
+    def _see_metrics(self) -> None:
+        """Each worker shows its own nodes, on a port of its own."""
+        counts: collections.Counter[str] = collections.Counter()
+        for port in range(_METRICS_PORT, _METRICS_PORT + len(self.workers)):
+            url = f'http://127.0.0.1:{port}/metrics'
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text = answer.read().decode()
+            for labels, count in _NODES.findall(text):
+                self.assertIn('state="available"', labels)
+                host = re.search(r'host="(.*?)"', labels)
+                counts[host.group(1)] += int(float(count))  # type: ignore[union-attr]
+            self.assertIn('ironic_compute_dirty_nodes{', text)
+        self.assertEqual(
+            {host: len(self.held(host)) for host in self.workers}, counts
+        )
 
     def _count_rpcs(self) -> collections.Counter[str]:
         """Count the transactions of each thread of a worker from now on."""
