@@ -16,6 +16,7 @@ by the next one.
 """
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
@@ -24,7 +25,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from hashring.ring import Host
+from hashring.ring import Host, Ring
 from ironic_compute.gate import Gate
 from ironic_compute.holdings import Holdings
 from ironic_compute.rows import Rows
@@ -75,6 +76,8 @@ class Handover:
         self._strangers: dict[NodeId, NodeFacts] = {}
         self._of_others: dict[NodeId, Host] = {}
         self._created_at_s: dict[NodeId, float] = {}
+        self._sorted_for: tuple[Ring, frozenset[NodeId]] | None = None
+        self._elsewhere: dict[NodeId, Host] = {}
         self._lock = threading.Lock()
         self._writers = futures.ThreadPoolExecutor(
             pace.parallelism, thread_name_prefix='rows'
@@ -226,17 +229,25 @@ class Handover:
     # Free nodes that belong elsewhere
 
     def _push(self) -> None:
-        moves: dict[NodeId, Host] = {}
-        for node in self._holdings.rows():
-            target = self._pool.ring.target(node)
-            if target not in (None, self._holdings.host) and self._is_free(
-                node
-            ):
-                moves[node] = target
-            if len(moves) >= self._pace.push_budget:
-                break
+        free = (n for n in self._misplaced() if self._is_free(n))
+        some = itertools.islice(free, self._pace.push_budget)
+        moves = {node: self._elsewhere[node] for node in some}
         given = self._each(lambda node: self._give(node, moves[node]), moves)
         self._report_pushes([n for n in moves if given.get(n)], moves)
+
+    def _misplaced(self) -> Iterable[NodeId]:
+        """Return the held nodes that the ring gives to other hosts.
+
+        Looked up anew when the ring or the held nodes have changed: a round
+        about nothing must cost nothing with thousands of nodes.
+        """
+        ring, held = self._pool.ring, frozenset(self._holdings.rows())
+        if (ring, held) != self._sorted_for:
+            self._sorted_for = (ring, held)
+            here = (None, self._holdings.host)
+            targets = ((node, ring.target(node)) for node in sorted(held))
+            self._elsewhere = {n: t for n, t in targets if t not in here}
+        return self._elsewhere
 
     def _is_free(self, node: NodeId) -> bool:
         return (

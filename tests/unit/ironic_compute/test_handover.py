@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A round of the handover when there is nothing to hand over."""
+
+import types
+
+import pytest
+
+from hashring.clock import ManualClock
+from hashring.ring import Host, Ring
+from ironic_compute.handover import Handover, Pace
+
+NODES = [f'node-{number}' for number in range(50)]
+HERE, THERE = Host('c1'), Host('c2')
+
+
+class CountingRing(Ring):
+    """Counts what it is asked."""
+
+    __slots__ = ('asked_count',)
+
+    def __init__(self, hosts):
+        super().__init__(hosts)
+        self.asked_count = 0
+
+    def target(self, node):
+        """See Ring."""
+        self.asked_count += 1
+        return super().target(node)
+
+
+class Holdings:
+    """Free nodes, as far as a round looks at them."""
+
+    host = HERE
+
+    def __init__(self):
+        self.held = dict.fromkeys(NODES)
+        self.given = []
+
+    def rows(self):
+        """See Holdings."""
+        return dict(self.held)
+
+    def unconfirmed(self):
+        """See Holdings."""
+        return frozenset()
+
+    def is_free(self, node):
+        """See Holdings."""
+        self.given.append(node)
+        return False
+
+
+class OpenGate:
+    """Nothing is in the way."""
+
+    def is_open(self):
+        """See Gate."""
+        return True
+
+
+@pytest.fixture
+def pool():
+    """A pool of two hosts that is settled."""
+    return types.SimpleNamespace(
+        ring=CountingRing([HERE, THERE]),
+        agreed=True,
+        settled_for_s=lambda: 100.0,
+    )
+
+
+@pytest.fixture
+def handover(pool):
+    """One that holds fifty nodes, half of which belong elsewhere."""
+    pace = Pace(settle_s=0, confirm_s=0, push_budget=100, parallelism=1)
+    made = Handover(
+        Holdings(),
+        None,
+        None,
+        pool,
+        OpenGate(),
+        ManualClock(),
+        pace,
+        lambda host, nodes: None,
+    )
+    yield made
+    made.stop()
+
+
+def test_round_about_nothing_asks_the_ring_nothing(handover, pool):
+    """Thousands of nodes, each second: they are looked up once."""
+    for _ in range(3):
+        handover.round()
+    assert pool.ring.asked_count == len(NODES)
+
+
+def test_each_round_looks_at_what_belongs_elsewhere(handover, pool):
+    """A node that was not free a second ago may be now."""
+    handover.round()
+    handover.round()
+    elsewhere = [n for n in NODES if pool.ring.target(n) == THERE]
+    assert sorted(handover._holdings.given) == sorted(elsewhere * 2)
+
+
+def test_change_of_the_ring_or_of_the_nodes_is_seen(handover, pool):
+    """Another ring, or a node more: looked up anew."""
+    handover.round()
+    handover._holdings.held['another'] = None
+    handover.round()
+    assert pool.ring.asked_count == 2 * len(NODES) + 1
+    handover._holdings.given.clear()
+    pool.ring = CountingRing([THERE])
+    handover.round()
+    assert set(handover._holdings.given) == {*NODES, 'another'}
