@@ -12,10 +12,15 @@ _ACCESS = re.compile(
     r'(?P<method>[A-Z]+) (?P<path>\S+) => generated .*?'
     r'\(HTTP/\S+ (?P<status>\d+)\)'
 )
-# oslo.messaging at DEBUG, see ``subjects``.
+# Lines of oslo.messaging and oslo.service, in the format of ``subjects``.
+_THREAD = re.compile(r'\[thread:(?P<thread>.*?)\] (?P<text>.*)')
 _RPC = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
+_TASK = re.compile(r'Running periodic task (?P<task>\S+)')
 
 Counts = collections.Counter[str]
+
+# Names of the threads of our worker; all others are Nova's.
+OUR_THREADS = ('handover', 'rows', 'services', 'stray', 'upkeep')
 
 
 def requests(lines: Iterable[str]) -> Counts:
@@ -37,10 +42,32 @@ def kind_of(path: str) -> str:
 
 
 def rpcs(lines: Iterable[str]) -> Counts:
-    """Count the messages a process sent, by receiver and method."""
-    found = (_RPC.search(line) for line in lines)
-    return collections.Counter(
-        f'{hit["to"]} {hit["method"]}' for hit in found if hit
+    """Count the messages a process sent, by cause, receiver and method.
+
+    The cause is the periodic task of Nova that the thread runs, else the
+    thread's name.
+    """
+    counts: Counts = collections.Counter()
+    tasks: dict[str, str] = {}
+    for line in lines:
+        told = _THREAD.search(line)
+        if told is None:
+            continue
+        thread, text = told['thread'], told['text']
+        if task := _TASK.search(text):
+            tasks[thread] = task['task']
+        elif hit := _RPC.search(text):
+            cause = tasks.get(thread) or re.sub(r'[-_]?\d+', '', thread)
+            counts[f'{cause}: {hit["to"]} {hit["method"]}'] += 1
+    return counts
+
+
+def of_our_own(counts: Counts) -> int:
+    """Return how many of these RPCs are not caused by Nova's own code."""
+    return sum(
+        count
+        for cause, count in counts.items()
+        if cause.startswith(OUR_THREADS)
     )
 
 

@@ -11,7 +11,7 @@ from onemachine.content import Content, server_names
 from onemachine.progress import CloudError, say, step
 
 from benchmarks import logs, proc
-from benchmarks.results import Run
+from benchmarks.results import OURS, Run
 from benchmarks.subjects import Subject
 
 _LOOK_S = 0.5
@@ -117,6 +117,9 @@ class Bench:
         minutes = window.seconds / 60
         for what, counts in self._noted_counts('idle', window).items():
             self._figures[f'idle_{what}_per_min'] = counts.total() / minutes
+            if what == 'rpc' and self._subject.kind == OURS:
+                own = logs.of_our_own(counts) / minutes
+                self._figures['idle_own_rpc_per_min'] = own
         for who, cpu_s in (
             ('client', window.client_cpu_s()),
             ('server', window.servers_cpu_s()),

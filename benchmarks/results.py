@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of many runs: kept as JSON, told as Markdown."""
 
+import collections
 import dataclasses
 import json
 import pathlib
@@ -37,6 +38,7 @@ METRICS: Mapping[str, str] = {
     'idle_placement_per_min': 'idle: requests to Placement a minute',
     'idle_ironic_per_min': '… requests to Ironic a minute',
     'idle_rpc_per_min': '… RPCs a minute',
+    'idle_own_rpc_per_min': "… those not of Nova's own code",
     'idle_client_cpu_percent': '… CPU of the compute process, % of a core',
     'idle_server_cpu_percent': '… CPU of all servers, % of a core',
     'rss_mib': '… memory of the compute process, MiB',
@@ -90,7 +92,7 @@ def median(
 def markdown(runs: Sequence[Run]) -> str:
     """Tell all figures: a table for each number of nodes."""
     return '\n'.join(
-        _table(runs, nodes_count)
+        _table(runs, nodes_count) + _causes(runs, nodes_count)
         for nodes_count in sorted({run.nodes_count for run in runs})
     )
 
@@ -113,6 +115,36 @@ def _table(runs: Sequence[Run], nodes_count: int) -> str:
             cells = (_number(ours), _number(stock), _ratio(ours, stock))
             lines.append(f'| {title} | {" | ".join(cells)} |')
     return '\n'.join([*lines, ''])
+
+
+def _causes(runs: Sequence[Run], nodes_count: int) -> str:
+    """Tell what caused the RPCs of the last idle while of each."""
+    found: dict[str, collections.Counter[str]] = {}
+    for run in runs:
+        if run.nodes_count == nodes_count and 'idle rpc' in run.details:
+            found[run.subject] = _by_cause(run.details['idle rpc'])
+    causes = sorted(set().union(*found.values())) if found else []
+    if not causes:
+        return ''
+    lines = [
+        '',
+        '| RPCs of one idle while, by cause | ours | stock |',
+        '| --- | ---: | ---: |',
+    ]
+    for cause in causes:
+        cells = [
+            str(found[subject][cause]) if subject in found else '-'
+            for subject in (OURS, STOCK)
+        ]
+        lines.append(f'| {cause} | {" | ".join(cells)} |')
+    return '\n'.join([*lines, ''])
+
+
+def _by_cause(counts: Mapping[str, int]) -> collections.Counter[str]:
+    found: collections.Counter[str] = collections.Counter()
+    for kind, count in counts.items():
+        found[kind.partition(':')[0]] += count
+    return found
 
 
 def _number(value: float | None) -> str:

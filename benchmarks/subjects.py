@@ -22,8 +22,13 @@ HOST = 'bench'
 _TELLS_RPCS = (
     'amqp=WARN,amqplib=WARN,qpid.messaging=INFO,oslo.messaging=INFO,'
     'oslo_messaging=INFO,oslo_messaging._drivers.amqpdriver=DEBUG,'
+    'oslo_service=INFO,oslo_service.periodic_task=DEBUG,'
     'sqlalchemy=WARN,urllib3.connectionpool=WARN,stevedore=WARN,'
     'keystoneauth=WARN,oslo.cache=INFO,dogpile.core.dogpile=INFO'
+)
+_FORMAT = (
+    '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s '
+    '[thread:%(threadName)s] %(message)s'
 )
 _FORGET = """
 DELETE FROM placement.resource_provider_traits;
@@ -45,7 +50,12 @@ class TellingLayout(Layout):
     def environment(self, **more: str) -> dict[str, str]:
         """Set by the environment, which oslo.config reads before files."""
         plain = super().environment(**more)
-        return {**plain, 'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS_RPCS}
+        return {
+            **plain,
+            'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS_RPCS,
+            'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
+            'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _FORMAT,
+        }
 
 
 class Subject:

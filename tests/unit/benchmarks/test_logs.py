@@ -59,18 +59,38 @@ def test_kind_names_no_single_thing(path, kind):
     assert logs.kind_of(path) == kind
 
 
-def test_messages_are_counted_by_receiver_and_method():
-    """As oslo.messaging tells them; other lines tell of the same ones."""
+def told(thread, text):
+    """A line of a compute process that is measured."""
+    return (
+        f'2026-11-21 08:00:00,1.100 7 DEBUG oslo_messaging._drivers.amqpdriver'
+        f' [thread:{thread}] {text}'
+    )
+
+
+def call(method):
+    """What oslo.messaging says before it sends."""
+    return f'Calling RPC method {method} on target conductor _send /x.py:759'
+
+
+def test_messages_are_counted_by_what_causes_them():
+    """Our threads by name, Nova's by the periodic task they run."""
     lines = [
-        '2026-11-21 08:00:00.1 7 DEBUG oslo_messaging._drivers.amqpdriver '
-        '[None req-1] Calling RPC method object_class_action_versions on '
-        'target conductor _send /x/amqpdriver.py:759',
-        '2026-11-21 08:00:00.1 7 DEBUG oslo_messaging._drivers.amqpdriver '
-        "[None req-1] CALL msg_id: 5 exchange 'nova' topic 'conductor'",
-        '… Sending message to topic versioned_notifications.info',
+        told('services', call('object_class_action_versions')),
+        told('services', "CALL msg_id: 5 exchange 'nova' topic 'conductor'"),
+        told('rows_3', call('object_action')),
+        told('Thread-7', 'Running periodic task ComputeManager._poll run'),
+        told('Thread-7', call('object_class_action_versions')),
+        told('Thread-8', call('object_action')),
+        'Calling RPC method of_a_line_without_its_thread on target x',
     ]
-    wanted = {'conductor object_class_action_versions': 1}
-    assert logs.rpcs(lines) == wanted
+    counts = logs.rpcs(lines)
+    assert counts == {
+        'services: conductor object_class_action_versions': 1,
+        'rows: conductor object_action': 1,
+        'ComputeManager._poll: conductor object_class_action_versions': 1,
+        'Thread: conductor object_action': 1,
+    }
+    assert logs.of_our_own(counts) == 2
 
 
 def test_tally_counts_from_its_making(tmp_path):

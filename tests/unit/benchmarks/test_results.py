@@ -54,6 +54,18 @@ def test_table_has_all_that_was_measured():
     assert results.METRICS['rss_mib'] not in text
 
 
+def test_rpcs_are_told_by_cause():
+    """So that a reader can tell ours from Nova's periodic tasks."""
+    kinds = {'services: conductor a': 4, 'services: conductor b': 1}
+    runs = [
+        Run(OURS, 100, {}, {'idle rpc': {**kinds, '_poll: conductor a': 2}}),
+        Run(STOCK, 100, {}, {'idle rpc': {'_poll: conductor a': 3}}),
+    ]
+    text = results.markdown(runs)
+    assert '| services | 5 | 0 |' in text
+    assert '| _poll | 2 | 3 |' in text
+
+
 def test_plot_leaves_out_what_is_not_known():
     """No point where nothing was measured."""
     assert plot.series(RUNS, OURS, 'restart_s') == ([100], [3.0])
