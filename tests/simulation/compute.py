@@ -350,11 +350,7 @@ class ComputeWorker(Worker):
         known = self.pool.known or (self.host,)
         own = self.services.record(self.host)
         if own is not None:
-            self.holdings.set_status(
-                dataclasses.replace(
-                    self.holdings.status, disabled=own.disabled
-                )
-            )
+            self.holdings.change_status(disabled=own.disabled)
         self.tell_facts(self.services.facts(known))
 
     def _keep_up(self) -> None:
