@@ -36,12 +36,15 @@ class Info:
     def info(self, instance: Any, use_cache: bool) -> Any:
         """Return a server's power state as Nova's ``InstanceInfo``.
 
-        :param use_cache: the book will do
+        Nova asks for the truth before and after each operation, which must
+        not fail because Ironic is away for a minute.
+
+        :param use_cache: the book will do, and an answer is wanted at once
         :raises faults.NoNode: Ironic has no node with the server on it
         """
         facts = self._book.by_instance(instance.uuid) if use_cache else None
         if facts is None:
-            facts = self._watch.node_of(instance, at_once=True)
+            facts = self._watch.node_of(instance, at_once=use_cache)
         return hardware.InstanceInfo(state=nova_power(facts))
 
     def exists(self, instance: Any) -> bool:

@@ -6,6 +6,7 @@ from nova import exception as nova_exception
 from nova.compute import power_state
 
 from . import fake
+from .faulty import FaultyIronic
 
 
 def _bench(**fields):
@@ -84,6 +85,19 @@ def test_info_comes_from_the_book_or_from_ironic():
     asked = bench.driver.get_info(fake.server(), use_cache=False)
     assert cached.state == power_state.RUNNING
     assert asked.state == power_state.SHUTDOWN
+
+
+def test_info_of_now_waits_for_an_ironic_that_is_away():
+    """Nova asks before it reboots; an outage must not fail the reboot."""
+    bench = _bench()
+    faulty = FaultyIronic(bench.ironic)
+    faulty.at = 0
+    fake.on(faulty, bench)
+    assert (
+        bench.driver.get_info(fake.server(), use_cache=False).state
+        == power_state.RUNNING
+    )
+    assert faulty.requests == ['node_of_instance'] * 2
 
 
 def test_questions_about_nodes():
