@@ -4,11 +4,12 @@
 PYTHON ?= python3
 TOX = .venv/bin/tox
 
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench simulation
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
 	@echo 'make test   all tests, under Nova 34 and 33, threads and eventlet'
+	@echo 'make simulation   2,000 new lives of an invented cloud, on two cores'
 	@echo 'make lint   form, types, layers'
 	@echo 'make bench  what it costs beside stock nova-compute: hours'
 
@@ -23,6 +24,9 @@ lint: $(TOX)
 
 bench: $(TOX)
 	$(TOX) run -e bench -- $(BENCH_ARGS)
+
+simulation: $(TOX)
+	$(TOX) run -q -e simulation
 
 $(TOX):
 	devstack/tools/ensure-venv $(PYTHON) .venv

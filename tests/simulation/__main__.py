@@ -24,6 +24,7 @@ Safety is checked after each step, and in the calm all must become well.
   python -m tests.simulation                    2,000 new seeds, kept ones too
   python -m tests.simulation --seed 4711        one seed, with its whole story
   python -m tests.simulation --seeds 50000 --from 1 --jobs 2 --minutes 60
+  python -m tests.simulation --all --jobs 2     as CI does: both
   python -m tests.simulation --defects          is every planted defect seen?
   python -m tests.simulation --defect 'no margin'
 
@@ -51,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     add('--seed', type=int, metavar='K', help='this one, with its story')
     add('--defect', choices=sorted(defects.MAKEUPS), metavar='NAME')
     add('--defects', action='store_true', help='all of them, one by one')
+    add('--all', action='store_true', help='new seeds and all defects')
     add('--jobs', type=int, default=1, metavar='J', help='processes')
     add('--minutes', type=float, metavar='M', help='begin nothing after that')
     return parser.parse_args()
@@ -182,7 +184,10 @@ def main() -> int:
     if options.defects or options.defect:
         names = [options.defect] if options.defect else list(defects.MAKEUPS)
         return _see_defects(names, options)
-    return _live_seeds(options)
+    status = _live_seeds(options)
+    if options.all:
+        status |= _see_defects(list(defects.MAKEUPS), options)
+    return status
 
 
 if __name__ == '__main__':

@@ -135,7 +135,7 @@ class Cloud(World):
         super().heal()
         for record in self.nova.services.values():
             record.disabled = False
-        self.load.lose_a_delete()
+        self.load.end_the_storm()
         self.load.clear_away()
 
     def amiss(self) -> str | None:

@@ -239,4 +239,22 @@ MAKEUPS: dict[str, Makeup] = {
 
 # Name -> a seed that shows it, so that the tests need not search; look for
 # another one with --defects when the simulation was changed.
-SEEDS: dict[str, int] = dict.fromkeys(MAKEUPS, 0)
+SEEDS: dict[str, int] = {
+    'no margin': 254,
+    'gate not checked after a pause': 0,
+    'adopt without the lock': 7,
+    'late heartbeat counts': 83,
+    'same worker in a new tenure': 20,
+    'lock not proven after a lapse': 4,
+    'deadline counted from the reply': 8,
+    'hand-back before the worker stopped': 7,
+    'push of a pinned node': 7,
+    'create without agreement': 2,
+    'created row used unconfirmed': 0,
+    'delete on error': 20,
+    'resume only at start': 10,
+    'row not following the instance': 23,
+    'deleted server left on its node': 10,
+    'duplicate build let through': 0,
+    'forward without a hop limit': 49,
+}

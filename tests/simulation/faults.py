@@ -30,6 +30,8 @@ RATES = {
 }
 # What users do, per second, always.
 USE = {'boot': (0.05, 0.1, 0.3), 'delete': (0.05, 0.1, 0.2)}
+# What happens in any cloud: its chance, always.
+HABITS = {'lag': (0.2, 0.4), 'boot meets push': (0.2, 0.5)}
 # How likely a world arms each fault: some see few, and those for long.
 SEVERITIES = (0.15, 0.4, 0.75)
 # Fault of one request -> its chance.
@@ -45,8 +47,6 @@ CHANCES = {
     'message lost': (0.02, 0.1, 0.3),
     'message twice': (0.02, 0.1, 0.3),
     'deploy fails': (0.05, 0.2),
-    'lag': (0.1, 0.5),
-    'boot meets push': (0.1, 0.5),
     'stuck': (0.003, 0.01, 0.02),
 }
 
@@ -67,6 +67,9 @@ class Faults:
         self._rates |= {kind: rng.choice(some) for kind, some in USE.items()}
         self._chances = {
             kind: self._arm(some) for kind, some in CHANCES.items()
+        }
+        self._chances |= {
+            kind: rng.choice(some) for kind, some in HABITS.items()
         }
 
     def _arm(self, strengths: tuple[float, ...]) -> float:

@@ -87,18 +87,35 @@ class Load:
             message = Message('delete', server.uuid)
             world.nova.cast(server.host, message)
             return
-        world.placement.allocations.pop(server.uuid, None)
-        world.nova.destroy_server(server.uuid)
+        self._delete_alone(server)
 
-    def lose_a_delete(self) -> None:
-        """The storm's last request is lost; its worker lives on."""
-        for server in self._world.nova.servers.values():
-            active = server.vm_state == vm_states.ACTIVE
-            if active and server.task_state is None and not server.deleted:
-                self._world.tell(f'delete {server.uuid}, lost on its way')
-                server.delete_asked = True
-                server.task_state = task_states.DELETING
-                return
+    def end_the_storm(self) -> None:
+        """The last three requests come to nothing; their workers live on.
+
+        A delete that is lost on its way, an evict that is cut short, and a
+        delete by nova-api alone, which took the host for down.
+        """
+        idle = [
+            s
+            for s in self._world.nova.servers.values()
+            if s.vm_state == vm_states.ACTIVE
+            and s.task_state is None
+            and not s.deleted
+        ]
+        acts = (self._lose_delete, self._evict_half, self._delete_alone)
+        for act, server in zip(acts, idle, strict=False):
+            act(server)
+
+    def _lose_delete(self, server: ServerRecord) -> None:
+        self._world.tell(f'delete {server.uuid}, lost on its way')
+        server.delete_asked = True
+        server.task_state = task_states.DELETING
+
+    def _delete_alone(self, server: ServerRecord) -> None:
+        self._world.tell(f'nova-api deletes {server.uuid} alone')
+        server.delete_asked = True
+        self._world.placement.allocations.pop(server.uuid, None)
+        self._world.nova.destroy_server(server.uuid)
 
     def clear_away(self) -> None:
         """In the calm: delete what has failed, until it is gone."""
@@ -121,7 +138,6 @@ class Load:
     def _half_evict(self) -> None:
         """An evict that was cut short after its first write."""
         world = self._world
-        hosts: list[Host] = sorted(world.nova.services)
         servers = [
             s
             for s in world.nova.servers.values()
@@ -129,10 +145,14 @@ class Load:
             and s.task_state is None
             and not s.deleted
         ]
-        if hosts and servers:
-            server = world.rng.choice(servers)
-            server.host = world.rng.choice(hosts)
-            world.tell(f'half evict of {server.uuid} to {server.host}')
+        if servers:
+            self._evict_half(world.rng.choice(servers))
+
+    def _evict_half(self, server: ServerRecord) -> None:
+        world = self._world
+        hosts: list[Host] = sorted(world.nova.services)
+        server.host = world.rng.choice(hosts)
+        world.tell(f'half evict of {server.uuid} to {server.host}')
 
     def _node_leaves(self) -> None:
         world = self._world

@@ -83,11 +83,11 @@ class Workers:
     def tell(self, view: WorkerView) -> None:
         for worker in self.live.values():
             worker.hear(view)
+        if self._world.faults.strikes('stuck'):
+            self._machine.be_stuck()
 
     def events(self, timeout_s: float) -> list[WorkerEvent]:
         self._world.kernel.sleep(max(timeout_s, TURN_MIN_S))
-        if self._world.faults.strikes('stuck'):
-            self._machine.be_stuck()
         now_s = self._machine.clock.now_s()
         for worker in list(self.live.values()):
             if now_s - worker.heard_s > SILENCE_S:
@@ -229,7 +229,7 @@ class Machine(Process):
             self.world.tell(f'cut {self.home} for {cut_s:.1f} s')
 
     def be_stuck(self) -> None:
-        """The loop hangs in a request to its disk; often the net does too."""
+        """The loop hangs, as in writing its log; often the net does too."""
         stuck_s = self.world.faults.choose(5.0, 30.0, 45.0)
         self.world.tell(f'loop of {self.home} stuck for {stuck_s:.1f} s')
         if self.world.rng.random() < 0.5:

@@ -35,6 +35,7 @@ from hashring.protocol import (
 from hashring.ring import Host
 from hashring.workers import Exited
 from ironic_compute.forward import HOPS_MAX, next_hop
+from tests.simulation.defects import StubbornAssignment
 from tests.unit.hashring.coordination import (
     CACHE,
     ETCD,
@@ -46,19 +47,27 @@ from tests.unit.hashring.coordination import (
 HOSTS = (Host('c1'), Host('c2'))
 TIMING = Timing()
 WAIT_S = 6.0
-DEPTH = 10
+DEPTH = 6
+# One side says nothing until the other is about to adopt its host.
+SILENCE = ('wait', 'beat c1') * 4
 
 
 class Side:
     """One agent: its lease, its locks, its assignment."""
 
-    def __init__(self, home: Host, service: Service, clock: ManualClock):
+    def __init__(
+        self,
+        home: Host,
+        service: Service,
+        clock: ManualClock,
+        kind: type[Assignment],
+    ) -> None:
         boot = Boot(f'{home}.1')
         self.home = home
         self.clock = clock
         self.group = FakeGroup(service, boot)
         self.lease = Lease(TIMING.lease_term_s, TIMING.lease_margin_s)
-        self.machine = Assignment(home, boot, TIMING, service.traits)
+        self.machine = kind(home, boot, TIMING, service.traits)
         self.asked: list[Effect] = []
         self.hear(Known(frozenset(HOSTS)))
 
@@ -122,13 +131,19 @@ class Side:
 class Case:
     """Both sides, and what can happen next."""
 
-    def __init__(self, traits: Traits, *, revives: bool) -> None:
+    def __init__(
+        self,
+        traits: Traits,
+        *,
+        revives: bool,
+        kind: type[Assignment] = Assignment,
+    ) -> None:
         self.clock = ManualClock(start_s=100.0)
         service = Service(
             self.clock.now_s, TIMING.lease_term_s, traits, revives=revives
         )
         self.service = service
-        self.sides = [Side(host, service, self.clock) for host in HOSTS]
+        self.sides = [Side(host, service, self.clock, kind) for host in HOSTS]
         for side, _ in itertools.product(self.sides, range(3)):
             self.move(f'beat {side.home}')
             while side.asked:
@@ -190,10 +205,28 @@ class Case:
 def test_no_order_of_moves_lets_two_act(traits: Traits, revives: bool) -> None:
     """Two agents, two hosts: whatever waits, beats, locks or dies first."""
     start = Case(traits, revives=revives)
-    layer = {start.key(): (start, ())}
+    _explore(start, DEPTH)
+    for what in SILENCE:
+        start.move(what)
+    # Else this has shown nothing.
+    assert _explore(start, DEPTH) > 0
+
+
+def test_a_defect_is_seen() -> None:
+    """An agent that does not have its locks proven acts beside another."""
+    start = Case(ETCD, revives=False, kind=StubbornAssignment)
+    for what in SILENCE:
+        start.move(what)
+    with pytest.raises(AssertionError, match='acts twice'):
+        _explore(start, DEPTH)
+
+
+def _explore(start: Case, depth: int) -> int:
+    """Make all moves from here on; how often a host was adopted."""
+    layer: dict[str, tuple[Case, tuple[str, ...]]] = {start.key(): (start, ())}
     seen = set(layer)
     adopted_count = 0
-    for _ in range(DEPTH):
+    for _ in range(depth):
         following = {}
         for case, path in layer.values():
             for what in case.moves():
@@ -206,7 +239,7 @@ def test_no_order_of_moves_lets_two_act(traits: Traits, revives: bool) -> None:
                     seen.add(key)
                     following[key] = (after, (*path, what))
         layer = following
-    assert adopted_count  # Else this has shown nothing.
+    return adopted_count
 
 
 def _adopts(case: Case) -> bool:
