@@ -186,6 +186,15 @@ def test_options_without_effect_are_named_in_one_notice(conf, gate, caplog):
     assert 'status_code_retry_delay' not in notice
 
 
+@pytest.mark.parametrize('highest', ['1.46', '1.81', '1.95', '1.999'])
+def test_bug_1739440_older_and_newer_ironics_work(client, http, highest):
+    """Ironic may be upgraded before or after the compute daemons."""
+    versions(http, highest)
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    assert client.node(NODE).uuid == NODE
+    assert client.microversion() <= (1, int(highest[2:]))
+
+
 def test_highest_common_version_is_taken(client, http):
     """Neither more than Ironic knows nor less than it could."""
     versions(http, '1.84')
