@@ -18,7 +18,6 @@ from tests.functional import base, pool
 class RefusalsTest(pool.PoolTestCase):
     """One server, to which everything impossible is done."""
 
-
     def setUp(self) -> None:
         """Boot a server and note how everything is."""
         super().setUp()
