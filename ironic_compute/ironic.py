@@ -17,15 +17,51 @@ from ironic_compute.reader import IronicReader, Record
 LOG = logging.getLogger(__name__)
 
 
+_VERSION = 'the API version is agreed on with Ironic'
+_REPEATED = (
+    'requests are repeated as api_max_retries and api_retry_interval say, '
+    'and nowhere else'
+)
+
+# Options of Nova's group [ironic] that do nothing here, and why.
+UNUSED = {
+    'peer_list': (
+        'daemons of one pool find each other through [coordination] '
+        'backend_url'
+    ),
+    'service_name': (
+        'Ironic is found by its service_type; tell two apart by region_name '
+        'or endpoint_override'
+    ),
+    'min_version': _VERSION,
+    'max_version': _VERSION,
+    'version': _VERSION,
+    'connect_retries': _REPEATED,
+    'connect_retry_delay': _REPEATED,
+    'status_code_retries': _REPEATED,
+    'status_code_retry_delay': _REPEATED,
+    'retriable_status_codes': _REPEATED,
+}
+
+
+def _is_set(group: Any, name: str) -> bool:
+    """Say whether nova.conf says something about an option."""
+    return getattr(group, name, None) not in (None, [])
+
+
 def make_client(conf: Any, gate: Gate) -> 'IronicClient':
     """Make a client from ``[ironic]`` of nova.conf; asks nothing yet.
 
     :raises errors.ConfigError: there are no credentials
     """
-    if conf.ironic.peer_list:
+    unused = [name for name in UNUSED if _is_set(conf.ironic, name)]
+    if unused:
         LOG.warning(
-            'Ignored [ironic] peer_list: daemons of one pool find each other '
-            'through [coordination] backend_url'
+            'Ignored %(options)s in [ironic] of nova.conf: %(reasons)s',
+            {
+                'options': ', '.join(unused),
+                'reasons': '; '.join(sorted({UNUSED[n] for n in unused})),
+            },
         )
     return IronicClient(conf, gate)
 

@@ -8,6 +8,7 @@ was done and frees the node.
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,8 +27,10 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# How often a build looks whether its server was deleted meanwhile.
+# How often a build looks whether its server was deleted meanwhile, and after
+# how many looks without news it reads the node itself.
 _LOOK_S = 30.0
+_LOOKS_COUNT = 10
 # Interfaces that must be valid. What is wrong with the first two is the
 # image or the request; what is wrong with the last is this node.
 _OF_REQUEST = ('deploy', 'storage')
@@ -122,7 +125,7 @@ class Deploy:
         :raises errors.DeployFailed: it could not
         :raises faults.Cancelled: the user deleted the server
         """
-        while True:
+        for look in itertools.count(1):
             try:
                 outcome, facts = self._watch.until(
                     node, lambda facts: verdict(facts, instance.uuid), _LOOK_S
@@ -130,6 +133,8 @@ class Deploy:
                 break
             except errors.WaitTimeout:
                 _look(instance)
+            if look % _LOOKS_COUNT == 0:
+                self._watch.look(node)
         if outcome is Outcome.DONE:
             return
         raise errors.DeployFailed(_sentence(outcome, facts, instance.uuid))

@@ -26,6 +26,10 @@ LOG = logging.getLogger(__name__)
 Verdict = TypeVar('Verdict')
 
 _PAUSE_S = 1.0
+# Without news of a node that the feed reads for us, and of another. The first
+# is for the case that the feed itself is broken.
+_HELD_S = 300.0
+_NOT_HELD_S = 10.0
 
 
 class Watch:
@@ -94,10 +98,14 @@ class Watch:
         node: NodeId,
         verdict: Callable[[NodeFacts], Verdict | None],
         timeout_s: float,
-        refresh_s: float = 10.0,
+        refresh_s: float | None = None,
     ) -> Verdict:
         """Block until ``verdict`` says something about the node.
 
+        A held node costs Ironic nothing meanwhile: the feed's list, which is
+        one for all nodes, brings the news.
+
+        :param refresh_s: read the node after so long without news
         :param verdict: returns None while there is nothing to say
         :raises errors.WaitTimeout: it said nothing for ``timeout_s``
         :raises errors.NodeNotFound: Ironic has the node no more
@@ -105,7 +113,9 @@ class Watch:
         deadline_s = self.clock.now_s() + timeout_s
         while True:
             left_s = deadline_s - self.clock.now_s()
-            self._sleep(node, verdict, left_s, refresh_s)
+            self._sleep(
+                node, verdict, left_s, self._patience_s(node, refresh_s)
+            )
             result = self._judge(node, verdict)
             if result is not None:
                 return result
@@ -145,6 +155,13 @@ class Watch:
             left_count -= 1
             self.clock.sleep(interval_s)
             interval_s = min(interval_s * 2, budget_s / 4 + 1)
+
+    def _patience_s(self, node: NodeId, refresh_s: float | None) -> float:
+        """Return how long to go without news before a node is read."""
+        if refresh_s is not None:
+            return refresh_s
+        is_held = self.book.facts(node) is not None
+        return _HELD_S if is_held else _NOT_HELD_S
 
     def _sleep(
         self,

@@ -7,6 +7,7 @@ when ``settle`` is called.
 """
 
 import dataclasses
+import threading
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,7 @@ class FakeIronic:
         return []
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.nodes: dict[str, NodeFacts] = {}
         self.ends: dict[str, str] = {}
         self.fails: dict[str, str] = {}
@@ -62,13 +64,15 @@ class FakeIronic:
 
     def change(self, node: str, **fields: Any) -> None:
         """Let the world, or an operator, change a node."""
-        self.nodes[node] = dataclasses.replace(self.nodes[node], **fields)
+        with self._lock:
+            self.nodes[node] = dataclasses.replace(self.nodes[node], **fields)
 
     def settle(self, node: str) -> None:
         """Let Ironic finish what it is doing with a node."""
         if node not in self.nodes:
             return
-        self.change(node, reservation=None)
+        if self.nodes[node].reservation is not None:
+            self.change(node, reservation=None)
         facts = self.nodes[node]
         if facts.target_power_state is not None:
             self._finish_power(facts)

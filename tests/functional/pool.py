@@ -128,8 +128,9 @@ _IN_A_HURRY = {
     'delta_interval_s': 1.0,
     'services_interval_s': 1.0,
     'upkeep_interval_s': 1.0,
-    'unfinished_s': 1.0,
-    'lost_build_s': 1.0,
+    # Long: a slow machine must not look like a daemon that was killed.
+    'unfinished_s': 60.0,
+    'lost_build_s': 60.0,
     'use_notifications': False,
 }
 

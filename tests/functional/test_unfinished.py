@@ -6,6 +6,7 @@ leaves them; the running worker finds them by itself.
 """
 
 import time
+import types
 from typing import Any
 
 from nova import context as nova_context
@@ -17,6 +18,10 @@ from tests.functional import base, pool
 
 class UnfinishedTest(pool.PoolTestCase):
     """Two hosts whose workers look for unfinished work each second."""
+
+    OPTIONS = types.MappingProxyType(
+        {'unfinished_s': 1.0, 'lost_build_s': 1.0}
+    )
 
     def setUp(self) -> None:
         """Boot one server."""

@@ -6,6 +6,7 @@ import json
 import pytest
 import requests
 import requests_mock as requests_mock_lib
+from keystoneauth1 import loading
 from nova import conf as nova_conf
 from oslo_config import fixture as config_fixture
 
@@ -143,6 +144,55 @@ def test_peer_list_is_ignored_with_a_notice(conf, gate, caplog):
     conf.set_override('peer_list', ['a', 'b'], 'ironic')
     ironic.make_client(conf, gate)
     assert caplog.text.count('peer_list') == 1
+
+
+# What each of these does: the session and the catalogue, the pool, and the
+# driver. The rest of Nova's group is named in one notice.
+USED = {
+    *('auth_type', 'auth_section', 'cafile', 'certfile', 'keyfile'),
+    *('insecure', 'timeout', 'collect_timing', 'split_loggers'),
+    *('tls_ciphers', 'tls_min_version'),
+    *('service_type', 'valid_interfaces', 'region_name'),
+    *('endpoint_override', 'conductor_group', 'shard'),
+    *('api_max_retries', 'api_retry_interval'),
+    *('serial_console_state_timeout', 'vnc_console_state_timeout'),
+}
+
+
+def test_each_option_of_nova_is_used_or_named():
+    """An operator keeps the nova.conf of a working deployment."""
+    options = {name for name in nova_conf.CONF.ironic}
+    plugin = {option.dest for option in loading.get_auth_common_conf_options()}
+    for name in ('password', 'none'):
+        found = loading.get_auth_plugin_conf_options(name)
+        plugin |= {option.dest for option in found}
+    assert options - plugin <= USED | set(ironic.UNUSED)
+    assert not USED & set(ironic.UNUSED)
+
+
+def test_options_without_effect_are_named_in_one_notice(conf, gate, caplog):
+    """Each by its name, with the reason; those that are not set are not."""
+    values = {
+        'peer_list': ['a'],
+        'connect_retries': 3,
+        'retriable_status_codes': [503],
+        'service_name': 'ironic-2',
+    }
+    for name, value in values.items():
+        conf.set_override(name, value, 'ironic')
+    ironic.make_client(conf, gate)
+    (notice,) = [r.getMessage() for r in caplog.records]
+    assert all(name in notice for name in values)
+    assert 'status_code_retry_delay' not in notice
+
+
+@pytest.mark.parametrize('highest', ['1.46', '1.81', '1.95', '1.999'])
+def test_bug_1739440_older_and_newer_ironics_work(client, http, highest):
+    """Ironic may be upgraded before or after the compute daemons."""
+    versions(http, highest)
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    assert client.node(NODE).uuid == NODE
+    assert client.microversion() <= (1, int(highest[2:]))
 
 
 def test_highest_common_version_is_taken(client, http):

@@ -4,6 +4,9 @@
 import json
 from typing import Any
 
+from nova.network import model as network_model
+from nova.virt import netutils
+
 from ironic_compute.driver import configdrive, nics
 
 
@@ -86,3 +89,58 @@ def _port(
         'portgroup_uuid': group,
         'internal_info': internal,
     }
+
+
+def _vif(uuid: str, address: str, **fields: Any) -> network_model.VIF:
+    subnet = network_model.Subnet(
+        cidr='192.0.2.0/24',
+        ips=[network_model.FixedIP(address='192.0.2.9', version=4)],
+        gateway=network_model.IP(address='192.0.2.1', version=4),
+        dns=[],
+        routes=[],
+        version=4,
+    )
+    network = network_model.Network(
+        id=f'net-{uuid}', bridge='br', label='x', subnets=[subnet]
+    )
+    return network_model.VIF(
+        id=uuid, address=address, network=network, **fields
+    )
+
+
+def test_network_data_of_nova_ends_on_real_cards():
+    """Flat, VLAN and on a port group: each network keeps its link."""
+    vifs = network_model.NetworkInfo(
+        [
+            _vif('v1', 'fa:16:3e:00:00:01', type='other', devname='tap1'),
+            _vif(
+                'v2',
+                'fa:16:3e:00:00:02',
+                type='other',
+                devname='tap2',
+                details={'vlan': '42'},
+            ),
+            _vif('v3', 'fa:16:3e:00:00:03', type='other', devname='tap3'),
+        ]
+    )
+    ports = [
+        _port('p1', 'aa', None, 'v1'),
+        _port('p2', 'bb', None, 'v2'),
+        _port('p3', 'cc', 'g', None),
+        _port('p4', 'dd', 'g', None),
+    ]
+    group = {
+        'uuid': 'g',
+        'mode': 'active-backup',
+        'address': 'ee',
+        'internal_info': {'tenant_vif_port_id': 'v3'},
+    }
+    data = nics.rewrite(netutils.get_network_metadata(vifs), ports, [group])
+    links = {link['id']: link for link in data['links']}
+    assert len(data['networks']) == 3
+    found = [links[network['link']] for network in data['networks']]
+    assert [link['type'] for link in found] == ['phy', 'phy', 'bond']
+    macs = [link['ethernet_mac_address'] for link in found]
+    assert macs == ['aa', 'bb', 'ee']
+    assert found[2]['bond_links'] == ['p3', 'p4']
+    assert {'p3', 'p4'} <= set(links)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many deploys at once cost Ironic no more than the feed's one list."""
+
+import dataclasses
+import threading
+import time
+
+from nova import objects
+
+from tests.fakes.ironic import FakeIronic
+
+from . import fake
+
+COUNT = 100
+
+
+class _Server(objects.Instance):
+    """A server whose row does not change."""
+
+    def refresh(self, *args, **kwargs):
+        pass
+
+
+class _CountingIronic(FakeIronic):
+    """Counts what is read of single nodes, and lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads_count = self.lists_count = 0
+
+    def node(self, node):
+        self.reads_count += 1
+        return super().node(node)
+
+    def list(self):
+        """One list of all, as the feed asks for."""
+        self.lists_count += 1
+        return list(self.nodes.values())
+
+
+def _uuid(number, kind):
+    return f'{kind}{number:07}-0000-4000-8000-000000000000'
+
+
+def _deploying():
+    """A driver with a hundred nodes that Ironic deploys."""
+    bench = fake.bench()
+    ironic = _CountingIronic()
+    for number in range(COUNT):
+        ironic.add(
+            uuid=_uuid(number, 'a'),
+            instance_uuid=_uuid(number, 'b'),
+            provision_state='deploying',
+        )
+    for facts in ironic.nodes.values():
+        bench.book.hold(facts)
+    bench.driver.attach(ironic, bench.book, lambda node: None, bench.clock)
+    return dataclasses.replace(bench, ironic=ironic)
+
+
+def _waiters(bench):
+    for number in range(COUNT):
+        server = fake.server(uuid=_uuid(number, 'b'), node=_uuid(number, 'a'))
+        server.__class__ = _Server
+        yield threading.Thread(
+            target=bench.driver.wait_for_deploy,
+            args=[server, server.node],
+            daemon=True,
+        )
+
+
+def _feed(bench):
+    for facts in bench.ironic.list():
+        bench.book.update(facts)
+
+
+def test_a_hundred_deploys_cost_one_list_an_interval():
+    """However long it takes; the end is one read each."""
+    bench = _deploying()
+    waiters = list(_waiters(bench))
+    for waiter in waiters:
+        waiter.start()
+    for _ in range(4):
+        bench.clock.advance(12)
+        time.sleep(1.2)  # All of them look at the clock each second.
+        _feed(bench)
+    assert all(waiter.is_alive() for waiter in waiters)
+    assert bench.ironic.reads_count == 0
+    for node in bench.ironic.nodes:
+        bench.ironic.change(node, provision_state='active')
+    _feed(bench)
+    for waiter in waiters:
+        waiter.join(10)
+    assert not any(waiter.is_alive() for waiter in waiters)
+    assert bench.ironic.reads_count == COUNT
+    assert bench.ironic.lists_count == 5
