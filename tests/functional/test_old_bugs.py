@@ -16,11 +16,6 @@ from tests.functional import pool
 class OldBugsTest(pool.PoolTestCase):
     """What made nodes vanish from Nova or Placement, or never appear."""
 
-    def setUp(self) -> None:
-        """Know Ironic's side of the pool."""
-        super().setUp()
-        self.ironic = pool.TheCloud.ironic.fake
-
     def _parts(self) -> Iterator[Any]:
         for worker in self.workers.values():
             yield worker.manager._parts

@@ -8,13 +8,22 @@ several things to its servers, because starting the workers is what costs.
 from collections.abc import Mapping
 from typing import Any
 
+from nova import context as nova_context
+from nova import objects
+from nova.compute import power_state
 from nova.tests.functional.api import client as api_client
 
+from ironic_compute import errors
 from tests.functional import base, pool
 
 
 class OperationsTest(pool.PoolTestCase):
     """Two hosts, eight nodes."""
+
+    def setUp(self) -> None:
+        """Have the rights of an operator."""
+        super().setUp()
+        self.context = nova_context.get_admin_context()
 
     def _create(self, status: str = 'ACTIVE', **fields: Any) -> Any:
         """Create a server as a user who asks for more than an image."""
@@ -166,6 +175,35 @@ class OperationsTest(pool.PoolTestCase):
         self.assertEqual(
             [], self.cinder.attachment_ids_for_instance(server['id'])
         )
+
+    def test_bug_1815791_stale_news_stop_no_server(self) -> None:
+        """The power sync believes Ironic's state of now, not the book's.
+
+        Bugs 1793768 and 1842081: nor does any periodic task die of an Ironic
+        that is down.
+        """
+        server = self.boot(self.flavor)
+        node = self.node_of(server)
+        manager = self.workers[self._host(server)].manager
+        row = objects.Instance.get_by_uuid(self.context, server['id'])
+        manager._sync_instance_power_state(
+            self.context, row, power_state.SHUTDOWN
+        )
+        self.assertEqual('ACTIVE', self.api.get_server(server['id'])['status'])
+        self.assertEqual([], self._sent('off'))
+        self.assertEqual('power on', self.ironic.nodes[node].power_state)
+        self._run_periodics_without_ironic(manager)
+        self.assertEqual('ACTIVE', self.api.get_server(server['id'])['status'])
+
+    def _run_periodics_without_ironic(self, manager: Any) -> None:
+        def fail(*args: Any) -> None:
+            raise errors.IronicUnavailable('Ironic did not answer')
+
+        ironic = pool.TheCloud.ironic
+        for name in ('node', 'node_of_instance', 'nodes', 'changed_since'):
+            setattr(ironic, name, fail)
+        for _, task in manager._periodic_tasks:
+            task(manager, self.context)
 
     def test_many_at_once_and_groups(self) -> None:
         """A group's rule is about hosts, which serve many nodes each."""
