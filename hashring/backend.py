@@ -18,7 +18,7 @@ OPTION = '[coordination] backend_url'
 # within a term.
 REQUEST_TIMEOUT_S = 3
 
-_ETCD = Traits(proves=False, forgets=False, breaks=True, shared=True)
+_ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
 _CACHE = Traits(proves=True, forgets=True, breaks=True, shared=True)
 _ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
 _FILE = Traits(proves=True, forgets=False, breaks=False, shared=False)

@@ -11,6 +11,7 @@ Everything a driver raises leaves here as `BackendUnavailable`: etcd3gw, for
 one, lets exceptions of its own and of its HTTP library through.
 """
 
+import base64
 import contextlib
 import os
 import tempfile
@@ -132,7 +133,7 @@ class Membership:
         held = list(self._locks.items())
         with _translated('read the locks'):
             return frozenset(
-                host for host, lock in held if not lock.is_still_owner()
+                host for host, lock in held if not self._owns(lock)
             )
 
     # ---- the lock thread's
@@ -154,7 +155,7 @@ class Membership:
         if lock is None or not self.traits.proves:
             return False
         with _translated(f'read the lock of {host}'):
-            return bool(lock.is_still_owner())
+            return self._owns(lock)
 
     def release(self, host: Host) -> None:
         lock = self._locks.get(host)
@@ -189,6 +190,13 @@ class Membership:
                 self._driver.stop()
         except errors.BackendUnavailable as exc:
             LOG.debug('Left without a word: %(why)s', {'why': exc})
+
+    def _owns(self, lock: Any) -> bool:
+        """Whether the backend has the lock, with this object's token."""
+        try:
+            return bool(lock.is_still_owner())
+        except tooz.NotImplemented:
+            return _owns_in_etcd(self._driver, lock)
 
     def _forget(self, lock: locking.Lock) -> None:
         # etcd's release() leaves a lock that was not ours any more among
@@ -254,6 +262,16 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
             f'its driver ({exc}): install the client library, e.g. '
             'pip install "tooz[etcd3gw,redis,zookeeper,memcached]".'
         ) from exc
+
+
+def _owns_in_etcd(driver: Any, lock: Any) -> bool:
+    """Read the key of a lock: its value is the token of one lock object.
+
+    tooz has no question for this (its ``acquired`` stays True for a lock
+    that somebody else has by now); ``release`` asks the same, and frees it.
+    """
+    tokens: list[bytes] = driver.client.get(lock._key.decode())
+    return base64.b64decode(lock._uuid) in tokens
 
 
 def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:

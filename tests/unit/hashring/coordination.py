@@ -15,7 +15,7 @@ from hashring import errors
 from hashring.group import Boot, Member, Traits
 from hashring.ring import Host
 
-ETCD = Traits(proves=False, forgets=False, breaks=True, shared=True)
+ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
 CACHE = Traits(proves=True, forgets=True, breaks=True, shared=True)
 ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
 
