@@ -46,6 +46,7 @@ CHANCES = {
     'short list': (0.02, 0.1, 0.3),
     'message lost': (0.02, 0.1, 0.3),
     'message twice': (0.02, 0.1, 0.3),
+    'return meets cut': (0.3, 0.6),
     'deploy fails': (0.05, 0.2),
     'stuck': (0.003, 0.01, 0.02),
 }

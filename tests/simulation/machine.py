@@ -208,6 +208,17 @@ class Machine(Process):
         self.workers = Workers(self.world, self)
         self.process = AgentProcess(self.world, self, boot)
         self.world.tell(f'boot {boot}')
+        if self.world.faults.strikes('return meets cut'):
+            self._cut_others()
+
+    def _cut_others(self) -> None:
+        """Those who have adopted us do not see us come back.
+
+        We ask for our lock each second, and have it as soon as it ends.
+        """
+        for other in self.world.machines:
+            if other is not self:
+                other.cut(self.world.faults.choose(20.0, 30.0), 3.0)
 
     def kill(self, down_s: float, why: str = 'kill') -> None:
         """kill -9 of the agent; its workers die with it."""
