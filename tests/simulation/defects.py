@@ -185,9 +185,12 @@ class RashRemoval(Removal):
 class LazyResume(ResumeHere):
     """Looks once, at the worker's start."""
 
+    _looked = False
+
     def round(self) -> None:
-        if self._is_first:
+        if not self._looked:
             super().round()
+            self._looked = True
 
 
 class IndulgentStrays(Strays):
