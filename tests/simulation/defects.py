@@ -185,9 +185,12 @@ class RashRemoval(Removal):
 class LazyResume(ResumeHere):
     """Looks once, at the worker's start."""
 
+    _looked = False
+
     def round(self) -> None:
-        if self._is_first:
+        if not self._looked:
             super().round()
+            self._looked = True
 
 
 class IndulgentStrays(Strays):
@@ -198,7 +201,7 @@ class IndulgentStrays(Strays):
             super()._act(stray, key, rows)
 
 
-def _endless(holder: str | None, here: str, hops_count: int) -> str | None:
+def endless_hop(holder: str | None, here: str, hops_count: int) -> str | None:
     """Send a message on however often it was sent on already."""
     return holder if holder != here else None
 
@@ -234,7 +237,6 @@ MAKEUPS: dict[str, Makeup] = {
     'row not following the instance': with_parts(handover=ForgetfulHandover),
     'deleted server left on its node': with_parts(strays=IndulgentStrays),
     'duplicate build let through': with_parts(is_wanted=_everything),
-    'forward without a hop limit': with_parts(next_hop=_endless),
 }
 
 # Name -> a seed that shows it, so that the tests need not search; look for
@@ -256,5 +258,4 @@ SEEDS: dict[str, int] = {
     'row not following the instance': 23,
     'deleted server left on its node': 10,
     'duplicate build let through': 0,
-    'forward without a hop limit': 49,
 }

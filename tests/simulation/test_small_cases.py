@@ -7,6 +7,7 @@ move any other move. Equal states are looked at once.
 
 import copy
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -35,7 +36,7 @@ from hashring.protocol import (
 from hashring.ring import Host
 from hashring.workers import Exited
 from ironic_compute.forward import HOPS_MAX, next_hop
-from tests.simulation.defects import StubbornAssignment
+from tests.simulation.defects import StubbornAssignment, endless_hop
 from tests.unit.hashring.coordination import (
     CACHE,
     ETCD,
@@ -248,14 +249,25 @@ def _adopts(case: Case) -> bool:
 
 def test_no_answers_send_a_message_on_for_ever() -> None:
     """Whatever each host reads of a row's holder, a message ends."""
-    hosts = ('c1', 'c2', 'c3')
-    for answers in itertools.product((*hosts, None), repeat=HOPS_MAX + 2):
+    assert _hops_most(next_hop) == HOPS_MAX
+
+
+def test_a_missing_hop_limit_is_seen() -> None:
+    """Forward without a hop limit: the planted defect goes on for ever."""
+    assert _hops_most(endless_hop) > HOPS_MAX
+
+
+def _hops_most(hop: Callable[[str | None, str, int], str | None]) -> int:
+    """Try all answers that hosts may read; the hops of the longest way."""
+    most = 0
+    for answers in itertools.product(
+        ('c1', 'c2', 'c3', None), repeat=HOPS_MAX + 2
+    ):
         here, hops_count = 'c1', 0
         for holder in answers:
-            after = next_hop(holder, here, hops_count)
+            after = hop(holder, here, hops_count)
             if after is None:
                 break
-            assert after == holder != here
             here, hops_count = after, hops_count + 1
-        assert hops_count <= HOPS_MAX
-        assert after is None
+        most = max(most, hops_count)
+    return most
