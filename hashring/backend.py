@@ -19,7 +19,7 @@ OPTION = '[coordination] backend_url'
 REQUEST_TIMEOUT_S = 3
 
 _ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
-_CACHE = Traits(proves=True, forgets=True, breaks=True, shared=True)
+_CACHE = Traits(proves=True, forgets=True, breaks=False, shared=True)
 _ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
 _FILE = Traits(proves=True, forgets=False, breaks=False, shared=False)
 

@@ -9,7 +9,7 @@ a dict.
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NewType, Protocol
 
 from hashring import errors
@@ -105,7 +105,7 @@ class Traits:
     forgets: bool
     """A restart or a failover can lose a lock while its term still runs."""
     breaks: bool
-    """A lock can be freed on behalf of a holder known to be dead."""
+    """The lock of a dead holder can be freed, and no other instead."""
     shared: bool
     """Members on several machines can use it."""
 
@@ -163,8 +163,12 @@ class Group(Protocol):
         """Free the lock if it is ours, and forget it either way."""
         ...
 
-    def break_lock(self, host: Host) -> None:
-        """Free a lock whose holder is known to be dead."""
+    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
+        """Free a lock whose holder is known to be dead.
+
+        Looks whose it is, asks `may_still`, and frees it if it is still the
+        same acquisition: whoever sleeps in between frees nobody else's.
+        """
         ...
 
     def close(self, *, leave: bool, timeout_s: float) -> None:

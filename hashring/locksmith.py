@@ -116,9 +116,9 @@ class Locksmith:
         host = request.host
         match request:
             case BreakLock(until_s=until_s):
-                # We may have slept since: then it is another's by now.
-                if self._clock.now_s() < until_s:
-                    self._group.break_lock(host)
+                self._group.break_lock(
+                    host, lambda: self._clock.now_s() < until_s
+                )
                 return None
             case TryLock(ticket=ticket):
                 if self._try(request):

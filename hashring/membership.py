@@ -11,13 +11,12 @@ Everything a driver raises leaves here as `BackendUnavailable`: etcd3gw, for
 one, lets exceptions of its own and of its HTTP library through.
 """
 
-import base64
 import contextlib
 import os
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tooz
@@ -25,7 +24,7 @@ from oslo_log import log as logging
 from tooz import coordination, locking
 
 from hashring import backend as backends
-from hashring import errors
+from hashring import errors, etcd
 from hashring.group import Boot, Member
 from hashring.ring import Host
 
@@ -166,11 +165,12 @@ class Membership:
         self._locks.pop(host, None)
         self._forget(lock)
 
-    def break_lock(self, host: Host) -> None:
+    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
         if not self.traits.breaks:
             return
         with _translated(f'break the lock of {host}'):
-            self._driver.get_lock(lock_id(host)).break_()
+            lock = self._driver.get_lock(lock_id(host))
+            etcd.break_lock(self._driver.client, lock, may_still)
 
     # ---- anybody's
 
@@ -196,7 +196,7 @@ class Membership:
         try:
             return bool(lock.is_still_owner())
         except tooz.NotImplemented:
-            return _owns_in_etcd(self._driver, lock)
+            return etcd.owns(self._driver.client, lock)
 
     def _forget(self, lock: locking.Lock) -> None:
         # etcd's release() leaves a lock that was not ours any more among
@@ -262,16 +262,6 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
             f'its driver ({exc}): install the client library, e.g. '
             'pip install "tooz[etcd3gw,redis,zookeeper,memcached]".'
         ) from exc
-
-
-def _owns_in_etcd(driver: Any, lock: Any) -> bool:
-    """Read the key of a lock: its value is the token of one lock object.
-
-    tooz has no question for this (its ``acquired`` stays True for a lock
-    that somebody else has by now); ``release`` asks the same, and frees it.
-    """
-    tokens: list[bytes] = driver.client.get(lock._key.decode())
-    return base64.b64decode(lock._uuid) in tokens
 
 
 def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:

@@ -242,8 +242,24 @@ def test_the_lock_of_a_dead_holder_can_be_broken(
     """Where a backend breaks locks, the next life need not wait."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c1')
     assert one.try_lock(host)
-    two.break_lock(host)
+    two.break_lock(host, lambda: True)
     assert two.try_lock(host) is backend.traits.breaks
+
+
+def test_no_lock_is_broken_that_changed_hands_meanwhile(
+    backend: BackendUnderTest, clients: Clients, host: Host
+) -> None:
+    """Whoever falls asleep over it must not free its successor's."""
+    (one, _), (two, _) = clients.join('c1'), clients.join('c1')
+    assert one.try_lock(host)
+
+    def changes_hands() -> bool:
+        one.release(host)
+        return one.try_lock(host)
+
+    two.break_lock(host, changes_hands)
+    two.break_lock(host, lambda: False)
+    assert not two.try_lock(host)
 
 
 def test_observing_joins_nothing(

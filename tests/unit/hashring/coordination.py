@@ -16,7 +16,7 @@ from hashring.group import Boot, Member, Traits
 from hashring.ring import Host
 
 ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
-CACHE = Traits(proves=True, forgets=True, breaks=True, shared=True)
+CACHE = Traits(proves=True, forgets=True, breaks=False, shared=True)
 ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
 
 
@@ -124,8 +124,10 @@ class Service:
         if self.owns(host, token):
             del self._locks[host]
 
-    def smash(self, host: Host) -> None:
-        self._locks.pop(host, None)
+    def token(self, host: Host) -> int:
+        """The token of the present acquisition; 0 when there is none."""
+        lock = self._lock(host)
+        return lock.token if lock is not None else 0
 
     def _lock(self, host: Host) -> _Lock | None:
         lock = self._locks.get(host)
@@ -217,10 +219,14 @@ class FakeGroup:
         self._fault('after release')
         self._tokens.pop(host, None)
 
-    def break_lock(self, host: Host) -> None:
-        if self.traits.breaks:
+    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
+        if not self.traits.breaks:
+            return
+        self._reach('look at')
+        token = self._service.token(host)
+        if token and may_still():
             self._reach('break')
-            self._service.smash(host)
+            self._service.give_back(host, token)
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
         if leave and self._service.up:

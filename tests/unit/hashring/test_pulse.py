@@ -111,7 +111,7 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
     """A lock the backend lost is in the state, as of its reading."""
     scene.beat()
     assert scene.group.try_lock(Host('c1'))
-    scene.service.smash(Host('c1'))
+    scene.service.give_back(Host('c1'), scene.service.token(Host('c1')))
     scene.beat()
     assert scene.pulse.state().lost == {'c1'}
     assert scene.pulse.state().read_at_s == scene.clock.now_s()
