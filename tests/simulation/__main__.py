@@ -55,17 +55,26 @@ def _arguments() -> argparse.Namespace:
     add('--defects', action='store_true', help='all of them, one by one')
     add('--all', action='store_true', help='new seeds and all defects')
     add('--jobs', type=int, default=1, metavar='J', help='processes')
+    add(
+        '--storm',
+        type=float,
+        default=lives.STORM_S,
+        metavar='S',
+        help='seconds of storm in each life (default: %(default)g)',
+    )
     add('--minutes', type=float, metavar='M', help='begin nothing after that')
     return parser.parse_args()
 
 
-def failures_of(seeds: list[int], defect: str | None) -> list[Failure]:
+def failures_of(
+    seeds: list[int], defect: str | None, storm_s: float
+) -> list[Failure]:
     """Live these lives; the failed ones, each with the end of its story."""
     makeup = defects.MAKEUPS[defect] if defect else Makeup()
     failed = []
     for seed in seeds:
         try:
-            lives.run(seed, makeup)
+            lives.run(seed, makeup, storm_s=storm_s)
         except Broken as exc:
             failed.append((seed, str(exc)))
         except Exception as exc:  # A mistake of ours is a failure too.
@@ -79,6 +88,7 @@ class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self._clock = SystemClock()
         self._jobs = options.jobs
+        self._storm_s = options.storm
         self._began_s = self._clock.now_s()
         self._ends_s = self._began_s + 60 * (options.minutes or 1e6)
         self._failed: list[Failure] = []
@@ -125,23 +135,24 @@ class Run:
                 chunk = next(chunks, None)
                 if chunk is None:
                     break
-                waiting[pool.submit(failures_of, chunk, defect)] = len(chunk)
+                done = pool.submit(failures_of, chunk, defect, self._storm_s)
+                waiting[done] = len(chunk)
             if not waiting:
                 return
-            done, _ = futures.wait(
+            ready, _ = futures.wait(
                 waiting, return_when=futures.FIRST_COMPLETED
             )
-            for future in done:
+            for future in ready:
                 yield waiting.pop(future), future.result()
 
     def _has_time(self) -> bool:
         return self._clock.now_s() < self._ends_s
 
 
-def _tell_one(seed: int, defect: str | None) -> int:
+def _tell_one(seed: int, defect: str | None, storm_s: float) -> int:
     makeup = defects.MAKEUPS[defect] if defect else Makeup()
     try:
-        world = lives.run(seed, makeup, whole_story=True)
+        world = lives.run(seed, makeup, storm_s=storm_s, whole_story=True)
     except Broken as exc:
         print(exc)
         return 1
@@ -197,7 +208,7 @@ def main() -> int:
     """Do what the arguments ask for."""
     options = _arguments()
     if options.seed is not None:
-        return _tell_one(options.seed, options.defect)
+        return _tell_one(options.seed, options.defect, options.storm)
     if options.defects or options.defect:
         names = [options.defect] if options.defect else list(defects.MAKEUPS)
         return _see_defects(names, options)
