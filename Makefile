@@ -4,13 +4,14 @@
 PYTHON ?= python3
 TOX = .venv/bin/tox
 
-.PHONY: help demo test lint bench simulation
+.PHONY: help demo test lint bench simulation chaos
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
 	@echo 'make test   all tests, under Nova 34 and 33, threads and eventlet'
 	@echo 'make simulation   2,000 new lives of an invented cloud, on two cores'
 	@echo 'make lint   form, types, layers'
+	@echo 'make chaos  faults on that cloud under load: an hour or two'
 	@echo 'make bench  what it costs beside stock nova-compute: hours'
 
 demo:
@@ -21,6 +22,9 @@ test: $(TOX)
 
 lint: $(TOX)
 	$(TOX) run -q -e pep8
+
+chaos:
+	devstack/cloud chaos $(CHAOS_ARGS)
 
 bench: $(TOX)
 	$(TOX) run -e bench -- $(BENCH_ARGS)
