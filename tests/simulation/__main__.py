@@ -114,6 +114,9 @@ class Run:
             for count, failed in self._results(pool, chunks, defect):
                 self.lived_count += count
                 self._failed += failed
+                for seed, story in failed if defect is None else ():
+                    what = story.splitlines()[-1]
+                    print(f'seed {seed}: {what}', flush=True)
                 if self._clock.now_s() - said_s >= 10.0:
                     said_s = self._clock.now_s()
                     self._say(len(seeds))
