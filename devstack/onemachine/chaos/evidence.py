@@ -17,6 +17,7 @@ class Snapshot:
     hosts: Mapping[str, str]  # Instance -> host.
     providers: frozenset[str]
     consumers: Mapping[str, str]  # Provider -> consumer.
+    offers: Mapping[str, str]  # Provider -> what it has, and is reserved.
     touched: Mapping[str, str]  # Node -> when Ironic last changed it.
 
     def moved(self, later: 'Snapshot') -> list[str]:
@@ -34,7 +35,9 @@ class Snapshot:
     def unasked(self, later: 'Snapshot', written: Iterable[str]) -> list[str]:
         """Return the providers that were written to for no reason.
 
-        A reason is a change of the node in Ironic, or of its consumer.
+        A reason is a change of the node in Ironic, or of its consumer; or
+        that the write made a difference: what a host had seen and not yet
+        said when it was killed, its successor says.
 
         :param written: the providers that hosts have written to in between
         """
@@ -43,6 +46,7 @@ class Snapshot:
             for provider in sorted(set(written))
             if self.touched.get(provider) == later.touched.get(provider)
             and self.consumers.get(provider) == later.consumers.get(provider)
+            and self.offers.get(provider) == later.offers.get(provider)
         ]
 
     def lost_nodes(self, later: 'Snapshot') -> list[str]:
@@ -81,6 +85,12 @@ class Evidence:
                 'SELECT p.uuid, a.consumer_id FROM placement.allocations a '
                 'JOIN placement.resource_providers p '
                 'ON p.id = a.resource_provider_id;'
+            ),
+            self._pairs(
+                'SELECT p.uuid, GROUP_CONCAT(i.resource_class_id, ":", '
+                'i.total, ":", i.reserved) FROM placement.inventories i '
+                'JOIN placement.resource_providers p '
+                'ON p.id = i.resource_provider_id GROUP BY p.uuid;'
             ),
             self._pairs(
                 'SELECT uuid, COALESCE(updated_at, created_at) '
