@@ -156,6 +156,16 @@ class Holdings:
         self._book.drop(node)
 
     @contextlib.contextmanager
+    def still(self, node: NodeId) -> Iterator[Any | None]:
+        """Yield a held node's row; nothing is reported of it meanwhile."""
+        held = self._held.get(node)
+        if held is None:
+            yield None
+            return
+        with held.writing:
+            yield held.row
+
+    @contextlib.contextmanager
     def leaving(self, node: NodeId) -> Iterator[Any | None]:
         """Give a free node away: yields its row, None if it is not free.
 

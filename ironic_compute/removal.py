@@ -8,6 +8,7 @@ time-outs, short lists and empty ones never do (bugs 1750450, 1853009).
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from oslo_log import log as logging
 
@@ -67,21 +68,29 @@ class Removal:
         return False
 
     def _remove(self, node: NodeId) -> None:
-        row = self._holdings.row(node)
-        if row is None or self._rows.instances_on(node, self._holdings.host):
-            return
+        """Remove a node, while nobody reports it: that would make it anew."""
+        with self._holdings.still(node) as row:
+            is_removed = row is not None and self._remove_records(node, row)
+        if is_removed:
+            LOG.info(
+                'Removed node %(node)s, deleted in Ironic', {'node': node}
+            )
+
+    def _remove_records(self, node: NodeId, row: Any) -> bool:
+        if self._rows.instances_on(node, self._holdings.host):
+            return False
         # The provider first: while it stays, so does the row that leads to
         # it, and the next audit tries again.
         try:
             if not self._reconciler.remove(node):
-                return
+                return False
         except PlacementError as exc:
             LOG.warning(
                 'Could not remove the provider of node %(node)s and will try '
                 'again: %(error)s',
                 {'node': node, 'error': exc},
             )
-            return
+            return False
         self._rows.delete(row)
         self._holdings.drop(node)
-        LOG.info('Removed node %(node)s, deleted in Ironic', {'node': node})
+        return True

@@ -48,10 +48,8 @@ class Reporter:
         self._wire = wire
         self._gate = gate
         self._wishes: dict[NodeId, bool] = {}
-        self._removed: set[NodeId] = set()
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
-        self._removed.discard(facts.uuid)
         self._wishes[facts.uuid] = why_not(facts, situation) is None
 
     def forget(self, node: NodeId) -> None:
@@ -59,7 +57,6 @@ class Reporter:
 
     def remove(self, node: NodeId) -> bool:
         self._wishes.pop(node, None)
-        self._removed.add(node)
         self._gate.wait()
         try:
             return bool(
@@ -86,8 +83,6 @@ class Reporter:
         def arrive(letter: Letter) -> None:
             if not is_new and node not in self._placement.offered:
                 return  # 404: removed meanwhile.
-            if node in self._removed:
-                return  # The real writes and removals of a node take turns.
             self._placement.write(letter, node, offered=offered)
 
         self._wire.order(arrive)

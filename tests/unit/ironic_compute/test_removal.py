@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that Ironic has deleted goes, and nobody makes it anew."""
+
+import threading
+import types
+from typing import Any
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from ironic_compute import errors
+from ironic_compute.book import Book
+from ironic_compute.holdings import Holdings
+from ironic_compute.removal import Removal
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeFacts, NodeId
+
+N1 = NodeId('n1')
+FACTS = NodeFacts(N1, provision_state='available')
+
+
+class Nova:
+    """The row of one node."""
+
+    def __init__(self) -> None:
+        self.row: Any = types.SimpleNamespace(
+            hypervisor_hostname='n1', host='c1', stats={}
+        )
+
+    def of_host(self, host: Host) -> list[Any]:
+        return [self.row]
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        """Nothing has changed."""
+
+    def instances_on(self, node: NodeId, host: Host) -> list[Any]:
+        return []
+
+    def delete(self, row: Any) -> None:
+        self.row = None
+
+
+class Ironic:
+    """Has no node."""
+
+    def node(self, node: NodeId) -> NodeFacts:
+        raise errors.NodeNotFound(f'no node {node}')
+
+
+class Placement:
+    """The provider of the node; ``during`` happens while it is removed."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.during = lambda: None
+
+    def submit(self, facts: NodeFacts, situation: Any) -> None:
+        self.is_there = True
+
+    def forget(self, node: NodeId) -> None:
+        """Nothing is under way."""
+
+    def remove(self, node: NodeId) -> bool:
+        self.is_there = False
+        self.during()
+        return True
+
+
+def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
+    """Whatever of the host changes just then: the provider stays gone."""
+    nova, placement = Nova(), Placement()
+    holdings: Any = Holdings(
+        Host('c1'),
+        nova,  # type: ignore[arg-type]
+        Book(ManualClock(start_s=0.0)),
+        ClaimBook(),
+        placement,
+    )
+    holdings.load()
+    holdings.observe(FACTS)
+    assert placement.is_there
+    reporting = threading.Thread(target=holdings.report_all)
+
+    def report() -> None:
+        reporting.start()
+        reporting.join(0.2)
+
+    placement.during = report
+    removal = Removal(holdings, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal.audited({})
+    assert placement.is_there
+    removal.audited({})
+    reporting.join()
+    assert not placement.is_there
+    assert nova.row is None
+    assert holdings.row(N1) is None
