@@ -59,6 +59,8 @@ class Tempest:
                 }
             },
         )
+        if not (self.folder / '.stestr').exists():
+            self._output('stestr', 'init')
 
     @property
     def version(self) -> str:
