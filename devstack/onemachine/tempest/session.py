@@ -109,6 +109,8 @@ class Session:
         for host, service in asked.services().items():
             if host not in HOSTS:
                 asked.cloud.compute.delete_service(service)
+            elif service.status == 'disabled':
+                asked.cloud.compute.enable_service(service)
 
     def _is_right(self, serving: running.Running, host: str) -> bool:
         by = serving.serving().get(host, '')
