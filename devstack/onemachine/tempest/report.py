@@ -40,6 +40,9 @@ def _heading(text: str, line: str = '-') -> list[str]:
 
 def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lay out a list-table, whose cells may be of any length."""
+    rows = list(rows)
+    if not rows:
+        return ['None.', '']
     lines = ['.. list-table::', '   :header-rows: 1', '']
     for row in [columns, *rows]:
         marks = ['   * -', *['     -'] * (len(row) - 1)]
@@ -98,9 +101,6 @@ def _verdict(runs: Mapping[str, Run]) -> Iterator[str]:
 def _failed(runs: Mapping[str, Run]) -> Iterator[str]:
     names = {n for r in runs.values() for n in r.named(Verdict.FAILED)}
     yield from _heading('Failed')
-    if not names:
-        yield from ('None.', '')
-        return
     rows = [
         (_literal(name), *(_cell(r.outcomes.get(name)) for r in runs.values()))
         for name in sorted(names)

@@ -25,6 +25,8 @@ _VERDICTS = {
     'xfail': Verdict.PASSED,
     'skip': Verdict.SKIPPED,
 }
+_RAISED = re.compile(r'(?!Details)[A-Za-z_][\w.]*: ')
+_WHY_MAX = 400
 _FIXTURE = re.compile(r'^(setUpClass|tearDownClass) \((.+)\)$')
 
 
@@ -40,17 +42,21 @@ class Outcome:
     def parse(cls, raw: Mapping[str, Any]) -> 'Outcome':
         """Read one line of ``subunit-lines``."""
         verdict = _VERDICTS.get(raw['status'], Verdict.FAILED)
-        why = '' if verdict is Verdict.PASSED else _last_line(raw['text'])
+        why = '' if verdict is Verdict.PASSED else _why(raw['text'])
         if verdict is Verdict.FAILED and not why:
             why = f'tempest says: {raw["status"]}'
         return cls(verdict, why, round(raw['took_s'], 1))
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Tempest prints a captured log below its traceback.
-    raised = [x for x in lines if re.match(r'[\w.]+(Error|Exc\w*|[a-z]): ', x)]
-    return (raised or lines or [''])[-1][:300]
+def _why(text: str) -> str:
+    """Return what was raised last, and the details tempest gives of it."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    raised = [i for i, line in enumerate(lines) if _RAISED.match(line)]
+    if not raised:
+        return (lines or [''])[-1].strip()[:_WHY_MAX]
+    said = lines[raised[-1] : raised[-1] + 1]
+    said += [x for x in lines[raised[-1] :] if x.startswith('Details: ')]
+    return ' '.join(said)[:_WHY_MAX]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,17 @@ from onemachine.tempest import report, results, selection, settings
 GONE = 'tempest.api.compute.servers.test_gone.GoneTest.test_pause'
 KEPT = 'tempest.api.compute.servers.test_kept.KeptTest.test_reboot'
 RULE = selection.Rule('test_pause$', 'It cannot be paused')
-FAILED = 'Traceback:\n  x\nValueError: one\n captured log\nmore'
+FAILED = """\
+Traceback (most recent call last):
+  File "x.py", line 1, in y
+    raise: here
+tempest.lib.exceptions.TimeoutException: Request timed out
+Details: (GoneTest) Server one did not become ACTIVE
+"""
+WHY = (
+    'tempest.lib.exceptions.TimeoutException: Request timed out '
+    'Details: (GoneTest) Server one did not become ACTIVE'
+)
 
 
 def line(test_id, status='success', text=''):
@@ -66,13 +76,13 @@ def test_stale_rule_is_told():
 
 
 def test_each_end_has_its_verdict_and_why():
-    """The reason is the last exception, not the log below it."""
+    """The reason is the last exception, with the details tempest gives."""
     ended = results.settle(
         [f'{KEPT}[id-2]', f'{GONE}[id-1]'],
         [line(f'{KEPT}[id-2]'), line(f'{GONE}[id-1]', 'fail', FAILED)],
     )
     assert ended[KEPT] == results.Outcome(PASSED, '', 1.0)
-    assert ended[GONE] == results.Outcome(FAIL, 'ValueError: one', 1.0)
+    assert ended[GONE] == results.Outcome(FAIL, WHY, 1.0)
 
 
 @pytest.mark.parametrize(
