@@ -4,7 +4,7 @@
 PYTHON ?= python3
 TOX = .venv/bin/tox
 
-.PHONY: help demo test lint bench simulation chaos
+.PHONY: help demo test lint bench simulation chaos tempest
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
@@ -12,6 +12,7 @@ help:
 	@echo 'make simulation   2,000 new lives of an invented cloud, on two cores'
 	@echo 'make lint   form, types, layers'
 	@echo 'make chaos  faults on that cloud under load: an hour or two'
+	@echo 'make tempest   the tests of OpenStack itself, in a real cloud'
 	@echo 'make bench  what it costs beside stock nova-compute: hours'
 
 demo:
@@ -28,6 +29,9 @@ chaos:
 
 bench: $(TOX)
 	$(TOX) run -e bench -- $(BENCH_ARGS)
+
+tempest:
+	devstack/cloud tempest $(TEMPEST_ARGS)
 
 simulation: $(TOX)
 	$(TOX) run -q -e simulation

@@ -205,6 +205,19 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
     return 0 if play.perform(Cloud(layout), plan, names) else 1
 
 
+def _tempest(layout: Layout, arguments: Namespace) -> int:
+    from onemachine.tempest import session
+
+    wanted = session.Wanted(
+        arguments.stock,
+        arguments.eventlet,
+        arguments.only,
+        arguments.workers,
+        arguments.copy_to,
+    )
+    return 0 if session.Session(Cloud(layout), wanted).hold() else 1
+
+
 ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'up': _up,
     'down': _down,
@@ -233,4 +246,5 @@ ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'swap': _swap,
     'scenario': _scenario,
     'chaos': _chaos,
+    'tempest': _tempest,
 }

@@ -16,7 +16,7 @@ _IN_VENV = 'IRONIC_COMPUTE_CLOUD_IN_VENV'
 # These need nothing of OpenStack, so they work before anything is installed.
 _PLAIN = frozenset({'status', 'logs', 'down', 'reset', 'stop', 'kill'})
 _PLAIN |= frozenset({'pause', 'resume'})
-_MAKES_VENV = frozenset({'up', 'demo', 'scenario', 'chaos'})
+_MAKES_VENV = frozenset({'up', 'demo', 'scenario', 'chaos', 'tempest'})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

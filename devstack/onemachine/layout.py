@@ -10,6 +10,7 @@ from onemachine.progress import CloudError
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / 'devstack' / 'cloud-requirements.txt'
+TEMPEST_REQUIREMENTS = REPOSITORY / 'devstack' / 'tempest-requirements.txt'
 ADDRESS = '127.0.0.1'
 # Known to everybody who reads this; nothing listens beyond loopback.
 PASSWORD = 'not-a-secret'  # noqa: S105

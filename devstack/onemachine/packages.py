@@ -55,15 +55,15 @@ def _apt(names: Iterable[str]) -> None:
     # The distribution would start its own servers; ours are apart.
     ours = not _POLICY.exists()
     if ours:
-        _sh([*root, 'sh', '-c', f'echo "exit 101" > {_POLICY}'])
-        _sh([*root, 'sh', '-c', f'sed -i "1i #!/bin/sh" {_POLICY}'])
-        _sh([*root, 'chmod', '755', str(_POLICY)])
+        sh([*root, 'sh', '-c', f'echo "exit 101" > {_POLICY}'])
+        sh([*root, 'sh', '-c', f'sed -i "1i #!/bin/sh" {_POLICY}'])
+        sh([*root, 'chmod', '755', str(_POLICY)])
     try:
-        _sh([*quiet, 'update'])
-        _sh([*quiet, 'install', '-y', '--no-install-recommends', *names])
+        sh([*quiet, 'update'])
+        sh([*quiet, 'install', '-y', '--no-install-recommends', *names])
     finally:
         if ours:
-            _sh([*root, 'rm', '-f', str(_POLICY)])
+            sh([*root, 'rm', '-f', str(_POLICY)])
 
 
 def ensure_venv(layout: Layout) -> None:
@@ -84,16 +84,20 @@ def _make_venv(layout: Layout) -> None:
     say(f'The virtual environment is {layout.venv}')
     with step('Installing OpenStack from packages (some minutes)'):
         shutil.rmtree(layout.venv, ignore_errors=True)
-        _sh([sys.executable, '-m', 'venv', str(layout.venv)])
+        sh([sys.executable, '-m', 'venv', str(layout.venv)])
         _pip(layout, ['-U', 'pip'])
         _pip(layout, ['-r', str(REQUIREMENTS)])
 
 
 def _pip(layout: Layout, what: Sequence[str]) -> None:
-    _sh([layout.bin('python'), '-m', 'pip', 'install', '-q', *what])
+    sh([layout.bin('python'), '-m', 'pip', 'install', '-q', *what])
 
 
-def _sh(command: Sequence[str]) -> None:
+def sh(command: Sequence[str]) -> None:
+    """Run a program to its end.
+
+    :raises CloudError: it failed; with the end of its output
+    """
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )

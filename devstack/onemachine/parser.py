@@ -86,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
         _add_dials,
         _add_story,
         _add_chaos,
+        _add_tempest,
     ):
         add(commands)
     return top
@@ -270,6 +271,41 @@ def _add_chaos(commands: _Commands) -> None:
     chaos.add_argument('--rounds', type=_count, default=20, help='of kills')
     chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
     chaos.add_argument('--stock', action='store_true')
+
+
+def _add_tempest(commands: _Commands) -> None:
+    tempest = commands.add(
+        'tempest',
+        "OpenStack's own tests, and what came of each",
+        'Starts our daemons\non c1, c2 and c3 and runs the compute API and '
+        'scenario tests that make sense\nfor bare metal; what is left out, '
+        'and why, is in devstack/tempest-left-out.txt.\nThe report is '
+        'tempest/report.rst in the state folder. Exit status 0 only if\n'
+        'nothing failed that stock nova-compute passes; without its results, '
+        'if nothing\nfailed.',
+        'tempest',
+        'tempest --stock                  the same tests, to compare',
+        'tempest --only ServerRescue      some of them, for a look',
+        'tempest --copy-to doc/source/contributor/tempest.rst',
+    )
+    tempest.add_argument(
+        '--stock', action='store_true', help='against stock nova-computes'
+    )
+    tempest.add_argument(
+        '--eventlet', action='store_true', help='our daemons on eventlet'
+    )
+    tempest.add_argument(
+        '--only',
+        default='',
+        metavar='REGEX',
+        help='run what matches; the results are not kept',
+    )
+    tempest.add_argument(
+        '--workers', type=_count, default=2, help='tests at once'
+    )
+    tempest.add_argument(
+        '--copy-to', default='', metavar='FILE', help='the report, once more'
+    )
 
 
 def _count(text: str) -> int:

@@ -12,6 +12,13 @@ from onemachine.progress import wait_until
 
 FLAVOR, IMAGE, NETWORK = 'bm', 'image', 'provider'
 RESOURCE_CLASS = 'baremetal'
+# What makes a flavor one of bare metal: a whole node, and nothing by size.
+EXTRA_SPECS = {
+    f'resources:CUSTOM_{RESOURCE_CLASS.upper()}': '1',
+    'resources:VCPU': '0',
+    'resources:MEMORY_MB': '0',
+    'resources:DISK_GB': '0',
+}
 
 _SERVICE_USERS = ('nova', 'ironic', 'placement', 'glance', 'neutron')
 
@@ -156,12 +163,4 @@ def _flavor(cloud: Any) -> None:
     if cloud.compute.find_flavor(FLAVOR) is not None:
         return
     flavor = cloud.compute.create_flavor(name=FLAVOR, ram=1, vcpus=1, disk=0)
-    cloud.compute.create_flavor_extra_specs(
-        flavor,
-        {
-            f'resources:CUSTOM_{RESOURCE_CLASS.upper()}': '1',
-            'resources:VCPU': '0',
-            'resources:MEMORY_MB': '0',
-            'resources:DISK_GB': '0',
-        },
-    )
+    cloud.compute.create_flavor_extra_specs(flavor, EXTRA_SPECS)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One whole run: the cloud made ready, the tests run, the report written."""
+
+import dataclasses
+import pathlib
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onemachine import config, content, packages, running
+from onemachine.computes import Computes
+from onemachine.control import Cloud
+from onemachine.progress import CloudError, say, step
+from onemachine.story import HOSTS, NODE_COUNT
+from onemachine.tempest import report, settings
+from onemachine.tempest.program import Tempest
+from onemachine.tempest.results import Run, Verdict, settle, unexcused
+from onemachine.tempest.selection import Selection, read_rules, select
+
+_OTHER = {'ours': 'stock', 'stock': 'ours'}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for on the command line."""
+
+    stock: bool = False
+    eventlet: bool = False
+    only: str = ''
+    workers_count: int = 2
+    copy_to: str = ''
+
+    @property
+    def by(self) -> str:
+        """Whose compute services are tested."""
+        return 'stock' if self.stock else 'ours'
+
+
+class Session:
+    """Tempest against one cloud."""
+
+    def __init__(self, cloud: Cloud, wanted: Wanted) -> None:
+        self._cloud = cloud
+        self._wanted = wanted
+        self._tempest = Tempest(cloud.layout)
+
+    def hold(self) -> bool:
+        """Do all of it.
+
+        :returns: whether nothing failed that stock nova-compute passes
+        """
+        self._tempest.install()
+        self._cloud.up()
+        self._ready()
+        found = settings.furnish(self._cloud.layout)
+        self._tempest.configure(
+            settings.tempest_conf(self._cloud.layout, found)
+        )
+        selection = select(self._tempest.list(), read_rules())
+        if self._wanted.only:
+            return self._try_some(selection)
+        run = self._run(selection.chosen, found.microversion_max)
+        run.write(self._kept(self._wanted.by))
+        return self._conclude(selection)
+
+    def _conclude(self, selection: Selection) -> bool:
+        runs = {
+            by: run
+            for by in _OTHER
+            if (run := Run.read(self._kept(by))) is not None
+        }
+        text = report.page(selection, runs)
+        for path in self._report_paths():
+            path.write_text(text)
+            say(f'The report is {path}')
+        if 'ours' not in runs:
+            return True
+        failed = unexcused(runs['ours'], runs.get('stock'))
+        for name in failed:
+            say(f'FAILED, and nothing excuses it: {name}')
+        return not failed
+
+    def _report_paths(self) -> Iterator[pathlib.Path]:
+        yield self._tempest.folder / 'report.rst'
+        if self._wanted.copy_to:
+            yield pathlib.Path(self._wanted.copy_to)
+
+    def _kept(self, by: str) -> pathlib.Path:
+        return self._tempest.folder / f'{by}.json'
+
+    # The cloud
+
+    def _ready(self) -> None:
+        """Have the nodes, and the right compute services on all hosts."""
+        asked = content.Content(self._cloud.layout)
+        asked.enroll(NODE_COUNT)
+        serving = running.Running(self._cloud.layout)
+        wrong = [h for h in serving.hosts() if not self._is_right(serving, h)]
+        if wrong:
+            serving.stop(wrong)
+        computes = Computes(self._cloud)
+        if self._wanted.stock:
+            computes.start_peers(HOSTS)
+        else:
+            computes.start_agents(HOSTS, eventlet=self._wanted.eventlet)
+        asked.delete()
+        # Tests choose among all hosts that Nova knows.
+        for host, service in asked.services().items():
+            if host not in HOSTS:
+                asked.cloud.compute.delete_service(service)
+            elif service.status == 'disabled':
+                asked.cloud.compute.enable_service(service)
+
+    def _is_right(self, serving: running.Running, host: str) -> bool:
+        by = serving.serving().get(host, '')
+        return host in HOSTS and by.startswith('stock') == self._wanted.stock
+
+    # The tests
+
+    def _run(self, chosen: Sequence[str], microversion: str) -> Run:
+        began = time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())
+        begun_s = time.monotonic()
+        with step(f'Running {len(chosen)} tests'):
+            outcomes = settle(chosen, list(self._told(chosen)))
+        took_s = round(time.monotonic() - begun_s)
+        run = Run(began, took_s, self._versions(microversion), outcomes)
+        counts = ', '.join(f'{len(run.named(v))} {v}' for v in Verdict)
+        say(f'Against {self._wanted.by}: {counts}')
+        for name in run.named(Verdict.FAILED):
+            say(f'FAILED: {name}: {run.outcomes[name].why}')
+        return run
+
+    def _told(self, chosen: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Run them, with a line on the terminal for each."""
+        workers_count = self._wanted.workers_count
+        tests = self._tempest.run(chosen, workers_count)
+        for number, raw in enumerate(tests, 1):
+            say(
+                f'{number:4}/{len(chosen)} {raw["status"]:8} '
+                f'{raw["took_s"]:6.1f} s  {raw["id"].partition("[")[0]}'
+            )
+            yield raw
+
+    def _try_some(self, selection: Selection) -> bool:
+        """Run some tests only; what is kept stays as it is."""
+        only = [t for t in selection.chosen if re.search(self._wanted.only, t)]
+        if not only:
+            raise CloudError(
+                f'no test that is run matches {self._wanted.only}'
+            )
+        return not self._run(only, '').named(Verdict.FAILED)
+
+    def _versions(self, microversion: str) -> dict[str, str]:
+        names = ('nova', 'ironic', 'placement', 'neutron', 'ironic-compute')
+        code = (
+            'import importlib.metadata as m, sys; '
+            'print(*[m.version(n.replace("placement", "openstack-placement")) '
+            'for n in sys.argv[1:]])'
+        )
+        layout = self._cloud.layout
+        told = packages.run(layout, [layout.bin('python'), '-c', code, *names])
+        dials = config.Dials(layout).read()
+        return {
+            'tempest': self._tempest.version,
+            **dict(zip(names, told.split(), strict=True)),
+            'compute API': f'2.1 to {microversion}',
+            'deploy delay': f'{dials["deploy-delay"]} s',
+            'cleaning': str(dials['cleaning']),
+        }
