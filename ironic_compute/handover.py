@@ -133,14 +133,15 @@ class Handover:
 
     def round(self) -> None:
         """Do what the ring asks for now, within the budget."""
-        if not self._gate.is_open() or not self._pool.ring.hosts:
+        if not self._gate.is_open() or not self._pool.standing().ring.hosts:
             return
         if not self._services.is_read:
             return  # Else each host would seem to be gone.
         self._sort_strangers()
         self._confirm()
-        if self._pool.settled_for_s() >= self._pace.settle_s:
-            self._push()
+        standing = self._pool.standing()
+        if standing.settled_for_s >= self._pace.settle_s:
+            self._push(standing.ring)
 
     # New nodes, orphans, and nodes that were given to us
 
@@ -176,9 +177,10 @@ class Handover:
             self._take_orphan(row, facts)
 
     def _may_take(self, node: NodeId) -> bool:
+        standing = self._pool.standing()
         return (
-            self._pool.agreed
-            and self._pool.ring.target(node) == self._holdings.host
+            standing.agreed
+            and standing.ring.target(node) == self._holdings.host
             and self._holdings.status.service_id is not None
         )
 
@@ -230,20 +232,20 @@ class Handover:
 
     # Free nodes that belong elsewhere
 
-    def _push(self) -> None:
-        free = (n for n in self._misplaced() if self._is_free(n))
+    def _push(self, ring: Ring) -> None:
+        free = (n for n in self._misplaced(ring) if self._is_free(n))
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._elsewhere[node] for node in some}
         given = self._each(lambda node: self._give(node, moves[node]), moves)
         self._report_pushes([n for n in moves if given.get(n)], moves)
 
-    def _misplaced(self) -> Iterable[NodeId]:
+    def _misplaced(self, ring: Ring) -> Iterable[NodeId]:
         """Return the held nodes that the ring gives to other hosts.
 
         Looked up anew when the ring or the held nodes have changed: a round
         about nothing must cost nothing with thousands of nodes.
         """
-        ring, held = self._pool.ring, frozenset(self._holdings.rows())
+        held = frozenset(self._holdings.rows())
         if (ring, held) != self._sorted_for:
             self._sorted_for = (ring, held)
             here = (None, self._holdings.host)
