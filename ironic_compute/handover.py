@@ -77,6 +77,8 @@ class Handover:
         self._tell = tell
         self._strangers: dict[NodeId, NodeFacts] = {}
         self._of_others: dict[NodeId, Host] = {}
+        self._listed: set[NodeId] = set()
+        self._rowless: set[NodeId] = set()
         self._new_since_s: dict[NodeId, float] = {}
         self._sorted_for: tuple[Ring, frozenset[NodeId]] | None = None
         self._elsewhere: dict[NodeId, Host] = {}
@@ -96,7 +98,9 @@ class Handover:
         held = self._holdings.rows()
         with self._lock:
             self._of_others.clear()
+            self._rowless |= self._listed & self._strangers.keys()
             self._strangers = {n: f for n, f in nodes.items() if n not in held}
+            self._listed = set(self._strangers)
 
     def given(self, nodes: Iterable[NodeId]) -> None:
         """Another host says it gave us ``nodes``: look at their rows."""
@@ -107,7 +111,7 @@ class Handover:
     def look_at(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
         facts = self._strangers.get(node)
-        row = self._rows.of_nodes([node]).get(node)
+        row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
         if row is not None and row.host == self._holdings.host:
             self._holdings.hold(row, facts)
 
@@ -163,6 +167,7 @@ class Handover:
 
     def _place(self, facts: NodeFacts, row: Any | None) -> None:
         """Find out whose a node is that we do not hold."""
+        row = row or self._old_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._holdings.host:
             self._holdings.hold(row, facts)
@@ -175,6 +180,21 @@ class Handover:
             self._create(facts)
         else:
             self._take_orphan(row, facts)
+
+    def _old_row(self, node: NodeId) -> Any | None:
+        """Return a row that has another uuid than its node.
+
+        Asked before each creation, or there would be two rows and two
+        holders (bugs 1771806, 1798172), and about what no host has taken
+        from one list to the next.
+        """
+        if node not in self._rowless and not self._may_take(node):
+            return None
+        row = self._rows.named(node)
+        if row is None:
+            with self._lock:
+                self._rowless.discard(node)
+        return row
 
     def _may_take(self, node: NodeId) -> bool:
         standing = self._pool.standing()
