@@ -81,6 +81,9 @@ class OldRowsTest(pool.PoolTestCase):
             self._audit()
             (now,) = self._rows(node)
             self.assertEqual((row.id, old, host), (now.id, now.uuid, now.host))
+            # T3: the row names the Service of its host as well.
+            parts = self.workers[host].manager._parts
+            self.assertEqual(parts.holdings.status.service_id, now.service_id)
         servers = [self.boot(self.flavor) for _ in range(9)]
         self.assertIn(node, {self.node_of(server) for server in servers})
         for server in servers:
@@ -181,6 +184,20 @@ class OldRowsTest(pool.PoolTestCase):
         self.until(lambda: len(self.held('c2')) == 8, 'all at c2')
         self._delete_service('c1')
         self.assertEqual(8, len(self.held('c2')))
+        self._revive('c1')
+        self._take_all_of_c2()
+
+    def _take_all_of_c2(self) -> None:
+        """nova-api deletes many rows and providers; all are had anew."""
+        self.workers['c2'].manager._parts.stop()
+        self._delete_service('c2')
+        self.assertEqual(0, self.offered())
+        pool.TheCloud.show('c1')
+        self._audit()
+        self.until(lambda: self.offered() == 8, 'all offered again')
+        for node in self.held('c1'):
+            (row,) = self._rows(node)
+            self.assertEqual('c1', row.host)
 
     def _revive(self, host: str) -> None:
         """Have a Service of this name again, as its own daemon would."""
@@ -192,17 +209,3 @@ class OldRowsTest(pool.PoolTestCase):
         parts.holdings.change_status(service_id=service.id)
         for worker in self.workers.values():
             worker.manager._parts.services.refresh()
-
-    def test_bug_1811726_nodes_of_a_host_with_many_come_back(self) -> None:
-        """nova-api deletes rows and providers; free nodes are had anew."""
-        gone = self.held('c2')
-        self.assertTrue(gone)
-        self.workers['c2'].manager._parts.stop()
-        self._delete_service('c2')
-        pool.TheCloud.show('c1')
-        self._audit()
-        self.until(lambda: self.offered() == 8, 'all offered again')
-        self.assertEqual(8, len(self.held('c1')))
-        for node in gone:
-            (row,) = self._rows(node)
-            self.assertEqual('c1', row.host)
