@@ -58,10 +58,10 @@ class OldRowsTest(pool.PoolTestCase):
         every = objects.ComputeNodeList.get_all(self.context)
         return [row for row in every if row.hypervisor_hostname == node]
 
-    def _enroll(self, node: str) -> None:
+    def _enroll(self, node: str, resource_class: str = 'baremetal') -> None:
         self.ironic.add(
             uuid=node,
-            resource_class='baremetal',
+            resource_class=resource_class,
             properties={'cpu_arch': 'x86_64'},
         )
 
@@ -72,10 +72,16 @@ class OldRowsTest(pool.PoolTestCase):
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
         c1 = self.workers['c1'].manager._parts
         row = self._old_row(node, old, c1.holdings.status.service_id)
-        self._enroll(node)
+        self._enroll(node, 'old')
         self._audit()
-        self.until(lambda: self.offered() == 9, 'the old row offered')
-        for host in ('c2', 'c1', 'c2'):
+        url = f'/resource_providers/{old}/inventories'
+        self.until(
+            lambda: (
+                'CUSTOM_OLD' in self.placement.get(url).body['inventories']
+            ),
+            'the old provider reported',
+        )
+        for host in ('c2', 'c1'):
             pool.TheCloud.show(host)
             self.until(lambda h=host: node in self.held(h), f'at {host}')
             self._audit()
@@ -84,10 +90,13 @@ class OldRowsTest(pool.PoolTestCase):
             # T3: the row names the Service of its host as well.
             parts = self.workers[host].manager._parts
             self.assertEqual(parts.holdings.status.service_id, now.service_id)
-        servers = [self.boot(self.flavor) for _ in range(9)]
-        self.assertIn(node, {self.node_of(server) for server in servers})
-        for server in servers:
-            self.delete(server)
+        specs = {
+            'resources:CUSTOM_BAREMETAL': '0',
+            'resources:CUSTOM_OLD': '1',
+        }
+        server = self.boot(self.make_flavor(**specs))
+        self.assertEqual(node, self.node_of(server))
+        self.delete(server)
 
     def _old_row(self, node: str, old: str, service_id: int) -> Any:
         """Make a row as a Nova before 18 did, with its provider."""

@@ -404,8 +404,8 @@ def test_networking_baremetal_restart_moves_nothing(world: World) -> None:
     digest = agent(two).pool.ring.digest
     for _ in range(3):
         boot = agent(one)._group.boot
-        one.kill(2.0)
-        for _ in range(60):
+        one.kill(TIMING.lease_term_s + 5.0)
+        for _ in range(100):
             run(world, STEP_S)
             assert agent(two).pool.ring.digest == digest
         assert agent(one)._group.boot != boot
