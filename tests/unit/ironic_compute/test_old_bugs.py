@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from oslo_config import cfg
@@ -23,7 +24,7 @@ from ironic_compute import errors, opts
 from ironic_compute.agent import group_name
 from ironic_compute.feed import Feed
 from ironic_compute.strays import Strays
-from ironic_compute.view import Pool
+from ironic_compute.view import Pool, Standing
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -267,35 +268,40 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
 # ---- two who mean to have a node
 
 
-def test_two_claims_at_once_have_one_winner() -> None:
-    """Views that differ for a moment: whatever the order, one offers it."""
-    for order in orders(4, 4):
-        cloud = Cloud([N])
-        sides = [cloud.add('c1'), cloud.add('c2')]
-        for side in sides:
-            side.show(side.host)  # Each thinks that it is alone.
-        threads: list[Steps] = [
-            [
-                side.audit,
-                side.handover.round,
-                functools.partial(cloud.clock.advance, 2.0),
-                side.handover.round,
-            ]
-            for side in sides
-        ]
-        play(order, threads)
-        confirmed = [
-            side.host
-            for side in sides
-            if side.holdings.row(N) and not side.holdings.unconfirmed()
-        ]
-        row = cloud.nova.live_row(N)
-        assert row is not None
-        assert confirmed in ([], [row.host])
-        cloud.show('c1', 'c2')
-        cloud.settle()
-        (holders,) = cloud.holders().values()
-        assert holders == [Ring.of([C1, C2]).target(N)]
+@pytest.mark.parametrize('first_count', [0, 1])
+@pytest.mark.parametrize('order', sorted(orders(3, 3)))
+def test_two_claims_at_once_have_one_winner(
+    order: tuple[int, ...], first_count: int
+) -> None:
+    """One creates while the other is about to: whatever the order, one
+    offers the node in the end, and never both."""
+    cloud = Cloud([N])
+    one, two = cloud.add('c1'), cloud.add('c2')
+    steps: Steps = [one.audit, one.handover.round]
+    for side in (one, two):
+        side.show(side.host)  # Each thinks that it is alone.
+    create = two.rows.create
+
+    def create_late(*arguments: Any) -> Any:
+        for step in steps[first_count:]:
+            step()
+        return create(*arguments)
+
+    two.rows.create = create_late  # type: ignore[method-assign]
+    for step in (*steps[:first_count], two.audit, two.handover.round):
+        step()
+    assert not cloud.providers
+    wait = functools.partial(cloud.clock.advance, 1.0)
+    ends: Steps = [wait, one.handover.round, one.handover.round]
+    play(order, [ends, [wait, two.handover.round, two.handover.round]])
+    row = cloud.nova.live_row(N)
+    assert row is not None and row.host == C2  # It was the later.
+    assert set(cloud.providers.values()) <= {C2}
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    (holders,) = cloud.holders().values()
+    assert holders == [Ring.of([C1, C2]).target(N)]
+    assert list(cloud.providers.values()) == holders
 
 
 def test_disabled_host_gives_each_node_once() -> None:
@@ -343,22 +349,28 @@ def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     assert after.settled_for_s == 0.0
 
 
-def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing() -> None:
-    """It came after the round had seen that the former one was settled."""
+@pytest.mark.parametrize('looks_count', range(1, 5))
+def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
+    looks_count: int,
+) -> None:
+    """It comes after any of a round's looks at the pool."""
     cloud = cloud_of('c1')
     one = cloud.hosts[C1]
     cloud.add('c2')
     one.handover._pace = dataclasses.replace(one.handover._pace, settle_s=30)
     cloud.clock.advance(60.0)
-    confirm = one.holdings.unconfirmed
+    looks, look = itertools.count(1), one.pool.standing
 
-    def change() -> frozenset[NodeId]:
-        one.show('c2')
-        return confirm()
+    def look_and_change() -> Standing:
+        found = look()
+        if next(looks) == looks_count:
+            one.show('c2')
+        return found
 
-    one.holdings.unconfirmed = change  # type: ignore[method-assign]
-    for _ in range(3):
+    one.pool.standing = look_and_change  # type: ignore[method-assign]
+    for _ in range(4):
         one.handover.round()
+    assert one.pool.standing().ring == Ring.of([C2])
     assert cloud.moved == []
 
 
