@@ -44,7 +44,8 @@ def next_host(
     """
     hops = filter_properties.get(_HOPS, 0)
     try:
-        row = objects.ComputeNode.get_by_uuid(context, node)
+        # Not by uuid: an old row may have one of its own.
+        row = objects.ComputeNode.get_by_nodename(context, node)
     except nova_exception.ComputeHostNotFound:
         return None
     holder = next_hop(row.host, here, hops)

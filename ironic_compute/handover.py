@@ -77,6 +77,8 @@ class Handover:
         self._tell = tell
         self._strangers: dict[NodeId, NodeFacts] = {}
         self._of_others: dict[NodeId, Host] = {}
+        self._listed: set[NodeId] = set()
+        self._rowless: set[NodeId] = set()
         self._new_since_s: dict[NodeId, float] = {}
         self._sorted_for: tuple[Ring, frozenset[NodeId]] | None = None
         self._elsewhere: dict[NodeId, Host] = {}
@@ -96,7 +98,9 @@ class Handover:
         held = self._holdings.rows()
         with self._lock:
             self._of_others.clear()
+            self._rowless |= self._listed & self._strangers.keys()
             self._strangers = {n: f for n, f in nodes.items() if n not in held}
+            self._listed = set(self._strangers)
 
     def given(self, nodes: Iterable[NodeId]) -> None:
         """Another host says it gave us ``nodes``: look at their rows."""
@@ -107,7 +111,7 @@ class Handover:
     def look_at(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
         facts = self._strangers.get(node)
-        row = self._rows.of_nodes([node]).get(node)
+        row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
         if row is not None and row.host == self._holdings.host:
             self._holdings.hold(row, facts)
 
@@ -133,14 +137,15 @@ class Handover:
 
     def round(self) -> None:
         """Do what the ring asks for now, within the budget."""
-        if not self._gate.is_open() or not self._pool.ring.hosts:
+        if not self._gate.is_open() or not self._pool.standing().ring.hosts:
             return
         if not self._services.is_read:
             return  # Else each host would seem to be gone.
         self._sort_strangers()
         self._confirm()
-        if self._pool.settled_for_s() >= self._pace.settle_s:
-            self._push()
+        standing = self._pool.standing()
+        if standing.settled_for_s >= self._pace.settle_s:
+            self._push(standing.ring)
 
     # New nodes, orphans, and nodes that were given to us
 
@@ -162,6 +167,7 @@ class Handover:
 
     def _place(self, facts: NodeFacts, row: Any | None) -> None:
         """Find out whose a node is that we do not hold."""
+        row = row or self._old_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._holdings.host:
             self._holdings.hold(row, facts)
@@ -175,10 +181,26 @@ class Handover:
         else:
             self._take_orphan(row, facts)
 
+    def _old_row(self, node: NodeId) -> Any | None:
+        """Return a row that has another uuid than its node.
+
+        Asked before each creation, or there would be two rows and two
+        holders (bugs 1771806, 1798172), and about what no host has taken
+        from one list to the next.
+        """
+        if node not in self._rowless and not self._may_take(node):
+            return None
+        row = self._rows.named(node)
+        if row is None:
+            with self._lock:
+                self._rowless.discard(node)
+        return row
+
     def _may_take(self, node: NodeId) -> bool:
+        standing = self._pool.standing()
         return (
-            self._pool.agreed
-            and self._pool.ring.target(node) == self._holdings.host
+            standing.agreed
+            and standing.ring.target(node) == self._holdings.host
             and self._holdings.status.service_id is not None
         )
 
@@ -230,20 +252,20 @@ class Handover:
 
     # Free nodes that belong elsewhere
 
-    def _push(self) -> None:
-        free = (n for n in self._misplaced() if self._is_free(n))
+    def _push(self, ring: Ring) -> None:
+        free = (n for n in self._misplaced(ring) if self._is_free(n))
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._elsewhere[node] for node in some}
         given = self._each(lambda node: self._give(node, moves[node]), moves)
         self._report_pushes([n for n in moves if given.get(n)], moves)
 
-    def _misplaced(self) -> Iterable[NodeId]:
+    def _misplaced(self, ring: Ring) -> Iterable[NodeId]:
         """Return the held nodes that the ring gives to other hosts.
 
         Looked up anew when the ring or the held nodes have changed: a round
         about nothing must cost nothing with thousands of nodes.
         """
-        ring, held = self._pool.ring, frozenset(self._holdings.rows())
+        held = frozenset(self._holdings.rows())
         if (ring, held) != self._sorted_for:
             self._sorted_for = (ring, held)
             here = (None, self._holdings.host)

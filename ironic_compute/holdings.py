@@ -226,6 +226,10 @@ class Holdings:
         if held is None:
             return
         with held.writing:
+            if held.row.host != self.host:
+                # Given away meanwhile, or perhaps: its row will say.
+                self.drop(node)
+                return
             facts = self.facts(node)
             if facts is None or not self._describe(held.row, facts):
                 return

@@ -109,6 +109,16 @@ class Rows:
                 found[node_of(row)] = row
         return found
 
+    def named(self, node: NodeId) -> Any | None:
+        """Return a node's row though it may have a uuid of its own.
+
+        Rows made before Nova 18 do, and are not found by :meth:`of_nodes`.
+        """
+        try:
+            return objects.ComputeNode.get_by_nodename(self._context, node)
+        except nova_exception.ComputeHostNotFound:
+            return None
+
     def create(self, facts: NodeFacts, host: Host, service_id: int) -> Any:
         """Create the row of a node that has none, or only a deleted one.
 

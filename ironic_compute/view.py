@@ -5,6 +5,7 @@ The agent owns the truth; the worker keeps the last view and the ring built
 from it, and remembers since when that ring has been what it is.
 """
 
+import dataclasses
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,17 @@ from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """A ring and what is true of this very ring; to be read as one."""
+
+    ring: Ring
+    agreed: bool
+    """All live agents say they have this ring."""
+    settled_for_s: float
+    """Since the ring last changed."""
 
 
 class Pool:
@@ -42,23 +54,18 @@ class Pool:
             self._when_known()
 
     @property
-    def ring(self) -> Ring:
-        """The ring of the pool now."""
-        return self._ring
-
-    @property
     def known(self) -> tuple[Host, ...]:
         """The hosts that belong to this pool."""
         return self._known
 
-    @property
-    def agreed(self) -> bool:
-        """Whether all live agents say they have this very ring."""
-        return self._agreed
+    def standing(self) -> Standing:
+        """The ring now, with whether it is agreed and for how long it is.
 
-    def settled_for_s(self) -> float:
-        """Seconds since the ring last changed."""
-        return self._clock.now_s() - self._ring_since_s
+        Read apart, one could be of the ring before (ironic's bug 1792872).
+        """
+        with self._lock:
+            settled_for_s = self._clock.now_s() - self._ring_since_s
+            return Standing(self._ring, self._agreed, settled_for_s)
 
 
 def take_in(

@@ -63,7 +63,9 @@ class OldBugsTest(pool.PoolTestCase):
             self._audit()
             self.assertEqual(8, self.offered())
 
-    def test_bug_1750450_ironic_in_trouble_deletes_nothing(self) -> None:
+    def test_bug_1750450_1744139_ironic_in_trouble_deletes_nothing(
+        self,
+    ) -> None:
         """Errors, short lists and another pool's lists are no deletions."""
         ironic = pool.TheCloud.ironic
         for error in (

@@ -100,7 +100,9 @@ class UnfinishedTest(pool.PoolTestCase):
         self.until(self._has_ended, 'the build ended')
         self.assertEqual('ACTIVE', self._shown()['status'])
 
-    def test_build_that_never_reached_ironic_gives_all_back(self) -> None:
+    def test_bug_1833581_build_that_never_reached_ironic_gives_all_back(
+        self,
+    ) -> None:
         """Bug 1833581: it ends, its node and its allocation are free."""
         self._leave(
             vm_state=vm_states.BUILDING, task_state=task_states.SPAWNING
@@ -187,7 +189,9 @@ class UnfinishedTest(pool.PoolTestCase):
 
     # Nodes
 
-    def test_node_of_a_server_deleted_in_nova_alone_is_freed(self) -> None:
+    def test_bug_1679750_node_of_a_server_deleted_in_nova_alone_is_freed(
+        self,
+    ) -> None:
         """Bug 1679750: nova-api deleted it while its host was down."""
         self._row().destroy()
         self.until(

@@ -149,7 +149,7 @@ class LonelyHandover(Handover):
 
     def _may_take(self, node: NodeId) -> bool:
         return (
-            self._pool.ring.target(node) == self._holdings.host
+            self._pool.standing().ring.target(node) == self._holdings.host
             and self._holdings.status.service_id is not None
         )
 

@@ -60,6 +60,13 @@ class Rows:
 
         return self._wire.ask(read)
 
+    def named(self, node: NodeId) -> Row | None:
+        def read() -> Row | None:
+            found = self._nova.live_row(node)
+            return None if found is None else Row(found)
+
+        return self._wire.ask(read)
+
     def create(self, facts: NodeFacts, host: Host, service_id: int) -> Row:
         self._gate.wait()
         return Row(

@@ -138,3 +138,24 @@ def test_messages_of_the_manual_are_in_the_code():
     said = {text for package in PACKAGES for text in sentences(package)}
     assert len(titles) > 20
     assert set(titles) - said == set()
+
+
+def test_tests_of_the_old_bugs_exist():
+    """Each row of the page names tests, and each of them is there."""
+    page = (ROOT / 'doc/source/contributor/old-bugs.rst').read_text()
+    rows = page.split('   * - ')[1:]
+    there = {f for path in sources('tests') for f, _ in functions(path)}
+    assert len(rows) > 40
+    for row in rows:
+        named = re.findall(r'``(test_\w+)``', row)
+        assert named or row.startswith('Bug\n'), row
+        assert set(named) <= there, set(named) - there
+
+
+def test_old_bugs_are_on_their_page():
+    """A test that is named after a bug of ownership has its row."""
+    page = (ROOT / 'doc/source/contributor/old-bugs.rst').read_text()
+    for folder in ('hashring', 'ironic_compute'):
+        path = ROOT / 'tests/unit' / folder / 'test_old_bugs.py'
+        for function, _ in functions(path):
+            assert not function.startswith('test_') or function in page

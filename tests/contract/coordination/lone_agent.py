@@ -48,7 +48,7 @@ class TalkingWorkers:
         self._clock = clock
         self._events: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
         self._live: dict[Host, int] = {}
-        self._agreed = False
+        self._agreed: tuple[Host, ...] = ()
 
     def start(self, host: Host, tenure: int) -> None:
         self._live[host] = tenure
@@ -70,8 +70,8 @@ class TalkingWorkers:
             opens_s = max(view.opens_s.get(host, 0.0), self._clock.now_s())
             if opens_s < view.deadline_s:
                 self._say(open=host, since=opens_s, until=view.deadline_s)
-        if view.ring_agreed and not self._agreed:
-            self._agreed = True
+        if view.ring_agreed and view.ring != self._agreed:
+            self._agreed = view.ring
             self._say(agreed=list(view.ring))
 
     def events(self, timeout_s: float) -> Sequence[WorkerEvent]:

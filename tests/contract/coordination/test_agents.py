@@ -95,6 +95,11 @@ class Process:
                 found = [_cut(s, line['end'], line['at']) for s in found]
         return found
 
+    def ring(self) -> list[str]:
+        """The ring that was agreed on last, as this process was told."""
+        agreed = [line['agreed'] for line in self.lines() if 'agreed' in line]
+        return list(agreed[-1]) if agreed else []
+
     def terminate(self, most_s: float) -> None:
         """SIGTERM; it must end in time, and tells where it hung if not."""
         self.process.send_signal(signal.SIGTERM)
@@ -175,6 +180,23 @@ def test_killed_adopted_and_handed_back(pair: Pair) -> None:
 
     back.terminate(15.0)
     two.terminate(15.0)
+
+
+def test_bug_2144384_each_process_has_the_whole_ring(pair: Pair) -> None:
+    """Early, late or started again: no process has an empty ring of its own.
+
+    networking-baremetal kept the ring in a class, which a forked process
+    had empty.
+    """
+    both = ['c1', 'c2']
+    one = pair.start('c1')
+    wait(lambda: one.ring() == ['c1'], 25.0)
+    two = pair.start('c2')
+    wait(lambda: one.ring() == two.ring() == both, 25.0)
+    one.kill()
+    again = pair.start('c1')
+    wait(lambda: again.ring() == both, 25.0)
+    assert two.ring() == both
 
 
 def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:

@@ -118,7 +118,9 @@ def test_bug_1771577_cleaned_node_is_free_again(placement, daemon):
     assert placement.provider(facts.uuid).inventories[GOLD]['reserved'] == 0
 
 
-def test_bug_1751472_inventory_in_use_survives_anything(placement, daemon):
+def test_bug_1751472_1710141_inventory_in_use_survives_anything(
+    placement, daemon
+):
     """Neither another class nor none drops a class that is allocated."""
     facts, consumer = free_node(), str(uuid.uuid4())
     daemon.say(facts)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's workers, as real processes with a toy in place of Nova."""
 
+import dataclasses
 import os
 import sys
 import textwrap
@@ -39,6 +40,13 @@ TOY = textwrap.dedent(
     for line in sys.stdin:
         if ties.behaviour == 'listens':
             sys.exit(7)
+        if ties.behaviour == 'counts':
+            from hashring.clock import SystemClock
+            from ironic_compute import pipe
+            from ironic_compute.view import Pool
+            pool = Pool(SystemClock())
+            pool.update(pipe.decode_view(line.encode()))
+            sys.exit(len(pool.standing().ring.hosts))
     """
 )
 
@@ -86,6 +94,16 @@ def test_view_reaches_the_worker(make):
     wait_for(workers, Serving)
     workers.tell(VIEW)
     assert wait_for(workers, Exited) == Exited(HOME, 7, None, 1)
+
+
+def test_bug_2144384_worker_process_has_the_ring_it_is_told(make):
+    """Nothing of a ring is left to what a process inherits."""
+    workers = make('counts')
+    for hosts in ((HOME,), (HOME, OTHER)):
+        workers.start(HOME, tenure=1)
+        wait_for(workers, Serving)
+        workers.tell(dataclasses.replace(VIEW, ring=hosts))
+        assert wait_for(workers, Exited).status == len(hosts)
 
 
 def test_wrong_configuration_brings_its_sentence(make):

@@ -8,6 +8,7 @@ import pytest
 from hashring.clock import ManualClock
 from hashring.ring import Host, Ring
 from ironic_compute.handover import Handover, Pace
+from ironic_compute.view import Standing
 
 NODES = [f'node-{number}' for number in range(50)]
 HERE, THERE = Host('c1'), Host('c2')
@@ -65,11 +66,9 @@ class OpenGate:
 @pytest.fixture
 def pool():
     """A pool of two hosts that is settled."""
-    return types.SimpleNamespace(
-        ring=CountingRing([HERE, THERE]),
-        agreed=True,
-        settled_for_s=lambda: 100.0,
-    )
+    made = types.SimpleNamespace(ring=CountingRing([HERE, THERE]))
+    made.standing = lambda: Standing(made.ring, True, 100.0)
+    return made
 
 
 @pytest.fixture

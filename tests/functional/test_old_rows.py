@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs of Nova about records of hosts and nodes, by number, in a whole Nova.
+
+What they were is in the manual for contributors.
+"""
+
+import logging
+import uuid
+from typing import Any
+
+from nova import context as nova_context
+from nova import objects
+from nova.tests.functional.api import client as api_client
+
+from hashring.ring import Host
+from ironic_compute.services import ServiceDirectory
+from tests.functional import pool
+
+_OURS = ('hashring', 'ironic_compute', 'resource_tracker', 'nova.compute')
+# What a copy of a row does not share with it.
+_OF_THE_ROW = ('id', 'uuid', 'created_at', 'updated_at', 'deleted_at')
+
+
+class Heard(logging.Handler):
+    """What was logged above INFO by what is ours, or by Nova's manager."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember a line."""
+        if record.name.startswith(_OURS):
+            self.lines.append(f'{record.name}: {record.getMessage()}')
+
+
+class OldRowsTest(pool.PoolTestCase):
+    """Rows that are older than their worker, or gone."""
+
+    def setUp(self) -> None:
+        """Have the rights of an operator."""
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+
+    def _listen(self) -> Heard:
+        heard = Heard()
+        logging.getLogger().addHandler(heard)
+        self.addCleanup(logging.getLogger().removeHandler, heard)
+        return heard
+
+    def _audit(self) -> None:
+        """Have each worker read all nodes, as it does now and then."""
+        for worker in self.workers.values():
+            feed = worker.manager._parts.feed
+            feed._guarded(feed._audit)
+
+    def _rows(self, node: str) -> list[Any]:
+        every = objects.ComputeNodeList.get_all(self.context)
+        return [row for row in every if row.hypervisor_hostname == node]
+
+    def _enroll(self, node: str, resource_class: str = 'baremetal') -> None:
+        self.ironic.add(
+            uuid=node,
+            resource_class=resource_class,
+            properties={'cpu_arch': 'x86_64'},
+        )
+
+    def test_bug_1771806_1798172_row_with_a_uuid_of_its_own_is_kept(
+        self,
+    ) -> None:
+        """Pushed, adopted and built upon, it is never joined by a second."""
+        node, old = str(uuid.uuid4()), str(uuid.uuid4())
+        c1 = self.workers['c1'].manager._parts
+        row = self._old_row(node, old, c1.holdings.status.service_id)
+        self._enroll(node, 'old')
+        self._audit()
+        url = f'/resource_providers/{old}/inventories'
+        self.until(
+            lambda: (
+                'CUSTOM_OLD' in self.placement.get(url).body['inventories']
+            ),
+            'the old provider reported',
+        )
+        for host in ('c2', 'c1'):
+            pool.TheCloud.show(host)
+            self.until(lambda h=host: node in self.held(h), f'at {host}')
+            self._audit()
+            (now,) = self._rows(node)
+            self.assertEqual((row.id, old, host), (now.id, now.uuid, now.host))
+            # T3: the row names the Service of its host as well.
+            parts = self.workers[host].manager._parts
+            self.assertEqual(parts.holdings.status.service_id, now.service_id)
+        specs = {
+            'resources:CUSTOM_BAREMETAL': '0',
+            'resources:CUSTOM_OLD': '1',
+        }
+        server = self.boot(self.make_flavor(**specs))
+        self.assertEqual(node, self.node_of(server))
+        self.delete(server)
+
+    def _old_row(self, node: str, old: str, service_id: int) -> Any:
+        """Make a row as a Nova before 18 did, with its provider."""
+        row = objects.ComputeNode(self.context)
+        known = objects.ComputeNodeList.get_all(self.context)[0]
+        for name in known.fields:
+            if known.obj_attr_is_set(name) and name not in _OF_THE_ROW:
+                setattr(row, name, getattr(known, name))
+        row.uuid, row.hypervisor_hostname, row.stats = old, node, {}
+        row.host, row.service_id, row.mapped = 'c1', service_id, 1
+        row.create()
+        self.placement.post(
+            '/resource_providers', {'uuid': old, 'name': node}, version='1.20'
+        )
+        return row
+
+    def test_bug_1853159_record_is_restored_without_an_error(self) -> None:
+        """A deleted row is in the way of its successor, and no traceback."""
+        heard, node = self._listen(), str(uuid.uuid4())
+        ids = set()
+        for ring in ('c1', 'c2'):
+            pool.TheCloud.show(ring)
+            self._enroll(node)
+            self.until(lambda: self.offered() == 9, 'the node offered')
+            (row,) = self._rows(node)
+            self.assertEqual(ring, row.host)
+            ids.add(row.id)
+            del self.ironic.nodes[node]
+            self._audit()
+            self._audit()
+            self.assertEqual([], self._rows(node))
+        self.assertEqual(1, len(ids))
+        self.assertEqual([], heard.lines)
+
+    def test_bug_1847054_host_without_nodes_is_quiet(self) -> None:
+        """An idle standby has nothing to say above INFO."""
+        heard = self._listen()
+        standby = self.start_compute('c3', pool.MANAGER)
+        self.workers['c3'] = standby
+        self.addCleanup(standby.manager._parts.stop)
+        for _ in range(3):
+            self._audit()
+            standby.manager._parts.handover.round()
+            standby.manager._parts._tell_services()
+            for _, task in standby.manager._periodic_tasks:
+                task(standby.manager, self.context)
+        self.assertEqual(set(), self.held('c3'))
+        self.assertEqual([], heard.lines)
+
+    def test_bug_1755602_unmapped_host_is_known_as_such(self) -> None:
+        """Nodes that are mapped do not make their new host mapped."""
+        heard = self._listen()
+        objects.Service(
+            self.context, host='c3', binary='nova-compute', topic='compute'
+        ).create()
+        node, directory = next(iter(self.ironic.nodes)), ServiceDirectory()
+        (row,) = self._rows(node)
+        row.mapped, row.host = 1, 'c3'
+        row.save()
+        directory.refresh()
+        facts = directory.facts([Host('c1'), Host('c3')])
+        self.assertEqual(
+            [True, False], [facts[Host(h)].mapped for h in ('c1', 'c3')]
+        )
+        (said,) = heard.lines
+        self.assertIn('discover_hosts --by-service', said)
+        self._map_host('c3')
+        self.assertTrue(directory.facts([Host('c3')])[Host('c3')].mapped)
+
+    def _delete_service(self, host: str) -> None:
+        (service,) = self.api.get_services(binary='nova-compute', host=host)
+        self.api.api_delete(f'/os-services/{service["id"]}')
+
+    def test_bug_1811726_nodes_of_a_deleted_host_are_taken(self) -> None:
+        """With a server nova-api refuses; with none or many all is had anew.
+
+        Also bugs 1756179, 1763183, 1829479, 1817833, 1860312 and 1852610.
+        """
+        pool.TheCloud.show('c1')
+        self.until(lambda: len(self.held('c1')) == 8, 'all at c1')
+        server = self.boot(self.flavor)
+        refused = self.assertRaises(
+            api_client.OpenStackApiException, self._delete_service, 'c1'
+        )
+        self.assertEqual(409, refused.response.status_code)
+        self.assertEqual(
+            [self.node_of(server)], list(self.allocations(server))
+        )
+        self.delete(server)
+        self._delete_service('c2')  # Without a node.
+        self.assertEqual(8, len(self.held('c1')))
+        self._revive('c2')
+        pool.TheCloud.show('c2')
+        self.until(lambda: len(self.held('c2')) == 8, 'all at c2')
+        self._delete_service('c1')
+        self.assertEqual(8, len(self.held('c2')))
+        self._revive('c1')
+        self._take_all_of_c2()
+
+    def _take_all_of_c2(self) -> None:
+        """nova-api deletes many rows and providers; all are had anew."""
+        self.workers['c2'].manager._parts.stop()
+        self._delete_service('c2')
+        self.assertEqual(0, self.offered())
+        pool.TheCloud.show('c1')
+        self._audit()
+        self.until(lambda: self.offered() == 8, 'all offered again')
+        for node in self.held('c1'):
+            (row,) = self._rows(node)
+            self.assertEqual('c1', row.host)
+
+    def _revive(self, host: str) -> None:
+        """Have a Service of this name again, as its own daemon would."""
+        service = objects.Service(
+            self.context, host=host, binary='nova-compute', topic='compute'
+        )
+        service.create()
+        parts = self.workers[host].manager._parts
+        parts.holdings.change_status(service_id=service.id)
+        for worker in self.workers.values():
+            worker.manager._parts.services.refresh()

@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs of others who shared work by a ring or by leases, by number.
+
+Each test replays what went wrong there on the real agents, rings and leases
+in the simulated world, without its faults. What they were is in the manual
+for contributors.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from hashring.adoption import View, Watch
+from hashring.agent import Agent
+from hashring.assignment import Assignment
+from hashring.clock import ManualClock
+from hashring.group import Boot, Member
+from hashring.locksmith import Locksmith
+from hashring.pool import Pool
+from hashring.protocol import (
+    BreakLock,
+    Granted,
+    Known,
+    Release,
+    Standing,
+    Start,
+    TryLock,
+)
+from hashring.pulse import Pulse
+from hashring.ring import Host, Ring, moves
+from hashring.workers import ServiceFacts, WorkerView
+from tests.unit.hashring import coordination
+from tests.unit.hashring.machine import TIMING, Machine
+from tests.unit.hashring.world import STEP_S, World
+
+C1, C2, C3 = Host('c1'), Host('c2'), Host('c3')
+NODES = [f'node-{number}' for number in range(3000)]
+FINE = ServiceFacts(mapped=True, disabled=False, exists=True)
+GONE = ServiceFacts(mapped=False, disabled=False, exists=False)
+# A term, a step in line, a worker's start, and what clocks differ.
+ADOPTED_S = TIMING.lease_term_s + 2 * TIMING.adopt_step_s + 10.0
+
+
+def make(hosts_count: int, **clocks_s: float) -> World:
+    """A world without faults; each clock may show what it likes."""
+    world = World(1, coordination.ETCD, hosts_count, revives=False)
+    for machine in world.machines:
+        start_s = clocks_s.get(machine.home)
+        if start_s is not None:
+            machine.clock = ManualClock(start_s)
+    world.heal()
+    return world
+
+
+@pytest.fixture
+def world() -> World:
+    """Two machines."""
+    return make(2)
+
+
+def run(world: World, seconds: float) -> None:
+    """Let time pass; safety is checked at each step."""
+    for _ in range(int(seconds / STEP_S)):
+        world.step()
+
+
+def served(world: World) -> dict[Host, Host]:
+    """Who serves each host now."""
+    return {host: machine.home for host, machine in world.open_gates()}
+
+
+def agent(machine: Machine) -> Agent:
+    """The agent of a machine that is up."""
+    assert machine.agent is not None
+    return machine.agent
+
+
+def views(world: World) -> Iterator[WorkerView]:
+    """What the workers were told last."""
+    for machine in world.machines:
+        for worker in machine.workers.live.values():
+            assert worker.view is not None
+            yield worker.view
+
+
+def pool_of(home: Host, *hosts: Host) -> Pool:
+    """A pool that knows these hosts and that all is well with them."""
+    made = Pool(home, hosts, settle_s=TIMING.settle_s)
+    made.learn(dict.fromkeys(hosts, FINE))
+    return made
+
+
+# ---- nova
+
+
+def test_bug_1866380_host_renamed_leaves_no_host_unserved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another case, the FQDN, a dot: old and new name both have a worker."""
+    caplog.set_level(logging.INFO)
+    for name in ('C1', 'c1.example.org', 'c1.'):
+        world, renamed = make(1), Host(name)
+        run(world, 30)
+        (machine,) = world.machines
+        machine.kill(1.0)
+        machine.home = renamed
+        world.facts[renamed] = FINE
+        run(world, 30 + ADOPTED_S)
+        assert set(served(world)) == {C1, renamed}
+        assert agent(machine).pool.ring == Ring.of([C1, renamed])
+        assert 'Adopted c1 after' in caplog.text
+        caplog.clear()
+
+
+def test_bug_1866380_record_that_ignores_case_is_one_ring_member() -> None:
+    """MySQL finds the old Service for both: the new name gets no nodes."""
+    world, renamed = make(1), Host('C1')
+    run(world, 30)
+    (machine,) = world.machines
+    machine.kill(1.0)
+    machine.home = renamed
+    world.facts[renamed] = GONE
+    run(world, 30 + ADOPTED_S)
+    assert agent(machine).pool.ring == Ring.of([C1])
+    assert C1 in served(world)
+
+
+def test_bug_1713095_start_waits_for_whoever_is_not_there_yet() -> None:
+    """The daemon first, then the backend, then a worker that can live."""
+    world = make(1)
+    world.calm, world._rates = False, dict.fromkeys(world._rates, 0.0)
+    world.service.up, world._service_back_s = False, 60.0
+    run(world, 40)
+    (machine,) = world.machines
+    assert machine.agent is not None
+    assert served(world) == {}
+    run(world, 40)
+    # Without a conductor a worker ends as soon as it has begun.
+    for _ in range(3):
+        machine.workers.crash(C1)
+        run(world, 1)
+    assert machine.agent is not None
+    run(world, 60)
+    assert served(world) == {C1: C1}
+
+
+def test_bug_1755602_unmapped_host_is_in_nobodys_ring(world: World) -> None:
+    """It gets nodes when it is mapped, in all rings alike."""
+    world.facts[C2] = ServiceFacts(mapped=False, disabled=False, exists=True)
+    run(world, 40)
+    assert set(served(world)) == {C1, C2}
+    assert {view.ring for view in views(world)} == {(C1,)}
+    world.facts[C2] = FINE
+    for machine in world.machines:
+        agent(machine).pool.learn(world.facts)
+    run(world, 40)
+    assert {view.ring for view in views(world)} == {(C1, C2)}
+
+
+def test_disabled_host_does_not_count_itself() -> None:
+    """Nova's ring always has its own host, so two own a node in turn."""
+    for home in (C1, C2, C3):
+        pool = pool_of(home, C1, C2, C3)
+        before = pool.ring
+        pool.learn({C2: ServiceFacts(mapped=True, disabled=True, exists=True)})
+        assert pool.ring == Ring.of([C1, C3])
+        changed = moves(before, pool.ring, NODES)
+        # Its own nodes move, once; no other does.
+        assert {old for old, _ in changed.values()} == {C2}
+
+
+def test_new_host_without_nodes_is_in_all_rings_or_in_none(
+    world: World,
+) -> None:
+    """Membership is not read off the nodes that a host has."""
+    late = world.machines.pop()
+    run(world, 40)
+    world.machines.append(late)
+    for _ in range(int(60 / STEP_S)):
+        world.step()
+        told = [view for view in views(world) if view.ring_agreed]
+        # Nobody is told of an agreement that somebody else has left.
+        assert len({view.ring for view in told}) <= 1
+    assert {view.ring for view in views(world)} == {(C1, C2)}
+    assert all(view.ring_agreed for view in views(world))
+
+
+def test_clocks_five_minutes_apart_change_nothing() -> None:
+    """Who is up is not read off other people's time stamps."""
+    world = make(3, c1=1000.0, c2=1300.0, c3=700.0)
+    run(world, 60)
+    homes = {C1: C1, C2: C2, C3: C3}
+    for _ in range(120):
+        run(world, STEP_S)
+        assert served(world) == homes
+    world.machines[1].kill(1e9)
+    run(world, ADOPTED_S)
+    assert served(world)[C2] in (C1, C3)
+
+
+def test_bug_1764883_zombie_finds_its_gate_shut(world: World) -> None:
+    """Frozen for ten minutes and adopted meanwhile: it changes nothing."""
+    run(world, 40)
+    one = world.machines[0]
+    one.frozen_until_s = world.now_s + 600.0
+    run(world, ADOPTED_S)
+    assert served(world) == {C1: C2, C2: C2}
+    run(world, 600.0 - ADOPTED_S - STEP_S)
+    zombie = one.workers.live[C1]
+    one.frozen_until_s = 0.0
+    assert not zombie.gate_open(one.clock.now_s())
+    run(world, 60)
+    assert one.workers.live[C1] is not zombie
+    assert served(world) == {C1: C1, C2: C2}
+
+
+def test_sap_update_host_takes_nobody_from_another_group(
+    world: World,
+) -> None:
+    """A dead daemon of another pool is adopted by none of ours."""
+    other = Host('rack2')
+    world.facts[other] = FINE  # Nova knows it, and it serves nothing.
+    run(world, 40 + ADOPTED_S)
+    assert set(served(world)) == {C1, C2}
+    assert other not in {host for view in views(world) for host in view.ring}
+    assert all(other not in m.folder.read_known() for m in world.machines)
+
+
+# ---- ironic
+
+
+def test_bug_1365334_ring_is_stable_when_one_joins_and_leaves() -> None:
+    """Only the newcomer gains, it gains its share, and all comes back."""
+    two, three = Ring.of([C1, C2]), Ring.of([C1, C2, C3])
+    joined = moves(two, three, NODES)
+    assert {new for _, new in joined.values()} == {C3}
+    assert 0.25 < len(joined) / len(NODES) < 0.42
+    left = moves(three, Ring.of([C2, C1]), NODES)
+    assert left == {n: (new, old) for n, (old, new) in joined.items()}
+
+
+def test_bug_1378570_newcomer_is_seen_without_a_restart(
+    world: World,
+) -> None:
+    """Who runs for long has the host in its ring that joins late.
+
+    Ceilometer's bug 1729617 was the same: nobody looked again.
+    """
+    late = world.machines.pop()
+    run(world, 60)
+    (early,) = world.machines
+    before = agent(early)
+    assert before.pool.ring == Ring.of([C1])
+    world.machines.append(late)
+    run(world, 40)
+    assert agent(early) is before
+    assert before.pool.ring == Ring.of([C1, C2])
+    assert early.workers.live[C1].view == next(views(world))
+
+
+def test_bug_1729617_members_that_change_end_the_agreement() -> None:
+    """What was agreed on among fewer is not agreed on any more."""
+    pool = pool_of(C1, C1, C2)
+    digest = pool.ring.digest
+    two = tuple(Member(h, Boot(h), ring=digest) for h in (C1, C2))
+    pool.see(View(two), 0.0, in_force=True)
+    assert pool.agreed(TIMING.settle_s)
+    third = Member(C3, Boot(C3), ring='another')
+    pool.see(View((*two, third)), 20.0, in_force=True)
+    assert not pool.agreed(20.0)
+
+
+class Clumsy(coordination.FakeGroup):
+    """Each of its lock requests ends in something unforeseen."""
+
+    def try_lock(self, host: Host) -> bool:
+        raise RuntimeError('not an error of ours')
+
+    def lost(self) -> frozenset[Host]:
+        if self.clumsy:
+            raise RuntimeError('nor this')
+        return frozenset()
+
+    clumsy = False
+
+
+def test_bug_1506657_view_is_refreshed_whatever_else_fails() -> None:
+    """Locks, and a heartbeat now and then, fail in ways nobody foresaw."""
+    clock = ManualClock(start_s=100.0)
+    service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
+    group = Clumsy(service, Boot('b1'))
+    pulse = Pulse(group, Member(C1, Boot('b1')), TIMING, clock)
+    locks = Locksmith(group, pulse.state().lease, clock)
+    pulse.beat()
+    locks.ask(TryLock(C1, 1))
+    locks.run_pending()
+    group.clumsy = True
+    clock.advance(3.0)
+    pulse.beat()
+    group.clumsy = False
+    service.enter(Member(C2, Boot('b2')))
+    clock.advance(3.0)
+    pulse.beat()
+    seen = {member.home for member in pulse.state().view.members}
+    assert seen == {C1, C2}
+    assert len(locks.answers()) == 1
+
+
+def test_bug_1588901_dead_owners_lock_holds_nothing_for_long(
+    world: World,
+) -> None:
+    """kill -9 with the lock held: served by another within the budget."""
+    run(world, 40)
+    world.machines[0].kill(1e9)
+    run(world, STEP_S)
+    assert world.service.token(C1)
+    run(world, ADOPTED_S)
+    assert served(world)[C1] == C2
+
+
+def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
+    """It missed its own term, and takes its lock as anybody would.
+
+    Its worker is gone before the lock is had anew.
+    """
+    world = make(1)
+    run(world, 40)
+    (machine,) = world.machines
+    starved, worker = agent(machine), machine.workers.live[C1]
+    asked: list[str] = []
+    fault = machine.fault
+    starved._group._fault = lambda where: (asked.append(where), fault(where))  # type: ignore[attr-defined]
+    machine.frozen_until_s = world.now_s + 3 * TIMING.lease_term_s
+    run(world, 3 * TIMING.lease_term_s)
+    assert not worker.gate_open(machine.clock.now_s())
+    run(world, 60)
+    assert served(world) == {C1: C1}
+    assert agent(machine) is starved
+    assert machine.workers.live[C1] is not worker
+    assert 'before look at' not in asked
+    assert asked.index('before release') < asked.index('before lock')
+
+
+def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
+    None
+):
+    """A dead life's lock is broken first, ours had, then a worker begun."""
+    last, boot = Boot('last'), Boot('now')
+    machine = Assignment(C1, boot, TIMING, coordination.ETCD, previous=last)
+    members = (Member(C1, last, serving=(C1,)), Member(C1, boot))
+    machine.handle(Known(frozenset((C1,))), 0.0)
+    first = machine.handle(Standing(50.0, 1, View(members)), 0.0)
+    assert [type(effect) for effect in first] == [BreakLock, TryLock]
+    then = machine.handle(Granted(C1, first[1].ticket), 1.0)  # type: ignore[union-attr]
+    assert [type(effect) for effect in then] == [Start]
+
+
+def test_ironic_e54ee2ba4_ring_does_not_change_when_a_daemon_goes(
+    world: World,
+) -> None:
+    """Stopped, away, adopted, back: nobody's ring is ever stale.
+
+    A node's messages go to the same host all the time, and wait there.
+    """
+    run(world, 40)
+    one, two = world.machines
+    digest = agent(two).pool.ring.digest
+    agent(one).request_stop()
+    rings, adopted = set(), False
+    for _ in range(300):
+        run(world, STEP_S)
+        rings.add(agent(two).pool.ring.digest)
+        if one.agent is None and not adopted:
+            adopted = C1 in two.workers.live
+            one.returns_at_s = world.now_s + 20.0
+    assert adopted
+    assert served(world) == {C1: C1, C2: C2}
+    assert rings == {digest}
+
+
+def test_bug_2069771_host_that_was_deleted_is_forgotten(world: World) -> None:
+    """Its agent is gone and so is its Service: nobody keeps its name."""
+    run(world, 40)
+    one, two = world.machines
+    two.kill(1e9)
+    run(world, TIMING.lease_term_s + STEP_S)
+    assert {m.home for m in world.service.members()} == {C1}
+    world.facts[C2] = GONE
+    one.workers.crash(C1)  # The next one reads Nova anew.
+    run(world, 60)
+    assert one.folder.read_known() == {C1}
+    assert agent(one).pool.known == {C1}
+    assert set(served(world)) == {C1}
+
+
+# ---- networking-baremetal, inspector, designate
+
+
+def test_networking_baremetal_restart_moves_nothing(world: World) -> None:
+    """Each life has a new member id; the ring does not hear of it."""
+    run(world, 40)
+    one, two = world.machines
+    digest = agent(two).pool.ring.digest
+    for _ in range(3):
+        boot = agent(one)._group.boot
+        one.kill(TIMING.lease_term_s + 5.0)
+        for _ in range(100):
+            run(world, STEP_S)
+            assert agent(two).pool.ring.digest == digest
+        assert agent(one)._group.boot != boot
+
+
+def test_networking_baremetal_members_go_by_nobodys_message() -> None:
+    """The dead vanish though nobody says a word, by the backend's term."""
+    world = make(3, c1=1000.0, c2=1e6, c3=5.0)
+    run(world, 40)
+    world.machines[2].kill(1e9)
+    run(world, TIMING.lease_term_s + TIMING.heartbeat_interval_s + 1.0)
+    for machine in world.machines[:2]:
+        seen = agent(machine).pulse.state().view.members
+        assert {member.home for member in seen} == {C1, C2}
+
+
+def test_networking_baremetal_ring_in_use_does_not_change() -> None:
+    """Who goes through the members goes through one set of them."""
+    pool = pool_of(C1, C1, C2)
+    ring, seen = pool.ring, []
+    for host in ring.hosts:
+        seen.append(host)
+        pool.learn({C1: GONE, C2: GONE})
+        pool.see(View((Member(C3, Boot('b3')),)), 0.0, in_force=True)
+    assert set(seen) == ring.hosts == {C1, C2}
+    assert pool.ring.hosts != ring.hosts
+
+
+def test_inspector_leader_that_lost_its_lease_knows_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cut off from the backend it serves nothing, and says so."""
+    caplog.set_level(logging.INFO)
+    run(world, 40)
+    one = world.machines[0]
+    assert agent(one).assignment.serving() == (C1,)
+    one.cut_until_s = 1e9
+    run(world, TIMING.lease_term_s)
+    assert agent(one).assignment.serving() == ()
+    assert agent(one).assignment.deadline_s() <= one.clock.now_s()
+    assert 'Paused c1' in caplog.text
+
+
+def test_designate_join_moves_its_share_alone() -> None:
+    """No host gets other nodes only because one more host is there."""
+    hosts = [Host(f'c{number}') for number in range(9)]
+    for count in range(1, 9):
+        joined = moves(
+            Ring.of(hosts[:count]), Ring.of(hosts[: count + 1]), NODES
+        )
+        assert {new for _, new in joined.values()} == {hosts[count]}
+        assert len(joined) / len(NODES) < 1.4 / (count + 1)
+
+
+def test_designate_agent_that_was_dropped_adopts_nothing() -> None:
+    """A list without us is no error, and nothing to act upon."""
+    watch = Watch(Boot('b1'), TIMING.adopt_step_s)
+    watch.see(View((Member(C2, Boot('b2')),)), 0.0)
+    for now_s in (0.0, 100.0):
+        assert watch.turns([C3], frozenset(), now_s) == ()
+    both = (Member(C1, Boot('b1')), Member(C2, Boot('b2')))
+    watch.see(View(both), 100.0)
+    assert [turn.host for turn in watch.turns([C3], frozenset(), 200.0)]
+
+
+def test_bug_2008200_lock_is_given_back_after_its_worker(
+    world: World,
+) -> None:
+    """No take-over begins while the former one is in a step."""
+    run(world, 40)
+    one, two = world.machines
+    one.kill(60.0)
+    run(world, ADOPTED_S)
+    assert served(world)[C1] == C2
+    released: list[bool] = []
+    taken = agent(two).locksmith.ask
+
+    def ask(request: object) -> None:
+        if isinstance(request, Release):
+            released.append(C1 in two.workers.live)
+        taken(request)  # type: ignore[arg-type]
+
+    agent(two).locksmith.ask = ask  # type: ignore[assignment,method-assign]
+    run(world, 100)
+    assert served(world) == {C1: C1, C2: C2}
+    assert released == [False]

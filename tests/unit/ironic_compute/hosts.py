@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of one pool over one table of rows, without threads.
+
+Real are each host's Holdings, Handover, Removal, Book, ClaimBook and Pool.
+Invented are Nova (that of the simulation, answering at once), Ironic's lists,
+and a Placement that remembers who said what. A test moves the hosts step by
+step, in any order it likes.
+"""
+
+import math
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from hashring.workers import WorkerView
+from ironic_compute import errors
+from ironic_compute.book import Book
+from ironic_compute.gate import LeaseGate
+from ironic_compute.handover import Handover, Pace
+from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.removal import Removal
+from ironic_compute.view import Pool
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import Situation
+from tests.simulation.compute import Inline
+from tests.simulation.nova import Nova, ServiceRecord
+from tests.simulation.rows import Rows, Services
+from tests.simulation.wire import Letter
+
+
+class _Wire:
+    """Carries out each request at once."""
+
+    def __init__(self, host: Host) -> None:
+        self._letter = Letter(host, host, late=False)
+
+    def ask(self, act: Any) -> Any:
+        """Read something."""
+        return act()
+
+    def order(self, act: Any, *, gated: bool = True) -> Any:
+        """Change something."""
+        return act(self._letter)
+
+
+class Cloud:
+    """Nova's records, Ironic's nodes, Placement's providers.
+
+    :param nodes: what Ironic has
+    """
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.clock = ManualClock(start_s=100.0)
+        self.nodes = {NodeId(n): NodeFacts(NodeId(n)) for n in nodes}
+        self.hidden: dict[str, Exception] = {}
+        self.providers: dict[str, Host] = {}
+        self.removed: list[str] = []
+        self.moved: list[tuple[str, Host, Host]] = []
+        self.hosts: dict[Host, One] = {}
+        self.nova = Nova(
+            types.SimpleNamespace(
+                kernel=types.SimpleNamespace(now_s=0.0),
+                faults=types.SimpleNamespace(strikes=lambda what: False),
+                tell=lambda what: None,
+                check_holder=self._note_move,
+                check_removal=lambda letter, node: self.removed.append(node),
+            )
+        )
+
+    def _note_move(self, letter: Letter, row: Any, host: Host) -> None:
+        self.moved.append((row.node, row.host, host))
+
+    def add(self, host: str) -> 'One':
+        """Start a worker of a host that has a Service record."""
+        name = Host(host)
+        self.hosts[name] = One(self, name)
+        for one in self.hosts.values():
+            one.services.refresh()
+        return self.hosts[name]
+
+    def show(self, *ring: str, agreed: bool = True) -> None:
+        """Tell all workers of a ring."""
+        for one in self.hosts.values():
+            one.show(*ring, agreed=agreed)
+
+    def node(self, node: str) -> NodeFacts:
+        """See IronicClient."""
+        if node in self.hidden:
+            raise self.hidden[node]
+        if node not in self.nodes:
+            raise errors.NodeNotFound(node)
+        return self.nodes[NodeId(node)]
+
+    def holders(self) -> dict[str, list[Host]]:
+        """Who holds each node, by the hosts' own lights."""
+        return {
+            node: [h for h, o in self.hosts.items() if o.holdings.row(node)]
+            for node in self.nodes
+        }
+
+    def settle(self) -> None:
+        """Let time pass, and everybody look, until all is done."""
+        for _ in range(4):
+            for one in self.hosts.values():
+                one.audit()
+            for one in self.hosts.values():
+                self.clock.advance(1.0)
+                one.handover.round()
+
+
+class One:
+    """One host's worker; also what Placement is to it."""
+
+    def __init__(self, cloud: Cloud, host: Host) -> None:
+        self._cloud = cloud
+        self.host = host
+        nova, gate = cloud.nova, LeaseGate(cloud.clock, math.inf)
+        record = nova.services.setdefault(
+            host, ServiceRecord(nova.new_id(), host, mapped=True)
+        )
+        wire: Any = _Wire(host)
+        self.rows = Rows(nova, wire, gate)
+        self.services: Any = Services(nova, wire)
+        self.claims = ClaimBook()
+        self.pool = Pool(cloud.clock)
+        rows: Any = self.rows
+        self.holdings = Holdings(
+            host, rows, Book(cloud.clock), self.claims, self
+        )
+        self.holdings.status = HostStatus(service_id=record.id)
+        self.handover = Handover(
+            self.holdings,
+            rows,
+            self.services,
+            self.pool,
+            gate,
+            cloud.clock,
+            Pace(settle_s=0.0, confirm_s=1.0, push_budget=99, parallelism=1),
+            self._tell,
+            Inline(None),
+        )
+        self.holdings.on_stranger = self.handover.meet
+        client: Any = cloud
+        me: Any = self
+        self.removal = Removal(self.holdings, rows, client, me)
+        self.holdings.load()
+
+    def show(self, *ring: str, agreed: bool = True) -> None:
+        """Tell this worker of a ring."""
+        hosts = tuple(Host(host) for host in ring)
+        view = WorkerView(math.inf, ring=hosts, ring_agreed=agreed, known=())
+        self.pool.update(view)
+
+    def audit(self, nodes: Iterable[str] | None = None) -> None:
+        """What ``Parts.audited`` does with a list.
+
+        :param nodes: what the list shows; all that Ironic has unless given
+        """
+        wanted = self._cloud.nodes if nodes is None else nodes
+        listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
+        self.services.refresh()
+        self.take(listed)
+
+    def take(self, listed: dict[NodeId, NodeFacts]) -> None:
+        """Take in a list that was read some time ago."""
+        self.holdings.load()
+        for facts in listed.values():
+            self.holdings.observe(facts)
+        self.handover.listed(listed)
+        self.removal.audited(listed)
+
+    def _tell(self, host: Host, nodes: list[NodeId]) -> None:
+        if host in self._cloud.hosts:
+            self._cloud.hosts[host].handover.given(nodes)
+
+    # Placement
+
+    def submit(self, facts: NodeFacts, situation: Situation) -> None:
+        """See Reconciler."""
+        if situation.confirmed:
+            self._cloud.providers[facts.uuid] = self.host
+
+    def forget(self, node: NodeId) -> None:
+        """See Reconciler."""
+
+    def remove(self, node: NodeId) -> bool:
+        """See Reconciler."""
+        self._cloud.removed.append(f'provider of {node}')
+        self._cloud.providers.pop(node, None)
+        return True

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs of Nova and others about who holds a node, by number.
+
+Each test replays the schedule of the bug, and where the order matters every
+other order as well. What they were is in the manual for contributors.
+"""
+
+import dataclasses
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from hashring.clock import ManualClock
+from hashring.group import Boot, Member
+from hashring.membership import Membership
+from hashring.ring import Host, Ring
+from hashring.workers import WorkerView
+from ironic_compute import errors, opts
+from ironic_compute.agent import group_name
+from ironic_compute.feed import Feed
+from ironic_compute.strays import Strays
+from ironic_compute.view import Pool, Standing
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.nova import ServerRecord
+from tests.unit.ironic_compute.hosts import Cloud, One
+
+C1, C2, C3 = Host('c1'), Host('c2'), Host('c3')
+NODES = [f'node-{number}' for number in range(30)]
+N = NodeId('node-1')
+
+Steps = list[Callable[[], None]]
+
+
+def cloud_of(*hosts: str, nodes: list[str] = NODES) -> Cloud:
+    """A pool that has come to rest with these hosts in its ring."""
+    made = Cloud(nodes)
+    for host in hosts:
+        made.add(host)
+    made.show(*hosts)
+    made.settle()
+    assert set(made.providers) == set(made.nodes)
+    made.moved.clear()
+    return made
+
+
+def orders(*threads: int) -> Iterator[tuple[int, ...]]:
+    """All orders of the steps of several threads, of this many each."""
+    steps = [n for n, count in enumerate(threads) for _ in range(count)]
+    seen = set()
+    for order in itertools.permutations(steps):
+        if order not in seen:
+            seen.add(order)
+            yield order
+
+
+def play(order: tuple[int, ...], threads: list[Steps]) -> None:
+    """Do the steps of several threads in one order."""
+    waiting = [iter(steps) for steps in threads]
+    for thread in order:
+        next(waiting[thread])()
+
+
+def serve(cloud: Cloud, host: Host, node: NodeId, server: str) -> None:
+    """A server lives on a node."""
+    facts = cloud.nodes[node]
+    cloud.nodes[node] = dataclasses.replace(facts, instance_uuid=server)
+    cloud.nova.servers[server] = ServerRecord(
+        server, 0.0, 'active', None, host, node
+    )
+
+
+# ---- the former holder, and what it read before
+
+
+def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
+    """The former holder reads, moves, audits; its lists lack the node."""
+    for order in orders(4, 1, 3):
+        cloud = cloud_of('c1', nodes=[N])
+        one, two = cloud.hosts[C1], cloud.add('c2')
+        two.audit()
+        cloud.show('c2')
+        threads: list[Steps] = [
+            [functools.partial(one.take, {})] * 4,
+            [one.handover.round],
+            [two.audit, two.handover.round, two.audit],
+        ]
+        play(order, threads)
+        assert cloud.removed == []
+        cloud.settle()
+        assert cloud.removed == []
+        assert cloud.holders() == {N: [C2]}
+        assert cloud.providers == {N: C2}
+        assert cloud.moved == [(N, C1, C2)]
+
+
+def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
+    """Ironic denies it, it is another's by now, and nobody else's word
+    counts: the row goes only with the host it was read with."""
+    cloud = cloud_of('c1', nodes=[N])
+    one, two = cloud.hosts[C1], cloud.add('c2')
+    stale = one.rows.of_host(C1)[0]
+    cloud.show('c2')
+    one.handover.round()
+    two.audit()
+    assert not one.rows.delete(stale)
+    assert cloud.holders() == {N: [C2]}
+
+
+def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
+    """Boots and deletes while all nodes are read: no provider goes."""
+    cloud = cloud_of('c1')
+    one = cloud.hosts[C1]
+    booted, deleted, enrolled = NODES[0], NODES[1], 'node-new'
+    serve(cloud, C1, NodeId(deleted), 'old')
+    begun = dict(cloud.nodes)
+
+    class Ironic:
+        """Reads for five minutes; the world goes on."""
+
+        def nodes(self) -> tuple[NodeFacts, ...]:
+            one.claims.claim(NodeId(booted), 'new')
+            serve(cloud, C1, NodeId(booted), 'new')
+            feed._tell(cloud.nodes[NodeId(booted)])
+            cloud.nova.servers['old'].deleted = True
+            cloud.nodes[NodeId(deleted)] = NodeFacts(NodeId(deleted))
+            cloud.nodes[NodeId(enrolled)] = NodeFacts(NodeId(enrolled))
+            cloud.clock.advance(300.0)
+            return tuple(begun.values())
+
+        def in_pool(self, facts: NodeFacts) -> bool:
+            return True
+
+        def changed_since(self, stamp: str | None) -> list[NodeFacts]:
+            return []
+
+    class Sink:
+        observe = staticmethod(one.holdings.observe)
+        audited = staticmethod(one.take)
+
+    conf = cfg.ConfigOpts()
+    opts.register_opts(conf)
+    feed = Feed(conf, Ironic(), Sink(), cloud.clock, host='c1')  # type: ignore[arg-type]
+    freed: list[tuple[str, str]] = []
+    for _ in range(3):
+        feed._audit()
+        strays = Strays(
+            one.holdings,
+            one.rows,  # type: ignore[arg-type]
+            one.handover,
+            lambda node, server: freed.append((node, server)),
+            Alone(),  # type: ignore[arg-type]
+            lambda name, act: act(),
+        )
+        strays.look()
+        one.handover.round()
+        one.claims.release(NodeId(booted), 'new')
+        begun = dict(begun)
+    assert cloud.removed == cloud.moved == []
+    assert set(begun) <= set(cloud.providers)
+    assert {server for _, server in freed} <= {'old'}
+    facts = one.holdings.facts(NodeId(booted))
+    assert facts is not None and facts.instance_uuid == 'new'
+
+
+class Alone:
+    """Nobody else is at work on any server."""
+
+    def alone(self, server: str) -> 'Alone':
+        return self
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    'error',
+    [errors.IronicUnavailable('500'), errors.IronicRefused('401'), None],
+    ids=['no answer', 'refused', 'another pool'],
+)
+def test_bug_1744139_list_without_nodes_deletes_nothing(
+    error: Exception | None,
+) -> None:
+    """An empty or short list, and no 404 for each: all of it stays."""
+    cloud = cloud_of('c1')
+    if error is not None:
+        cloud.hidden = dict.fromkeys(NODES, error)
+    for listed in ([], NODES[:3], [], NODES[5:9]):
+        cloud.hosts[C1].audit(listed)
+    assert cloud.removed == []
+    assert set(cloud.providers) == set(NODES)
+
+
+def test_bug_1750450_404_counts_only_twice_in_turn() -> None:
+    """One denial, an error in between, and the count begins anew."""
+    cloud = cloud_of('c1', nodes=[N])
+    one, facts = cloud.hosts[C1], cloud.nodes.pop(N)
+    one.audit([])
+    cloud.hidden[N] = errors.IronicUnavailable('500')
+    one.audit([])
+    del cloud.hidden[N]
+    one.audit([])
+    cloud.nodes[N] = facts
+    one.audit([])
+    del cloud.nodes[N]
+    one.audit([])
+    assert cloud.removed == []
+    one.audit([])
+    assert cloud.removed == [f'provider of {N}', N]
+
+
+def test_bug_947bb5f641_node_that_left_the_pool_is_said_and_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In Ironic, but not in our conductor group: an operator's decision."""
+    cloud = cloud_of('c1', nodes=[N])
+    for _ in range(3):
+        cloud.hosts[C1].audit([])
+    assert f'Node {N} is in Ironic but not in this pool' in caplog.text
+    assert cloud.removed == []
+    assert cloud.providers == {N: C1}
+
+
+def test_networking_baremetal_moved_node_keeps_its_provider() -> None:
+    """ "No longer mine" is not "no longer in Ironic"."""
+    cloud = cloud_of('c1')
+    cloud.add('c2')
+    cloud.show('c2')
+    cloud.settle()
+    assert {old for _, old, _ in cloud.moved} == {C1}
+    assert len(cloud.moved) == len(NODES)
+    assert cloud.removed == []
+    assert set(cloud.providers.values()) == {C2}
+
+
+# ---- what is known of a node that went and came
+
+
+def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
+    """Nothing of its first time here is left."""
+    cloud = cloud_of('c1', nodes=[N])
+    one, two = cloud.hosts[C1], cloud.add('c2')
+    cloud.show('c2')
+    cloud.settle()
+    assert one.holdings.facts(N) is None
+    assert one.claims.consumer(N) is None
+    serve(cloud, C2, N, 'server')
+    cloud.settle()
+    cloud.show('c1')
+    cloud.settle()
+    assert cloud.holders() == {N: [C2]}  # It has a server.
+    cloud.nodes[N] = NodeFacts(N)
+    cloud.nova.servers['server'].deleted = True
+    cloud.settle()
+    assert cloud.holders() == {N: [C1]}
+    facts = one.holdings.facts(N)
+    assert facts is not None and facts.instance_uuid is None
+    assert two.holdings.facts(N) is None
+
+
+# ---- two who mean to have a node
+
+
+@pytest.mark.parametrize('first_count', [0, 1])
+@pytest.mark.parametrize('order', sorted(orders(3, 3)))
+def test_two_claims_at_once_have_one_winner(
+    order: tuple[int, ...], first_count: int
+) -> None:
+    """One creates while the other is about to: whatever the order, one
+    offers the node in the end, and never both."""
+    cloud = Cloud([N])
+    one, two = cloud.add('c1'), cloud.add('c2')
+    steps: Steps = [one.audit, one.handover.round]
+    for side in (one, two):
+        side.show(side.host)  # Each thinks that it is alone.
+    create = two.rows.create
+
+    def create_late(*arguments: Any) -> Any:
+        for step in steps[first_count:]:
+            step()
+        return create(*arguments)
+
+    two.rows.create = create_late  # type: ignore[method-assign]
+    for step in (*steps[:first_count], two.audit, two.handover.round):
+        step()
+    assert not cloud.providers
+    wait = functools.partial(cloud.clock.advance, 1.0)
+    ends: Steps = [wait, one.handover.round, one.handover.round]
+    play(order, [ends, [wait, two.handover.round, two.handover.round]])
+    row = cloud.nova.live_row(N)
+    assert row is not None and row.host == C2  # It was the later.
+    assert set(cloud.providers.values()) <= {C2}
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    (holders,) = cloud.holders().values()
+    assert holders == [Ring.of([C1, C2]).target(N)]
+    assert list(cloud.providers.values()) == holders
+
+
+def test_disabled_host_gives_each_node_once() -> None:
+    """One of three is disabled: its nodes move once, no other does."""
+    cloud = cloud_of('c1', 'c2', 'c3')
+    before = cloud.holders()
+    cloud.show('c1', 'c3')
+    for _ in range(3):
+        cloud.settle()
+    theirs = {node for node, hosts in before.items() if hosts == [C2]}
+    assert sorted(node for node, _, _ in cloud.moved) == sorted(theirs)
+    assert {old for _, old, _ in cloud.moved} == {C2}
+    assert [C2] not in cloud.holders().values()
+
+
+def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
+    """From its join to the last push no node has two holders."""
+    cloud = cloud_of('c1', 'c2')
+    third = cloud.add('c3')
+    everybody: list[One] = list(cloud.hosts.values())
+    for agreed, shown in ((False, [third]), (True, everybody)):
+        for one in shown:
+            one.show('c1', 'c2', 'c3', agreed=agreed)
+        for _ in range(3):
+            for one in (third, *everybody):
+                for act in (one.audit, one.handover.round):
+                    act()
+                    assert max(map(len, cloud.holders().values())) == 1
+    assert {new for _, _, new in cloud.moved} == {C3}
+    assert set(cloud.providers.values()) == {C1, C2, C3}
+
+
+def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
+    """A ring that comes in between is neither agreed on nor settled."""
+    clock = ManualClock(start_s=0.0)
+    pool = Pool(clock)
+    pool.update(WorkerView(9.0, ring=(C1,), ring_agreed=True, known=()))
+    clock.advance(60.0)
+    before = pool.standing()
+    pool.update(WorkerView(9.0, ring=(C2,), ring_agreed=False, known=()))
+    assert (before.ring, before.agreed) == (Ring.of([C1]), True)
+    assert before.settled_for_s == 60.0
+    after = pool.standing()
+    assert (after.ring, after.agreed) == (Ring.of([C2]), False)
+    assert after.settled_for_s == 0.0
+
+
+@pytest.mark.parametrize('looks_count', range(1, 5))
+def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
+    looks_count: int,
+) -> None:
+    """It comes after any of a round's looks at the pool."""
+    cloud = cloud_of('c1')
+    one = cloud.hosts[C1]
+    cloud.add('c2')
+    one.handover._pace = dataclasses.replace(one.handover._pace, settle_s=30)
+    cloud.clock.advance(60.0)
+    looks, look = itertools.count(1), one.pool.standing
+
+    def look_and_change() -> Standing:
+        found = look()
+        if next(looks) == looks_count:
+            one.show('c2')
+        return found
+
+    one.pool.standing = look_and_change  # type: ignore[method-assign]
+    for _ in range(4):
+        one.handover.round()
+    assert one.pool.standing().ring == Ring.of([C2])
+    assert cloud.moved == []
+
+
+def test_bug_1771806_row_with_a_uuid_of_its_own_is_not_doubled() -> None:
+    """It is found by name before anybody creates another."""
+    cloud = cloud_of('c1', nodes=[N])
+    two = cloud.add('c2')
+    two.rows.of_nodes = lambda nodes: {}  # type: ignore[method-assign]
+    cloud.show('c2')
+    created: list[object] = []
+    two.rows.create = created.append  # type: ignore[assignment,method-assign]
+    cloud.settle()
+    assert created == []
+    assert cloud.holders() == {N: [C2]}
+
+
+# ---- other groups
+
+
+def test_bug_2043036_another_groups_nodes_are_left_alone() -> None:
+    """A dead daemon of another group: its Service is there, its rows stay."""
+    cloud = cloud_of('rack2', nodes=[N])
+    del cloud.hosts[Host('rack2')]
+    one = cloud.add('c1')
+    cloud.show('c1')
+    for _ in range(5):
+        cloud.settle()
+    assert cloud.moved == []
+    assert one.holdings.rows() == {}
+
+
+def test_sap_update_host_groups_do_not_meet(tmp_path: object) -> None:
+    """Agents of two conductor groups, or of two shards, on one backend."""
+    pools = [('rack1', None), ('rack2', None), ('rack1', 's1'), (None, None)]
+    joined = []
+    for number, (group, shard) in enumerate(pools):
+        me = Member(Host(f'c{number}'), Boot(f'b{number}'))
+        made = Membership(
+            f'file://{tmp_path}',
+            group_name(group, shard),
+            me.home,
+            me.boot,
+            term_s=15.0,
+        )
+        made.connect()
+        made.join(me)
+        joined.append((made, me))
+    for made, me in joined:
+        assert made.members() == (me,)
+        made.close(leave=False, timeout_s=5.0)
+
+
+def test_bug_1811726_orphan_with_a_server_is_said_and_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The free nodes of a host without a record are taken, no other."""
+    caplog.set_level(logging.INFO)
+    cloud = cloud_of('c1', 'c2')
+    gone = [n for n, hosts in cloud.holders().items() if hosts == [C2]]
+    serve(cloud, C2, NodeId(gone[0]), 'server')
+    del cloud.hosts[C2], cloud.nova.services[C2]
+    cloud.show('c1')
+    cloud.settle()
+    assert sorted(n for n, _, _ in cloud.moved) == sorted(gone[1:])
+    assert cloud.removed == []
+    row = cloud.nova.live_row(gone[0])
+    assert row is not None and row.host == C2
+    assert f'Node {gone[0]} has an instance' in caplog.text
