@@ -102,11 +102,15 @@ class Content:
             "table_schema='ironic' AND table_name='nodes';",
         ).split()
         own = {'id', 'uuid', 'name', 'reservation', 'instance_uuid'}
+        # Daemons that run find new nodes by it.
+        own.add('updated_at')
         copied = ', '.join(f'`{c}`' for c in columns if c not in own)
         present = len(self.nodes())
         statements = [
-            f'INSERT INTO ironic.nodes (uuid, name, {copied}) '  # noqa: S608
-            f"SELECT '{uuid.uuid4()}', 'node-{present + i:05d}', {copied} "
+            'INSERT INTO ironic.nodes '  # noqa: S608
+            f'(updated_at, uuid, name, {copied}) '
+            f"SELECT UTC_TIMESTAMP(), '{uuid.uuid4()}', "
+            f"'node-{present + i:05d}', {copied} "
             "FROM ironic.nodes WHERE provision_state='available' LIMIT 1;"
             for i in range(count)
         ]
