@@ -248,7 +248,7 @@ SEEDS: dict[str, int] = {
     'late heartbeat counts': 231,
     'same worker in a new tenure': 0,
     'lock not proven after a lapse': 8,
-    'deadline counted from the reply': 460,
+    'deadline counted from the reply': 12,
     'hand-back before the worker stopped': 7,
     'push of a pinned node': 31,
     'create without agreement': 11,
