@@ -31,6 +31,8 @@ from ironic_compute.unfinished import Deploy, Rescue, Task
 LOG = logging.getLogger(__name__)
 
 _WITHOUT_TASK_EVERY = 4
+# What the row alone does not tell from a request that is on its way.
+_MAY_END = frozenset({Task.CLEAR, Task.REBUILD, Task.RESCUE, Task.UNRESCUE})
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
 
@@ -82,18 +84,28 @@ class Resume:
 
         What the first round finds was left by an earlier worker.
         """
-        idle_s = self._idle_s if self._rounds_count else 0.0
+        is_first = self._rounds_count == 0
         found = {_state_of(i): i for i in self._unfinished()}
         now_s = self._clock.now_s()
         self._first_seen_s = {
             state: self._first_seen_s.get(state, now_s) for state in found
         }
         for state, instance in found.items():
-            if now_s - self._first_seen_s[state] >= idle_s:
+            idle_s = now_s - self._first_seen_s[state]
+            if idle_s >= self._patience_s(instance, is_first=is_first):
                 self._begin(
                     f'resume-{instance.uuid}',
                     functools.partial(self._one, instance),
                 )
+
+    def _patience_s(self, instance: Any, *, is_first: bool) -> float:
+        """How long a task must have been idle to be taken up.
+
+        One that may be forgotten or given up always waits: its message may
+        be coming in just now, and would find its task gone.
+        """
+        task = unfinished.task_of(instance.vm_state, instance.task_state)
+        return 0.0 if is_first and task not in _MAY_END else self._idle_s
 
     def _unfinished(self) -> list[Any]:
         """Return the servers of this host with work left; one RPC or two.

@@ -86,7 +86,13 @@ def _join_one(stage: Stage, host: str) -> None:
     stage.report.figure(
         f'{host} joined', f'{len(moved)} nodes moved within {took_s:.0f} s'
     )
-    elsewhere = [n for n, to in moved.items() if to != [host]]
+    # One that had a server when an earlier host joined goes there when the
+    # server is deleted.
+    elsewhere = [
+        node
+        for node, to in moved.items()
+        if len(to) > 1 or (to != [host] and node not in before.consumers)
+    ]
     stage.report.none('nodes moved twice, or not to the new host', elsewhere)
     stage.report.none('nodes without a holder', sorted(looker.homeless))
     pinned = set(before.consumers) & set(moved)
