@@ -11,7 +11,6 @@ import dataclasses
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -32,9 +31,13 @@ from hashring.workers import (
     WorkerView,
 )
 from ironic_compute import pipe
+from ironic_compute.child import Child
 from ironic_compute.exits import EX_CONFIG
 
 LOG = logging.getLogger(__name__)
+
+# Before the next one, when a spare ended by itself.
+_SPARE_HOLD_OFF_S = 60.0
 
 
 def group_name(conductor_group: str | None, shard: str | None) -> str:
@@ -50,7 +53,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
     """Put an agent together from nova.conf.
 
     :param worker_command: starts a worker, without the arguments that name
-        its host and its ties
+        its ties
     :raises hashring.errors.ConfigError: one sentence for the operator
     """
     hashring_opts.check_options(
@@ -77,6 +80,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         home,
         clock,
         silence_s=conf.ironic_compute.worker_silence_s,
+        keeps_spare=conf.ironic_compute.spare_worker,
     )
     return Agent(
         membership=membership,
@@ -90,31 +94,23 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
 
 @dataclasses.dataclass(slots=True)
 class _Worker:
-    """One worker process and our ends of its pipes."""
+    """A process that was appointed to a host."""
 
     host: Host
     tenure: int
-    process: subprocess.Popen[bytes]
-    down: pipe.NewestLineWriter
-    up: pipe.LineReader
-    up_fd: int
-    pid_fd: int
+    child: Child
     heard_s: float
     mute: bool = False
     sentence: str | None = None
-
-    def close(self) -> None:
-        for fd in (self.up_fd, self.pid_fd):
-            os.close(fd)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+    is_serving: bool = False
 
 
 class WorkerProcesses:
     """The workers of one agent; all calls from the main thread.
 
-    :param command: starts a worker; its host and ties are appended
+    :param command: starts a worker; its ties are appended
     :param silence_s: a worker that said nothing for so long is killed
+    :param keeps_spare: keep a process ready for the next host
     """
 
     def __init__(
@@ -124,76 +120,67 @@ class WorkerProcesses:
         clock: Clock,
         *,
         silence_s: float,
+        keeps_spare: bool,
     ) -> None:
         self._command = list(command)
         self._home = home
         self._clock = clock
         self._silence_s = silence_s
+        self._keeps_spare = keeps_spare
+        self._spare: Child | None = None
+        self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
 
     def start(self, host: Host, tenure: int) -> None:
         """Start the worker of a host; returns at once."""
-        up_fd, their_fd = os.pipe()
-        arguments = [
-            *self._command,
-            '--host',
-            host,
-            '--home' if host == self._home else '--adopted',
-            '--agent-pid',
-            str(os.getpid()),
-            '--report-fd',
-            str(their_fd),
-        ]
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            arguments,
-            stdin=subprocess.PIPE,
-            pass_fds=(their_fd,),
-            # A Ctrl-C in the agent's terminal is the agent's to handle.
-            process_group=0,
-        )
-        os.close(their_fd)
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+        is_warm = self._spare is not None
+        child = self._spare or Child.spawn(self._command)
+        self._spare = None
+        child.appoint(pipe.Appointment(host, is_home=host == self._home))
         self._workers[host] = _Worker(
-            host=host,
-            tenure=tenure,
-            process=process,
-            down=pipe.NewestLineWriter(process.stdin.fileno()),
-            up=pipe.LineReader(up_fd),
-            up_fd=up_fd,
-            pid_fd=os.pidfd_open(process.pid),
-            heard_s=self._clock.now_s(),
+            host, tenure, child, heard_s=self._clock.now_s()
         )
         LOG.info(
-            'Started the worker of host %(host)s, process %(pid)d',
-            {'host': host, 'pid': process.pid},
+            'Started the worker of host %(host)s, process %(pid)d (%(kind)s)',
+            {
+                'host': host,
+                'pid': child.process.pid,
+                'kind': 'the spare' if is_warm else 'new',
+            },
         )
 
     def stop(self, host: Host) -> None:
         """Ask a worker to drain and end."""
         if host in self._workers:
-            self._workers[host].process.send_signal(signal.SIGTERM)
+            self._workers[host].child.process.send_signal(signal.SIGTERM)
 
     def kill(self, host: Host) -> None:
         """End a worker now; the process is gone on return."""
         worker = self._workers.pop(host, None)
         if worker is not None:
-            worker.process.kill()
-            worker.process.wait()
-            worker.close()
+            worker.child.kill()
+
+    def close(self) -> None:
+        """End the spare; workers are ended by :meth:`kill`."""
+        self._keeps_spare = False
+        if self._spare is not None:
+            self._spare.kill()
+            self._spare = None
 
     def tell(self, view: WorkerView) -> None:
         """Pass a view on to each worker that can take it."""
         line = pipe.encode_view(view)
         for worker in self._workers.values():
-            worker.down.write(line)
+            worker.child.down.write(line)
 
     def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
         """Wait for news of the workers, then return all there is."""
+        self._keep_spare()
         fds = {}
         for worker in self._workers.values():
-            fds[worker.pid_fd] = worker.host
+            fds[worker.child.pid_fd] = worker.host
             if not worker.mute:
-                fds[worker.up_fd] = worker.host
+                fds[worker.child.up_fd] = worker.host
         ready, _, _ = select.select(list(fds), [], [], timeout_s)
         events: list[WorkerEvent] = []
         for host in sorted({fds[fd] for fd in ready}):
@@ -201,14 +188,34 @@ class WorkerProcesses:
         self._kill_silent()
         return events
 
+    def _keep_spare(self) -> None:
+        """Have a spare, unless a worker is starting and needs the machine."""
+        if self._spare is not None and self._spare.has_ended():
+            LOG.warning(
+                'The spare worker, process %(pid)d, ended with status '
+                '%(status)d; the next one is made in %(wait)d s',
+                {
+                    'pid': self._spare.process.pid,
+                    'status': self._spare.process.returncode,
+                    'wait': _SPARE_HOLD_OFF_S,
+                },
+            )
+            self._spare.close()
+            self._spare = None
+            self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
+        is_due = self._keeps_spare and self._clock.now_s() > self._spare_due_s
+        all_serve = all(w.is_serving for w in self._workers.values())
+        if is_due and all_serve and self._spare is None:
+            self._spare = Child.spawn(self._command)
+
     def _hear(self, worker: _Worker) -> list[WorkerEvent]:
         events: list[WorkerEvent] = []
         try:
-            for line in worker.up.lines(0):
+            for line in worker.child.up.lines(0):
                 events += self._understand(worker, line)
         except EOFError:
             worker.mute = True  # It is ending; its exit is seen by itself.
-        if worker.process.poll() is None:
+        if not worker.child.has_ended():
             return events
         return [*events, self._bury(worker)]
 
@@ -216,6 +223,7 @@ class WorkerProcesses:
         worker.heard_s = self._clock.now_s()
         match pipe.decode_message(line):
             case pipe.IsServing():
+                worker.is_serving = True
                 return [Serving(worker.host, worker.tenure)]
             case pipe.Services(facts=facts):
                 return [Facts(facts)]
@@ -227,8 +235,8 @@ class WorkerProcesses:
 
     def _bury(self, worker: _Worker) -> Exited:
         del self._workers[worker.host]
-        worker.close()
-        status = worker.process.returncode
+        worker.child.close()
+        status = worker.child.process.returncode
         LOG.info(
             'The worker of host %(host)s ended with status %(status)d',
             {'host': worker.host, 'status': status},
@@ -246,7 +254,7 @@ class WorkerProcesses:
                     {'host': worker.host, 'silence': self._silence_s},
                 )
                 worker.heard_s = now_s
-                worker.process.kill()
+                worker.child.process.kill()
 
 
 def worker_command(config_arguments: Sequence[str]) -> list[str]:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two pipes between an agent and a worker: one JSON line a message.
 
-Down go views (deadline, ring, known hosts); the newest one is all that
-counts, so an unread one may be replaced. Up go facts: serving, what Nova says
-of the known hosts, a sign of life, and the sentence of a worker that cannot
-start. Neither side ever blocks on the other: a stopped worker must not stop
-its agent, nor the other way round.
+Down goes the appointment to a host, then views (deadline, ring, known hosts);
+the newest view is all that counts, so an unread one may be replaced. Up go
+facts: serving, what Nova says of the known hosts, a sign of life, and the
+sentence of a worker that cannot start. Neither side ever blocks on the other:
+a stopped worker must not stop its agent, nor the other way round.
 """
 
+import collections
 import dataclasses
 import errno
 import json
@@ -21,6 +22,15 @@ from hashring.ring import Host
 from hashring.workers import ServiceFacts, WorkerView
 
 _CHUNK_BYTES = 65536
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Appointment:
+    """What makes a process the worker of a host; it never changes."""
+
+    host: Host
+    is_home: bool
+    """The host is its agent's own, not one taken over."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +58,17 @@ class CannotStart:
 
 
 Message = IsServing | IsAlive | Services | CannotStart
+
+
+def encode_appointment(appointment: Appointment) -> bytes:
+    """Return the line that appoints a worker."""
+    return _line(dataclasses.asdict(appointment))
+
+
+def decode_appointment(line: bytes) -> Appointment:
+    """Read a line made by :func:`encode_appointment`."""
+    raw = json.loads(line)
+    return Appointment(host=Host(raw['host']), is_home=raw['is_home'])
 
 
 def encode_view(view: WorkerView) -> bytes:
@@ -116,6 +137,7 @@ class LineReader:
         os.set_blocking(fd, False)
         self._fd = fd
         self._rest = b''
+        self._unread: collections.deque[bytes] = collections.deque()
 
     def fileno(self) -> int:
         """Return the descriptor, as ``select`` asks for it."""
@@ -129,14 +151,28 @@ class LineReader:
         # select, not a blocking read: under eventlet a blocking read of a
         # pipe would stop every thread of the process. And an object, not a
         # number: eventlet's select takes the number 0 for nothing to watch.
-        ready, _, _ = select.select([self], [], [], timeout_s)
-        if not ready:
-            return
-        chunk = os.read(self._fd, _CHUNK_BYTES)
+        patience_s = 0 if self._unread else timeout_s
+        ready, _, _ = select.select([self], [], [], patience_s)
+        if ready:
+            self._take_in(os.read(self._fd, _CHUNK_BYTES))
+        while self._unread:
+            yield self._unread.popleft()
+
+    def next_line(self) -> bytes:
+        """Wait for one line, and leave those behind it.
+
+        :raises EOFError: the other side is gone
+        """
+        while not self._unread:
+            select.select([self], [], [])
+            self._take_in(os.read(self._fd, _CHUNK_BYTES))
+        return self._unread.popleft()
+
+    def _take_in(self, chunk: bytes) -> None:
         if not chunk:
             raise EOFError
         *whole, self._rest = (self._rest + chunk).split(b'\n')
-        yield from whole
+        self._unread.extend(whole)
 
 
 class NewestLineWriter:

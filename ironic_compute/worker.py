@@ -15,6 +15,7 @@ from typing import Any
 
 import nova.conf
 import nova.db.main.api
+import setproctitle
 from nova import config as nova_config
 from nova import objects
 from nova import service as nova_service
@@ -23,6 +24,7 @@ from nova.conductor import rpcapi as conductor_rpcapi
 from nova.objects import base as objects_base
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_utils import importutils
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
@@ -59,19 +61,23 @@ class AgentLine:
     """The worker's ends of the two pipes; one thread listens.
 
     :param report_fd: where the agent hears us
-    :param view_fd: where we hear the agent
+    :param down: where we hear the agent
     :param give_up_s: of an agent that says nothing, and does not end
     """
 
     def __init__(
-        self, tenure: Tenure, report_fd: int, view_fd: int, give_up_s: float
+        self,
+        tenure: Tenure,
+        report_fd: int,
+        down: pipe.LineReader,
+        give_up_s: float,
     ) -> None:
         os.set_inheritable(report_fd, False)
         self._tenure = tenure
         self._give_up_s = give_up_s
         self._heard_s = tenure.clock.now_s()
         self._up = pipe.NewestLineWriter(report_fd)
-        self._down = pipe.LineReader(view_fd)
+        self._down = down
         self._sending = threading.Lock()
 
     def say(self, message: pipe.Message) -> None:
@@ -117,25 +123,40 @@ class AgentLine:
 
 
 def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
-    """Serve the host that ``ties`` names until told to stop."""
+    """Serve the host that the agent names, until told to stop.
+
+    All that needs no host is done before the agent is asked for one.
+    """
+    try:
+        _configure(config_arguments)
+    except cfg.Error as exc:
+        return exits.refuse(exc)
+    importutils.import_class(MANAGER)
+    down = pipe.LineReader(sys.stdin.fileno())
+    setproctitle.setproctitle(f'{PROG}: spare')
+    try:
+        tenure = _accept(pipe.decode_appointment(down.next_line()))
+    except EOFError:
+        return exits.EX_ORPHANED
+    return _serve(tenure, ties.report_fd, down)
+
+
+def _accept(appointment: pipe.Appointment) -> Tenure:
+    setproctitle.setproctitle(f'{PROG}: host {appointment.host}')
+    CONF.set_override('host', appointment.host)
     clock = SystemClock()
-    tenure = Tenure(
-        host=Host(ties.host),
-        is_home=ties.is_home,
+    return Tenure(
+        host=appointment.host,
+        is_home=appointment.is_home,
         gate=LeaseGate(clock, clock.now_s()),
         pool=Pool(clock),
         clock=clock,
     )
-    try:
-        _configure(ties.host, config_arguments)
-    except cfg.Error as exc:
-        return exits.refuse(exc)
-    line = AgentLine(
-        tenure,
-        ties.report_fd,
-        sys.stdin.fileno(),
-        give_up_s=CONF.ironic_compute.worker_silence_s,
-    )
+
+
+def _serve(tenure: Tenure, report_fd: int, down: pipe.LineReader) -> int:
+    silence_s = CONF.ironic_compute.worker_silence_s
+    line = AgentLine(tenure, report_fd, down, give_up_s=silence_s)
     line.start()
     try:
         compat.serve(_service(tenure, line))
@@ -145,7 +166,7 @@ def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     return 0
 
 
-def _configure(host: str, config_arguments: Sequence[str]) -> None:
+def _configure(config_arguments: Sequence[str]) -> None:
     register_opts(CONF)
     reception.set_defaults(CONF)
     for group, name, value in _DEFAULTS:
@@ -156,7 +177,6 @@ def _configure(host: str, config_arguments: Sequence[str]) -> None:
         configure_db=False,
         prog=PROG,
     )
-    CONF.set_override('host', host)
     logging.setup(CONF, PROG)
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True

@@ -18,20 +18,18 @@ from onemachine.progress import CloudError, step
 KINDS = ('agent', 'peer')
 
 
+_TITLE = 'ironic-compute-worker: host '
+
+
 def worker_host(pid: int) -> str | None:
     """Return the host a worker process serves; None if it is no worker."""
     return host_of(processes.arguments(pid))
 
 
 def host_of(words: Sequence[str]) -> str | None:
-    """Return the host of a worker's command line; None if it is no worker."""
-    is_worker = any(
-        'ironic-compute-worker' in word or 'cmd.worker' in word
-        for word in words
-    )
-    if not is_worker or '--host' not in words[:-1]:
-        return None
-    return words[words.index('--host') + 1]
+    """Return the host of a worker's title; None if it is no worker."""
+    title = ' '.join(words).strip()
+    return title.removeprefix(_TITLE) if title.startswith(_TITLE) else None
 
 
 class Running:
@@ -92,12 +90,21 @@ class Running:
         self, names: Sequence[str], number: signal.Signals
     ) -> None:
         for name in names:
-            pid = self._processes.require(name)
-            # The agent first: it must not see its workers end.
-            workers = [c for c in processes.children(pid) if worker_host(c)]
-            for one in (pid, *workers):
+            self._processes.require(name)
+            for one in self._family(name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, number)
+
+    def family(self, host: str) -> list[int]:
+        """Return an agent or peer and its children; none if it is gone."""
+        return [
+            pid for kind in KINDS for pid in self._family(f'{kind}-{host}')
+        ]
+
+    def _family(self, name: str) -> list[int]:
+        # The agent first: it must not see its workers end.
+        pid = self._processes.pid(name)
+        return [] if pid is None else [pid, *processes.children(pid)]
 
     def _name(self, host: str) -> str:
         for kind in KINDS:

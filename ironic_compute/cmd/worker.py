@@ -46,24 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='ironic-compute-worker',
         description='Serves one Nova host as nova-compute would. The agent, '
-        'ironic-compute, starts it with the lease of that host; it cannot '
+        'ironic-compute, starts it and tells it which host; it cannot '
         'be started by hand. All other options (--config-file, --debug …) '
         "are Nova's.",
         allow_abbrev=False,
-    )
-    parser.add_argument('--host', required=True, help='the host to serve')
-    whose = parser.add_mutually_exclusive_group(required=True)
-    whose.add_argument(
-        '--home',
-        dest='is_home',
-        action='store_true',
-        help="the host is its agent's own",
-    )
-    whose.add_argument(
-        '--adopted',
-        dest='is_home',
-        action='store_false',
-        help='the host is taken over for another agent',
     )
     parser.add_argument(
         '--agent-pid', type=int, required=True, help='the agent to die with'

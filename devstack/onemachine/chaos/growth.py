@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 
+from onemachine import running
 from onemachine.chaos.scenarios import HOSTS
 from onemachine.chaos.stage import ALL_HOSTS, Stage
 from onemachine.progress import say, step, wait_until
@@ -141,11 +142,12 @@ def _cpu_s(stage: Stage) -> dict[str, float]:
     tick = os.sysconf('SC_CLK_TCK')
     found = {}
     for host in stage.running.hosts():
-        for number, pid in enumerate(stage.processes_of(host)):
+        for number, pid in enumerate(stage.running.family(host)):
             text = pathlib.Path(f'/proc/{pid}/stat').read_text()
             fields = text.rpartition(')')[2].split()
-            kind = 'worker' if number else 'agent'
-            found[f'{kind} of {host}'] = (
+            served = running.worker_host(pid)
+            kind = f'worker for {served}' if served else 'spare'
+            found[f'{kind if number else "agent"} of {host}'] = (
                 int(fields[11]) + int(fields[12])
             ) / tick
     return found

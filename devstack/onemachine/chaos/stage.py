@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onemachine import content, processes, running
+from onemachine import content, running
 from onemachine.chaos import proxy
 from onemachine.chaos.evidence import Evidence
 from onemachine.chaos.load import End, Load
@@ -225,19 +225,6 @@ class Stage:
         ]
 
     # Faults
-
-    def processes_of(self, host: str) -> list[int]:
-        """Return an agent or peer and its workers."""
-        for kind in running.KINDS:
-            pid = self.cloud.processes.pid(f'{kind}-{host}')
-            if pid is not None:
-                workers = [
-                    child
-                    for child in processes.children(pid)
-                    if running.worker_host(child)
-                ]
-                return [pid, *workers]
-        return []
 
     def log_count(self, words: str) -> int:
         """Return how many lines of all agents' logs have these words."""

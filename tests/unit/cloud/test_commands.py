@@ -71,14 +71,13 @@ def test_unknown_host_is_told(tmp_path):
 @pytest.mark.parametrize(
     ('words', 'host'),
     [
-        (['python', '/v/bin/ironic-compute-worker', '--host', 'c1'], 'c1'),
-        (['python', '-m', 'ironic_compute.cmd.worker', '--host', 'x'], 'x'),
+        (['ironic-compute-worker: host c1', ''], 'c1'),
+        (['ironic-compute-worker: spare', ''], None),
+        (['python', '/v/bin/ironic-compute-worker', '--agent-pid'], None),
         (['python', '/v/bin/ironic-compute', '--config-file', 'y'], None),
-        (['ironic-compute-worker', '--host'], None),
-        (['sleep', '--host', 'c1'], None),
     ],
 )
-def test_worker_is_known_by_its_command_line(words, host):
+def test_worker_is_known_by_its_title(words, host):
     """Who serves a host is read from the process, not asked for."""
     assert running.host_of(words) == host
 

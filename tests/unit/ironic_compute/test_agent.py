@@ -17,20 +17,20 @@ from ironic_compute.agent import WorkerProcesses, group_name
 HOME, OTHER = Host('c1'), Host('c2')
 VIEW = WorkerView(deadline_s=1.0, ring=(), ring_agreed=False, known=())
 
-# Says that it serves, then does what its behaviour asks for.
+# Is appointed, says that it serves, then does what its behaviour asks for.
 TOY = textwrap.dedent(
     """
-    import argparse, os, sys, time
+    import argparse, json, os, sys
     parser = argparse.ArgumentParser()
     parser.add_argument('behaviour')
-    parser.add_argument('--host')
-    parser.add_argument('--home', action='store_true')
-    parser.add_argument('--adopted', action='store_true')
     parser.add_argument('--agent-pid', type=int)
     parser.add_argument('--report-fd', type=int)
     ties = parser.parse_args()
     assert ties.agent_pid == os.getppid()
-    assert ties.home == (ties.host == 'c1')
+    if ties.behaviour == 'frail':
+        sys.exit(9)
+    appointment = json.loads(sys.stdin.readline())
+    assert appointment['is_home'] == (appointment['host'] == 'c1')
     def say(line):
         os.write(ties.report_fd, line + b'\\n')
     if ties.behaviour == 'wrong':
@@ -56,16 +56,21 @@ def make():
     """Make WorkerProcesses whose workers behave as asked."""
     made = []
 
-    def make(behaviour, silence_s=60.0):
+    def make(behaviour, silence_s=60.0, keeps_spare=False):
         command = [sys.executable, '-c', TOY, behaviour]
         workers = WorkerProcesses(
-            command, HOME, SystemClock(), silence_s=silence_s
+            command,
+            HOME,
+            SystemClock(),
+            silence_s=silence_s,
+            keeps_spare=keeps_spare,
         )
         made.append(workers)
         return workers
 
     yield make
     for workers in made:
+        workers.close()
         for host in (HOME, OTHER):
             workers.kill(host)
 
@@ -161,3 +166,68 @@ def test_pools_have_groups_of_their_own():
         for shard in (None, 'a', 's')
     }
     assert len(names) == 9
+
+
+def children():
+    """Return the processes that this one started and that live."""
+    with open(f'/proc/self/task/{os.getpid()}/children') as found:
+        return {int(pid) for pid in found.read().split()}
+
+
+def test_spare_becomes_the_worker_of_the_next_host(make):
+    """The process that waited is the one that serves, and is replaced."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    (spare,) = children() - strangers
+    workers.start(OTHER, tenure=4)
+    assert children() - strangers == {spare}
+    assert wait_for(workers, Serving) == Serving(OTHER, 4)
+    workers.events(0)
+    assert len(children() - strangers) == 2
+    workers.kill(OTHER)
+    assert spare not in children()
+
+
+def test_no_spare_while_a_worker_starts(make):
+    """What starts has the machine for itself."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.start(HOME, tenure=1)
+    workers.events(0)
+    assert len(children() - strangers) == 1
+
+
+def test_two_hosts_at_once_need_one_more_process(make):
+    """The second of two hosts does not wait for another spare."""
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    workers.start(HOME, tenure=1)
+    workers.start(OTHER, tenure=1)
+    served = set()
+    for _ in range(100):
+        served |= {event.host for event in workers.events(0.2)}
+        if served == {HOME, OTHER}:
+            return
+    raise AssertionError(f'only {served} are served')
+
+
+def test_spare_that_ends_is_not_started_again_at_once(make):
+    """A spare that cannot live costs one process a minute, no more."""
+    strangers = children()
+    workers = make('frail', keeps_spare=True)
+    workers.events(0)
+    (spare,) = children() - strangers
+    os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
+    workers.events(0)
+    assert children() == strangers
+
+
+def test_spare_ends_with_its_owner(make):
+    """close() leaves no process behind, and none comes after it."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    workers.close()
+    workers.events(0)
+    assert children() == strangers

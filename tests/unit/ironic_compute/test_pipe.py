@@ -73,6 +73,21 @@ def test_reader_puts_lines_together(ends):
     assert list(reader.lines(0)) == []
 
 
+def test_next_line_leaves_the_others(ends):
+    """Views that came with the appointment are not lost."""
+    read, write = ends
+    mine = pipe.Appointment(Host('c1'), is_home=True)
+    os.write(write, pipe.encode_appointment(mine) + b'view\nhal')
+    reader = pipe.LineReader(read)
+    assert pipe.decode_appointment(reader.next_line()) == mine
+    assert list(reader.lines(0)) == [b'view']
+    os.write(write, b'f\n')
+    os.close(write)
+    assert reader.next_line() == b'half'
+    with pytest.raises(EOFError):
+        reader.next_line()
+
+
 def test_reader_sees_the_end(ends):
     """A closed pipe is an end, not an empty line."""
     read, write = ends
