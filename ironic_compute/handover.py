@@ -27,7 +27,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from ironic_compute.gate import Gate
-from ironic_compute.holdings import Holdings
+from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
@@ -110,26 +110,28 @@ class Handover:
 
     def look_at(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
-        facts = self._strangers.get(node)
+        facts, read_at = self._strangers.get(node), self._holdings.moment()
         row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
         if row is not None and row.host == self._holdings.host:
-            self._holdings.hold(row, facts)
+            self._holdings.hold(row, facts, read_at)
 
     def follow(self, node: NodeId, host: Host) -> None:
         """Give a node to the host that its server is on.
 
         ``Instance.host`` is the truth for a node with a server.
         """
-        row, record = self._holdings.row(node), self._services.record(host)
-        if row is None or record is None:
+        record = self._services.record(host)
+        if record is None:
             return
-        if self._rows.give(row, host, record.id):
+        with self._holdings.still(node) as row:
+            if row is None or not self._rows.give(row, host, record.id):
+                return
             self._holdings.drop(node)
-            LOG.info(
-                'Gave node %(node)s to host %(host)s, where its server is',
-                {'node': node, 'host': host},
-            )
-            self._tell(host, [node])
+        LOG.info(
+            'Gave node %(node)s to host %(host)s, where its server is',
+            {'node': node, 'host': host},
+        )
+        self._tell(host, [node])
 
     def stop(self) -> None:
         """Write nothing more."""
@@ -155,31 +157,36 @@ class Handover:
         if not strangers:
             return
         placed: Mapping[NodeId, Any] = {}
+        read_at = self._holdings.moment()
         try:
             found = self._rows.of_nodes(strangers)
             placed = self._each(
-                lambda node: self._place(strangers[node], found.get(node)),
+                lambda node: self._place(
+                    strangers[node], found.get(node), read_at
+                ),
                 strangers,
             )
         finally:
             for node in sorted(strangers.keys() - placed.keys()):
                 self.meet(strangers[node])
 
-    def _place(self, facts: NodeFacts, row: Any | None) -> None:
+    def _place(
+        self, facts: NodeFacts, row: Any | None, read_at: Moment
+    ) -> None:
         """Find out whose a node is that we do not hold."""
         row = row or self._old_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._holdings.host:
-            self._holdings.hold(row, facts)
+            self._holdings.hold(row, facts, read_at)
         elif holder is not None and self._services.record(holder):
             with self._lock:
                 self._of_others[facts.uuid] = holder
         elif not self._may_take(facts.uuid):
             self.meet(facts)
         elif row is None:
-            self._create(facts)
+            self._create(facts, read_at)
         else:
-            self._take_orphan(row, facts)
+            self._take_orphan(row, facts, read_at)
 
     def _old_row(self, node: NodeId) -> Any | None:
         """Return a row that has another uuid than its node.
@@ -204,14 +211,16 @@ class Handover:
             and self._holdings.status.service_id is not None
         )
 
-    def _create(self, facts: NodeFacts) -> None:
+    def _create(self, facts: NodeFacts, read_at: Moment) -> None:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         row = self._rows.create(facts, self._holdings.host, service_id)
-        self._holdings.hold(row, facts)
+        self._holdings.hold(row, facts, read_at)
         LOG.info('Took up new node %(node)s', {'node': facts.uuid})
 
-    def _take_orphan(self, row: Any, facts: NodeFacts) -> None:
+    def _take_orphan(
+        self, row: Any, facts: NodeFacts, read_at: Moment
+    ) -> None:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         if facts.instance_uuid is not None:
@@ -225,7 +234,7 @@ class Handover:
             return
         former = row.host
         if self._rows.give(row, self._holdings.host, service_id):
-            self._holdings.hold(row, facts)
+            self._holdings.hold(row, facts, read_at)
             LOG.info(
                 'Took node %(node)s of host %(holder)s, which Nova does not '
                 'know any more',

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NewType, Protocol
 
 from nova import exception as nova_exception
 from oslo_log import log as logging
@@ -40,6 +40,11 @@ class Reporter(Protocol):
         """Write nothing more for a node."""
 
 
+# Counts what was taken up and dropped: what was read before a node left says
+# nothing of it any more.
+Moment = NewType('Moment', int)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostStatus:
     """What of the host itself shows on the providers of its nodes."""
@@ -57,6 +62,7 @@ class _Held:
 
     row: Any
     writing: contextlib.AbstractContextManager[Any]
+    since: Moment
 
 
 class Holdings:
@@ -88,18 +94,30 @@ class Holdings:
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
+        self._left: dict[NodeId, Moment] = {}
+        self._moment = Moment(0)
         self._lock = threading.Lock()
         self.on_stranger: Callable[[NodeFacts], None] = lambda facts: None
 
     def load(self) -> None:
         """Read from Nova which nodes this host holds."""
+        read_at = self.moment()
         rows = {node_of(row): row for row in self._rows.of_host(self.host)}
         with self._lock:
-            gone = set(self._held) - set(rows)
-            for node in sorted(set(rows) - set(self._held)):
-                self._enter(rows[node])
+            gone = [
+                node
+                for node, held in self._held.items()
+                if node not in rows and held.since <= read_at
+            ]
+            for node in sorted(rows.keys() - self._held.keys()):
+                self._enter(rows[node], read_at)
         for node in sorted(gone):
             self.drop(node)
+
+    def moment(self) -> Moment:
+        """Return a mark: to be taken before a row is read that may be held."""
+        with self._lock:
+            return self._moment
 
     def row(self, node: NodeId) -> Any | None:
         """Return the row of a held node."""
@@ -115,29 +133,34 @@ class Holdings:
         """Return what Ironic last said of a held node."""
         return self._book.facts(node)
 
-    def hold(self, row: Any, facts: NodeFacts | None) -> None:
-        """Count a node as held; one whose row is new is not offered yet."""
+    def hold(self, row: Any, facts: NodeFacts | None, read_at: Moment) -> None:
+        """Count a node as held; one whose row is new is not offered yet.
+
+        :param read_at: before the row was read; nothing is done for a node
+            that has left us since
+        """
         with self._lock:
-            self._enter(row)
+            self._enter(row, read_at)
         if facts is not None:
             self.observe(facts)
 
-    def _enter(self, row: Any) -> None:
+    def _enter(self, row: Any, read_at: Moment) -> None:
         node = node_of(row)
-        self._held[node] = _Held(row, self._new_lock())
+        if self._left.get(node, 0) > read_at:
+            return
+        self._moment = Moment(self._moment + 1)
+        self._held[node] = _Held(row, self._new_lock(), self._moment)
         if is_new(row):
             self._unconfirmed.add(node)
 
     def confirm(self, node: NodeId) -> None:
         """Offer a new node whose row was read again as ours."""
-        held = self._held.get(node)
-        if held is None:
-            return
-        with held.writing:
-            ours = self._rows.confirm(held.row, self.host)
-        if not ours:
-            self.drop(node)
-            return
+        with self.still(node) as row:
+            if row is None:
+                return
+            if not self._rows.confirm(row, self.host):
+                self.drop(node)
+                return
         with self._lock:
             self._unconfirmed.discard(node)
         self.report(node)
@@ -152,18 +175,34 @@ class Holdings:
         with self._lock:
             self._held.pop(node, None)
             self._unconfirmed.discard(node)
+            self._moment = Moment(self._moment + 1)
+            self._left[node] = self._moment
         self._reporter.forget(node)
         self._book.drop(node)
 
+    def _look_anew(self, node: NodeId) -> None:
+        """Drop a node that may be held or not: its row will say."""
+        facts = self.facts(node)
+        self.drop(node)
+        if facts is not None:
+            self.on_stranger(facts)
+
     @contextlib.contextmanager
     def still(self, node: NodeId) -> Iterator[Any | None]:
-        """Yield a held node's row; nothing is reported of it meanwhile."""
+        """Yield a held node's row; nothing is reported of it meanwhile.
+
+        None if it is not held; or perhaps not any more, because a request
+        that gave it away had no answer.
+        """
         held = self._held.get(node)
         if held is None:
             yield None
             return
         with held.writing:
-            yield held.row
+            is_sure = held.row.host == self.host
+            if not is_sure:
+                self._look_anew(node)
+            yield held.row if is_sure else None
 
     @contextlib.contextmanager
     def leaving(self, node: NodeId) -> Iterator[Any | None]:
@@ -173,20 +212,18 @@ class Holdings:
         meanwhile and no build claims it; if the body gave it to another
         host, it is not held any more afterwards.
         """
-        held = self._held.get(node)
-        if held is None or not self._block_claims(node):
+        if not self._block_claims(node):
             yield None
             return
         try:
-            with held.writing:
+            with self.still(node) as row:
                 facts = self.facts(node)
                 free = facts is not None and facts.instance_uuid is None
-                yield held.row if free else None
-                gone = held.row.host != self.host
+                yield row if free else None
+                if row is not None and row.host != self.host:
+                    self.drop(node)
         finally:
             self._claims.release(node, _HANDOVER)
-        if gone:
-            self.drop(node)
 
     def _block_claims(self, node: NodeId) -> bool:
         try:
@@ -222,18 +259,12 @@ class Holdings:
 
     def report(self, node: NodeId) -> None:
         """Make Nova's row and Placement say what we know of a held node."""
-        held = self._held.get(node)
-        if held is None:
-            return
-        with held.writing:
-            if held.row.host != self.host:
-                # Given away meanwhile, or perhaps: its row will say.
-                self.drop(node)
-                return
+        with self.still(node) as row:
             facts = self.facts(node)
-            if facts is None or not self._describe(held.row, facts):
+            if row is None or facts is None:
                 return
-            self._reporter.submit(facts, self.situation(node))
+            if self._describe(row, facts):
+                self._reporter.submit(facts, self.situation(node))
 
     def report_all(self) -> None:
         """Report each held node: something of the host has changed."""
@@ -274,7 +305,7 @@ class Holdings:
                 'the node anew',
                 {'node': facts.uuid},
             )
-            self.drop(facts.uuid)
+            self._look_anew(facts.uuid)
             return False
         if row.host != self.host:
             LOG.warning(

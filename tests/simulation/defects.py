@@ -18,7 +18,7 @@ from hashring.pulse import State
 from hashring.ring import Host
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.handover import Handover
-from ironic_compute.holdings import Holdings
+from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.removal import Removal
 from ironic_compute.strays import Strays
 from ironic_compute.unfinished import Stray
@@ -157,8 +157,8 @@ class LonelyHandover(Handover):
 class TrustingHoldings(Holdings):
     """Offers a new node at once."""
 
-    def _enter(self, row: Any) -> None:
-        super()._enter(row)
+    def _enter(self, row: Any, read_at: Moment) -> None:
+        super()._enter(row, read_at)
         self._unconfirmed.clear()
 
 

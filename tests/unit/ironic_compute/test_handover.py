@@ -9,7 +9,7 @@ from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
-from ironic_compute.holdings import HostStatus
+from ironic_compute.holdings import HostStatus, Moment
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
@@ -42,7 +42,8 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         rows=dict,
         unconfirmed=frozenset,
         confirm=lambda node: None,
-        hold=lambda row, facts: None,
+        moment=lambda: Moment(0),
+        hold=lambda row, facts, read_at: None,
     )
     return Handover(
         holdings,

@@ -34,9 +34,12 @@ class FakeRows:
 
     present: Any
     after_save: Callable[[Any], None] = lambda row: None
+    while_reading: Callable[[], None] = lambda: None
 
     def of_host(self, host: Host) -> list[Any]:
-        return [self.present]
+        found = [self.present] if self.present else []
+        self.while_reading()
+        return found
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Nothing has changed."""
@@ -116,3 +119,63 @@ def test_describing_a_row_keeps_it_new() -> None:
     row.stats = {}
     rows._describe(row, FACTS)
     assert not rows.is_new(row)
+
+
+def test_a_node_that_left_while_rows_were_read_stays_away(
+    reports: Reports,
+) -> None:
+    """A list of rows takes seconds; a push meanwhile is newer than it."""
+    found = FakeRows(_row())
+    holdings = _holdings(found, reports)
+    holdings.load()
+    holdings.observe(FACTS)
+
+    def push() -> None:
+        found.while_reading = lambda: None
+        with holdings.leaving(N1) as row:
+            assert row is not None
+            row.host = 'c2'
+
+    found.while_reading = push
+    found.present = _row()
+    holdings.load()
+    assert holdings.row(N1) is None
+    found.present = None
+    holdings.load()
+    holdings.hold(_row(), FACTS, holdings.moment())  # It came back.
+    assert holdings.row(N1) is not None
+
+
+def test_a_node_that_came_while_rows_were_read_stays(
+    reports: Reports,
+) -> None:
+    """It is no more missing than a list that is older than it."""
+    found = FakeRows(None)
+    holdings = _holdings(found, reports)
+    found.while_reading = lambda: holdings.hold(
+        _row(), FACTS, holdings.moment()
+    )
+    holdings.load()
+    assert holdings.row(N1) is not None
+    found.while_reading = lambda: None
+    holdings.load()
+    assert holdings.row(N1) is None
+
+
+def test_a_node_that_was_perhaps_given_away_is_left_alone(
+    reports: Reports,
+) -> None:
+    """No answer to a push: only a new look at its row says whose it is."""
+    holdings = _holdings(FakeRows(_row()), reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    strangers: list[NodeId] = []
+    holdings.on_stranger = lambda facts: strangers.append(facts.uuid)
+    with pytest.raises(TimeoutError), holdings.leaving(N1) as row:
+        assert row is not None
+        row.host = 'c2'
+        raise TimeoutError
+    with holdings.leaving(N1) as row:
+        assert row is None
+    assert strangers == [N1]
+    assert holdings.row(N1) is None
