@@ -130,11 +130,10 @@ class Holdings:
 
     def confirm(self, node: NodeId) -> None:
         """Offer a new node whose row was read again as ours."""
-        held = self._held.get(node)
-        if held is None:
-            return
-        with held.writing:
-            ours = self._rows.confirm(held.row, self.host)
+        with self.still(node) as row:
+            if row is None:
+                return
+            ours = self._rows.confirm(row, self.host)
         if not ours:
             self.drop(node)
             return
@@ -222,16 +221,15 @@ class Holdings:
 
     def report(self, node: NodeId) -> None:
         """Make Nova's row and Placement say what we know of a held node."""
-        held = self._held.get(node)
-        if held is None:
-            return
-        with held.writing:
-            if held.row.host != self.host:
+        with self.still(node) as row:
+            if row is None:
+                return
+            if row.host != self.host:
                 # Given away meanwhile, or perhaps: its row will say.
                 self.drop(node)
                 return
             facts = self.facts(node)
-            if facts is None or not self._describe(held.row, facts):
+            if facts is None or not self._describe(row, facts):
                 return
             self._reporter.submit(facts, self.situation(node))
 
