@@ -18,10 +18,10 @@ OPTION = '[coordination] backend_url'
 # within a term.
 REQUEST_TIMEOUT_S = 3
 
-_ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
-_CACHE = Traits(proves=True, forgets=True, breaks=False, shared=True)
-_ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
-_FILE = Traits(proves=True, forgets=False, breaks=False, shared=False)
+_ETCD = Traits(forgets=False, breaks=True, shared=True)
+_CACHE = Traits(forgets=True, breaks=False, shared=True)
+_ZOOKEEPER = Traits(forgets=False, breaks=False, shared=True)
+_FILE = Traits(forgets=False, breaks=False, shared=False)
 
 # Options of a URL: how long a request may take, and how long the backend
 # keeps what belongs to a silent member.

@@ -100,8 +100,6 @@ def _hosts(raw: Any) -> tuple[Host, ...]:
 class Traits:
     """What a backend promises, as far as the protocol cares."""
 
-    proves: bool
-    """It can tell whether the very same acquisition of a lock survived."""
     forgets: bool
     """A restart or a failover can lose a lock while its term still runs."""
     breaks: bool

@@ -126,7 +126,7 @@ class Membership:
         return self._parsed(raw)
 
     def lost(self) -> frozenset[Host]:
-        if not (self.traits.forgets and self.traits.proves):
+        if not self.traits.forgets:
             return frozenset()
         # The lock thread may add one meanwhile: look at a copy.
         held = list(self._locks.items())
@@ -151,7 +151,7 @@ class Membership:
 
     def still_ours(self, host: Host) -> bool:
         lock = self._locks.get(host)
-        if lock is None or not self.traits.proves:
+        if lock is None:
             return False
         with _translated(f'read the lock of {host}'):
             return self._owns(lock)

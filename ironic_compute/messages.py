@@ -64,21 +64,24 @@ def _once(name: str) -> Callable[..., Any]:
     return handler
 
 
-def _is_wanted(instance: Any, states: frozenset[str]) -> bool:
+def _is_there(instance: Any) -> bool:
+    """Read a server's row anew; False if it is gone."""
     try:
         instance.refresh()
     except nova_exception.InstanceNotFound:
         return False
-    return instance.task_state in states
+    return True
+
+
+def _is_wanted(instance: Any, states: frozenset[str]) -> bool:
+    return _is_there(instance) and instance.task_state in states
 
 
 def _is_built(instance: Any) -> bool:
     """Say whether a build was begun meanwhile; one that is gone was not."""
-    try:
-        instance.refresh()
-    except nova_exception.InstanceNotFound:
-        return False
-    return not is_wanted_build(instance.vm_state, instance.host)
+    return _is_there(instance) and not is_wanted_build(
+        instance.vm_state, instance.host
+    )
 
 
 def _drop(name: str, instance: Any) -> None:
@@ -110,9 +113,7 @@ class ServedOnce(nova_manager.ComputeManager):
     ) -> None:
         """Delete a server; one that is gone is no failure."""
         with self.tasks.working(instance.uuid):
-            try:
-                instance.refresh()
-            except nova_exception.InstanceNotFound:
+            if not _is_there(instance):
                 _drop('terminate_instance', instance)
                 return
             super().terminate_instance(context, instance, *args, **kwargs)
@@ -121,11 +122,9 @@ class ServedOnce(nova_manager.ComputeManager):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Build a server whose build has not begun anywhere yet."""
-        try:
-            instance.refresh()
-        except nova_exception.InstanceNotFound:
-            return _drop('build_and_run_instance', instance)
-        if not is_wanted_build(instance.vm_state, instance.host):
+        if not _is_there(instance) or not is_wanted_build(
+            instance.vm_state, instance.host
+        ):
             return _drop('build_and_run_instance', instance)
         return super().build_and_run_instance(
             context, instance, *args, **kwargs

@@ -101,8 +101,15 @@ class DirtyNodes:
         """Return what is kept of a node."""
         return self._entries.get(node)
 
-    def want(self, wanted: WantedProvider, now_s: float) -> bool:
-        """Note what is wanted of a node; say if there is something to do."""
+    def want(
+        self, wanted: WantedProvider, now_s: float, *, claimed: bool = False
+    ) -> bool:
+        """Note what is wanted of a node; say if there is something to do.
+
+        :param claimed: a build has the node, so its allocation was written
+            to the provider since; to read that first is cheaper than a write
+            that conflicts
+        """
         entry = self._entries.get(wanted.uuid)
         if entry is None:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
@@ -110,6 +117,8 @@ class DirtyNodes:
             return False
         else:
             entry.may_read = True  # It changed: nothing is more urgent.
+            if claimed and self._is_remembered(entry):
+                entry.memory.is_doubtful = True
         entry.wanted = wanted
         if entry.dirty_since_s is None:
             entry.dirty_since_s = now_s
@@ -217,6 +226,10 @@ class DirtyNodes:
             or entry.due_s is not None
             or entry.node in self._busy
         )
+
+    def _is_remembered(self, entry: Entry) -> bool:
+        """Say whether something is known, that nobody is renewing now."""
+        return entry.memory.known is not None and entry.node not in self._busy
 
     def _is_ready(self, entry: Entry) -> bool:
         return self.is_current(entry) and entry.node not in self._busy

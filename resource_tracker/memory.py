@@ -12,7 +12,8 @@ class Memory:
 
     :param known: None: not looked at yet
     :param ours: traits that we have set, or may have: an answer was lost
-    :param is_doubtful: somebody else wrote the provider: look again
+    :param is_doubtful: somebody else wrote the provider, or a build has
+        been allocated on it: look again
     :param is_noted: the ledger has all of this
     """
 

@@ -57,8 +57,6 @@ class Situation:
     """The holder's Service is disabled in Nova."""
     capability_traits: frozenset[str] = frozenset()
     """What the virt driver can do, as traits."""
-    foreign_consumer: str | None = None
-    """Somebody unknown to Nova who has an allocation on the node."""
     aggregates: Aggregates | None = None
     """Those of the holder's host; None leaves them to others."""
     traits_of_capabilities: frozenset[str] = frozenset()
@@ -137,11 +135,6 @@ def why_not(facts: NodeFacts, situation: Situation) -> str | None:
             f'its power state is {facts.power_state or "unknown"}',
         ),
         (situation.claimed, 'a build has claimed it'),
-        (
-            situation.foreign_consumer is not None,
-            f'Placement has an allocation of {situation.foreign_consumer} '
-            f'on it, which Nova does not know',
-        ),
         (not situation.confirmed, 'its record in Nova is not confirmed yet'),
     )
     return next((phrase for holds, phrase in reasons if holds), None)

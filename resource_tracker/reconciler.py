@@ -105,7 +105,8 @@ class Reconciler:
         with self._lock:
             if self._stopped:
                 return
-            if self._nodes.want(provider, self._clock.now_s()):
+            now_s = self._clock.now_s()
+            if self._nodes.want(provider, now_s, claimed=situation.claimed):
                 self._work_to_do.notify()
             self._start_threads()
         self._narrator.described(facts)

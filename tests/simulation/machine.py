@@ -5,14 +5,12 @@ Real are Agent, Assignment, Pulse, Locksmith, Lease and Pool, unless the
 world's makeup puts a planted defect in the place of one.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from hashring import errors
 from hashring.agent import Agent
 from hashring.group import Boot
 from hashring.ring import Host
-from hashring.state import BootRecord
 from hashring.workers import (
     Exited,
     Facts,
@@ -21,35 +19,13 @@ from hashring.workers import (
     WorkerEvent,
     WorkerView,
 )
+from tests.fakes.controller import Controller
 from tests.simulation.kernel import Clock, Process
 from tests.simulation.worker import SILENCE_S, Worker
 
 TURN_MIN_S = 0.25
 POLL_S = 0.5
 REJOIN_S = 1.0
-
-
-class Disk:
-    """`hashring.state.Folder` that outlives the process."""
-
-    def __init__(self) -> None:
-        self._boot: BootRecord | None = None
-        self._known: frozenset[Host] = frozenset()
-
-    def close(self) -> None:
-        pass
-
-    def read_boot(self) -> BootRecord | None:
-        return self._boot
-
-    def write_boot(self, record: BootRecord) -> None:
-        self._boot = record
-
-    def read_known(self) -> frozenset[Host]:
-        return self._known
-
-    def write_known(self, hosts: Iterable[Host]) -> None:
-        self._known = frozenset(hosts)
 
 
 class Workers:
@@ -123,16 +99,13 @@ class AgentProcess(Process):
         self._machine = machine
         self._kernel = world.kernel
         self._boot = boot
-        self.agent: Agent = world.makeup.agent(
-            membership=world.makeup.group(
-                world.service, boot, machine.around_request
-            ),
-            workers=machine.workers,
-            home=machine.home,
-            options=world.makeup.timing,
-            clock=machine.clock,
-            state=machine.disk,
-            machine=f'machine-{machine.home}',
+        makeup = world.makeup
+        self.agent = machine.new_agent(
+            makeup.group(world.service, boot, machine.around_request),
+            machine.workers,
+            makeup.timing,
+            machine.clock,
+            makeup.agent,
         )
         spawn = self._kernel.spawn
         self._beats = spawn(self, self._beat)
@@ -176,21 +149,19 @@ class AgentProcess(Process):
             self._kernel.sleep(POLL_S)
 
 
-class Machine(Process):
+class Machine(Controller, Process):
     """A controller that is killed and started again."""
 
     def __init__(self, world: Any, home: Host) -> None:
-        super().__init__(f'machine {home}')
+        Controller.__init__(self, home)
+        Process.__init__(self, f'machine {home}')
         self.world = world
-        self.home = home
         rng = world.rng
         self.clock = Clock(
             world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
         )
-        self.disk = Disk()
         self.process: AgentProcess | None = None
         self.workers = Workers(world, self)
-        self.boots_count = 0
         self.cut_until_s = 0.0  # No way to the lock service.
         self.steady_until_s = 0.0  # No new cut before.
         self.stays_dead = False
@@ -203,8 +174,7 @@ class Machine(Process):
         """Start the agent, unless it runs."""
         if self.process is not None or self.stays_dead:
             return
-        self.boots_count += 1
-        boot = Boot(f'{self.home}.{self.boots_count}')
+        boot = self.next_boot()
         self.workers = Workers(self.world, self)
         self.process = AgentProcess(self.world, self, boot)
         self.world.tell(f'boot {boot}')

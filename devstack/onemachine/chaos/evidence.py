@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from onemachine.backends import sql
+from onemachine.content import Content
 from onemachine.layout import Layout
 
 
@@ -61,16 +62,14 @@ class Snapshot:
 class Evidence:
     """Reads a cloud's databases."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, content: Content) -> None:
         self._layout = layout
+        self._content = content
 
     def snapshot(self) -> Snapshot:
         """Return what is true now."""
         return Snapshot(
-            self._pairs(
-                'SELECT hypervisor_hostname, host FROM nova.compute_nodes '
-                'WHERE deleted = 0;'
-            ),
+            self._content.holders(),
             self._pairs(
                 'SELECT uuid, host FROM nova.instances WHERE deleted = 0 '
                 'AND host IS NOT NULL;'
@@ -136,7 +135,7 @@ class Evidence:
 
     def shares(self) -> collections.Counter[str]:
         """Return how many nodes each host holds."""
-        return collections.Counter(self.snapshot().holders.values())
+        return collections.Counter(self._content.holders().values())
 
     def _pairs(self, statement: str) -> dict[str, str]:
         return {row[0]: row[1] for row in self._rows(statement)}

@@ -41,9 +41,9 @@ class _Moves:
             thread.join()
 
     def _look_on(self) -> None:
-        last = self._stage.evidence.snapshot().holders
+        last = self._stage.content.holders()
         while not self._over.wait(_LOOK_S):
-            now = self._stage.evidence.snapshot().holders
+            now = self._stage.content.holders()
             self.homeless |= set(last) - set(now)
             for node, host in now.items():
                 if last.get(node, host) != host:

@@ -50,7 +50,6 @@ class Stage:
         self.plan = plan
         self.rng = random.Random(plan.seed)
         self.report = Report()
-        self.evidence = Evidence(cloud.layout)
         self.running = running.Running(cloud.layout)
         addresses = {h: proxy.address(n) for n, h in enumerate(ALL_HOSTS)}
         self.computes = Computes(cloud, addresses)
@@ -60,6 +59,7 @@ class Stage:
         """Bring up the cloud, its nodes and three hosts."""
         self.cloud.up()
         self.content = content.Content(self.cloud.layout)
+        self.evidence = Evidence(self.cloud.layout, self.content)
         self.set_trouble(proxy.Trouble.NONE)
         self._start_proxy()
         self._clean()

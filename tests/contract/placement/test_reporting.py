@@ -50,6 +50,10 @@ class Daemon:
             wanted(facts, Situation(**situation)), memory, lambda: None
         )
 
+    def is_claimed(self, facts):
+        """Take note, as the reconciler does, that a build has a node."""
+        self._memories[facts.uuid].is_doubtful = True
+
 
 @pytest.fixture
 def daemon(placement):
@@ -306,3 +310,31 @@ def test_new_node_costs_three_requests(real):
     assert real.requests[-1].endswith(
         'inventories'
     )  # Described, then offered.
+
+
+@pytest.mark.parametrize(
+    ('is_told', 'requests'),
+    [
+        (False, ['PUT inv', 'GET inv', 'GET tra', 'GET agg', 'PUT inv']),
+        (True, ['GET inv', 'GET tra', 'GET agg', 'PUT inv']),
+    ],
+    ids=['by a conflict', 'by a claim'],
+)
+def test_first_change_after_a_build(real, is_told, requests):
+    """Its allocation raised the generation; a claim saves the conflict."""
+    facts, managed = free_node(), frozenset({str(uuid.uuid4())})
+    aggregates = Aggregates(member=managed, managed=managed)
+    daemon = Daemon(real)
+    daemon.say(facts, aggregates=aggregates)
+    real.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
+    real.requests.clear()
+    if is_told:
+        daemon.is_claimed(facts)
+    taken = changed(facts, instance_uuid='i', provision_state='deploying')
+    daemon.say(taken, aggregates=aggregates)
+    assert [_short(r) for r in real.requests] == requests
+
+
+def _short(request):
+    method, url = request.split()
+    return f'{method} {url.rpartition("/")[2][:3]}'

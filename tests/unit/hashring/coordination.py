@@ -15,9 +15,9 @@ from hashring import errors
 from hashring.group import Boot, Member, Traits
 from hashring.ring import Host
 
-ETCD = Traits(proves=True, forgets=False, breaks=True, shared=True)
-CACHE = Traits(proves=True, forgets=True, breaks=False, shared=True)
-ZOOKEEPER = Traits(proves=True, forgets=False, breaks=False, shared=True)
+ETCD = Traits(forgets=False, breaks=True, shared=True)
+CACHE = Traits(forgets=True, breaks=False, shared=True)
+ZOOKEEPER = Traits(forgets=False, breaks=False, shared=True)
 
 
 @dataclasses.dataclass(slots=True)
@@ -190,7 +190,7 @@ class FakeGroup:
         return found
 
     def lost(self) -> frozenset[Host]:
-        if not (self.traits.forgets and self.traits.proves):
+        if not self.traits.forgets:
             return frozenset()
         self._reach('lost')
         held = list(self._tokens.items())
@@ -206,7 +206,7 @@ class FakeGroup:
         return bool(token)
 
     def still_ours(self, host: Host) -> bool:
-        if not self.traits.proves or host not in self._tokens:
+        if host not in self._tokens:
             return False
         self._reach('prove')
         return self._service.owns(host, self._tokens[host])

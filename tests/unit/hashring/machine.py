@@ -3,16 +3,14 @@
 
 import dataclasses
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from hashring import errors
 from hashring.agent import Agent
 from hashring.clock import ManualClock
-from hashring.group import Boot
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.state import BootRecord
 from hashring.workers import (
     Exited,
     Facts,
@@ -21,6 +19,7 @@ from hashring.workers import (
     WorkerEvent,
     WorkerView,
 )
+from tests.fakes.controller import Controller
 from tests.unit.hashring import coordination
 
 TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
@@ -114,41 +113,16 @@ class FakeWorkers:
             self._events.append(Exited(host, 1, tenure=worker.tenure))
 
 
-class Folder:
-    """`hashring.state.Folder` on a disk that outlives the process."""
-
-    def __init__(self) -> None:
-        self._boot: BootRecord | None = None
-        self._known: frozenset[Host] = frozenset()
-
-    def close(self) -> None:
-        pass
-
-    def read_boot(self) -> BootRecord | None:
-        return self._boot
-
-    def write_boot(self, record: BootRecord) -> None:
-        self._boot = record
-
-    def read_known(self) -> frozenset[Host]:
-        return self._known
-
-    def write_known(self, hosts: Iterable[Host]) -> None:
-        self._known = frozenset(hosts)
-
-
-class Machine:
+class Machine(Controller):
     """One controller: a clock, a disk, and at most one agent."""
 
     def __init__(self, world: Surroundings, home: Host) -> None:
+        super().__init__(home)
         self.world = world
-        self.home = home
         rate = world.rng.uniform(0.99, 1.01)
         self.clock = ManualClock(world.rng.uniform(0, 1e6), rate)
-        self.folder = Folder()
         self.agent: Agent | None = None
         self.workers = FakeWorkers(world, self.clock)
-        self.boots_count = 0
         self.frozen_until_s = 0.0  # World time; the whole machine.
         self.cut_until_s = 0.0  # No way to the service.
         self.returns_at_s = 0.0  # When a dead agent is started again.
@@ -156,22 +130,14 @@ class Machine:
         self._busy: set[str] = set()
 
     def boot(self) -> None:
-        self.boots_count += 1
-        boot = Boot(f'{self.home}.{self.boots_count}')
-        group = coordination.FakeGroup(self.world.service, boot, self.fault)
-        self.workers = FakeWorkers(self.world, self.clock)
-        self.agent = Agent(
-            membership=group,
-            workers=self.workers,
-            home=self.home,
-            options=TIMING,
-            clock=self.clock,
-            state=self.folder,
-            machine=f'machine-{self.home}',
+        group = coordination.FakeGroup(
+            self.world.service, self.next_boot(), self.fault
         )
+        self.workers = FakeWorkers(self.world, self.clock)
+        self.agent = self.new_agent(group, self.workers, TIMING, self.clock)
         self._beats_at_s = 0.0
         self._busy.clear()
-        self.world.tell(f'boot {boot}')
+        self.world.tell(f'boot {group.boot}')
 
     def kill(self, down_s: float) -> None:
         """kill -9; its workers die with it."""

@@ -15,8 +15,9 @@ from hashring.group import Boot, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host, Ring
 from hashring.workers import Exited, ServiceFacts, WorkerView
+from tests.fakes.controller import Folder
 from tests.unit.hashring import coordination
-from tests.unit.hashring.machine import FakeWorkers, Folder, Machine
+from tests.unit.hashring.machine import FakeWorkers, Machine
 from tests.unit.hashring.world import STEP_S, World
 
 C1, C2 = Host('c1'), Host('c2')

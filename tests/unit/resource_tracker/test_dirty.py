@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resource_tracker.delta import KnownProvider
 from resource_tracker.dirty import (
     DirtyNodes,
     Interrupted,
@@ -52,6 +53,46 @@ def test_busy_node_is_not_taken_twice(nodes):
     assert nodes.take(0) is None
     nodes.done(task, Settled(), 1)
     assert nodes.take(1).wanted == TWO
+
+
+def _known(nodes):
+    """The memory of a node of which something is known."""
+    nodes.want(ONE, 0)
+    memory = nodes.entry(NODE).memory
+    memory.known = KnownProvider(NODE, 1)
+    return memory
+
+
+def test_claim_makes_what_is_known_doubtful(nodes):
+    """The allocation of the build was written to the provider since."""
+    memory = _known(nodes)
+    nodes.want(TWO, 0)
+    assert not memory.is_doubtful
+    nodes.want(ONE, 0, claimed=True)
+    assert memory.is_doubtful
+
+
+def test_claim_of_a_node_that_is_as_wanted_changes_nothing(nodes):
+    """What is not written is not read."""
+    memory = _known(nodes)
+    nodes.done(nodes.take(0), Settled(), 0)
+    nodes.want(ONE, 0, claimed=True)
+    assert not memory.is_doubtful
+
+
+def test_claim_leaves_the_memory_to_the_thread_that_has_it(nodes):
+    """Only its present thread writes it; a conflict tells that one."""
+    memory = _known(nodes)
+    nodes.take(0)
+    nodes.want(TWO, 0, claimed=True)
+    assert not memory.is_doubtful
+
+
+def test_claim_of_a_node_not_looked_at_yet_needs_no_doubt(nodes):
+    """It will be read anyway."""
+    nodes.want(ONE, 0)
+    nodes.want(TWO, 0, claimed=True)
+    assert not nodes.entry(NODE).memory.is_doubtful
 
 
 def test_what_is_said_is_not_dirty(nodes):

@@ -44,7 +44,6 @@ def test_provider_is_the_node():
         (changed(power_state=None), Situation(), 'power state is unknown'),
         (READY, Situation(claimed=True), 'claimed'),
         (READY, Situation(confirmed=False), 'not confirmed'),
-        (READY, Situation(foreign_consumer='c-1'), 'c-1'),
     ],
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):

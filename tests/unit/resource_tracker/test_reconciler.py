@@ -126,6 +126,19 @@ def test_no_change_costs_no_request(placement, reconciler):
     assert placement.requests == []
 
 
+def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
+    """The allocation of its build raised the generation: no conflict."""
+    say(reconciler, READY)
+    placement.allocate(NODE, 'server', GOLD)
+    placement.requests.clear()
+    taken = changed(instance_uuid='server', provision_state='deploying')
+    say(reconciler, taken, claimed=True)
+    assert placement.requests == ['read', 'PutInventories']
+    placement.requests.clear()
+    say(reconciler, changed(instance_uuid=None))
+    assert placement.requests == ['PutInventories']
+
+
 def test_burst_is_said_once(placement, reconciler):
     """What was wanted meanwhile and is not any more is not said."""
     turnstile = Turnstile(placement, 'Create')

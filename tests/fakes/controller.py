@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller as an agent finds it: its folder, and its next life.
+
+The worlds of the unit tests and of the simulation have each their own
+threads and faults around the same machine.
+"""
+
+from collections.abc import Callable, Iterable
+
+from hashring.agent import Agent
+from hashring.clock import Clock
+from hashring.group import Boot, Group
+from hashring.opts import Timing
+from hashring.ring import Host
+from hashring.state import BootRecord
+from hashring.workers import Workers
+
+
+class Folder:
+    """`hashring.state.Folder` on a disk that outlives the process."""
+
+    def __init__(self) -> None:
+        self._boot: BootRecord | None = None
+        self._known: frozenset[Host] = frozenset()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def read_boot(self) -> BootRecord | None:
+        """Return what the last life wrote of itself."""
+        return self._boot
+
+    def write_boot(self, record: BootRecord) -> None:
+        """Keep what this life writes of itself."""
+        self._boot = record
+
+    def read_known(self) -> frozenset[Host]:
+        """Return the hosts that were known."""
+        return self._known
+
+    def write_known(self, hosts: Iterable[Host]) -> None:
+        """Keep the hosts that are known."""
+        self._known = frozenset(hosts)
+
+
+class Controller:
+    """What outlives an agent: a name, a disk, and how often it was started.
+
+    For a class that adds a clock and what happens around it.
+    """
+
+    def __init__(self, home: Host) -> None:
+        self.home = home
+        self.folder = Folder()
+        self.boots_count = 0
+
+    def next_boot(self) -> Boot:
+        """Return the name of the life that begins now."""
+        self.boots_count += 1
+        return Boot(f'{self.home}.{self.boots_count}')
+
+    def new_agent(
+        self,
+        membership: Group,
+        workers: Workers,
+        options: Timing,
+        clock: Clock,
+        make: Callable[..., Agent] = Agent,
+    ) -> Agent:
+        """Return the agent of a life, on what is left of those before.
+
+        :param make: the agent's class, or a defect in its place
+        """
+        return make(
+            membership=membership,
+            workers=workers,
+            home=self.home,
+            options=options,
+            clock=clock,
+            state=self.folder,
+            machine=f'machine-{self.home}',
+        )
