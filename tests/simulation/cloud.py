@@ -46,6 +46,7 @@ class Cloud(World):
         self.nova = Nova(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
+        self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
         self.load = Load(self, self.rng.randint(3, 6))
 
@@ -83,12 +84,18 @@ class Cloud(World):
     def check_holder(
         self, letter: Letter, record: NodeRecord, host: Host
     ) -> None:
-        """Invariants 2 and 3, when a row changes its host."""
+        """Invariants 2 and 3, when a row changes its host.
+
+        Who lost a node to a late write cannot know before it writes next.
+        """
+        node, former = record.node, record.host
         if letter.late:
             self.breaks_count += 1
+            if letter.host != former:
+                self._robbed[node] = former
             return
-        node, former = record.node, record.host
-        if letter.host != former and former in self.nova.services:
+        holders = (former, self._robbed.pop(node, former))
+        if letter.host not in holders and former in self.nova.services:
             self.fail(f'{letter.sender} takes {node} from {former}')
         for server in self._on(node):
             if server.host == former:
