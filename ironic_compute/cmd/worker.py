@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: 0; or 78 with one sentence if the configuration is wrong
     """
     ties, config_arguments = _parser().parse_known_args(argv)
-    _die_with_agent(ties.agent_pid)
+    die_with(ties.agent_pid)
 
     from ironic_compute import compat
 
@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return worker.run(ties, config_arguments)
 
 
-def _die_with_agent(agent_pid: int) -> None:
-    """Have the kernel kill us with our agent, also while we are stopped."""
+def die_with(parent_pid: int) -> None:
+    """Have the kernel kill us with our parent, also while we are stopped."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent_pid:
+    if os.getppid() != parent_pid:
         # It died before the kernel knew.
         os.kill(os.getpid(), signal.SIGKILL)
 

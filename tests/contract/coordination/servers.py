@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from hashring.clock import SystemClock
+from tests.contract import children
 
 ZOOKEEPER_JAR = pathlib.Path('/usr/share/java/zookeeper.jar')
 START_TIMEOUT_S = 40.0
@@ -52,7 +53,7 @@ class Server:
         log = (self._folder / 'server.log').open('ab')
         command = self._kind.command(self._folder, self._port)
         with log:
-            self._process = subprocess.Popen(
+            self._process = children.start(
                 command, stdout=log, stderr=log, cwd=self._folder
             )
         clock = SystemClock()

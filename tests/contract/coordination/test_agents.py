@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from hashring.clock import SystemClock
+from tests.contract import children
 from tests.contract.coordination import lone_agent
 from tests.contract.coordination.backends import BackendUnderTest, Tooz
 
@@ -49,7 +50,7 @@ class Process:
         self._said = folder / f'{home}.{self.number}.out'
         self._logged = folder / f'{home}.{self.number}.err'
         with self._said.open('wb') as out, self._logged.open('wb') as err:
-            self.process = subprocess.Popen(
+            self.process = children.start(
                 [
                     *(
                         sys.executable,

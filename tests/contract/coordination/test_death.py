@@ -15,6 +15,7 @@ from hashring.clock import SystemClock
 from hashring.group import Group, Member
 from hashring.membership import new_boot
 from hashring.ring import Host
+from tests.contract import children
 from tests.contract.coordination.backends import (
     TERM_S,
     BackendUnderTest,
@@ -34,7 +35,7 @@ class Puppet:
     def __init__(self, backend: Tooz) -> None:
         self.boot = new_boot()
         self.lock = Host(f'{HOST}-{self.boot}')
-        self.process = subprocess.Popen(
+        self.process = children.start(
             [
                 *(sys.executable, '-W', 'ignore', '-m'),
                 'tests.contract.coordination.puppet',

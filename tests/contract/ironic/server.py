@@ -7,7 +7,6 @@ all it has in one folder, and dies with the process that started it.
 
 import configparser
 import contextlib
-import ctypes
 import os
 import pathlib
 import signal
@@ -18,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 
 from hashring.clock import SystemClock
+from tests.contract import children
 from tests.contract.coordination.servers import free_port
 
 _START_S = 60.0
@@ -25,11 +25,6 @@ _FAKE = (
     *('bios', 'boot', 'console', 'deploy', 'firmware', 'inspect'),
     *('management', 'power', 'raid', 'rescue', 'vendor'),
 )
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _conf(folder: pathlib.Path, port: int) -> configparser.RawConfigParser:
@@ -112,13 +107,12 @@ def real_ironic(folder: pathlib.Path) -> Iterator[RealIronic]:
             stdout=log,
             stderr=log,
         )
-        process = subprocess.Popen(
+        process = children.start(
             [programs / 'ironic', argument],
             stdout=log,
             stderr=log,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
         )
     try:
         ironic = RealIronic(folder, port)
