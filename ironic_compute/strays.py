@@ -137,9 +137,11 @@ class Strays:
                 {'node': node, 'server': server, 'why': why},
             )
             try:
-                self._free(node, server)
-                # Of a build that failed after its claim was a success.
+                # Of a build that failed after its claim was a success. Now:
+                # Ironic may free the node though we are told of a failure,
+                # and until it does, the node's own instance_uuid keeps it.
                 self._holdings.release(node, server)
+                self._free(node, server)
             except Exception:
                 LOG.exception(
                     'Could not free node %(node)s; trying again later',

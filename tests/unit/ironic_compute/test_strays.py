@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on our nodes that Nova has not here: what is left of their claim."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from ironic_compute import errors
+from ironic_compute.strays import Strays
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.nova import ServerRecord
+from tests.unit.ironic_compute.hosts import Cloud, One
+
+NODE, SERVER = NodeId('node-0'), 'server'
+
+
+class _NobodyElse:
+    """Nobody is at work on any server."""
+
+    @contextlib.contextmanager
+    def alone(self, server: str) -> Iterator[bool]:
+        """Say so."""
+        yield True
+
+
+def _built_and_deleted() -> tuple[Cloud, One]:
+    """A server whose build failed after its claim, and that was deleted."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.claims.claim(NODE, SERVER)
+    cloud.nodes[NODE] = NodeFacts(NODE, instance_uuid=SERVER)
+    one.holdings.observe(cloud.nodes[NODE])
+    cloud.nova.servers[SERVER] = ServerRecord(
+        SERVER, 0.0, 'error', None, one.host, NODE, deleted=True
+    )
+    return cloud, one
+
+
+def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
+    """Ironic frees the node all the same; nobody looks at it again then."""
+    cloud, one = _built_and_deleted()
+
+    def free(node: NodeId, server: str) -> None:
+        cloud.nodes[node] = dataclasses.replace(
+            cloud.nodes[node], instance_uuid=None
+        )
+        raise errors.IronicUnavailable('no answer')
+
+    strays = Strays(
+        one.holdings,
+        one.rows,  # type: ignore[arg-type]
+        one.handover,
+        free,
+        _NobodyElse(),  # type: ignore[arg-type]
+        lambda name, act: act(),
+    )
+    strays.look()
+    one.holdings.observe(cloud.nodes[NODE])
+    strays.look()
+    assert one.holdings.is_free(NODE)
