@@ -54,7 +54,8 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             f'It is not in this pool: its conductor group is '
             f'"{facts.conductor_group}", its shard {facts.shard or "not set"}',
             'ask where [ironic] conductor_group and shard are these, or '
-            'change the node',
+            f'change the node; if a host of this pool has it still: '
+            f'ironic-computectl node forget {facts.uuid}',
         )
     reason = why_not(facts, Situation())
     if reason is not None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Word from one host to another: these nodes are yours now.
+"""Messages to a worker besides Nova's, in a namespace of our own.
 
-A hint only says where to look; the receiver believes the rows. It is a cast
-on the compute topic of the receiver in a namespace of our own, so a stock
-nova-compute there ignores it, and a lost one costs no more than the time to
-the next look at the rows.
+A hint (these nodes are yours now) only says where to look; the receiver
+believes the rows. It is a cast, a stock nova-compute ignores it, and a lost
+one costs no more than the time to the next look at the rows. An operator's
+order to forget a node is a call, and answered.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,20 +27,46 @@ class HintEndpoint:
 
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
 
-    def __init__(self, given: Callable[[list[NodeId]], None]) -> None:
+    def __init__(
+        self,
+        given: Callable[[list[NodeId]], None],
+        forget: Callable[[NodeId], str | None],
+    ) -> None:
         self._given = given
+        self._forget = forget
 
     def nodes_given(self, context: Any, nodes: Sequence[str]) -> None:
         """Take note that ``nodes`` were just given to this host."""
         self._given([NodeId(node) for node in nodes])
 
+    def forget_node(self, context: Any, node: str) -> str | None:
+        """Remove the records of a node that left this pool.
+
+        :returns: None, or a sentence that says why not
+        """
+        return self._forget(NodeId(node))
+
 
 def tell_given(host: Host, nodes: Sequence[NodeId]) -> None:
     """Tell ``host`` that it was just given ``nodes``."""
+    _client(host).cast(
+        nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
+    )
+
+
+def order_to_forget(host: Host, node: NodeId) -> str | None:
+    """Have ``host`` remove the records of ``node``; see HintEndpoint.
+
+    :raises oslo_messaging.MessagingTimeout: nobody serves the host
+    """
+    answer: str | None = _client(host).call(
+        nova_context.get_admin_context(), 'forget_node', node=node
+    )
+    return answer
+
+
+def _client(host: Host) -> Any:
     target = oslo_messaging.Target(
         topic=rpcapi.RPC_TOPIC, namespace=_NAMESPACE, version=_VERSION
     )
-    client = nova_rpc.get_client(target).prepare(server=host)
-    client.cast(
-        nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
-    )
+    return nova_rpc.get_client(target).prepare(server=host)

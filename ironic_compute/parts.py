@@ -113,7 +113,7 @@ class Parts:
         self.feed = Feed(
             CONF, self.client, self, tenure.clock, host=tenure.host
         )
-        self.hints = hints.HintEndpoint(self._given)
+        self.hints = hints.HintEndpoint(self._given, self.removal.forget)
         self.on_services: Callable[[dict[Host, ServiceFacts]], None]
         self.on_services = lambda facts: None
         self.on_serving: Callable[[], None] = lambda: None

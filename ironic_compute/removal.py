@@ -46,7 +46,7 @@ class Removal:
             node for node in sorted(absent) if self._is_denied(node)
         )
         for node in sorted(denied & self._denied):
-            self._remove(node)
+            self._remove(node, 'deleted in Ironic')
         # One that was removed and comes back is a new one.
         self._denied = denied & self._holdings.rows().keys()
 
@@ -62,19 +62,47 @@ class Removal:
         LOG.warning(
             'Node %(node)s is in Ironic but not in this pool any more '
             '(conductor group or shard); its record stays until an operator '
-            'moves it',
+            'says "ironic-computectl node forget %(node)s"',
             {'node': node},
         )
         return False
 
-    def _remove(self, node: NodeId) -> None:
+    def forget(self, node: NodeId) -> str | None:
+        """Remove what Nova has of a held node that has left this pool.
+
+        By an operator's order, because Ironic has it still. Another pool
+        takes it for a new one then.
+
+        :returns: None, or a sentence that says why not
+        """
+        try:
+            facts = self._client.node(node)
+        except errors.NodeNotFound:
+            return (
+                f'Ironic does not have node {node} any more; it is removed '
+                f'without an order, after two audits'
+            )
+        if self._client.in_pool(facts):
+            return (
+                f'Node {node} is in this pool; give it another conductor '
+                f'group or shard first, or delete it in Ironic'
+            )
+        if not self._remove(node, 'which has left this pool'):
+            return (
+                f'Node {node} is not held by this host, or has a server or '
+                f'an allocation'
+            )
+        return None
+
+    def _remove(self, node: NodeId, why: str) -> bool:
         """Remove a node, while nobody reports it: that would make it anew."""
         with self._holdings.still(node) as row:
             is_removed = row is not None and self._remove_records(node, row)
         if is_removed:
             LOG.info(
-                'Removed node %(node)s, deleted in Ironic', {'node': node}
+                'Removed node %(node)s, %(why)s', {'node': node, 'why': why}
             )
+        return is_removed
 
     def _remove_records(self, node: NodeId, row: Any) -> bool:
         if self._rows.instances_on(node, self._holdings.host):

@@ -9,18 +9,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
-from cliff import app, commandmanager, lister
+import oslo_messaging
+from cliff import app, command, commandmanager, lister
 from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
 from hashring import membership
+from hashring.ring import Host
 from ironic_compute import exits, ironic
 from ironic_compute.agent import group_name
 from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.explain import Evidence, explain
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic import IronicClient
+from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
@@ -72,6 +75,68 @@ class NodeExplain(lister.Lister):
         return ('Finding', 'What to do'), found
 
 
+class NodeForget(command.Command):
+    """Remove the records of a node that was moved to another pool.
+
+    For a node that is in Ironic still, with another conductor group or shard
+    than this pool has. Its compute node record and its provider are removed
+    by the host that holds it, if no server and no allocation is on it. The
+    daemons of its new pool take it up then.
+    """
+
+    def get_parser(self, prog_name: str) -> Any:
+        """Take the node."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('node', help='its uuid or name in Ironic')
+        return parser
+
+    def take_action(self, parsed_args: Any) -> None:
+        """Ask the host that holds the node to do it.
+
+        :raises CannotForget: with the reason
+        """
+        client = ironic.make_client(CONF, NeverOpen())
+        node = client.node(parsed_args.node).uuid
+        _reach_nova()
+        why_not = forget(node)
+        if why_not is not None:
+            raise CannotForget(why_not)
+        print(f'Node {node} is forgotten.', file=self.app.stdout)
+
+
+class CannotForget(Exception):
+    """A node is not forgotten; the message says why."""
+
+
+def _reach_nova() -> None:
+    """Read Nova's records through its conductor, as a worker does."""
+    from nova import objects, rpc
+    from nova.conductor import rpcapi
+    from nova.objects import base
+
+    rpc.init(CONF)
+    objects.register_all()
+    base.NovaObject.indirection_api = rpcapi.ConductorAPI()
+
+
+def forget(node: NodeId) -> str | None:
+    """Have the holder of a node forget it; return why not, if not."""
+    from ironic_compute import hints
+    from ironic_compute.rows import Rows
+
+    rows = Rows(NeverOpen())
+    row = rows.of_nodes([node]).get(node) or rows.named(node)
+    if row is None or not row.host:
+        return f'Nova has no record of node {node}: there is nothing to do'
+    try:
+        return hints.order_to_forget(Host(row.host), node)
+    except oslo_messaging.MessagingTimeout:
+        return (
+            f'Host {row.host} holds node {node} and does not answer; see '
+            f'"ironic-computectl host list"'
+        )
+
+
 def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
     """Return what Ironic and Placement say of a node."""
     facts = client.node(node)
@@ -90,13 +155,15 @@ class ControlApp(app.App):
     def __init__(self) -> None:
         super().__init__(
             description='Ask who of the bare metal compute daemons of a pool '
-            'serves which host, and why a node is not offered.',
+            'serves which host, and why a node is not offered; have a node '
+            'forgotten that went to another pool.',
             version='1',
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
         self.command_manager.add_command('host list', HostList)
         self.command_manager.add_command('node explain', NodeExplain)
+        self.command_manager.add_command('node forget', NodeForget)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add where the configuration is."""

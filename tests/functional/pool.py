@@ -49,8 +49,8 @@ class LivingIronic:
         """Any pool will do."""
 
     def in_pool(self, facts: NodeFacts) -> bool:
-        """There is one pool."""
-        return True
+        """The pool is that of no conductor group."""
+        return not facts.conductor_group
 
     def node(self, node: str) -> NodeFacts:
         """Return a node, after what Ironic was doing with it."""
@@ -61,8 +61,8 @@ class LivingIronic:
         return self.fake.nodes.get(node, facts)
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """Return all nodes."""
-        return tuple(self.fake.nodes.values())
+        """Return all nodes of the pool."""
+        return tuple(filter(self.in_pool, self.fake.nodes.values()))
 
     def changed_since(
         self, updated_at: str | None, **paging: Any

@@ -13,7 +13,9 @@ from nova import objects
 from nova.tests.functional.api import client as api_client
 
 from hashring.ring import Host
+from ironic_compute.cmd import ctl
 from ironic_compute.services import ServiceDirectory
+from resource_tracker.node import NodeId
 from tests.functional import pool
 
 _OURS = ('hashring', 'ironic_compute', 'resource_tracker', 'nova.compute')
@@ -114,6 +116,26 @@ class OldRowsTest(pool.PoolTestCase):
             '/resource_providers', {'uuid': old, 'name': node}, version='1.20'
         )
         return row
+
+    def test_bug_947bb5f641_node_that_left_the_pool_goes_by_an_order(
+        self,
+    ) -> None:
+        """It is kept until an operator says so, and never with a server."""
+        server = self.boot(self.make_flavor())
+        node = NodeId(self.node_of(server))
+        self.assertIn('is in this pool', ctl.forget(node))
+        self.ironic.change(node, conductor_group='another')
+        self._audit()
+        self._audit()
+        self.assertIn('has a server', ctl.forget(node))
+        self.delete(server)
+        self._audit()
+        self.assertEqual(1, len(self._rows(node)))
+        self.until(lambda: ctl.forget(node) is None, 'the node forgotten')
+        self.assertEqual([], self._rows(node))
+        answer = self.placement.get(f'/resource_providers/{node}')
+        self.assertEqual(404, answer.status)
+        self.assertIn('no record', ctl.forget(node))
 
     def test_bug_1853159_record_is_restored_without_an_error(self) -> None:
         """A deleted row is in the way of its successor, and no traceback."""
