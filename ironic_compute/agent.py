@@ -33,6 +33,7 @@ from hashring.workers import (
 from ironic_compute import pipe
 from ironic_compute.child import Child
 from ironic_compute.exits import EX_CONFIG
+from ironic_compute.systemd import Watchdog
 
 LOG = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         options=timing,
         clock=clock,
         state=state,
+        on_turn=Watchdog(os.environ, clock).turned,
     )
 
 

@@ -26,6 +26,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
+from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import Gate
 from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.rows import Rows
@@ -51,6 +52,7 @@ class Handover:
 
     ``meet`` may be called from any thread; ``round`` from one.
 
+    :param foreign: hosts of the rows that belong to nobody of the pool
     :param tell: called with a host and the nodes it was just given
     :param writers: what writes several rows at once; threads unless given
     """
@@ -60,6 +62,7 @@ class Handover:
         holdings: Holdings,
         rows: Rows,
         services: ServiceDirectory,
+        foreign: ForeignHosts,
         pool: Pool,
         gate: Gate,
         clock: Clock,
@@ -70,6 +73,7 @@ class Handover:
         self._holdings = holdings
         self._rows = rows
         self._services = services
+        self._foreign = foreign
         self._pool = pool
         self._gate = gate
         self._clock = clock
@@ -97,6 +101,7 @@ class Handover:
         """A full list of the pool was read: look at every row again."""
         held = self._holdings.rows()
         with self._lock:
+            self._foreign.anew()
             self._of_others.clear()
             self._rowless |= self._listed & self._strangers.keys()
             self._strangers = {n: f for n, f in nodes.items() if n not in held}
@@ -145,6 +150,8 @@ class Handover:
             return  # Else each host would seem to be gone.
         self._sort_strangers()
         self._confirm()
+        if self._foreign.interferes():
+            return
         standing = self._pool.standing()
         if standing.settled_for_s >= self._pace.settle_s:
             self._push(standing.ring)
@@ -181,6 +188,7 @@ class Handover:
         elif holder is not None and self._services.record(holder):
             with self._lock:
                 self._of_others[facts.uuid] = holder
+                self._foreign.note(holder, facts.uuid)
         elif not self._may_take(facts.uuid):
             self.meet(facts)
         elif row is None:

@@ -20,6 +20,7 @@ from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
 _VERSION = '1.0'
+_HELLO_TIMEOUT_S = 5
 
 
 class HintEndpoint:
@@ -38,6 +39,10 @@ class HintEndpoint:
     def nodes_given(self, context: Any, nodes: Sequence[str]) -> None:
         """Take note that ``nodes`` were just given to this host."""
         self._given([NodeId(node) for node in nodes])
+
+    def hello(self, context: Any) -> bool:
+        """Say that this host is served by a daemon of ours."""
+        return True
 
     def forget_node(self, context: Any, node: str) -> str | None:
         """Remove the records of a node that left this pool.
@@ -63,6 +68,20 @@ def order_to_forget(host: Host, node: NodeId) -> str | None:
         nova_context.get_admin_context(), 'forget_node', node=node
     )
     return answer
+
+
+def is_ours(host: Host) -> bool | None:
+    """Ask a host whether one of our daemons serves it.
+
+    :returns: None if it does not answer within seconds
+    """
+    client = _client(host).prepare(timeout=_HELLO_TIMEOUT_S)
+    try:
+        return bool(client.call(nova_context.get_admin_context(), 'hello'))
+    except oslo_messaging.MessagingTimeout:
+        return None
+    except oslo_messaging.RemoteError:
+        return False  # It knows no such namespace.
 
 
 def _client(host: Host) -> Any:

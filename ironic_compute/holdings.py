@@ -181,7 +181,7 @@ class Holdings:
         self._book.drop(node)
 
     def _look_anew(self, node: NodeId) -> None:
-        """Drop a node that may be held or not: its row will say."""
+        """Drop a node that is perhaps not held: its row will say."""
         facts = self.facts(node)
         self.drop(node)
         if facts is not None:
@@ -312,7 +312,7 @@ class Holdings:
                 'Node %(node)s is held by %(holder)s now and was dropped',
                 {'node': facts.uuid, 'holder': row.host},
             )
-            self.drop(facts.uuid)
+            self._look_anew(facts.uuid)
             return False
         return True
 

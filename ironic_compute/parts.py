@@ -22,6 +22,7 @@ from ironic_compute import errors, hints, ironic, reporting
 from ironic_compute.aggregates import HostAggregates
 from ironic_compute.book import Book
 from ironic_compute.feed import Feed
+from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import Holdings, HostStatus
@@ -95,6 +96,7 @@ class Parts:
             self.holdings,
             self.rows,
             self.services,
+            ForeignHosts(self.services, tenure.pool, hints.is_ours),
             tenure.pool,
             tenure.gate,
             tenure.clock,
@@ -263,5 +265,7 @@ class Parts:
         now_s = self._tenure.clock.now_s()
         if interval_s and now_s - self._aggregates_read_at_s >= interval_s:
             self._aggregates_read_at_s = now_s
-            aggregates = self.aggregates.of(self._tenure.host)
+            aggregates = self.aggregates.of(
+                self._tenure.host, self._tenure.pool.known
+            )
             self.holdings.change_status(aggregates=aggregates)

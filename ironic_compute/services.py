@@ -12,7 +12,7 @@ from typing import Any
 
 from nova import context as nova_context
 from nova import exception as nova_exception
-from nova import objects
+from nova import objects, servicegroup
 from oslo_log import log as logging
 
 from hashring.ring import Host
@@ -28,6 +28,7 @@ class ServiceDirectory:
 
     def __init__(self) -> None:
         self._context = nova_context.get_admin_context()
+        self._liveness = servicegroup.API()
         self._records: dict[Host, Any] = {}
         self.is_read = False
         self._mapped: set[Host] = set()
@@ -47,6 +48,11 @@ class ServiceDirectory:
         None means something only once ``is_read`` is True.
         """
         return self._records.get(host)
+
+    def is_up(self, host: Host) -> bool:
+        """Say whether Nova took the host for up when it was last read."""
+        record = self._records.get(host)
+        return record is not None and self._liveness.service_is_up(record)
 
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
         """Return what the ring needs to know of each of ``hosts``."""

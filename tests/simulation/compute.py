@@ -16,6 +16,7 @@ from nova.compute import vm_states
 from hashring.ring import Host
 from ironic_compute.book import Book
 from ironic_compute.ending import Ending
+from ironic_compute.foreign import ForeignHosts
 from ironic_compute.handover import Pace
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.resume import Resume
@@ -146,6 +147,7 @@ class ComputeWorker(Worker):
             self.holdings,
             self.rows,
             self.services,
+            ForeignHosts(self.services, self.pool, lambda host: True),
             self.pool,
             self.gate,
             self.clock,

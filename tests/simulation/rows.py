@@ -210,6 +210,9 @@ class Services:
     def record(self, host: Host) -> Any | None:
         return self._records.get(host)
 
+    def is_up(self, host: Host) -> bool:
+        return self._nova.is_up(host)
+
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
         return {host: self._facts(host) for host in hosts}
 

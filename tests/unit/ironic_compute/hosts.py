@@ -17,6 +17,7 @@ from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute import errors
 from ironic_compute.book import Book
+from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import Holdings, HostStatus
@@ -60,6 +61,7 @@ class Cloud:
         self.removed: list[str] = []
         self.moved: list[tuple[str, Host, Host]] = []
         self.hosts: dict[Host, One] = {}
+        self.stock: set[Host] = set()
         self.nova = Nova(
             types.SimpleNamespace(
                 kernel=types.SimpleNamespace(now_s=0.0),
@@ -135,6 +137,9 @@ class One:
             self.holdings,
             rows,
             self.services,
+            ForeignHosts(
+                self.services, self.pool, lambda host: host not in cloud.stock
+            ),
             self.pool,
             gate,
             cloud.clock,
@@ -151,7 +156,10 @@ class One:
     def show(self, *ring: str, agreed: bool = True) -> None:
         """Tell this worker of a ring."""
         hosts = tuple(Host(host) for host in ring)
-        view = WorkerView(math.inf, ring=hosts, ring_agreed=agreed, known=())
+        known = tuple(sorted(self._cloud.hosts))
+        view = WorkerView(
+            math.inf, ring=hosts, ring_agreed=agreed, known=known
+        )
         self.pool.update(view)
 
     def audit(self, nodes: Iterable[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
+from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import HostStatus, Moment
@@ -49,6 +50,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         holdings,
         rows,  # type: ignore[arg-type]
         services,
+        ForeignHosts(services, pool, lambda host: True),
         pool,
         LeaseGate(clock, 100.0),
         clock,

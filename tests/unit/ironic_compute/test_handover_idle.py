@@ -79,6 +79,7 @@ def handover(pool):
         Holdings(),
         None,
         types.SimpleNamespace(is_read=True),
+        types.SimpleNamespace(interferes=lambda: False),
         pool,
         OpenGate(),
         ManualClock(),

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling systemd that the daemon is ready and alive: sd_notify(3).
+
+Without systemd, or without ``WatchdogSec`` in the unit, nothing is sent.
+"""
+
+import contextlib
+import socket
+from collections.abc import Mapping
+
+from hashring.clock import Clock
+
+
+class Watchdog:
+    """Says so at each turn of a loop, no oftener than is of use.
+
+    :param environment: where systemd says whom to tell, and how often
+    """
+
+    def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
+        # A name that begins with @ is in the abstract namespace.
+        self._address = environment.get('NOTIFY_SOCKET', '').replace(
+            '@', '\0', 1
+        )
+        patience_us = environment.get('WATCHDOG_USEC', '')
+        self._interval_s = int(patience_us or 0) / 1e6 / 3
+        self._clock = clock
+        self._said_s: float | None = None
+
+    def turned(self) -> None:
+        """The loop has turned: the first time it is ready, then alive."""
+        now_s = self._clock.now_s()
+        if self._said_s is None:
+            self._send(b'READY=1')
+        elif not self._interval_s or now_s - self._said_s < self._interval_s:
+            return
+        else:
+            self._send(b'WATCHDOG=1')
+        self._said_s = now_s
+
+    def _send(self, message: bytes) -> None:
+        if not self._address:
+            return
+        # A supervisor that does not listen must not end the daemon.
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
+        ):
+            to.setblocking(False)
+            to.sendto(message, self._address)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of hosts that are not of the pool: told, and left alone."""
+
+import pytest
+
+from hashring.ring import Host
+from resource_tracker.node import NodeId
+from tests.simulation.nova import NodeRecord, ServiceRecord
+from tests.unit.ironic_compute.hosts import Cloud
+
+N, STOCK = NodeId('node-0'), Host('stock')
+OTHERS = [f'node-{number}' for number in range(1, 9)]
+
+
+def _cloud(*stock: Host) -> Cloud:
+    """A pool at rest, with one node that a host of nobody's holds."""
+    cloud = Cloud([N, *OTHERS])
+    nova = cloud.nova
+    record = ServiceRecord(nova.new_id(), STOCK, mapped=True)
+    nova.services[STOCK] = record
+    nova.rows[N] = NodeRecord(nova.new_id(), N, STOCK, record.id)
+    cloud.stock |= set(stock)
+    for host in ('c1', 'c2'):
+        cloud.add(host)
+    cloud.show('c1')
+    cloud.settle()
+    assert {h for n, h in cloud.providers.items() if n != N} == {Host('c1')}
+    return cloud
+
+
+def test_nothing_is_pushed_beside_a_stock_nova_compute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It would take each node back within a minute, for ever."""
+    cloud = _cloud(STOCK)
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+    assert 'not ours serves host stock and holds node node-0' in caplog.text
+    assert len(caplog.records) == 2  # Each of two hosts says it once.
+
+
+def test_a_stock_nova_compute_that_is_down_hinders_nobody() -> None:
+    """As soon as Nova takes it for down, nodes follow the ring again."""
+    cloud = _cloud(STOCK)
+    cloud.nova.services[STOCK].reported_s = -1000.0
+    cloud.show('c2')
+    cloud.settle()
+    assert {node for node, _, _ in cloud.moved} == set(OTHERS)
+    assert cloud.nova.rows[N].host == STOCK
+
+
+def test_a_host_of_another_pool_of_ours_hinders_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its node was moved here in Ironic; that is told, and no more."""
+    cloud = _cloud()
+    cloud.show('c2')
+    cloud.settle()
+    assert {node for node, _, _ in cloud.moved} == set(OTHERS)
+    assert cloud.nova.rows[N].host == STOCK
+    assert 'ironic-computectl node forget node-0' in caplog.text
+
+
+def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
+    """The next write to its row brings the thief's name: no push then."""
+    cloud = _cloud(STOCK)
+    nova, one = cloud.nova, cloud.hosts[Host('c1')]
+    nova.services[STOCK].reported_s = -1000.0
+    one.handover.round()
+    taken = NodeId(OTHERS[0])
+    nova.services[STOCK].reported_s = 0.0
+    nova.rows[taken].host = STOCK
+    row = one.holdings.row(taken)
+    row.host = STOCK  # As the answer to a save has it.
+    one.holdings.report(taken)
+    assert one.holdings.row(taken) is None
+    cloud.show('c2')
+    one.handover.round()
+    assert cloud.moved == []
