@@ -79,6 +79,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             parts.holdings,
             parts.claims,
             parts.rows,
+            parts.client,
             self.reportclient,
         )
         self.tasks = LiveTasks()
@@ -116,7 +117,8 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             parts.gate,
             parts.clock,
             interval_s=options.upkeep_interval_s,
-            lost_s=options.lost_build_s,
+            queue_s=options.unfinished_s,
+            lost_s=options.lost_build_s / 2,
             anew_s=options.audit_interval_s,
         )
 

@@ -179,7 +179,7 @@ class LostBuilds:
     def look(self) -> None:
         """End the lost builds whose allocation is on a node held here.
 
-        To be called by a worker that has received messages for ``lost_s``:
+        To be called by a worker that has received messages for a while:
         otherwise a build may wait in its own queue.
         """
         context = nova_context.get_admin_context()

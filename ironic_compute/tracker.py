@@ -15,11 +15,13 @@ from nova import exception as nova_exception
 from nova.compute import claims as nova_claims
 from oslo_log import log as logging
 
+from ironic_compute.errors import IronicComputeError
 from ironic_compute.holdings import Holdings
+from ironic_compute.ironic import IronicClient
 from ironic_compute.rows import FAILED_BUILDS, Rows
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import why_not
 
 LOG = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ class BareMetalTracker:
         holdings: Holdings,
         claims: ClaimBook,
         rows: Rows,
+        client: IronicClient,
         reportclient: Any,
     ) -> None:
         self.host = host
@@ -57,6 +60,7 @@ class BareMetalTracker:
         self._holdings = holdings
         self._claims = claims
         self._rows = rows
+        self._client = client
         self._reportclient = reportclient
 
     # The host and its nodes
@@ -134,15 +138,29 @@ class BareMetalTracker:
             ) from exc
 
     def _refuse_unfit(self, node: NodeId) -> None:
-        facts = self._holdings.facts(node)
-        if facts is None:
-            reason: str | None = 'Ironic has not shown it yet'
-        else:
-            reason = why_not(facts, self._holdings.unclaimed_situation(node))
+        facts = self._facts(node)
+        reason = why_not(facts, self._holdings.unclaimed_situation(node))
         if reason is not None:
             raise nova_exception.ComputeResourcesUnavailable(
                 reason=f'node {node} cannot take a build: {reason}'
             )
+
+    def _facts(self, node: NodeId) -> NodeFacts:
+        """Return what Ironic says of a held node.
+
+        The first list after a start takes seconds with thousands of nodes,
+        and the builds that have waited for us come before it.
+        """
+        facts = self._holdings.facts(node)
+        if facts is None:
+            try:
+                facts = self._client.node(node)
+            except IronicComputeError as exc:
+                raise nova_exception.ComputeResourcesUnavailable(
+                    reason=f'node {node} cannot take a build: {exc}'
+                ) from exc
+            self._holdings.observe(facts)
+        return facts
 
     def _set_host(self, instance: Any, row: Any) -> None:
         instance.host = self.host

@@ -5,6 +5,7 @@ The first comes soon after RPC is served. Each needs the lease; an error ends
 its own part of one round only, and the next round looks again.
 """
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -18,15 +19,16 @@ from ironic_compute.strays import LostBuilds, Strays
 LOG = logging.getLogger(__name__)
 
 # Messages that waited in the queue come first: they know more than the row.
-_QUEUE_S = 5.0
+_FIRST_LOOK_S = 5.0
 
 
 class Upkeep:
     """One thread that looks at servers, nodes and builds in turn.
 
     :param interval_s: between two rounds
-    :param lost_s: how long RPC must have been served before a build that
-        nobody began counts as lost
+    :param queue_s: after having been served for so long, no message can
+        wait in the queue any more that was there at first
+    :param lost_s: between two looks for builds that nobody began
     :param anew_s: between two looks at all servers on held nodes
     """
 
@@ -39,6 +41,7 @@ class Upkeep:
         clock: Clock,
         *,
         interval_s: float,
+        queue_s: float,
         lost_s: float,
         anew_s: float,
     ) -> None:
@@ -48,6 +51,7 @@ class Upkeep:
         self._gate = gate
         self._clock = clock
         self._interval_s = interval_s
+        self._queue_s = queue_s
         self._lost_s = lost_s
         self._anew_s = anew_s
         self._stopping = threading.Event()
@@ -62,13 +66,14 @@ class Upkeep:
 
     def _keep(self) -> None:
         served_s = anew_s = self._clock.now_s()
-        wait_s = _QUEUE_S
+        lost_s = -math.inf
+        wait_s = _FIRST_LOOK_S
         while not self._stopping.wait(wait_s):
             wait_s = self._interval_s
             if not self._gate.is_open():
                 # Messages may have waited meanwhile.
                 served_s = self._clock.now_s()
-                wait_s = _QUEUE_S
+                wait_s = _FIRST_LOOK_S
                 continue
             now_s = self._clock.now_s()
             if now_s - anew_s >= self._anew_s:
@@ -76,8 +81,9 @@ class Upkeep:
                 self._strays.forget()
             self._look(self._resume.round)
             self._look(self._strays.look)
-            if now_s - served_s >= self._lost_s:
-                served_s = now_s
+            is_due = now_s - lost_s >= self._lost_s
+            if is_due and now_s - served_s >= self._queue_s:
+                lost_s = now_s
                 self._look(self._lost.look)
 
     def _look(self, look: Callable[[], None]) -> None:

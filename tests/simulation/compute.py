@@ -7,6 +7,7 @@ Strays and LostBuilds; this module is what `parts`, `manager`, `feed` and
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any
@@ -46,7 +47,8 @@ FEED_S = 4.0
 AUDIT_S = 15.0
 SERVICES_S = 8.0
 REPORT_S = 10.0
-QUEUE_S = 5.0
+FIRST_LOOK_S = 5.0
+QUEUE_S = 10.0
 UPKEEP_S = 10.0
 IDLE_S = 20.0
 LOST_S = 30.0
@@ -164,6 +166,7 @@ class ComputeWorker(Worker):
             self.holdings,
             claims,
             self.rows,  # type: ignore[arg-type]
+            self.client,  # type: ignore[arg-type]
             None,
         )
         self.driver = Driver(self.kernel, self.client, self.holdings.observe)
@@ -358,18 +361,20 @@ class ComputeWorker(Worker):
     def _keep_up(self) -> None:
         """``Upkeep._keep``."""
         served_s = anew_s = self.clock.now_s()
-        wait_s = QUEUE_S
+        lost_s = -math.inf
+        wait_s = FIRST_LOOK_S
         while True:
             self.kernel.sleep(wait_s)
             now_s, wait_s = self.clock.now_s(), UPKEEP_S
             if not self.gate.is_open():
-                served_s, wait_s = now_s, QUEUE_S
+                served_s, wait_s = now_s, FIRST_LOOK_S
                 continue
             if now_s - anew_s >= AUDIT_S:
                 anew_s = now_s
                 self._strays.forget()
             self._tolerant(self._resume.round)
             self._tolerant(self._strays.look)
-            if now_s - served_s >= LOST_S:
-                served_s = now_s
+            is_due = now_s - lost_s >= LOST_S / 2
+            if is_due and now_s - served_s >= QUEUE_S:
+                lost_s = now_s
                 self._tolerant(self._lost.look)

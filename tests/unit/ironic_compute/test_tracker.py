@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims of a worker that has just started, before Ironic's first list."""
+
+import dataclasses
+import types
+from typing import Any
+
+import pytest
+from nova import exception as nova_exception
+
+from hashring.ring import Host
+from ironic_compute import errors
+from ironic_compute.tracker import BareMetalTracker
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.nova import NodeRecord
+from tests.unit.ironic_compute.hosts import Cloud, One
+
+FIT = NodeFacts(
+    NodeId('node-0'), resource_class='metal', provision_state='available'
+)
+N, C1 = NodeId('node-0'), Host('c1')
+
+
+def _just_started() -> tuple[Cloud, One]:
+    """A host that has read its rows, and nothing of Ironic yet."""
+    cloud = Cloud([N])
+    cloud.nodes[N] = FIT
+    cloud.nova.rows[N] = NodeRecord(cloud.nova.new_id(), N, C1, 1)
+    return cloud, cloud.add(C1)
+
+
+def _claim(cloud: Cloud, one: One, save: Any) -> Any:
+    tracker = BareMetalTracker(
+        one.host,
+        one.holdings,
+        one.claims,
+        one.rows,  # type: ignore[arg-type]
+        cloud,  # type: ignore[arg-type]
+        None,
+    )
+    instance = types.SimpleNamespace(uuid='server', save=save)
+    return tracker.instance_claim(None, instance, N, {})
+
+
+def test_build_that_waited_is_claimed_before_the_first_list() -> None:
+    """It does not burn one of its few alternates for that."""
+    cloud, one = _just_started()
+    assert one.holdings.facts(N) is None
+    _claim(cloud, one, save=lambda: None)
+    assert one.claims.consumer(N) == 'server'
+    assert one.holdings.facts(N) == cloud.nodes[N]
+
+
+@pytest.mark.parametrize(
+    ('trouble', 'sentence'),
+    [
+        (errors.IronicUnavailable('Ironic does not answer'), 'not answer'),
+        (None, 'maintenance'),
+    ],
+)
+def test_build_goes_elsewhere_if_the_node_is_not_fit(
+    trouble: Exception | None, sentence: str
+) -> None:
+    """What Ironic says then is what is gone by, and an error is no answer."""
+    cloud, one = _just_started()
+    cloud.nodes[N] = dataclasses.replace(FIT, maintenance=True)
+    if trouble is not None:
+        cloud.hidden[N] = trouble
+    with pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match=sentence
+    ):
+        _claim(cloud, one, save=pytest.fail)
+    assert one.claims.consumer(N) is None
