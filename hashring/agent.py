@@ -13,10 +13,11 @@ It knows workers only through the `Workers` protocol, and Nova not at all.
 import dataclasses
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hashring.assignment import Assignment
 from hashring.clock import Clock
+from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
 from hashring.locksmith import Locksmith
 from hashring.narrator import Narrator
@@ -65,6 +66,8 @@ class Agent:
     :param options: the durations; `Timing.from_conf(conf)`.
     :param state: the agent's folder, already opened.
     :param machine: the name of this machine, for other operators.
+    :param clash: says, of the name of another group, why this one cannot
+        be beside it; None if it can.
     :param on_turn: called at each turn of the loop, e.g. for a watchdog.
     """
 
@@ -79,6 +82,7 @@ class Agent:
         state: Folder,
         machine: str = '',
         version: str = '',
+        clash: Callable[[str], str | None] = lambda group: None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
         self.sentence: str | None = None  # Why it ended, if by itself.
@@ -88,6 +92,7 @@ class Agent:
         self._options = options
         self._clock = clock
         self._folder = state
+        self._clash = clash
         self._on_turn = on_turn
         self._stop_wish: Leave | None = None
         self._status = 0
@@ -171,6 +176,17 @@ class Agent:
         held = state.lease.held(now_s)
         self.pool.see(state.view, now_s, in_force=held)
         self._feed(_standing(state))
+        self._heed_neighbours(state.neighbours)
+
+    def _heed_neighbours(self, groups: Sequence[str]) -> None:
+        """Leave if another pool works on the same nodes."""
+        reasons = filter(None, map(self._clash, groups))
+        sentence = next(reasons, None)
+        if sentence is not None and self.assignment.leaving is None:
+            effect = GiveUp(sentence, EX_CONFIG)
+            self._narrator.effect(effect)
+            self._carry_out(effect)
+            self._feed(Leave(restarting=False))
 
     def _heed_stop(self) -> None:
         wish = self._stop_wish

@@ -139,6 +139,10 @@ class Group(Protocol):
         """Everybody in the group now, us included if we are in it."""
         ...
 
+    def neighbours(self) -> tuple[str, ...]:
+        """The names of other groups that somebody else is up in."""
+        ...
+
     def lost(self) -> frozenset[Host]:
         """Hosts whose lock the backend no longer has as ours.
 

@@ -25,7 +25,7 @@ from tooz import coordination, locking
 
 from hashring import backend as backends
 from hashring import errors, etcd
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -59,6 +59,14 @@ def group_id(group: str) -> bytes:
     return (_GROUP_PREFIX + _safe(group)).encode('ascii')
 
 
+def group_name(group: bytes | str) -> str | None:
+    """The name :func:`group_id` was given; None if the group is not ours."""
+    name = group.decode() if isinstance(group, bytes) else group
+    if not name.startswith(_GROUP_PREFIX):
+        return None
+    return urllib.parse.unquote(name.removeprefix(_GROUP_PREFIX))
+
+
 def lock_id(host: Host) -> bytes:
     return (_LOCK_PREFIX + _safe(host)).encode('ascii')
 
@@ -83,6 +91,7 @@ class Membership:
     ) -> None:
         self.backend = backends.parse(url, term_s=term_s)
         self.traits = self.backend.traits
+        self._home = home
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
@@ -124,6 +133,30 @@ class Membership:
         with _translated('members'):
             raw = _read_members(self._driver, self._group)
         return self._parsed(raw)
+
+    def neighbours(self) -> tuple[str, ...]:
+        with _translated('groups'):
+            groups = self._driver.get_groups().get()
+        named = {group_name(group): group for group in groups}
+        mine = group_name(self._group)
+        return tuple(
+            name
+            for name in sorted(
+                name for name in named if name not in (None, mine)
+            )
+            if self._is_inhabited(named[name])
+        )
+
+    def _is_inhabited(self, group: bytes) -> bool:
+        with _translated('members of another group'):
+            try:
+                raw = _read_members(self._driver, group)
+            except coordination.GroupNotCreated:
+                return False  # Its last member has just left.
+        return any(
+            member.state is MemberState.UP and member.home != self._home
+            for member in self._parsed(raw)
+        )
 
     def lost(self) -> frozenset[Host]:
         if not self.traits.forgets:

@@ -36,6 +36,8 @@ class State:
     verdict: Verdict | None = None
     trouble: str | None = None
     """Why the backend does not answer, while it does not."""
+    neighbours: tuple[str, ...] = ()
+    """Other groups with somebody in them, as seen once after the start."""
 
 
 class Pulse:
@@ -50,6 +52,9 @@ class Pulse:
         self._group = group
         self._clock = clock
         self._interval_s = timing.heartbeat_interval_s
+        # By then the entries of those who died before us have expired.
+        self._look_around_s = clock.now_s() + 2 * timing.lease_term_s
+        self._looked_around = False
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -118,6 +123,7 @@ class Pulse:
             self._enter()
             self._publish()
             self._exchange()
+            self._look_around()
         except errors.NotInGroup as exc:
             self._unseen(self._clock.now_s())
             LOG.debug('Not in the group: %(why)s', {'why': exc})
@@ -168,7 +174,27 @@ class Pulse:
             LOG.info('The coordination backend answers again')
         self._said = False
         self._failures_count = 0
-        self._state = State(lease, View(members), lost, returned_s, verdict)
+        self._state = dataclasses.replace(
+            self._state,
+            lease=lease,
+            view=View(members),
+            lost=lost,
+            read_at_s=returned_s,
+            verdict=verdict,
+            trouble=None,
+        )
+
+    def _look_around(self) -> None:
+        """See who else is on this backend: once, soon after the start.
+
+        Later it is for those who come then to look.
+        """
+        is_due = self._clock.now_s() >= self._look_around_s
+        if not is_due or self._looked_around or not self._joined:
+            return
+        neighbours = self._group.neighbours()
+        self._looked_around = True
+        self._state = dataclasses.replace(self._state, neighbours=neighbours)
 
     def _unseen(self, now_s: float) -> None:
         lease, verdict = self._state.lease.after(Beat(now_s, now_s, False))

@@ -8,10 +8,12 @@ that started it ends. Nothing here blocks on a worker.
 """
 
 import dataclasses
+import functools
 import os
 import select
 import signal
 import sys
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +39,9 @@ from ironic_compute.systemd import Watchdog
 
 LOG = logging.getLogger(__name__)
 
+_PREFIX = 'ironic-compute'
+# No conductor group and no shard, quoted, can be called that.
+_ANY = '*'
 # Before the next one, when a spare ended by itself.
 _SPARE_HOLD_OFF_S = 60.0
 
@@ -44,10 +49,47 @@ _SPARE_HOLD_OFF_S = 60.0
 def group_name(conductor_group: str | None, shard: str | None) -> str:
     """Name the group of the agents that share a pool of nodes.
 
-    :param conductor_group: ``[ironic] conductor_group``
-    :param shard: ``[ironic] shard``
+    :param conductor_group: ``[ironic] conductor_group``; None, unlike '',
+        is that of all nodes
+    :param shard: ``[ironic] shard``; likewise
     """
-    return f'ironic-compute/{conductor_group or "-"}/{shard or "-"}'
+    # Ironic heeds no case in the names of conductor groups.
+    group = None if conductor_group is None else conductor_group.lower()
+    return '/'.join((_PREFIX, _part(group), _part(shard)))
+
+
+def _part(name: str | None) -> str:
+    return _ANY if name is None else urllib.parse.quote(name, safe='')
+
+
+def clash(mine: str, other: str) -> str | None:
+    """Say why two pools cannot live side by side; None if they can.
+
+    Both would hold the nodes that both have.
+
+    :param mine: what ``group_name`` made of our options
+    :param other: what it made of those of others
+    """
+    prefix, *theirs = other.split('/')
+    ours = mine.split('/')[1:]
+    pairs = tuple(zip(ours, theirs, strict=False))
+    if prefix != _PREFIX or len(pairs) != len(ours):
+        return None  # None of ours.
+    if not all(_ANY in pair or pair[0] == pair[1] for pair in pairs):
+        return None
+    return (
+        f'The nodes of this daemon ({_told(ours)}) are, all or some, those of '
+        f'others that are up ({_told(theirs)}): set [ironic] conductor_group '
+        f'and shard so that each node is in one pool'
+    )
+
+
+def _told(parts: Sequence[str]) -> str:
+    names = ('conductor_group', 'shard')
+    return ', '.join(
+        f'{name} {"not set" if part == _ANY else part or "empty"}'
+        for name, part in zip(names, parts, strict=True)
+    )
 
 
 def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
@@ -69,9 +111,10 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
     state = StateFolder(conf.ironic_compute.state_path)
     state.open()
     clock = SystemClock()
+    group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
     membership = Membership(
         conf.coordination.backend_url,
-        group_name(conf.ironic.conductor_group, conf.ironic.shard),
+        group,
         home,
         boot,
         term_s=timing.lease_term_s,
@@ -90,6 +133,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         options=timing,
         clock=clock,
         state=state,
+        clash=functools.partial(clash, group),
         on_turn=Watchdog(os.environ, clock).turned,
     )
 

@@ -108,6 +108,23 @@ def test_publishing_replaces(clients: Clients) -> None:
     assert one.members() == (changed, you)
 
 
+def test_other_groups_are_seen_while_somebody_is_up_in_them(
+    backend: BackendUnderTest, clients: Clients
+) -> None:
+    """Not the empty ones, nor those that only a life of ours is left in."""
+    if not isinstance(backend, Tooz):
+        pytest.skip('the fake has one group')
+    one, _ = clients.join('c1')
+    assert one.neighbours() == ()
+    backend.pool = 'another/*'
+    clients.join('c1')
+    assert one.neighbours() == ()
+    two, you = clients.join('c2')
+    assert one.neighbours() == ('another/*',)
+    two.publish(dataclasses.replace(you, state=MemberState.LEAVING))
+    assert one.neighbours() == ()
+
+
 def test_one_home_twice(clients: Clients) -> None:
     """Two lives of one home are two members: nobody overwrites anybody."""
     (_, me), (two, again) = clients.join('c1'), clients.join('c1')

@@ -53,6 +53,7 @@ class Service:
         self.traits = traits
         self.revives = revives
         self.up = True
+        self.neighbours: tuple[str, ...] = ()
         self._entries: dict[Boot, _Entry] = {}
         self._locks: dict[Host, _Lock] = {}
         self._tokens_count = 0
@@ -188,6 +189,10 @@ class FakeGroup:
         found = self._service.members()
         self._fault('after members')
         return found
+
+    def neighbours(self) -> tuple[str, ...]:
+        self._reach('groups')
+        return self._service.neighbours
 
     def lost(self) -> frozenset[Host]:
         if not self.traits.forgets:

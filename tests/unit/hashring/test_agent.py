@@ -143,18 +143,43 @@ class OneShotWorkers(FakeWorkers):
         self._events.append(Exited(host, 78, fatal, tenure))
 
 
-def make(workers: FakeWorkers, turned: Callable[[], None]) -> Agent:
+def make(
+    workers: FakeWorkers,
+    turned: Callable[[], None],
+    neighbours: tuple[str, ...] = (),
+    term_s: float = 15.0,
+) -> Agent:
     clock = SystemClock()
-    service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
+    service = coordination.Service(clock.now_s, term_s, coordination.ETCD)
+    service.neighbours = neighbours
     return Agent(
         membership=coordination.FakeGroup(service, Boot('b1')),
         workers=workers,
         home=C1,
-        options=Timing(loop_interval_s=0.01),
+        options=Timing(
+            loop_interval_s=0.01,
+            lease_term_s=term_s,
+            lease_margin_s=term_s / 7,
+        ),
         clock=clock,
         state=Folder(),
+        clash=lambda group: 'it has our nodes' if 'bad' in group else None,
         on_turn=turned,
     )
+
+
+def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
+    """With the reason, and the status that systemd does not start again."""
+    workers = FakeWorkers(world, world.machines[0].clock)
+
+    def turned() -> None:
+        SystemClock().sleep(0.005)
+        workers.run(world.facts)
+
+    made = make(workers, turned, ('good', 'bad'), term_s=0.5)
+    assert made.run() == 78
+    assert made.sentence == 'it has our nodes'
+    assert workers.live == {}
 
 
 def test_a_wrong_configuration_ends_the_agent(world: World) -> None:

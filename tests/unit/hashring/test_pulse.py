@@ -117,6 +117,24 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
     assert scene.pulse.state().read_at_s == scene.clock.now_s()
 
 
+def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
+    scene: Scene,
+) -> None:
+    """Who comes later looks for us; an outage must not end everybody."""
+    scene.service.neighbours = ('dead',)
+    scene.beat()
+    scene.beat()
+    assert scene.pulse.state().neighbours == ()
+    scene.service.neighbours = ('other',)
+    for _ in range(10):
+        scene.beat()
+    assert scene.pulse.state().neighbours == ('other',)
+    scene.service.neighbours = ('other', 'later')
+    for _ in range(20):
+        scene.beat()
+    assert scene.pulse.state().neighbours == ('other',)
+
+
 def test_trouble_is_said_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,10 @@ from tests.simulation.nova import NodeRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
 
 FIT = NodeFacts(
-    NodeId('node-0'), resource_class='metal', provision_state='available'
+    NodeId('node-0'),
+    resource_class='metal',
+    provision_state='available',
+    power_state='power off',
 )
 N, C1 = NodeId('node-0'), Host('c1')
 
