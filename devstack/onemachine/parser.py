@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
         help=f'first of 16 ports of a cloud that is made now (default: '
-        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
+        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know '
+        'it. From 32768 on any client may be given one of them before',
     )
     commands = _Commands(top)
     for add in (

@@ -11,13 +11,15 @@ from typing import Any
 from onemachine import config, content, packages, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, say, step, wait_until
 from onemachine.story import HOSTS, NODE_COUNT
 from onemachine.tempest import report, settings
 from onemachine.tempest.program import Tempest
 from onemachine.tempest.results import Run, Verdict, settle, unexcused
 from onemachine.tempest.selection import Selection, read_rules, select
 
+# Stock nova-compute looks at all of its nodes once a minute.
+_OFFERED_MAX_S = 180
 _OTHER = {'ours': 'stock', 'stock': 'ours'}
 
 
@@ -111,6 +113,12 @@ class Session:
                 asked.cloud.compute.delete_service(service)
             elif service.status == 'disabled':
                 asked.cloud.compute.enable_service(service)
+        # A daemon serves before Placement has all of its nodes.
+        wait_until(
+            f'{NODE_COUNT} nodes offered by Placement',
+            lambda: len(asked.schedulable()) >= NODE_COUNT,
+            _OFFERED_MAX_S,
+        )
 
     def _is_right(self, serving: running.Running, host: str) -> bool:
         by = serving.serving().get(host, '')
