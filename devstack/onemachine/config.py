@@ -117,6 +117,9 @@ def keystone(layout: Layout) -> Sections:
         'token': {'provider': 'fernet', 'expiration': 86400},
         'fernet_tokens': {'key_repository': layout.folder('keys', 'fernet')},
         'credential': {'key_repository': layout.folder('keys', 'credential')},
+        # There is no secret to guard, and tests make users by the hundred:
+        # by default each hash is a quarter of a second of a processor.
+        'identity': {'password_hash_rounds': 4},
         'cache': _cache(layout),
     }
 
