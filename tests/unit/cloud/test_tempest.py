@@ -128,6 +128,20 @@ def test_run_is_kept_whole(tmp_path):
     assert results.Run.read(path) == run
 
 
+def test_later_run_is_added():
+    """Nothing of the first is lost, and the time of both is told."""
+    both = run_of(a=FAIL, b=PASSED).joined(run_of(b=FAIL, c=PASSED))
+    assert both.outcomes == run_of(a=FAIL, b=FAIL, c=PASSED).outcomes
+    assert (both.made, both.took_s) == ('today, today', 24)
+
+
+def test_test_that_is_left_out_by_now_is_in_no_run():
+    """The columns stay the same tests when the list changes after a run."""
+    run = run_of(a=FAIL, b=PASSED)
+    left = run.without(['tempest.scenario.T.a', 'tempest.scenario.T.gone'])
+    assert left == run_of(b=PASSED)
+
+
 def test_report_has_both_sides_and_what_is_left_out():
     """Each failure stands beside what stock did; each rule has its tests."""
     runs = {'ours': run_of(a=FAIL, b=PASSED), 'stock': run_of(a=PASSED)}
