@@ -145,11 +145,18 @@ def test_test_that_is_left_out_by_now_is_in_no_run():
 def test_report_has_both_sides_and_what_is_left_out():
     """Each failure stands beside what stock did; each rule has its tests."""
     runs = {'ours': run_of(a=FAIL, b=PASSED), 'stock': run_of(a=PASSED)}
-    text = report.page(selection.Selection([], {RULE: [GONE]}), runs)
+    again = selection.Rule('again', RULE.reason)
+    left_out = {RULE: [GONE], again: ['tempest.scenario.A.again']}
+    text = report.page(selection.Selection(['one'], left_out), runs)
     assert 'Failed with ours and not with stock: 1.' in text
     row = text[text.index('``tempest.scenario.T.a``') :].splitlines()
     assert row[1:3] == ['     - failed: ``a reason``', '     - passed']
-    assert '   * - It cannot be paused\n     - 1\n     - ``GoneTest' in text
+    assert '   * - chosen\n     - 1\n     - 1\n' in text
+    row = text[text.index('   * - It cannot be paused') :].splitlines()
+    assert row[1:3] == [
+        '     - 2',
+        '     - ``GoneTest.test_pause``, ``A.again``',
+    ]
     assert '``b`` (only ironic-compute)' in text
 
 
