@@ -31,7 +31,7 @@ from ironic_compute.gate import Gate
 from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
-from ironic_compute.view import Pool
+from ironic_compute.view import Pool, Standing
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ class Pace:
     confirm_s: float
     push_budget: int
     parallelism: int
+    disagree_s: float = 0.0
+    """How long the ring must have stayed where not all have the same."""
 
 
 class Handover:
@@ -153,8 +155,18 @@ class Handover:
         if self._foreign.interferes():
             return
         standing = self._pool.standing()
-        if standing.settled_for_s >= self._pace.settle_s:
+        if standing.settled_for_s >= self._patience_s(standing):
             self._push(standing.ring)
+
+    def _patience_s(self, standing: Standing) -> float:
+        """Return how long a ring must have stayed before nodes follow it.
+
+        Who still has the ring before would give them back at once.
+        """
+        pace = self._pace
+        if standing.agreed:
+            return pace.settle_s
+        return max(pace.settle_s, pace.disagree_s)
 
     # New nodes, orphans, and nodes that were given to us
 

@@ -226,6 +226,8 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
     ) -> None:
         """Show on all nodes' providers whether the host is enabled."""
         self._parts.set_disabled(not enabled)
+        # The others look, too, as soon as our ring is another than theirs.
+        self._parts.look_at_services()
 
     def _error_out_instances_whose_build_was_interrupted(
         self, *args: Any, **kwargs: Any

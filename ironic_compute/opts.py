@@ -43,7 +43,8 @@ _DAEMON = [
         help="Seconds between two looks at Nova's Service records, which "
         'say who may be in the ring (exists, mapped, enabled). One RPC '
         'each time; three times as many while a host is not mapped to its '
-        'cell. Lower: a disabled host loses its free nodes sooner.',
+        'cell, or daemons see different ones in the ring. What '
+        'an operator enables or disables through Nova is looked at at once.',
     ),
 ]
 

@@ -102,6 +102,8 @@ class Parts:
             tenure.clock,
             Pace(
                 settle_s=options.settle_s,
+                # By then everybody has looked at Nova's services again.
+                disagree_s=options.settle_s + options.services_interval_s,
                 confirm_s=options.confirm_s,
                 push_budget=options.push_budget,
                 parallelism=options.row_parallelism,
@@ -120,7 +122,7 @@ class Parts:
         self.on_services = lambda facts: None
         self.on_serving: Callable[[], None] = lambda: None
         self.on_stopping: Callable[[], None] = lambda: None
-        tenure.pool.on_new_hosts(self._look_now.set)
+        tenure.pool.on_news(self._look_now.set)
 
     # For the feed
 
@@ -212,6 +214,10 @@ class Parts:
         """Show on each provider whether the host is disabled."""
         self.holdings.change_status(disabled=disabled)
 
+    def look_at_services(self) -> None:
+        """Look at Nova's services now; returns at once."""
+        self._look_now.set()
+
     def _serve_metrics(self) -> None:
         options = CONF.ironic_compute
         if options.metrics_port:
@@ -236,8 +242,10 @@ class Parts:
             self._look_now.clear()
             interval_s = longest_s
             try:
-                if not self._tell_services():
-                    # Somebody waits for it: an operator mapping a new host.
+                all_mapped = self._tell_services()
+                if not (all_mapped and self._tenure.pool.standing().agreed):
+                    # Somebody waits for it: an operator mapping a new host,
+                    # or enabling it twice in a few seconds.
                     interval_s = longest_s / _UNMAPPED_LOOKS
             except Exception as exc:
                 LOG.warning(

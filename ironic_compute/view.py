@@ -36,11 +36,15 @@ class Pool:
         self._known: tuple[Host, ...] = ()
         self._agreed = False
         self._ring_since_s = clock.now_s()
-        self._when_known: Callable[[], None] = lambda: None
+        self._on_news: Callable[[], None] = lambda: None
 
-    def on_new_hosts(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when hosts are known that were not."""
-        self._when_known = callback
+    def on_news(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when Nova may have something to tell.
+
+        Hosts are known that were not, or somebody has another ring than we:
+        he has seen a host enabled or disabled, or we have.
+        """
+        self._on_news = callback
 
     def update(self, view: WorkerView) -> None:
         """Take over what the agent says now."""
@@ -48,10 +52,11 @@ class Pool:
             if frozenset(view.ring) != self._ring.hosts:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
-            new_hosts = set(view.known) - set(self._known)
+            has_news = bool(set(view.known) - set(self._known))
+            has_news |= self._agreed and not view.ring_agreed
             self._known, self._agreed = view.known, view.ring_agreed
-        if new_hosts:
-            self._when_known()
+        if has_news:
+            self._on_news()
 
     @property
     def known(self) -> tuple[Host, ...]:

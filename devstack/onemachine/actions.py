@@ -208,14 +208,20 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
 def _tempest(layout: Layout, arguments: Namespace) -> int:
     from onemachine.tempest import session
 
-    wanted = session.Wanted(
-        arguments.stock,
-        arguments.eventlet,
-        arguments.only,
-        arguments.workers,
-        arguments.copy_to,
-    )
-    return 0 if session.Session(Cloud(layout), wanted).hold() else 1
+    cloud = Cloud(layout)
+    good = True
+    for stock in [True, False] if arguments.both else [arguments.stock]:
+        wanted = session.Wanted(
+            stock,
+            arguments.eventlet,
+            arguments.only,
+            arguments.missing,
+            arguments.workers,
+            arguments.copy_to,
+        )
+        good = session.Session(cloud, wanted).hold()
+    # With both, stock's came first: this is the comparison.
+    return 0 if good else 1
 
 
 ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {

@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
         help=f'first of 16 ports of a cloud that is made now (default: '
-        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
+        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know '
+        'it. From 32768 on any client may be given one of them before',
     )
     commands = _Commands(top)
     for add in (
@@ -286,10 +287,14 @@ def _add_tempest(commands: _Commands) -> None:
         'tempest',
         'tempest --stock                  the same tests, to compare',
         'tempest --only ServerRescue      some of them, for a look',
-        'tempest --copy-to doc/source/contributor/tempest.rst',
+        'tempest --both --copy-to doc/source/contributor/tempest.rst',
     )
-    tempest.add_argument(
+    whose = tempest.add_mutually_exclusive_group()
+    whose.add_argument(
         '--stock', action='store_true', help='against stock nova-computes'
+    )
+    whose.add_argument(
+        '--both', action='store_true', help='against stock, then against ours'
     )
     tempest.add_argument(
         '--eventlet', action='store_true', help='our daemons on eventlet'
@@ -299,6 +304,11 @@ def _add_tempest(commands: _Commands) -> None:
         default='',
         metavar='REGEX',
         help='run what matches; the results are not kept',
+    )
+    tempest.add_argument(
+        '--missing',
+        action='store_true',
+        help='run what the kept results lack, and add it to them',
     )
     tempest.add_argument(
         '--workers', type=_count, default=2, help='tests at once'

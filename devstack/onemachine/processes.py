@@ -179,9 +179,18 @@ class Processes:
             if not self.await_end(name, timeout_s):
                 self.signal(name, signal.SIGKILL)
                 self.await_end(name, 10.0)
-            for pid in record.leftovers():
-                _kill(pid)
+            self._kill_leftovers(record, 10.0)
         self._path(name).unlink(missing_ok=True)
+
+    def _kill_leftovers(self, record: Record, timeout_s: float) -> None:
+        """End what is left of a session: who starts next wants its port."""
+        deadline_s = time.monotonic() + timeout_s
+        while pids := record.leftovers():
+            for pid in pids:
+                _kill(pid)
+            if time.monotonic() > deadline_s:
+                return
+            time.sleep(0.05)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a recorded process, if it runs."""

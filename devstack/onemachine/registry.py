@@ -91,6 +91,9 @@ def register(layout: Layout) -> None:
         name='service', domain_id='default'
     )
     admin = identity.find_role('admin')
+    # Neutron lets only services delete the ports of users' servers: Nova
+    # shows its own token, with this role, beside the user's.
+    service = identity.find_role('service')
     for name in _SERVICE_USERS:
         user = identity.find_user(name) or identity.create_user(
             name=name,
@@ -98,7 +101,8 @@ def register(layout: Layout) -> None:
             default_project_id=project.id,
             domain_id='default',
         )
-        identity.assign_project_role_to_user(project, user, admin)
+        for role in (admin, service):
+            identity.assign_project_role_to_user(project, user, role)
         identity.assign_system_role_to_user(user, admin, 'all')
     root = identity.find_user('admin')
     identity.assign_system_role_to_user(root, admin, 'all')

@@ -5,7 +5,8 @@ import pathlib
 import sys
 import textwrap
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import fixtures
 
@@ -101,6 +102,27 @@ class PlacementTest(scheduling.SchedulerTestCase):
             if status == 'disabled':
                 self.expect(None, flavor)
         self.until(lambda: self.chosen(flavor), 'a node chosen again')
+
+
+class DisabledTest(scheduling.SchedulerTestCase):
+    """Who is told does not wait for his next look at Nova's services."""
+
+    OPTIONS: ClassVar[Mapping[str, Any]] = {'services_interval_s': 600.0}
+
+    def test_disabled_host_knows_it_at_once(self) -> None:
+        """The ring follows what an operator does, not the clock."""
+        services = self.api.get_services(binary='nova-compute')
+        for status in ('disabled', 'enabled'):
+            for service in services:
+                self.api.put_service(service['id'], {'status': status})
+                parts = self.workers[service['host']].manager._parts
+                self.until(
+                    lambda parts=parts, host=service['host'], status=status: (
+                        parts.services.record(host).disabled
+                        == (status == 'disabled')
+                    ),
+                    f'{service["host"]} {status} in its own eyes',
+                )
 
 
 class FiltersTest(scheduling.SchedulerTestCase):

@@ -41,7 +41,13 @@ from tests.simulation.rows import Rows, Server, Services
 from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
 
-PACE = Pace(settle_s=5.0, confirm_s=8.0, push_budget=10, parallelism=1)
+PACE = Pace(
+    settle_s=5.0,
+    confirm_s=8.0,
+    push_budget=10,
+    parallelism=1,
+    disagree_s=13.0,
+)
 ROUND_S = 2.0
 FEED_S = 4.0
 AUDIT_S = 15.0

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tempest itself: installed apart from the cloud, and run."""
 
+import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -100,7 +103,9 @@ class Tempest:
                 for line in lines.stdout or ():
                     yield json.loads(line)
             finally:
-                tempest.terminate()
+                # Its workers too: they would go on in the next run.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(tempest.pid, signal.SIGTERM)
         if lines.returncode != 0:
             raise CloudError(
                 f'the results of tempest could not be read: see {log.name}'
@@ -116,6 +121,7 @@ class Tempest:
             stderr=log,
             cwd=self.folder,
             env=self._environment(),
+            process_group=0,
         )
 
     @property

@@ -72,6 +72,7 @@ def _summary(selection: Selection, runs: Mapping[str, Run]) -> Iterator[str]:
             for verdict in Verdict
         ),
     ]
+    rows.append(('chosen', *[str(len(selection.chosen))] * len(runs)))
     left_out_count = sum(len(names) for names in selection.left_out.values())
     rows.append(('left out', *[str(left_out_count)] * len(runs)))
     yield from _rows(_columns('Tests', runs), rows)
@@ -144,9 +145,12 @@ def _left_out(selection: Selection) -> Iterator[str]:
         'The list is ``devstack/tempest-left-out.txt``.',
         '',
     )
+    by_reason: dict[str, list[str]] = collections.defaultdict(list)
+    for rule, names in selection.left_out.items():
+        by_reason[rule.reason] += names
     rows = [
-        (rule.reason, str(len(names)), ', '.join(map(_short, names)))
-        for rule, names in selection.left_out.items()
+        (reason, str(len(names)), ', '.join(map(_short, sorted(names))))
+        for reason, names in sorted(by_reason.items())
     ]
     yield from _rows(('Why', 'Tests', 'Which'), rows)
 

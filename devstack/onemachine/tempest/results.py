@@ -74,6 +74,22 @@ class Run:
             n for n, o in self.outcomes.items() if o.verdict is verdict
         )
 
+    def joined(self, later: 'Run') -> 'Run':
+        """Return both as one run; what the later one has is newer."""
+        return Run(
+            f'{self.made}, {later.made}',
+            self.took_s + later.took_s,
+            later.versions,
+            {**self.outcomes, **later.outcomes},
+        )
+
+    def without(self, names: Iterable[str]) -> 'Run':
+        """Return the run as if some tests had not been in it."""
+        kept = self.outcomes.keys() - set(names)
+        return dataclasses.replace(
+            self, outcomes={n: self.outcomes[n] for n in sorted(kept)}
+        )
+
     def write(self, path: pathlib.Path) -> None:
         """Keep it."""
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1))

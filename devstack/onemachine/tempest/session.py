@@ -11,14 +11,16 @@ from typing import Any
 from onemachine import config, content, packages, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, say, step, wait_until
 from onemachine.story import HOSTS, NODE_COUNT
 from onemachine.tempest import report, settings
 from onemachine.tempest.program import Tempest
 from onemachine.tempest.results import Run, Verdict, settle, unexcused
-from onemachine.tempest.selection import Selection, read_rules, select
+from onemachine.tempest.selection import Selection, name_of, read_rules, select
 
-_OTHER = {'ours': 'stock', 'stock': 'ours'}
+# Stock nova-compute looks at all of its nodes once a minute.
+_OFFERED_MAX_S = 180
+_SIDES = ('ours', 'stock')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Wanted:
     stock: bool = False
     eventlet: bool = False
     only: str = ''
+    missing: bool = False
     workers_count: int = 2
     copy_to: str = ''
 
@@ -60,14 +63,25 @@ class Session:
         selection = select(self._tempest.list(), read_rules())
         if self._wanted.only:
             return self._try_some(selection)
-        run = self._run(selection.chosen, found.microversion_max)
-        run.write(self._kept(self._wanted.by))
+        self._keep(selection, found.microversion_max)
         return self._conclude(selection)
 
+    def _keep(self, selection: Selection, microversion: str) -> None:
+        """Run what is wanted and keep what came of it."""
+        path = self._kept(self._wanted.by)
+        before = Run.read(path) if self._wanted.missing else None
+        had = before.outcomes if before else {}
+        chosen = [t for t in selection.chosen if name_of(t) not in had]
+        if chosen:
+            run = self._run(chosen, microversion)
+            (before.joined(run) if before else run).write(path)
+
     def _conclude(self, selection: Selection) -> bool:
+        # A kept run may be older than the list of what is left out.
+        left_out = [n for names in selection.left_out.values() for n in names]
         runs = {
-            by: run
-            for by in _OTHER
+            by: run.without(left_out)
+            for by in _SIDES
             if (run := Run.read(self._kept(by))) is not None
         }
         text = report.page(selection, runs)
@@ -111,6 +125,12 @@ class Session:
                 asked.cloud.compute.delete_service(service)
             elif service.status == 'disabled':
                 asked.cloud.compute.enable_service(service)
+        # A daemon serves before Placement has all of its nodes.
+        wait_until(
+            f'{NODE_COUNT} nodes offered by Placement',
+            lambda: len(asked.schedulable()) >= NODE_COUNT,
+            _OFFERED_MAX_S,
+        )
 
     def _is_right(self, serving: running.Running, host: str) -> bool:
         by = serving.serving().get(host, '')

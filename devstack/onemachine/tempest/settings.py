@@ -146,8 +146,5 @@ _FEATURES = {
     'interface_attach': 'true',
     'config_drive': 'true',
     'hostname_fqdn_sanitization': 'true',
-    'scheduler_enabled_filters': (
-        'ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
-        'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter'
-    ),
+    'scheduler_enabled_filters': ','.join(config.SCHEDULER_FILTERS),
 }

@@ -128,14 +128,35 @@ def test_run_is_kept_whole(tmp_path):
     assert results.Run.read(path) == run
 
 
+def test_later_run_is_added():
+    """Nothing of the first is lost, and the time of both is told."""
+    both = run_of(a=FAIL, b=PASSED).joined(run_of(b=FAIL, c=PASSED))
+    assert both.outcomes == run_of(a=FAIL, b=FAIL, c=PASSED).outcomes
+    assert (both.made, both.took_s) == ('today, today', 24)
+
+
+def test_test_that_is_left_out_by_now_is_in_no_run():
+    """The columns stay the same tests when the list changes after a run."""
+    run = run_of(a=FAIL, b=PASSED)
+    left = run.without(['tempest.scenario.T.a', 'tempest.scenario.T.gone'])
+    assert left == run_of(b=PASSED)
+
+
 def test_report_has_both_sides_and_what_is_left_out():
     """Each failure stands beside what stock did; each rule has its tests."""
     runs = {'ours': run_of(a=FAIL, b=PASSED), 'stock': run_of(a=PASSED)}
-    text = report.page(selection.Selection([], {RULE: [GONE]}), runs)
+    again = selection.Rule('again', RULE.reason)
+    left_out = {RULE: [GONE], again: ['tempest.scenario.A.again']}
+    text = report.page(selection.Selection(['one'], left_out), runs)
     assert 'Failed with ours and not with stock: 1.' in text
     row = text[text.index('``tempest.scenario.T.a``') :].splitlines()
     assert row[1:3] == ['     - failed: ``a reason``', '     - passed']
-    assert '   * - It cannot be paused\n     - 1\n     - ``GoneTest' in text
+    assert '   * - chosen\n     - 1\n     - 1\n' in text
+    row = text[text.index('   * - It cannot be paused') :].splitlines()
+    assert row[1:3] == [
+        '     - 2',
+        '     - ``GoneTest.test_pause``, ``A.again``',
+    ]
     assert '``b`` (only ironic-compute)' in text
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody's node is taken on a hunch."""
+"""Nobody's node is taken or given on a hunch."""
 
+import dataclasses
 import types
 from typing import Any
 
@@ -14,6 +15,7 @@ from ironic_compute.holdings import HostStatus, Moment
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
+from tests.unit.ironic_compute.hosts import Cloud
 
 C1, C2, N1 = Host('c1'), Host('c2'), NodeId('n1')
 
@@ -69,3 +71,43 @@ def test_no_node_is_taken_before_the_services_were_read() -> None:
     services.is_read = True  # And c2 was not in it.
     handover.round()
     assert rows.given == [C1]
+
+
+def test_nodes_of_a_disabled_host_move_once() -> None:
+    """Who has not seen yet that it is disabled does not give them back."""
+    cloud = Cloud([f'node-{number}' for number in range(30)])
+    one, two = cloud.add('c1'), cloud.add('c2')
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    for host in (one, two):
+        pace = dataclasses.replace(host.handover._pace, disagree_s=65.0)
+        host.handover._pace = pace
+    cloud.moved.clear()
+    one.show('c2', agreed=False)  # c1 knows that it is disabled,
+    two.show('c1', 'c2', agreed=False)  # and c2 does not.
+    cloud.settle()
+    assert cloud.moved == []
+    cloud.show('c2')
+    cloud.settle()
+    assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
+    nodes = [node for node, _, _ in cloud.moved]
+    assert len(nodes) == len(set(nodes))
+
+
+def test_disagreement_does_not_hold_nodes_for_ever() -> None:
+    """Somebody may be cut off from Nova for days."""
+    cloud = Cloud(['node-1', 'node-2', 'node-3'])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    cloud.add('c2')
+    one.handover._pace = dataclasses.replace(
+        one.handover._pace, disagree_s=65.0
+    )
+    one.show('c2', agreed=False)
+    cloud.clock.advance(64.0)
+    one.handover.round()
+    assert cloud.moved == []
+    cloud.clock.advance(1.0)
+    one.handover.round()
+    assert {new for _, _, new in cloud.moved} == {C2}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a worker asks Nova anew because of what its agent says."""
+
+import pytest
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from hashring.workers import WorkerView
+from ironic_compute.view import Pool
+
+C1, C2 = Host('c1'), Host('c2')
+
+
+@pytest.mark.parametrize(
+    ('agreed', 'known', 'calls_count'),
+    [
+        (True, (C1,), 0),  # nothing new
+        (True, (C1, C2), 1),  # a host that was not known
+        (False, (C1,), 1),  # somebody has another ring
+        (False, (C1, C2), 1),
+    ],
+)
+def test_news_are_told_once(
+    agreed: bool, known: tuple[Host, ...], calls_count: int
+) -> None:
+    """A look for each change, not for each view that says the same."""
+    pool, calls = Pool(ManualClock(start_s=0.0)), []
+    pool.update(WorkerView(9.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    pool.on_news(lambda: calls.append(1))
+    for _ in range(3):
+        pool.update(
+            WorkerView(9.0, ring=(C1,), ring_agreed=agreed, known=known)
+        )
+    assert len(calls) == calls_count
