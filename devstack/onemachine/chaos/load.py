@@ -99,7 +99,7 @@ class Load:
         thread.start()
         self._threads.append(thread)
 
-    def stop(self, timeout_s: float = 300.0) -> None:
+    def stop(self, timeout_s: float = 600.0) -> None:
         """Ask for nothing more, and wait until all has come to an end."""
         self._asking.clear()
         ends_s = time.monotonic() + timeout_s
