@@ -4,10 +4,12 @@
 A build's *own* time is what lies between its message and the call of the
 driver's ``spawn``, without the moments in which a request of this build to
 another service was under way: conductor, Placement, Neutron, Ironic. What
-waits for a lock, a thread or a periodic task is therefore in it. A request
-of the thread that allocates networks counts as well: the build waits for it.
+waits for a lock, a thread or a periodic task is therefore in it. Beside the
+build its networks are allocated: what that thread asks for counts from the
+last word of the build itself on, which waits for it then, if it is silent.
 """
 
+import bisect
 import collections
 import dataclasses
 import re
@@ -37,6 +39,7 @@ class Call:
     """A request of a build to another service, while it was under way."""
 
     kind: str
+    thread: tuple[int, str]
     begun_s: float
     ended_s: float
 
@@ -85,6 +88,11 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
     messages = _messages(lines)
     begun: dict[str, tuple[float, float]] = {}
     calls = _calls(lines, services)
+    spoken_s: dict[tuple[int, str], list[float]] = collections.defaultdict(
+        list
+    )
+    for line in lines:
+        spoken_s[line.thread].append(line.at_s)
     found = []
     for line in lines:
         if hit := _BEGUN.search(line.text):
@@ -96,8 +104,15 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
             if hit['server'] not in begun:
                 continue
             times = begun.pop(hit['server'])
-            mine = _within(calls[line.request], times[0], line.at_s)
-            found.append(Build(hit['server'], *times, line.at_s, mine))
+            asked = calls[line.request]
+            found.append(
+                Build(
+                    hit['server'],
+                    *times,
+                    line.at_s,
+                    _waited_for(asked, line, spoken_s[line.thread], *times),
+                )
+            )
     return found
 
 
@@ -120,8 +135,31 @@ def _messages(
     return found
 
 
-def _within(calls: Iterable[Call], from_s: float, to_s: float) -> list[Call]:
-    return [c for c in calls if c.begun_s < to_s and c.ended_s > from_s]
+def _waited_for(
+    calls: Iterable[Call],
+    end: Line,
+    spoken_s: Sequence[float],
+    received_s: float,
+    begun_s: float,
+) -> list[Call]:
+    """Return the requests that a build waited for, and only so long.
+
+    :param end: the build's last line, in its own thread
+    :param spoken_s: when that thread had anything to say
+    """
+    found = []
+    for call in calls:
+        if call.begun_s < received_s or call.begun_s >= end.at_s:
+            continue
+        from_s = call.begun_s
+        if call.thread != end.thread and call.ended_s > begun_s:
+            # Of another thread, beside the build.
+            place = bisect.bisect_left(spoken_s, call.ended_s) - 1
+            from_s = max(from_s, spoken_s[place] if place >= 0 else from_s)
+            if call.ended_s > end.at_s or from_s >= call.ended_s:
+                continue
+        found.append(dataclasses.replace(call, begun_s=from_s))
+    return found
 
 
 def _calls(
@@ -141,7 +179,7 @@ class _Calls:
         self.found: dict[str, list[Call]] = collections.defaultdict(list)
         self._services = services
         self._sent: dict[tuple[int, str], tuple[str, float]] = {}
-        self._waiting: dict[str, tuple[str, str, float]] = {}
+        self._waiting: dict[str, tuple[Line, str, float]] = {}
         self._connected: dict[tuple[int, str], float] = {}
 
     def read(self, line: Line) -> None:
@@ -157,10 +195,10 @@ class _Calls:
             self._sent[line.thread] = kind, line.at_s
         elif (hit := _CALL.search(line.text)) and line.thread in self._sent:
             kind, begun_s = self._sent.pop(line.thread)
-            self._waiting[hit['id']] = line.request, kind, begun_s
+            self._waiting[hit['id']] = line, kind, begun_s
         elif (hit := _REPLY.search(line.text)) and hit['id'] in self._waiting:
-            request, kind, begun_s = self._waiting.pop(hit['id'])
-            self.found[request].append(Call(kind, begun_s, line.at_s))
+            asked, kind, begun_s = self._waiting.pop(hit['id'])
+            self._note(asked, kind, begun_s, line.at_s)
 
     def _read_http(self, line: Line) -> None:
         if _CONNECT.search(line.text):
@@ -170,7 +208,13 @@ class _Calls:
             service = self._services.get(port, str(port))
             kind = f'{service} {hit["method"]} {kind_of(hit["path"])}'
             begun_s = self._connected.pop(line.thread, line.at_s)
-            self.found[line.request].append(Call(kind, begun_s, line.at_s))
+            self._note(line, kind, begun_s, line.at_s)
+
+    def _note(
+        self, asked: Line, kind: str, begun_s: float, ended_s: float
+    ) -> None:
+        call = Call(kind, asked.thread, begun_s, ended_s)
+        self.found[asked.request].append(call)
 
 
 def kinds(found: Iterable[Build]) -> dict[str, list[float]]:

@@ -38,6 +38,19 @@ class Plan:
     boot_max_s: float = 1800.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Started:
+    """A start of the subject: when it was asked for, when RPC was served."""
+
+    asked_s: float
+    served_s: float
+
+    @property
+    def took_s(self) -> float:
+        """From the one to the other."""
+        return self.served_s - self.asked_s
+
+
 class Note:
     """What is found out in one part."""
 
@@ -77,19 +90,22 @@ class Stage:
 
     # The subject
 
-    def start(self, options: Mapping[str, str] | None = None) -> float:
-        """Start the subject; return the seconds until it served."""
+    def start(self, options: Mapping[str, str] | None = None) -> Started:
+        """Start the subject; its own log says since when it serves."""
         tail = logs.Tail(self.subject.layout.log(self.subject.name))
         self._options = options or {}
         asked_s = self.subject.start(options)
-        served = [
-            line.at_s
-            for line in logs.parsed(tail.lines())
-            if line.text.startswith(_SERVES)
-        ]
-        if not served:
-            raise CloudError(f'{self.subject.name} does not say it serves')
-        return served[0] - asked_s
+        # Nova hears of the host before it is served.
+        served = wait_until(
+            f'{self.subject.name} says it serves',
+            lambda: [
+                line.at_s
+                for line in logs.parsed(tail.lines())
+                if line.text.startswith(_SERVES)
+            ],
+            self.plan.settle_max_s,
+        )
+        return Started(asked_s, served[0])
 
     def stop(self) -> None:
         """End the subject, if it runs."""
@@ -98,14 +114,21 @@ class Stage:
 
     def have(self, options: Mapping[str, str] | None = None) -> None:
         """Have the subject run with these options, and all reported."""
-        if self._options != (options or {}):
+        wanted = (options or {}) if self.subject.kind == results.OURS else {}
+        if self._options != wanted:
             self.stop()
-            window = Window(self.subject)
             with step(f'Letting {self.subject.kind} settle'):
-                self.start(options)
-                if self.settled(window) is None:
-                    raise CloudError('it does not come to an end')
+                self._settle(wanted)
         self.wait_full()
+
+    def _settle(self, options: Mapping[str, str]) -> None:
+        window = Window(self.subject)
+        self.start(options)
+        if options:
+            # It asks Placement each time it reads all nodes: no silence.
+            time.sleep(_SILENCE_S)
+        elif self.settled(window) is None:
+            raise CloudError('it does not come to an end')
 
     def is_full(self) -> bool:
         """Say whether Placement offers all nodes."""

@@ -65,6 +65,8 @@ class TellingLayout(Layout):
             'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS,
             'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
             'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _PLAIN,
+            # Where in the code a line is made is of no use here.
+            'OS_DEFAULT__LOGGING_DEBUG_FORMAT_SUFFIX': '',
             **self.options,
         }
 
@@ -176,5 +178,5 @@ class Subject:
 
     @property
     def cloud(self) -> Cloud:
-        """The cloud it is in."""
-        return self._cloud
+        """The cloud it is in; what is restarted in it tells no more."""
+        return Cloud(Layout.of(self.layout.state))

@@ -13,7 +13,9 @@ from benchmarks.stage import Note, Stage, note_window
 from benchmarks.window import Window
 
 _WORKER = re.compile(r'Started the worker of host')
-_READS = re.compile(r'"GET /resource_providers/\S+ HTTP')
+_READS = re.compile(
+    r'"GET /resource_providers/(?P<node>[0-9a-f-]{36})\S* HTTP'
+)
 
 
 def first(stage: Stage, note: Note) -> None:
@@ -54,7 +56,7 @@ def restart(stage: Stage, note: Note) -> None:
     stage.have()
     stage.stop()
     window = Window(stage.subject)
-    note.figure('restart_serves_s', stage.start())
+    note.figure('restart_serves_s', stage.start().took_s)
     note.figure('restart_s', stage.settled(window))
     note_window(note, 'restart', window)
 
@@ -68,12 +70,12 @@ def adoption(stage: Stage, note: Note) -> None:
     stage.subject.forget_ledger()
     tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
     reading = _Reading(stage)
-    serves_s = stage.start()
+    started = stage.start()
     lines = logs.parsed(tail.lines())
     begun_s = _begun_s(lines)
-    note.figure('adoption_serves_s', serves_s + reading.begun_s - begun_s)
+    note.figure('adoption_serves_s', started.served_s - begun_s)
     servers.boot_meanwhile(stage, note)
-    verified_s = reading.wait_end(stage.plan.settle_max_s)
+    verified_s = reading.wait_end(begun_s, stage.plan.settle_max_s)
     note.figure('adoption_verified_s', verified_s)
     note.figure('adoption_reads', reading.count)
 
@@ -90,23 +92,23 @@ class _Reading:
 
     def __init__(self, stage: Stage) -> None:
         self._tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
-        self.begun_s = time.time()
+        self._nodes_count = stage.nodes_count
+        self._first_s: dict[str, float] = {}
         self.count = 0
-        self._last_s: float | None = None
 
     def _look(self) -> None:
         for line in logs.parsed(self._tail.lines()):
-            ours = line.thread[1].startswith('placement')
-            if ours and _READS.search(line.text):
+            hit = _READS.search(line.text)
+            if hit and line.thread[1].startswith('placement'):
                 self.count += 1
-                self._last_s = line.at_s
+                # Once more after a build: that is not the verification.
+                self._first_s.setdefault(hit['node'], line.at_s)
 
-    def wait_end(self, max_s: float, silence_s: float = 25.0) -> float | None:
-        """Return the seconds until the last read; None: it does not end."""
-        while time.time() - self.begun_s < max_s:
+    def wait_end(self, begun_s: float, max_s: float) -> float | None:
+        """Return the seconds until each provider was read; None: never."""
+        while time.time() - begun_s < max_s:
             self._look()
-            last_s = self._last_s or self.begun_s
-            if time.time() - last_s > silence_s:
-                return last_s - self.begun_s
+            if len(self._first_s) >= self._nodes_count:
+                return max(self._first_s.values()) - begun_s
             time.sleep(0.5)
         return None
