@@ -3,24 +3,36 @@
 
 Brings the cloud of ``devstack/cloud`` up if it is not, and measures in its
 Python. Servers and compute processes must not be in it; the records of its
-compute hosts are dropped. Results are added run by run, so an interrupted
+compute hosts are dropped. Results are kept part by part, so an interrupted
 benchmark goes on where it was: delete the file of results to begin anew.
 """
 
 import argparse
+import collections
+import dataclasses
+import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks import results
+from benchmarks import results, tables
+from benchmarks.results import OURS, STOCK
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DEVSTACK = ROOT / 'devstack'
 
 
 _MEASURES = 'IRONIC_COMPUTE_BENCHMARK_MEASURES'
+
+
+_AMOUNTS = (
+    ('changes', 20, 'nodes changed of each kind, one a second'),
+    ('burst', 200, 'nodes that change beside these, in a burst'),
+    ('boots', 200, 'servers booted at once'),
+    ('cleaned', 100, 'servers deleted while as many are booted'),
+)
 
 
 def _path(text: str) -> pathlib.Path:
@@ -42,12 +54,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         '--subjects',
         nargs='+',
-        default=[results.OURS, results.STOCK],
-        choices=(results.OURS, results.STOCK),
+        default=[OURS, STOCK],
+        choices=(OURS, STOCK),
+    )
+    made.add_argument(
+        '--parts',
+        nargs='+',
+        default=list(results.PARTS),
+        choices=results.PARTS,
+        help='what is measured; default: everything',
     )
     made.add_argument('--idle', type=float, default=300.0, help='seconds')
-    made.add_argument('--changes', type=int, default=20)
-    made.add_argument('--boots', type=int, default=20)
+    for name, count, text in _AMOUNTS:
+        made.add_argument(f'--{name}', type=int, default=count, help=text)
     made.add_argument(
         '--out', type=_path, default=ROOT / 'build' / 'benchmarks'
     )
@@ -55,52 +74,81 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Turn:
+    """What is measured in one go."""
+
+    nodes_count: int
+    subject: str
+    parts: tuple[str, ...]
+
+
 def left(
     runs: Sequence[results.Run], options: argparse.Namespace
-) -> list[tuple[int, str]]:
+) -> list[Turn]:
     """Return what is still to be measured, in its order.
 
     Fewest nodes first, subjects in turn: what disturbs the machine for a
     while disturbs both.
     """
-    found = []
-    for nodes_count in sorted(options.nodes):
-        for number in range(options.repeat):
-            for subject in options.subjects:
-                have_count = sum(
-                    (run.subject, run.nodes_count) == (subject, nodes_count)
-                    for run in runs
-                )
-                if number >= have_count:
-                    found.append((nodes_count, subject))
-    return found
+    have = collections.Counter(
+        (run.nodes_count, run.subject, run.part) for run in runs
+    )
+    turns = [
+        Turn(
+            nodes_count,
+            subject,
+            tuple(
+                part
+                for part in results.PARTS
+                if part in options.parts
+                and have[nodes_count, subject, part] <= number
+                and not (subject == STOCK and part in results.OURS_ONLY)
+            ),
+        )
+        for nodes_count in sorted(options.nodes)
+        for number in range(options.repeat)
+        for subject in options.subjects
+    ]
+    return [turn for turn in turns if turn.parts]
 
 
-def run_here(options: argparse.Namespace) -> None:
-    """Measure; in the cloud's own Python."""
+def run_here(options: argparse.Namespace) -> int:
+    """Measure; in the cloud's own Python.
+
+    :returns: how many parts failed
+    """
     sys.path.insert(0, str(DEVSTACK))
     from onemachine.content import Content
 
-    from benchmarks.measure import Bench, Plan
+    from benchmarks.bench import Bench
+    from benchmarks.stage import Plan
     from benchmarks.subjects import Subject
 
     path = options.out / 'results.json'
     plan = Plan(
         idle_s=options.idle,
         changes_count=options.changes,
+        burst_count=options.burst,
         boots_count=options.boots,
+        cleaned_count=options.cleaned,
     )
-    for nodes_count, kind in left(results.load(path), options):
-        subject = Subject(kind, options.state)
+    failed: list[str] = []
+    for turn in left(results.load(path), options):
+        subject = Subject(turn.subject, options.state)
         subject.refuse_company()
         content = Content(subject.layout)
-        content.enroll(nodes_count)
-        content.withdraw(nodes_count)
-        run = Bench(subject, nodes_count, plan).run()
-        results.save(path, [*results.load(path), run])
+        content.enroll(turn.nodes_count)
+        content.withdraw(turn.nodes_count)
+        bench = Bench(subject, turn.nodes_count, plan)
+        for one in bench.run(turn.parts):
+            results.save(path, [*results.load(path), one])
+        failed += bench.failed
+    print('\n'.join(f'failed: {name}' for name in failed))
+    return len(failed)
 
 
-def run(options: argparse.Namespace, given: Sequence[str]) -> None:
+def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     """Bring the cloud up and measure in its Python."""
     sys.path.insert(0, str(DEVSTACK))
     from onemachine.layout import Layout, default_state
@@ -110,22 +158,25 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     subprocess.run([sys.executable, *cloud], check=True)  # noqa: S603
     command = [Layout.of(state).bin('python'), '-m', 'benchmarks']
     more = ['--state', str(state), '--out', str(options.out)]
-    subprocess.run(  # noqa: S603
+    return subprocess.run(  # noqa: S603
         [*command, *given, *more],
-        check=True,
         cwd=ROOT,
         env={**os.environ, _MEASURES: '1'},
-    )
+    ).returncode
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the table and the plot of all results."""
+    """Write the table, and the plot if matplotlib is there."""
     from benchmarks import plot
 
     runs = results.load(options.out / 'results.json')
-    (options.out / 'results.md').write_text(results.markdown(runs))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / 'results.md').write_text(tables.markdown(runs))
+    print(tables.markdown(runs))
+    if importlib.util.find_spec('matplotlib') is None:
+        print('No plot: matplotlib is not installed here', file=sys.stderr)
+        return
     plot.draw(runs, options.out / 'results.png')
-    print(results.markdown(runs))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,13 +184,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(given)
     if os.environ.get(_MEASURES):
-        run_here(options)
-        return 0
+        return 1 if run_here(options) else 0
+    status = 0
     if options.command in ('all', 'run'):
-        run(options, given)
+        status = run(options, given)
     if options.command in ('all', 'report'):
         report(options)
-    return 0
+    return status
 
 
 if __name__ == '__main__':

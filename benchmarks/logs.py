@@ -2,6 +2,8 @@
 """What was asked, counted in log files; pure but for reading them."""
 
 import collections
+import dataclasses
+import datetime
 import pathlib
 import re
 from collections.abc import Callable, Iterable
@@ -12,12 +14,49 @@ _ACCESS = re.compile(
     r'(?P<method>[A-Z]+) (?P<path>\S+) => generated .*?'
     r'\(HTTP/\S+ (?P<status>\d+)\)'
 )
-# Lines of oslo.messaging and oslo.service, in the format of ``subjects``.
-_THREAD = re.compile(r'\[thread:(?P<thread>.*?)\] (?P<text>.*)')
+# Any line in the format of ``subjects``.
+_LINE = re.compile(
+    r'^(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) (?P<pid>\d+) '
+    r'[A-Z]+ (?P<logger>\S+) \[thread:(?P<thread>.*?)\] '
+    r'\[(?P<request>.*?)\] (?P<text>.*)'
+)
+# Lines of oslo.messaging and oslo.service.
 _RPC = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
 _TASK = re.compile(r'Running periodic task (?P<task>\S+)')
 
 Counts = collections.Counter[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a compute process.
+
+    :param at_s: since the epoch; the log has thousandths
+    :param thread: its process and its name
+    :param request: Nova's name of the request that is served; may be empty
+    """
+
+    at_s: float
+    thread: tuple[int, str]
+    request: str
+    logger: str
+    text: str
+
+
+def parsed(lines: Iterable[str]) -> list[Line]:
+    """Read lines of a compute process; others are left out."""
+    return [
+        Line(
+            datetime.datetime.fromisoformat(hit['stamp']).timestamp(),
+            (int(hit['pid']), hit['thread']),
+            hit['request'].strip('-'),
+            hit['logger'],
+            hit['text'],
+        )
+        for hit in map(_LINE.match, lines)
+        if hit
+    ]
+
 
 # Names of the threads of our worker; all others are Nova's.
 OUR_THREADS = ('handover', 'rows', 'services', 'stray', 'upkeep')
@@ -48,16 +87,13 @@ def rpcs(lines: Iterable[str]) -> Counts:
     thread's name.
     """
     counts: Counts = collections.Counter()
-    tasks: dict[str, str] = {}
-    for line in lines:
-        told = _THREAD.search(line)
-        if told is None:
-            continue
-        thread, text = told['thread'], told['text']
-        if task := _TASK.search(text):
-            tasks[thread] = task['task']
-        elif hit := _RPC.search(text):
-            cause = tasks.get(thread) or re.sub(r'[-_]?\d+', '', thread)
+    tasks: dict[tuple[int, str], str] = {}
+    for line in parsed(lines):
+        if task := _TASK.search(line.text):
+            tasks[line.thread] = task['task']
+        elif hit := _RPC.search(line.text):
+            plain = re.sub(r'[-_]?\d+', '', line.thread[1])
+            cause = tasks.get(line.thread) or plain
             counts[f'{cause}: {hit["to"]} {hit["method"]}'] += 1
     return counts
 
@@ -71,28 +107,14 @@ def of_our_own(counts: Counts) -> int:
     )
 
 
-class Tally:
-    """Counts what a file gets from now on; it need not be there yet.
+class Tail:
+    """What a file gets from now on; it need not be there yet."""
 
-    :param count: what to make of lines: ``requests`` or ``rpcs``
-    """
-
-    def __init__(
-        self,
-        path: pathlib.Path,
-        count: Callable[[Iterable[str]], Counts],
-    ) -> None:
+    def __init__(self, path: pathlib.Path) -> None:
         self._path = path
-        self._count = count
-        self._counts: Counts = collections.Counter()
         self._offset = path.stat().st_size if path.exists() else 0
 
-    def counts(self) -> Counts:
-        """Return all counts since the tally was made."""
-        self._counts += self._count(self._new_lines())
-        return self._counts
-
-    def _new_lines(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the whole lines that are new; half a one is left."""
         if not self._path.exists():
             return []
@@ -102,3 +124,24 @@ class Tally:
         length = content.rfind(b'\n') + 1
         self._offset += length
         return content[:length].decode(errors='replace').splitlines()
+
+
+class Tally:
+    """Counts what a file gets from now on.
+
+    :param count: what to make of lines: ``requests`` or ``rpcs``
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        count: Callable[[Iterable[str]], Counts],
+    ) -> None:
+        self._tail = Tail(path)
+        self._count = count
+        self._counts: Counts = collections.Counter()
+
+    def counts(self) -> Counts:
+        """Return all counts since the tally was made."""
+        self._counts += self._count(self._tail.lines())
+        return self._counts

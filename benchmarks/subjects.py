@@ -6,30 +6,38 @@ To be run in the cloud's own Python; ``__main__`` sees to it.
 
 import pathlib
 import shutil
+import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 from onemachine.backends import sql
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.layout import Layout
+from onemachine.processes import children
 from onemachine.progress import CloudError
-from onemachine.running import Running
+from onemachine.running import Running, worker_host
 
 from benchmarks import proc
 from benchmarks.results import OURS
 
 HOST = 'bench'
-# One line for each message that is sent, for both subjects alike.
-_TELLS_RPCS = (
+# What each message and request is, when a build is where, when it serves;
+# for both subjects alike. No line has the content of a request.
+_TELLS = (
     'amqp=WARN,amqplib=WARN,qpid.messaging=INFO,oslo.messaging=INFO,'
     'oslo_messaging=INFO,oslo_messaging._drivers.amqpdriver=DEBUG,'
+    'oslo_messaging.rpc.server=DEBUG,'
     'oslo_service=INFO,oslo_service.periodic_task=DEBUG,'
-    'sqlalchemy=WARN,urllib3.connectionpool=WARN,stevedore=WARN,'
+    'nova.compute.manager=DEBUG,nova.service=DEBUG,ironic_compute.feed=DEBUG,'
+    'sqlalchemy=WARN,urllib3.connectionpool=DEBUG,stevedore=WARN,'
     'keystoneauth=WARN,oslo.cache=INFO,dogpile.core.dogpile=INFO'
 )
-_FORMAT = (
+_PLAIN = (
     '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s '
-    '[thread:%(threadName)s] %(message)s'
+    '[thread:%(threadName)s] [] %(instance)s%(message)s'
 )
+_FORMAT = _PLAIN.replace('[]', '[%(request_id)s]')
 _FORGET = """
 DELETE FROM placement.resource_provider_traits;
 DELETE FROM placement.resource_provider_aggregates;
@@ -43,18 +51,23 @@ DELETE FROM nova.services WHERE `binary` = 'nova-compute';
 
 
 class TellingLayout(Layout):
-    """A cloud whose processes, if started from here, tell their RPCs."""
+    """A cloud whose processes, if started from here, tell what they do."""
 
-    __slots__ = ()
+    # Of the processes that are started from now on, as oslo.config reads
+    # them from the environment.
+    options: ClassVar[dict[str, str]] = {}
 
     def environment(self, **more: str) -> dict[str, str]:
         """Set by the environment, which oslo.config reads before files."""
         plain = super().environment(**more)
         return {
             **plain,
-            'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS_RPCS,
+            'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS,
             'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
-            'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _FORMAT,
+            'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _PLAIN,
+            # Where in the code a line is made is of no use here.
+            'OS_DEFAULT__LOGGING_DEBUG_FORMAT_SUFFIX': '',
+            **self.options,
         }
 
 
@@ -95,16 +108,30 @@ class Subject:
         """Let neither Nova nor Placement know any node or compute host."""
         self.refuse_company()
         sql(self.layout, _FORGET)
+        self.forget_ledger()
+
+    def forget_ledger(self) -> None:
+        """Remove what our daemon keeps of Placement's answers."""
         kept = self.layout.folder('agents', HOST) / 'state' / 'placement'
         shutil.rmtree(kept, ignore_errors=True)
 
-    def start(self) -> None:
-        """Start it; returns when it serves."""
+    def start(self, options: Mapping[str, str] | None = None) -> float:
+        """Start it; returns when Nova has heard of it.
+
+        :param options: for ours alone, as oslo.config has them in the
+            environment
+        :returns: when its start was asked for, since the epoch
+        """
+        self.layout.options.clear()
+        if self.kind == OURS:
+            self.layout.options.update(options or {})
+        asked_s = time.time()
         computes = Computes(self._cloud)
         if self.kind == OURS:
             computes.start_agents([HOST])
         else:
             computes.start_peers([HOST])
+        return asked_s
 
     def stop(self) -> None:
         """End it, if it runs."""
@@ -114,6 +141,15 @@ class Subject:
         """Return the processes that are measured."""
         pid = self._cloud.processes.pid(self.name)
         return proc.family(proc.all_processes(), [pid] if pid else [])
+
+    def worker(self) -> list[proc.Process]:
+        """Return the process that serves the host; of stock, all there is."""
+        if self.kind != OURS:
+            return self.client()
+        agent = self._cloud.processes.pid(self.name)
+        known = proc.all_processes()
+        pids = children(agent) if agent else []
+        return [known[p] for p in pids if p in known and worker_host(p)]
 
     def servers(self) -> list[proc.Process]:
         """Return all processes that serve them."""
@@ -135,12 +171,12 @@ class Subject:
             )
         )
 
-    def reserved(self) -> set[str]:
-        """Return the nodes that cannot take a build, past all APIs."""
-        text = sql(
-            self.layout,
-            'SELECT p.uuid FROM placement.inventories i JOIN '
-            'placement.resource_providers p ON p.id = i.resource_provider_id '
-            'WHERE i.reserved >= i.total;',
-        )
-        return set(text.split())
+    @property
+    def ports(self) -> dict[int, str]:
+        """The service that listens on each port."""
+        return {self.layout.port(name): name for name in self.layout.apis}
+
+    @property
+    def cloud(self) -> Cloud:
+        """The cloud it is in; what is restarted in it tells no more."""
+        return Cloud(Layout.of(self.layout.state))

@@ -210,8 +210,10 @@ class Feed:
         transport = oslo_messaging.get_notification_transport(
             self._conf, url=self._options.notification_transport_url or None
         )
+        # Without an exchange it would be Nova's, where Ironic says nothing.
+        exchange = self._options.notification_exchange
         targets = [
-            oslo_messaging.Target(topic=topic)
+            oslo_messaging.Target(topic=topic, exchange=exchange)
             for topic in self._options.notification_topics
         ]
         listener = oslo_messaging.get_notification_listener(

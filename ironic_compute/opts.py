@@ -66,6 +66,13 @@ _FEED = [
         "other readers'.",
     ),
     cfg.StrOpt(
+        'notification_exchange',
+        default='ironic',
+        help='Exchange to which Ironic publishes notifications, as in its '
+        "own [DEFAULT] control_exchange. Nova's own would be another one, "
+        'to which Ironic says nothing.',
+    ),
+    cfg.StrOpt(
         'notification_transport_url',
         secret=True,
         help="Where Ironic publishes, if not on Nova's own [DEFAULT] "

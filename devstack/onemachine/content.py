@@ -51,13 +51,13 @@ class Content:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.cloud = registry.connect(layout)
-        self._metal = registry.connect(layout, system=True).baremetal
+        self.metal = registry.connect(layout, system=True).baremetal
 
     # Nodes
 
     def nodes(self) -> dict[str, Any]:
         """Return all nodes of Ironic, by uuid."""
-        return {node.id: node for node in self._metal.nodes(details=True)}
+        return {node.id: node for node in self.metal.nodes(details=True)}
 
     def enroll(self, count: int) -> None:
         """Have at least so many nodes, all that are new made available."""
@@ -72,25 +72,25 @@ class Content:
                 self._copy_nodes(count - len(self.nodes()))
 
     def _enroll_one(self, number: int) -> None:
-        node = self._metal.create_node(
+        node = self.metal.create_node(
             name=f'node-{number:05d}',
             driver='fake-hardware',
             resource_class=registry.RESOURCE_CLASS,
             properties={'cpu_arch': 'x86_64', 'capabilities': 'boot:uefi'},
         )
         high, low = divmod(number, 256)
-        self._metal.create_port(
+        self.metal.create_port(
             node_id=node.id, address=f'52:54:00:00:{high:02x}:{low:02x}'
         )
-        self._metal.set_node_provision_state(
+        self.metal.set_node_provision_state(
             node, 'manage', wait=True, timeout=120
         )
         # A deploy of the fake hardware does not power a node on, and Nova
         # takes a server whose node is off for stopped.
-        self._metal.set_node_power_state(
+        self.metal.set_node_power_state(
             node, 'power on', wait=True, timeout=120
         )
-        self._metal.set_node_provision_state(
+        self.metal.set_node_provision_state(
             node, 'provide', wait=True, timeout=120
         )
 
@@ -126,7 +126,7 @@ class Content:
             raise CloudError(f'only {len(doomed)} nodes are free to go')
         if surplus_count:
             with step(f'Deleting {surplus_count} nodes'):
-                each(self._metal.delete_node, doomed[:surplus_count])
+                each(self.metal.delete_node, doomed[:surplus_count])
 
     def nodes_table(self) -> str:
         """Return all nodes as a table."""

@@ -62,8 +62,8 @@ def test_kind_names_no_single_thing(path, kind):
 def told(thread, text):
     """A line of a compute process that is measured."""
     return (
-        f'2026-11-21 08:00:00,1.100 7 DEBUG oslo_messaging._drivers.amqpdriver'
-        f' [thread:{thread}] {text}'
+        f'2026-11-21 08:00:00.100 7 DEBUG oslo_messaging._drivers.amqpdriver'
+        f' [thread:{thread}] [] {text}'
     )
 
 

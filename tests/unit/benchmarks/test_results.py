@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures are kept, and told as they are."""
 
+import math
 import pathlib
 
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import plot, results
+from benchmarks import metrics, plot, results, tables
 from benchmarks.results import OURS, STOCK, Run
 
 
-def run(subject, nodes_count, **figures):
-    """One run."""
-    return Run(subject, nodes_count, figures)
+def run(subject, nodes_count, part='idle', **figures):
+    """One part of a run."""
+    return Run(subject, nodes_count, part, figures)
 
 
 RUNS = [
@@ -41,27 +42,57 @@ def test_median_counts_what_never_ended(figure, median):
     assert results.median(RUNS, OURS, 100, figure) == median
 
 
+@pytest.mark.parametrize(
+    ('share', 'value'), [(0.5, 3.0), (0.95, 5.0), (1.0, 5.0), (0.0, 1.0)]
+)
+def test_percentile_is_a_value_that_was_measured(share, value):
+    """Never one between two."""
+    assert results.percentile([5.0, 1.0, 4.0, 2.0, 3.0], share) == value
+
+
+def test_what_never_ended_is_told():
+    """The last percentile of many is not a number then."""
+    values = [1.0, 2.0, math.inf]
+    assert results.finite(results.percentile(values, 0.5)) == 2.0
+    assert results.finite(results.percentile(values, 1.0)) is None
+
+
 def test_table_has_all_that_was_measured():
     """One for each number of nodes; a ratio where there is one."""
-    text = results.markdown(RUNS)
+    text = tables.markdown(RUNS)
     first, second = text.split('## 1000 nodes')
-    title = results.METRICS['restart_s']
-    assert f'| {title} | 3 | 30 | 10 |' in first
-    assert f'| {title} | - | 1,234 |  |' in second
-    idle = results.METRICS['idle_placement_per_min']
-    assert f'| {idle} | 0 | 200 |  |' in first
-    assert 'median of 3' in first
-    assert results.METRICS['rss_mib'] not in text
+    title = '… all verified after, s'
+    assert f'| {title} | 3 | 30 | 10 | 3+1 |' in first
+    assert f'| {title} |  | 1,234 |  | 0+1 |' in second
+    idle = 'idle: requests to Placement a minute'
+    assert f'| {idle} | 0 | 200 |  | 3+1 |' in first
+    boot = 'boot, during audits: seconds until all are ACTIVE'
+    assert f'| {boot} | never |  |  | 3+0 |' in first
+    assert 'memory' not in text
+
+
+def test_percentiles_share_a_row():
+    """The first of them is compared."""
+    spread = {f'boot_claim_ms_{p}': float(p[1:]) for p in ('p50', 'p99')}
+    text = tables.markdown([run(OURS, 100, boot_claim_ms_max=120.0, **spread)])
+    assert '(p50 / p99 / max) | 50 / 99 / 120 |  |' in text
+
+
+def test_each_figure_has_one_row():
+    """A name that two rows have would be told twice."""
+    names = [name for row in metrics.ROWS for name in row.names]
+    assert len(names) == len(set(names))
 
 
 def test_rpcs_are_told_by_cause():
     """So that a reader can tell ours from Nova's periodic tasks."""
     kinds = {'services: conductor a': 4, 'services: conductor b': 1}
+    mine = {'idle rpc': {**kinds, '_poll: conductor a': 2}}
     runs = [
-        Run(OURS, 100, {}, {'idle rpc': {**kinds, '_poll: conductor a': 2}}),
-        Run(STOCK, 100, {}, {'idle rpc': {'_poll: conductor a': 3}}),
+        Run(OURS, 100, 'idle', {}, mine),
+        Run(STOCK, 100, 'idle', {}, {'idle rpc': {'_poll: conductor a': 3}}),
     ]
-    text = results.markdown(runs)
+    text = tables.markdown(runs)
     assert '| services | 5 | 0 |' in text
     assert '| _poll | 2 | 3 |' in text
 
@@ -83,20 +114,37 @@ def test_plot_is_a_picture(tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
-def test_subjects_take_turns_and_what_is_done_is_done():
-    """Fewest nodes first; each as often as asked."""
-    options = program.parser().parse_args(
-        ['--nodes', '1000', '100', '--repeat', '2']
-    )
-    assert program.left(RUNS, options) == [
-        (100, STOCK),
-        (1000, OURS),
-        (1000, OURS),
-        (1000, STOCK),
+def turns(runs, *words):
+    """What is left to be measured, as plain values."""
+    options = program.parser().parse_args(words)
+    return [
+        (turn.nodes_count, turn.subject, turn.parts)
+        for turn in program.left(runs, options)
     ]
-    everything = program.left([], options)
-    assert everything[:4] == [(100, OURS), (100, STOCK)] * 2
-    assert len(everything) == 8
+
+
+def test_subjects_take_turns_and_what_is_done_is_done():
+    """Fewest nodes first; each part as often as asked."""
+    amounts = ['--nodes', '1000', '100', '--repeat', '2']
+    words = [*amounts, '--parts', 'restart', 'idle']
+    both = ('idle', 'restart')
+    assert turns(RUNS, *words) == [
+        (100, OURS, ('restart',)),
+        (100, STOCK, ('restart',)),
+        (100, OURS, ('restart',)),
+        (100, STOCK, both),
+        (1000, OURS, both),
+        (1000, STOCK, ('restart',)),
+        (1000, OURS, both),
+        (1000, STOCK, both),
+    ]
+
+
+def test_stock_is_not_asked_for_what_it_has_not():
+    """It keeps no file that could be lost."""
+    found = turns([], '--nodes', '9', '--repeat', '1')
+    assert found[0] == (9, OURS, results.PARTS)
+    assert 'adoption' not in found[1][2]
 
 
 def test_results_go_where_no_commit_takes_them():

@@ -311,12 +311,15 @@ def test_notification_causes_a_reading(conf, ironic, sink):
     conf.set_override(
         'notification_transport_url', 'fake://', 'ironic_compute'
     )
+    # Each service has its own, in its own configuration.
+    conf.set_override('control_exchange', 'ironic')
     notifier = oslo_messaging.Notifier(
         oslo_messaging.get_notification_transport(conf, 'fake://'),
         publisher_id='ironic-conductor.c1',
         driver='messaging',
         topics=['ironic_versioned_notifications'],
     )
+    conf.set_override('control_exchange', 'nova')
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         ironic.reads.clear()

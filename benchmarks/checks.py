@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``nova-manage placement`` finds wrong; 0 is wanted."""
+
+import re
+
+from onemachine.layout import Layout
+from onemachine.packages import run
+
+_PROCESSED = re.compile(r'Processed (\d+) ')
+# The exit statuses of "something was found" and of "nothing to do".
+_ORPHANS, _NOTHING_TO_HEAL = 3, 4
+
+
+def processed(output: str) -> int:
+    """Return how many things nova-manage says it has come upon."""
+    hit = _PROCESSED.search(output)
+    return int(hit[1]) if hit else 0
+
+
+def orphans(layout: Layout) -> int:
+    """Return how many allocations belong to no server."""
+    return processed(_nova_manage(layout, 'audit', good=(0, _ORPHANS)))
+
+
+def unallocated(layout: Layout) -> int:
+    """Return how many servers lack their allocation."""
+    words = ('heal_allocations', '--dry-run', '--verbose')
+    good = (0, _NOTHING_TO_HEAL)
+    return processed(_nova_manage(layout, *words, good=good))
+
+
+def _nova_manage(layout: Layout, *words: str, good: tuple[int, ...]) -> str:
+    conf = str(layout.conf('nova'))
+    command = [layout.bin('nova-manage'), '--config-file', conf]
+    return run(layout, [*command, 'placement', *words], good)

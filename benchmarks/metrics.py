@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each figure says to a reader, in the order of the table; pure.
+
+Figures that belong together share a row, as p50 / p95 / max.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+_CHANGES = {
+    'maintenance_set': 'maintenance set',
+    'maintenance_unset': 'maintenance unset',
+    'trait_added': 'trait added',
+    'trait_removed': 'trait removed',
+    'class_removed': 'resource class removed',
+    'class_set': 'resource class set',
+    'withdrawn': 'made manageable',
+    'available': 'available after cleaning',
+}
+_MODES = {
+    'notified': 'with notifications',
+    'quiet': 'without notifications',
+    'burst': 'in a burst, during audits',
+}
+_BUILDS = {
+    'boot': 'boot, during audits',
+    'clean_boot': 'boot, others deleted meanwhile',
+    'adoption_boot': 'boot while adopted nodes are verified',
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table.
+
+    :param names: of its figures; the first is the one that is compared
+    :param points: what the figures are, if there are several
+    """
+
+    title: str
+    names: Sequence[str]
+    points: str = ''
+
+
+def _one(name: str, title: str) -> Row:
+    return Row(title, (name,))
+
+
+def _spread(name: str, title: str, *points: str) -> Row:
+    names = tuple(f'{name}_{point}' for point in points)
+    return Row(title, names, ' / '.join(points))
+
+
+def _window(part: str, titles: dict[str, str]) -> list[Row]:
+    return [_one(f'{part}_{what}', title) for what, title in titles.items()]
+
+
+_COUNTED = {
+    'placement': '… requests to Placement',
+    'ironic': '… requests to Ironic',
+    'rpc': '… RPCs',
+    'worker_cpu_s': '… CPU of the worker, s',
+    'client_cpu_s': '… CPU of the worker and its family, s',
+    'server_cpu_s': '… CPU of all servers, s',
+}
+_REPORTS = [
+    _one('first_s', 'first report of all nodes: seconds'),
+    *_window('first', _COUNTED),
+    _one('first_placement_per_node', '… requests to Placement a node'),
+    _one('first_rpc_per_node', '… RPCs a node'),
+    *_window(
+        'idle',
+        {
+            'placement_per_min': 'idle: requests to Placement a minute',
+            'ironic_per_min': '… requests to Ironic a minute',
+            'rpc_per_min': '… RPCs a minute',
+            'own_rpc_per_min': "… those not of Nova's own code",
+            'worker_cpu_percent': '… CPU of the worker, % of a core',
+            'client_cpu_percent': '… CPU of its whole family, % of a core',
+            'server_cpu_percent': '… CPU of all servers, % of a core',
+        },
+    ),
+    _one('rss_worker_mib', '… memory of the worker, MiB'),
+    _one('rss_client_mib', '… memory of its whole family, MiB'),
+    _one('restart_serves_s', 'restart, nothing changed: serves after, s'),
+    _one('restart_s', '… all verified after, s'),
+    *_window('restart', _COUNTED),
+    _one(
+        'adoption_serves_s',
+        "start without what was kept: serves after the worker's start, s",
+    ),
+    _one('adoption_verified_s', '… all verified after, s'),
+    _one('adoption_reads', '… reads of single providers'),
+]
+
+
+def _changes(mode: str, how: str) -> list[Row]:
+    rows = [
+        _spread(f'{mode}_{kind}', f'{what}, {how}: s', 'p50', 'p95', 'max')
+        for kind, what in _CHANGES.items()
+    ]
+    return [*rows, _one(f'{mode}_look_gap_s', '… known to within, s')]
+
+
+_BURST = [
+    _one('burst_changes', '… other changes meanwhile'),
+    _one('burst_audits', '… reads of all nodes meanwhile'),
+]
+
+
+def _builds(part: str, how: str) -> list[Row]:
+    points = ('p50', 'p99', 'max')
+    return [
+        _one(f'{part}_s', f'{how}: seconds until all are ACTIVE'),
+        _one(f'{part}_count', '… servers'),
+        _one(f'{part}_failed_count', '… that failed'),
+        _one(f'{part}_retried_count', '… builds sent to another node'),
+        _one(f'{part}_built_count', '… builds that came to the driver'),
+        _spread(
+            f'{part}_claim_ms',
+            '… cast → spawn without requests to other services, ms',
+            *points,
+        ),
+        _spread(
+            f'{part}_claim_all_ms', '… cast → spawn with them, ms', *points
+        ),
+        _spread(
+            f'{part}_claim_queue_ms', '… cast → build begins, ms', *points
+        ),
+    ]
+
+
+def _found(part: str) -> list[Row]:
+    return [
+        _one(f'{part}_audit_found', '… found by placement audit'),
+        _one(f'{part}_heal_found', '… found by heal_allocations --dry-run'),
+    ]
+
+
+_CLEANING = [
+    _one('clean_nodes', 'cleaning: nodes that were seen in it'),
+    _one('clean_wrong_builds', '… builds sent to a node not clean yet'),
+    _one('clean_early', '… nodes offered before they were clean'),
+    _spread(
+        'clean_offered',
+        '… Ironic says available → Placement offers it, s',
+        'p50',
+        'p95',
+        'max',
+    ),
+    _one('clean_look_gap_s', '… known to within, s'),
+]
+
+ROWS: Sequence[Row] = (
+    *_REPORTS,
+    *_builds('adoption_boot', _BUILDS['adoption_boot']),
+    *(row for mode in _MODES.items() for row in _changes(*mode)),
+    *_BURST,
+    *_builds('boot', _BUILDS['boot']),
+    _one('boot_audits', '… reads of all nodes meanwhile'),
+    *_found('boot'),
+    *_CLEANING,
+    *_builds('clean_boot', _BUILDS['clean_boot']),
+    *_found('clean'),
+)
+NAMES = frozenset(name for row in ROWS for name in row.names)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be measured; each part alone, in the order of a whole run.
+
+To be imported in the cloud's own Python; ``names`` knows the names.
+"""
+
+from collections.abc import Callable, Mapping
+
+from benchmarks.parts import boots, changes, cleaning, reports
+from benchmarks.stage import Note, Stage
+
+PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
+    'first': reports.first,
+    'idle': reports.idle,
+    'restart': reports.restart,
+    'adoption': reports.adoption,
+    'changes': changes.notified,
+    'quiet': changes.quiet,
+    'burst': changes.burst,
+    'boots': boots.boots,
+    'cleaning': cleaning.cleaning,
+}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a change in Ironic to Placement saying so, by kind of change."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from onemachine.content import each
+from onemachine.registry import RESOURCE_CLASS
+
+from benchmarks.database import Database
+from benchmarks.parts.audits import Audits
+from benchmarks.results import OURS
+from benchmarks.seen import TRAIT
+from benchmarks.stage import OFTEN, Note, Stage
+from benchmarks.watch import KINDS, Watcher
+
+POINTS = {'p50': 0.5, 'p95': 0.95, 'max': 1.0}
+_SETTLE_S = 15.0
+Act = tuple[str, str, Callable[[], object]]
+
+
+class Changes:
+    """Changes of nodes in Ironic, each with a way back."""
+
+    def __init__(self, stage: Stage, nodes: Sequence[str]) -> None:
+        self._metal = stage.metal
+        count = len(nodes) // 4
+        self.maintained = nodes[:count]
+        self.labelled = nodes[count : 2 * count]
+        self.classless = nodes[2 * count : 3 * count]
+        self.withdrawn = nodes[3 * count : 4 * count]
+
+    def _provision(self, node: str, verb: str) -> None:
+        self._metal.set_node_provision_state(node, verb)
+
+    def _acts(
+        self, kind: str, nodes: Sequence[str], act: Callable[[str], object]
+    ) -> list[Act]:
+        return [(kind, node, lambda node=node: act(node)) for node in nodes]
+
+    def before(self) -> list[Act]:
+        """What makes nodes ready for a change."""
+        metal = self._metal
+        return mixed(
+            self._acts(
+                'class_removed',
+                self.classless,
+                lambda node: set_class(metal, node, None),
+            ),
+            self._acts(
+                'withdrawn',
+                self.withdrawn,
+                lambda node: self._provision(node, 'manage'),
+            ),
+        )
+
+    def there(self) -> list[Act]:
+        """Changes, kinds in turn."""
+        metal = self._metal
+        return mixed(
+            self._acts(
+                'maintenance_set',
+                self.maintained,
+                lambda node: metal.set_node_maintenance(node, 'benchmark'),
+            ),
+            self._acts(
+                'trait_added',
+                self.labelled,
+                lambda node: metal.add_node_trait(node, TRAIT),
+            ),
+            self._acts(
+                'class_set',
+                self.classless,
+                lambda node: set_class(metal, node, RESOURCE_CLASS),
+            ),
+            self._acts(
+                'available',
+                self.withdrawn,
+                lambda node: self._provision(node, 'provide'),
+            ),
+        )
+
+    def back(self) -> list[Act]:
+        """Changes that take others back."""
+        metal = self._metal
+        return mixed(
+            self._acts(
+                'maintenance_unset',
+                self.maintained,
+                metal.unset_node_maintenance,
+            ),
+            self._acts(
+                'trait_removed',
+                self.labelled,
+                lambda node: metal.remove_node_trait(node, TRAIT),
+            ),
+        )
+
+
+def set_class(metal: Any, node: str, name: str | None) -> None:
+    """Set a node's resource class, or take it away."""
+    path = '/resource_class'
+    change = (
+        {'op': 'add', 'path': path, 'value': name}
+        if name
+        else {'op': 'remove', 'path': path}
+    )
+    metal.patch_node(node, [change])
+
+
+def mixed(*acts: Sequence[Act]) -> list[Act]:
+    """Take one of each in turn."""
+    return [
+        one
+        for number in range(max(map(len, acts), default=0))
+        for some in acts
+        for one in some[number : number + 1]
+    ]
+
+
+def notified(stage: Stage, note: Note) -> None:
+    """With Ironic's notifications, one change after the other."""
+    with dials(stage, cleaning='on', notifications='on'):
+        stage.have()
+        _measure(stage, note, 'notified', stage.plan.pace_s)
+
+
+def quiet(stage: Stage, note: Note) -> None:
+    """Without notifications, which stock nova-compute does not read."""
+    if stage.subject.kind != OURS:
+        return
+    with dials(stage, cleaning='on', notifications='off'):
+        stage.have()
+        _measure(stage, note, 'quiet', stage.plan.pace_s)
+
+
+def burst(stage: Stage, note: Note) -> None:
+    """While many others change and all nodes are read again and again."""
+    with dials(stage, cleaning='on', notifications='on'):
+        stage.have(OFTEN)
+        count = _count(stage)
+        others = stage.free_nodes(count + stage.plan.burst_count)[count:]
+        audits = Audits(stage)
+        with _turmoil(stage, others) as changed:
+            _measure(stage, note, 'burst', 0.0)
+        note.figure('burst_audits', audits.count())
+        note.figure('burst_changes', len(changed))
+
+
+@contextlib.contextmanager
+def dials(stage: Stage, **wanted: str) -> Iterator[None]:
+    """Turn Ironic's dials, and back to where a cloud begins."""
+    stage.turn(**wanted)
+    # Let what noticed that Ironic was away recover.
+    time.sleep(_SETTLE_S)
+    try:
+        yield
+    finally:
+        stage.turn(cleaning='off', notifications='on')
+
+
+@contextlib.contextmanager
+def _turmoil(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
+    """Set maintenance of nodes and take it back, until left."""
+    over, changed = threading.Event(), list[str]()
+    metal = stage.metal
+
+    def change(node: str) -> None:
+        if not over.is_set():
+            metal.set_node_maintenance(node, 'burst')
+            changed.append(node)
+
+    def back(node: str) -> None:
+        metal.unset_node_maintenance(node)
+
+    def churn() -> None:
+        while not over.is_set():
+            each(change, nodes)
+            each(back, nodes)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=churn, daemon=True)
+    thread.start()
+    try:
+        yield changed
+    finally:
+        over.set()
+        thread.join()
+        each(back, nodes)
+
+
+def _count(stage: Stage) -> int:
+    """Return how many nodes change: four kinds, and half are left."""
+    return 4 * min(stage.plan.changes_count, stage.nodes_count // 8)
+
+
+def _measure(stage: Stage, note: Note, mode: str, pace_s: float) -> None:
+    nodes = stage.free_nodes(_count(stage))
+    changes = Changes(stage, nodes)
+    database = Database(stage.subject.layout)
+    try:
+        with Watcher(database.nodes) as watcher:
+            for acts in (changes.before(), changes.there(), changes.back()):
+                _change(watcher, acts, pace_s, stage.plan.change_max_s)
+    finally:
+        _restore(stage, nodes, database)
+        database.close()
+    for kind in KINDS:
+        note.spread(f'{mode}_{kind}', watcher.cases.took_s(kind), POINTS)
+    note.figure(f'{mode}_look_gap_s', watcher.cases.gap_max_s)
+
+
+def _change(
+    watcher: Watcher, acts: Sequence[Act], pace_s: float, max_s: float
+) -> None:
+    for kind, node, act in acts:
+        watcher.cases.add(node, KINDS[kind])
+        act()
+        time.sleep(pace_s)
+    watcher.wait(max_s)
+
+
+def _restore(stage: Stage, nodes: Sequence[str], database: Database) -> None:
+    """Take back what an end before its time has left; whatever it is."""
+    for node, seen in database.nodes(nodes).items():
+        if seen.has_maintenance:
+            stage.metal.unset_node_maintenance(node)
+        if seen.has_trait:
+            stage.metal.remove_node_trait(node, TRAIT)
+        if not seen.has_class:
+            set_class(stage.metal, node, RESOURCE_CLASS)
+        if seen.state == 'manageable':
+            stage.metal.set_node_provision_state(node, 'provide')

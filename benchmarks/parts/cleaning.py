@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers deleted, and as many booted at the same time, with cleaning."""
+
+from collections.abc import Collection, Mapping
+
+from onemachine.progress import CloudError
+
+from benchmarks.database import Database
+from benchmarks.parts import servers
+from benchmarks.parts.changes import POINTS, dials
+from benchmarks.seen import NOT_CLEAN, Seen
+from benchmarks.stage import Note, Stage
+from benchmarks.watch import KINDS, Watcher
+
+
+class _Mistakes:
+    """What must not be seen of nodes that are being cleaned.
+
+    :param former: the servers that were there before
+    """
+
+    def __init__(self, database: Database, former: Collection[str]) -> None:
+        self._database = database
+        self._former = former
+        self.builds: set[tuple[str, str]] = set()
+        self.offered: set[str] = set()
+        self.cleaned: set[str] = set()
+
+    def look(self, seen: Mapping[str, Seen]) -> None:
+        """Take in one look at all nodes that are on their way."""
+        self.builds |= self._database.on_unclean(self._former)
+        for node, one in seen.items():
+            if one.state in NOT_CLEAN and not one.is_allocated:
+                self.cleaned.add(node)
+                if one.is_offered:
+                    self.offered.add(node)
+
+
+def cleaning(stage: Stage, note: Note) -> None:
+    """Delete and boot at once; look at the nodes that are cleaned."""
+    with dials(stage, cleaning='on', notifications='on'):
+        stage.have()
+        count = min(stage.plan.cleaned_count, stage.nodes_count // 2)
+        former = servers.Boots(stage, count)
+        former.await_all(Note(), 'former')
+        _replace(stage, note, former.ids)
+        servers.health(stage, note, 'clean')
+        servers.clear(stage.content, stage.plan.boot_max_s)
+
+
+def _replace(stage: Stage, note: Note, former: list[str]) -> None:
+    database = Database(stage.subject.layout)
+    mistakes = _Mistakes(database, former)
+    nodes = _nodes_of(stage, former)
+    with Watcher(database.nodes, mistakes.look) as watcher:
+        for node in nodes:
+            watcher.cases.add(node, KINDS['available'])
+        servers.delete(stage.content, former)
+        boots = servers.Boots(stage, len(former))
+        boots.await_all(note, 'clean_boot')
+        watcher.wait(stage.plan.change_max_s)
+    database.close()
+    boots.record(note, 'clean_boot')
+    note.spread('clean_offered', watcher.cases.took_s('available'), POINTS)
+    note.figure('clean_look_gap_s', watcher.cases.gap_max_s)
+    note.figure('clean_nodes', len(mistakes.cleaned))
+    note.figure('clean_early', len(mistakes.offered))
+    note.figure('clean_wrong_builds', len(mistakes.builds))
+
+
+def _nodes_of(stage: Stage, former: Collection[str]) -> list[str]:
+    found = stage.content.nodes()
+    nodes = [n for n, node in found.items() if node.instance_id in former]
+    if len(nodes) != len(former):
+        raise CloudError(f'{len(nodes)} of {len(former)} servers have a node')
+    return nodes

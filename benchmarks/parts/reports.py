@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of all nodes: the first one, an idle while, and after a restart."""
+
+import re
+import time
+
+from onemachine.progress import CloudError
+
+from benchmarks import logs, proc
+from benchmarks.parts import servers
+from benchmarks.results import OURS
+from benchmarks.stage import Note, Stage, note_window
+from benchmarks.window import Window
+
+_WORKER = re.compile(r'Started the worker of host')
+_READS = re.compile(
+    r'"GET /resource_providers/(?P<node>[0-9a-f-]{36})\S* HTTP'
+)
+
+
+def first(stage: Stage, note: Note) -> None:
+    """Let Nova and Placement forget all nodes, and have them reported."""
+    stage.stop()
+    stage.subject.forget()
+    window = Window(stage.subject)
+    stage.start()
+    note.figure('first_s', stage.settled(window))
+    note_window(note, 'first', window)
+    for what in ('placement', 'rpc'):
+        count = note.figures[f'first_{what}'] or 0.0
+        note.figure(f'first_{what}_per_node', count / stage.nodes_count)
+
+
+def idle(stage: Stage, note: Note) -> None:
+    """Leave it alone for a while."""
+    stage.have()
+    window = Window(stage.subject)
+    time.sleep(stage.plan.idle_s)
+    minutes = window.seconds / 60
+    for what, counts in window.counts().items():
+        note.detail(
+            f'idle {what}', {k: n / minutes for k, n in counts.items()}
+        )
+        note.figure(f'idle_{what}_per_min', counts.total() / minutes)
+        if what == 'rpc' and stage.subject.kind == OURS:
+            own_count = logs.of_our_own(counts)
+            note.figure('idle_own_rpc_per_min', own_count / minutes)
+    for who, cpu_s in window.cpu_s().items():
+        note.figure(f'idle_{who}_cpu_percent', cpu_s / minutes / 60 * 100)
+    note.figure('rss_worker_mib', proc.rss_mib(stage.subject.worker()))
+    note.figure('rss_client_mib', proc.rss_mib(stage.subject.client()))
+
+
+def restart(stage: Stage, note: Note) -> None:
+    """Stop and start it while nothing changes."""
+    stage.have()
+    stage.stop()
+    window = Window(stage.subject)
+    note.figure('restart_serves_s', stage.start().took_s)
+    note.figure('restart_s', stage.settled(window))
+    note_window(note, 'restart', window)
+
+
+def adoption(stage: Stage, note: Note) -> None:
+    """Start ours without what it kept, as another machine would."""
+    if stage.subject.kind != OURS:
+        return
+    stage.have()
+    stage.stop()
+    stage.subject.forget_ledger()
+    tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
+    reading = _Reading(stage)
+    started = stage.start()
+    lines = logs.parsed(tail.lines())
+    begun_s = _begun_s(lines)
+    note.figure('adoption_serves_s', started.served_s - begun_s)
+    servers.boot_meanwhile(stage, note)
+    verified_s = reading.wait_end(begun_s, stage.plan.settle_max_s)
+    note.figure('adoption_verified_s', verified_s)
+    note.figure('adoption_reads', reading.count)
+
+
+def _begun_s(lines: list[logs.Line]) -> float:
+    for line in lines:
+        if _WORKER.search(line.text):
+            return line.at_s
+    raise CloudError('the agent does not say when it started its worker')
+
+
+class _Reading:
+    """The reads of single providers by the daemon's own threads."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
+        self._nodes_count = stage.nodes_count
+        self._first_s: dict[str, float] = {}
+        self.count = 0
+
+    def _look(self) -> None:
+        for line in logs.parsed(self._tail.lines()):
+            hit = _READS.search(line.text)
+            if hit and line.thread[1].startswith('placement'):
+                self.count += 1
+                # Once more after a build: that is not the verification.
+                self._first_s.setdefault(hit['node'], line.at_s)
+
+    def wait_end(self, begun_s: float, max_s: float) -> float | None:
+        """Return the seconds until each provider was read; None: never."""
+        while time.time() - begun_s < max_s:
+            self._look()
+            if len(self._first_s) >= self._nodes_count:
+                return max(self._first_s.values()) - begun_s
+            time.sleep(0.5)
+        return None

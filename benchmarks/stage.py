@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every part of a benchmark needs: a subject that runs, and a quill."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from onemachine.config import Dials
+from onemachine.content import Content
+from onemachine.progress import CloudError, step, wait_until
+
+from benchmarks import logs, results
+from benchmarks.subjects import Subject
+from benchmarks.window import Window
+
+_LOOK_S = 0.5
+# Whoever asks Placement for nothing so long has come to an end.
+_SILENCE_S = 25.0
+# Our daemon reads all nodes again and again, as often as it can be told to.
+OFTEN = {'OS_IRONIC_COMPUTE__AUDIT_INTERVAL_S': '10'}
+_SERVES = 'Join ServiceGroup membership'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of each thing, and how long it may take at most."""
+
+    idle_s: float = 300.0
+    settle_max_s: float = 3600.0
+    changes_count: int = 20
+    pace_s: float = 1.0
+    burst_count: int = 200
+    change_max_s: float = 1200.0
+    boots_count: int = 200
+    cleaned_count: int = 100
+    meanwhile_count: int = 10
+    boot_max_s: float = 1800.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Started:
+    """A start of the subject: when it was asked for, when RPC was served."""
+
+    asked_s: float
+    served_s: float
+
+    @property
+    def took_s(self) -> float:
+        """From the one to the other."""
+        return self.served_s - self.asked_s
+
+
+class Note:
+    """What is found out in one part."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float | None] = {}
+        self.details: dict[str, dict[str, float]] = {}
+
+    def figure(self, name: str, value: float | None) -> None:
+        """Note one figure; None: it did not end in time."""
+        self.figures[name] = results.finite(value)
+
+    def spread(
+        self, name: str, values: Sequence[float], points: Mapping[str, float]
+    ) -> None:
+        """Note some percentiles; nothing if nothing was seen."""
+        for point, share in points.items():
+            if values:
+                self.figure(
+                    f'{name}_{point}', results.percentile(values, share)
+                )
+
+    def detail(self, name: str, counts: Mapping[str, float]) -> None:
+        """Note counts by kind."""
+        ordered = sorted(counts.items(), key=lambda item: -item[1])
+        self.details[name] = dict(ordered)
+
+
+class Stage:
+    """One subject in its cloud with so many nodes."""
+
+    def __init__(self, subject: Subject, nodes_count: int, plan: Plan) -> None:
+        self.subject = subject
+        self.nodes_count = nodes_count
+        self.plan = plan
+        self.content = Content(subject.layout)
+        self._options: Mapping[str, str] | None = None
+
+    # The subject
+
+    def start(self, options: Mapping[str, str] | None = None) -> Started:
+        """Start the subject; its own log says since when it serves."""
+        tail = logs.Tail(self.subject.layout.log(self.subject.name))
+        self._options = options or {}
+        asked_s = self.subject.start(options)
+        # Nova hears of the host before it is served.
+        served = wait_until(
+            f'{self.subject.name} says it serves',
+            lambda: [
+                line.at_s
+                for line in logs.parsed(tail.lines())
+                if line.text.startswith(_SERVES)
+            ],
+            self.plan.settle_max_s,
+        )
+        return Started(asked_s, served[0])
+
+    def stop(self) -> None:
+        """End the subject, if it runs."""
+        self._options = None
+        self.subject.stop()
+
+    def have(self, options: Mapping[str, str] | None = None) -> None:
+        """Have the subject run with these options, and all reported."""
+        wanted = (options or {}) if self.subject.kind == results.OURS else {}
+        if self._options != wanted:
+            self.stop()
+            with step(f'Letting {self.subject.kind} settle'):
+                self._settle(wanted)
+        self.wait_full()
+
+    def _settle(self, options: Mapping[str, str]) -> None:
+        window = Window(self.subject)
+        self.start(options)
+        if options:
+            # It asks Placement each time it reads all nodes: no silence.
+            time.sleep(_SILENCE_S)
+        elif self.settled(window) is None:
+            raise CloudError('it does not come to an end')
+
+    def is_full(self) -> bool:
+        """Say whether Placement offers all nodes."""
+        return self.subject.offered_count() >= self.nodes_count
+
+    def wait_full(self) -> None:
+        """Wait until Placement offers all nodes."""
+        wait_until(
+            f'{self.nodes_count} nodes offered',
+            self.is_full,
+            self.plan.settle_max_s,
+        )
+
+    def settled(
+        self, window: Window, is_complete: Callable[[], bool] | None = None
+    ) -> float | None:
+        """Wait until Placement is left alone; return when that began."""
+        done = is_complete or self.is_full
+        asked_count, last_s = -1, 0.0
+        while window.seconds < self.plan.settle_max_s:
+            now_count = window.asked_placement()
+            if now_count != asked_count:
+                asked_count, last_s = now_count, window.seconds
+            elif window.seconds - last_s > _SILENCE_S and done():
+                return last_s
+            time.sleep(_LOOK_S)
+        return None
+
+    # The cloud
+
+    def turn(self, **dials: str) -> None:
+        """Turn dials of Ironic, and restart what they concern."""
+        concerned = [
+            process
+            for name, value in dials.items()
+            if Dials(self.subject.layout).turn(name, value)
+            for process in Dials.CONCERNS[name]
+        ]
+        if concerned:
+            self.subject.cloud.restart_ironic(*dict.fromkeys(concerned))
+
+    def free_nodes(self, count: int) -> list[str]:
+        """Return so many nodes that are available, always the same."""
+        found = self.content.nodes().values()
+        free = [str(n.id) for n in found if n.provision_state == 'available']
+        return sorted(free)[:count]
+
+    @property
+    def metal(self) -> Any:
+        """Ironic's API."""
+        return self.content.metal
+
+
+def note_window(note: Note, part: str, window: Window) -> None:
+    """Note what a window counted."""
+    for what, counts in window.counts().items():
+        note.detail(f'{part} {what}', dict(counts))
+        note.figure(f'{part}_{what}', counts.total())
+    for who, cpu_s in window.cpu_s().items():
+        note.figure(f'{part}_{who}_cpu_s', cpu_s)
