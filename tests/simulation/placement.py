@@ -22,11 +22,16 @@ class Placement:
         self._world = world
         self.offered: dict[NodeId, bool] = {}
         self.allocations: dict[str, NodeId] = {}  # By server.
+        self._removed: set[NodeId] = set()
 
     def consumers(self, node: NodeId) -> list[str]:
         return [s for s, n in self.allocations.items() if n == node]
 
     def write(self, letter: Letter, node: NodeId, *, offered: bool) -> None:
+        if letter.late and node in self._removed:
+            # Time is short here: two audits pass before a late write comes.
+            # In life they take twenty minutes, and a request one at most.
+            return
         if offered:
             self._world.check_offer(letter, node)
         self.offered[node] = offered
@@ -37,6 +42,7 @@ class Placement:
             return False
         self._world.check_removal(letter, node)
         self.offered.pop(node, None)
+        self._removed.add(node)
         return True
 
 
