@@ -34,7 +34,7 @@ from hashring.workers import (
 )
 from ironic_compute import pipe
 from ironic_compute.child import Child
-from ironic_compute.exits import EX_CONFIG
+from ironic_compute.exits import EX_CONFIG, EX_OSERR
 from ironic_compute.systemd import Watchdog
 
 LOG = logging.getLogger(__name__)
@@ -176,11 +176,21 @@ class WorkerProcesses:
         self._spare: Child | None = None
         self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
+        self._not_started: list[WorkerEvent] = []
 
     def start(self, host: Host, tenure: int) -> None:
         """Start the worker of a host; returns at once."""
         is_warm = self._spare is not None
-        child = self._spare or Child.spawn(self._command)
+        try:
+            child = self._spare or Child.spawn(self._command)
+        except OSError as exc:
+            # This machine is full; the other workers have to live.
+            LOG.error(
+                'Could not start the worker of host %(host)s: %(error)s',
+                {'host': host, 'error': exc},
+            )
+            self._not_started.append(Exited(host, EX_OSERR, None, tenure))
+            return
         self._spare = None
         child.appoint(pipe.Appointment(host, is_home=host == self._home))
         self._workers[host] = _Worker(
@@ -228,7 +238,7 @@ class WorkerProcesses:
             if not worker.mute:
                 fds[worker.child.up_fd] = worker.host
         ready, _, _ = select.select(list(fds), [], [], timeout_s)
-        events: list[WorkerEvent] = []
+        events, self._not_started = self._not_started, []
         for host in sorted({fds[fd] for fd in ready}):
             events += self._hear(self._workers[host])
         self._kill_silent()
@@ -252,7 +262,16 @@ class WorkerProcesses:
         is_due = self._keeps_spare and self._clock.now_s() > self._spare_due_s
         all_serve = all(w.is_serving for w in self._workers.values())
         if is_due and all_serve and self._spare is None:
+            self._make_spare()
+
+    def _make_spare(self) -> None:
+        try:
             self._spare = Child.spawn(self._command)
+        except OSError as exc:
+            LOG.warning(
+                'Could not start a spare worker: %(error)s', {'error': exc}
+            )
+            self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
 
     def _hear(self, worker: _Worker) -> list[WorkerEvent]:
         events: list[WorkerEvent] = []

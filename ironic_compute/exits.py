@@ -3,6 +3,9 @@
 
 import sys
 
+EX_OSERR = 71
+"""A process could not be started (sysexits.h)."""
+
 EX_CONFIG = 78
 """The configuration is wrong (sysexits.h); systemd must not restart."""
 

@@ -253,6 +253,8 @@ class Handover:
             )
             return
         former = row.host
+        if self._services.is_there_now(former):
+            return  # Since we looked at all of them.
         if self._rows.give(row, self._holdings.host, service_id):
             self._holdings.hold(row, facts, read_at)
             LOG.info(
@@ -277,7 +279,12 @@ class Handover:
             for node, first_seen_s in self._new_since_s.items()
             if now_s - first_seen_s >= self._pace.confirm_s
         ]
-        self._each(self._holdings.confirm, ripe)
+        if ripe:
+            found = self._rows.of_nodes(ripe)
+            self._each(
+                lambda node: self._holdings.confirm(node, found.get(node)),
+                ripe,
+            )
 
     # Free nodes that belong elsewhere
 
@@ -311,14 +318,21 @@ class Handover:
     def _give(self, node: NodeId, target: Host) -> bool:
         """Push one free node; True if it changed hands."""
         record = self._services.record(target)
-        if record is None or self._rows.instances_on(
-            node, self._holdings.host
-        ):
+        if record is None:
             return False
         with self._holdings.leaving(node) as row:
-            if row is None:
+            if row is None or not self._is_ours_now(node, row):
+                return False
+            if self._rows.instances_on(node, self._holdings.host):
                 return False
             return self._rows.give(row, target, record.id)
+
+    def _is_ours_now(self, node: NodeId, row: Any) -> bool:
+        """Read the row again; a late write may have given it to another."""
+        current = self._rows.named(node)
+        if current is None or current.host != self._holdings.host:
+            row.host = current and current.host  # So it is dropped.
+        return bool(row.host == self._holdings.host)
 
     def _report_pushes(
         self, given: list[NodeId], moves: Mapping[NodeId, Host]

@@ -153,12 +153,16 @@ class Holdings:
         if is_new(row):
             self._unconfirmed.add(node)
 
-    def confirm(self, node: NodeId) -> None:
-        """Offer a new node whose row was read again as ours."""
+    def confirm(self, node: NodeId, current: Any | None) -> None:
+        """Offer a new node whose row was read again as ours.
+
+        :param current: the row as it was read just now; None: it is gone
+        """
         with self.still(node) as row:
             if row is None:
                 return
-            if not self._rows.confirm(row, self.host):
+            is_ours = current is not None and current.host == self.host
+            if not is_ours or not self._rows.confirm(row, self.host):
                 self.drop(node)
                 return
         with self._lock:

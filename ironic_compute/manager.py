@@ -17,6 +17,7 @@ from typing import Any
 
 import nova.conf
 from nova import exception as nova_exception
+from oslo_log import log as logging
 
 from ironic_compute import compat, forward, messages
 from ironic_compute.driver.driver import IronicComputeDriver
@@ -31,6 +32,7 @@ from ironic_compute.upkeep import Upkeep
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
 _SHIM = 'ironic_compute_shim'
 _STOPPING_IDLE_S = 60.0
@@ -183,16 +185,33 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         node = kwargs.get('node')
         if node is not None and self._parts.holdings.row(NodeId(node)) is None:
             properties = kwargs.get('filter_properties') or {}
-            host = forward.next_host(context, node, self.host, properties)
+            host = self._holder_of(context, NodeId(node), properties)
             if host is not None:
                 kwargs['filter_properties'] = properties
                 return self.compute_rpcapi.build_and_run_instance(
                     context, instance, host, *args, **kwargs
                 )
-            self._parts.handover.look_at(NodeId(node))
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
         )
+
+    def _holder_of(
+        self, context: Any, node: NodeId, properties: dict[str, Any]
+    ) -> str | None:
+        """Return the host that a build has to go on to, if any."""
+        try:
+            host = forward.next_host(context, node, self.host, properties)
+            if host is None:
+                self._parts.handover.look_at(node)
+        except Exception as exc:
+            # Nobody would hear of an error here; the claim fails, and the
+            # conductor takes an alternate.
+            LOG.warning(
+                'Could not find out who holds node %(node)s: %(error)s',
+                {'node': node, 'error': exc},
+            )
+            return None
+        return host
 
     def _unshelve_instance(
         self,

@@ -82,6 +82,8 @@ class Removal:
                 f'Ironic does not have node {node} any more; it is removed '
                 f'without an order, after two audits'
             )
+        except errors.IronicComputeError as exc:
+            return f'Ironic does not say where node {node} belongs: {exc}'
         if self._client.in_pool(facts):
             return (
                 f'Node {node} is in this pool; give it another conductor '

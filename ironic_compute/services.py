@@ -49,6 +49,13 @@ class ServiceDirectory:
         """
         return self._records.get(host)
 
+    def is_there_now(self, host: Host) -> bool:
+        """Ask Nova whether a host has a Service record at this moment."""
+        found = objects.Service.get_by_host_and_binary(
+            self._context, host, BINARY
+        )
+        return found is not None
+
     def is_up(self, host: Host) -> bool:
         """Say whether Nova took the host for up when it was last read."""
         record = self._records.get(host)

@@ -45,6 +45,9 @@ def default_config_files() -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent until it is told to stop.
 
+    SIGTERM and SIGINT: for a restart, so its hosts are left alone for a
+    while. SIGUSR1: for long, so they are adopted at once.
+
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
     """
@@ -76,6 +79,7 @@ def _configure(arguments: list[str]) -> None:
 def _run(agent: Agent) -> int:
     signal.signal(signal.SIGTERM, lambda *_: agent.request_stop())
     signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
+    signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(drain=True))
     status = agent.run()
     if agent.sentence is not None:
         exits.refuse(agent.sentence)

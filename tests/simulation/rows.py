@@ -210,6 +210,9 @@ class Services:
     def record(self, host: Host) -> Any | None:
         return self._records.get(host)
 
+    def is_there_now(self, host: Host) -> bool:
+        return self._wire.ask(lambda: host in self._nova.services)
+
     def is_up(self, host: Host) -> bool:
         return self._nova.is_up(host)
 

@@ -263,3 +263,18 @@ def test_spare_ends_with_its_owner(make):
     workers.close()
     workers.events(0)
     assert children() == strangers
+
+
+def test_process_that_cannot_be_started_ends_nobody_else(tmp_path):
+    """A full machine: the agent, and whoever runs, go on."""
+    workers = WorkerProcesses(
+        [str(tmp_path / 'nothing')],
+        HOME,
+        SystemClock(),
+        silence_s=60.0,
+        keeps_spare=True,
+    )
+    assert workers.events(0) == []
+    workers.start(HOME, tenure=2)
+    assert workers.events(0) == [Exited(HOME, exits.EX_OSERR, None, 2)]
+    assert workers.events(0) == []

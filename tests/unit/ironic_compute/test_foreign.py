@@ -78,3 +78,32 @@ def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
     cloud.show('c2')
     one.handover.round()
     assert cloud.moved == []
+
+
+def test_a_push_reads_the_row_first() -> None:
+    """A late write gave it to another; who lost it must not give it on."""
+    cloud = _cloud()
+    late = NodeId(OTHERS[0])
+    cloud.nova.rows[late].host = Host('c3')
+    one = cloud.hosts[Host('c1')]
+    one.show('c2')
+    one.handover.round()
+    assert late not in {node for node, _, _ in cloud.moved}
+    assert cloud.nova.rows[late].host == 'c3'
+    assert one.holdings.row(late) is None
+
+
+def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
+    """Its Service was made after we looked at all of them."""
+    cloud = _cloud()
+    nova, one = cloud.nova, cloud.hosts[Host('c1')]
+    record = nova.services.pop(STOCK)
+    one.services.refresh()
+    nova.services[STOCK] = record
+    one.handover.listed(cloud.nodes)
+    one.handover.round()
+    assert nova.rows[N].host == STOCK
+    del nova.services[STOCK]
+    one.handover.listed(cloud.nodes)
+    one.handover.round()
+    assert nova.rows[N].host == 'c1'

@@ -35,6 +35,13 @@ class _Rows:
         return True
 
 
+class _Directory(ServiceDirectory):
+    """Nova has no Service at all."""
+
+    def is_there_now(self, host: Host) -> bool:
+        return False
+
+
 def _handover(rows: _Rows, services: Any) -> Handover:
     clock = ManualClock(start_s=0.0)
     pool = Pool(clock)
@@ -63,7 +70,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
 
 def test_no_node_is_taken_before_the_services_were_read() -> None:
     """A directory that was never read knows no host at all."""
-    rows, services = _Rows(), ServiceDirectory()
+    rows, services = _Rows(), _Directory()
     handover = _handover(rows, services)
     handover.meet(NodeFacts(N1))
     handover.round()

@@ -83,7 +83,7 @@ def test_a_new_row_of_an_earlier_worker_is_not_offered(
     holdings.observe(FACTS)
     assert holdings.unconfirmed() == {N1}
     assert reports.confirmed == {N1: False}
-    holdings.confirm(N1)
+    holdings.confirm(N1, _row())
     assert not holdings.unconfirmed()
     assert reports.confirmed == {N1: True}
 
@@ -97,9 +97,22 @@ def test_a_new_row_that_was_taken_over_is_dropped(reports: Reports) -> None:
     holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'}), steal), reports)
     holdings.load()
     holdings.observe(FACTS)
-    holdings.confirm(N1)
+    holdings.confirm(N1, _row())
     assert holdings.row(N1) is None
     assert not reports.confirmed
+
+
+@pytest.mark.parametrize('current', [None, _row(host='c2')])
+def test_a_new_row_that_is_another_host_s_is_not_written(
+    current: Any, reports: Reports
+) -> None:
+    """Who lost a row must not confirm it for who has it."""
+    found = FakeRows(_row(**{rows.NEW: '1'}), after_save=pytest.fail)
+    holdings = _holdings(found, reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    holdings.confirm(N1, current)
+    assert holdings.row(N1) is None
 
 
 def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
