@@ -2,12 +2,14 @@
 """The report, as a page of the documentation (reStructuredText)."""
 
 import collections
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onemachine.tempest.results import Outcome, Run, Verdict, unexcused
 from onemachine.tempest.selection import Selection
 
 _TITLES = {'ours': 'ironic-compute', 'stock': 'stock nova-compute'}
+_WHY_MAX = 300
 _INTRODUCTION = """\
 Made by ``devstack/cloud tempest`` and ``devstack/cloud tempest --stock``:
 tempest's compute API and scenario tests against a real Nova and a real Ironic
@@ -112,7 +114,9 @@ def _failed(runs: Mapping[str, Run]) -> Iterator[str]:
 def _cell(outcome: Outcome | None) -> str:
     if outcome is None:
         return 'not run'
-    why = f': {_literal(outcome.why)}' if outcome.why else ''
+    # Whole words: it is read by people, and by the speller.
+    said = textwrap.shorten(outcome.why, _WHY_MAX, placeholder=' ...')
+    why = f': {_literal(said)}' if said else ''
     return f'{outcome.verdict}{why}'
 
 
