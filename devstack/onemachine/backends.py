@@ -38,6 +38,9 @@ class Backends:
 
     def _start_mariadb(self) -> None:
         data = self._layout.folder('mysql')
+        # A server that starts clears it: in a folder of all, it would take
+        # away the tables of another cloud's queries.
+        own_tmp = f'--tmpdir={self._layout.folder("mysql-tmp")}'
         user = [] if os.geteuid() else ['--user=root']
         if not (data / 'mysql').exists():
             packages.run(
@@ -47,6 +50,7 @@ class Backends:
                     '--no-defaults',
                     '--auth-root-authentication-method=normal',
                     f'--datadir={data}',
+                    own_tmp,
                     *user,
                 ],
             )
@@ -58,6 +62,7 @@ class Backends:
                 f'--datadir={data}',
                 f'--socket={data}/mysqld.sock',
                 f'--pid-file={data}/mysqld.pid',
+                own_tmp,
                 f'--bind-address={ADDRESS}',
                 f'--port={self._layout.port("mysql")}',
                 '--skip-name-resolve',
