@@ -32,6 +32,7 @@ _AMOUNTS = (
     ('burst', 200, 'nodes that change beside these, in a burst'),
     ('boots', 200, 'servers booted at once'),
     ('cleaned', 100, 'servers deleted while as many are booted'),
+    ('patience', 1200, 'seconds until a change counts as never seen'),
 )
 
 
@@ -132,6 +133,7 @@ def run_here(options: argparse.Namespace) -> int:
         burst_count=options.burst,
         boots_count=options.boots,
         cleaned_count=options.cleaned,
+        change_max_s=options.patience,
     )
     failed: list[str] = []
     for turn in left(results.load(path), options):

@@ -46,14 +46,16 @@ def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
 
 
 def _draw_one(area: Any, runs: Sequence[Run], name: str, title: str) -> None:
+    top = 1.0
     for subject, style in _STYLES.items():
         counts, values = series(runs, subject, name)
         if counts:
             area.plot(counts, values, style, label=subject)
+            top = max(top, *values)
     area.set_xscale('log')
     # Shows zero, too.
     area.set_yscale('symlog', linthresh=1)
-    area.set_ylim(bottom=0)
+    area.set_ylim(0, 2 * top)
     area.set_xlabel('nodes')
     area.set_title(title)
     if area.lines:
