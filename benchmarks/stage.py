@@ -159,8 +159,16 @@ class Stage:
 
     # The cloud
 
-    def turn(self, **dials: str) -> None:
-        """Turn dials of Ironic, and restart what they concern."""
+    def turn(self, dials: Mapping[str, str]) -> None:
+        """Turn dials of Ironic, and restart what they concern.
+
+        Not before no node is being cleaned: that would fail for good.
+        """
+        wait_until(
+            'no node is being cleaned',
+            lambda: self.subject.unclean_count() == 0,
+            self.plan.change_max_s,
+        )
         concerned = [
             process
             for name, value in dials.items()

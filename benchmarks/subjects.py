@@ -171,6 +171,17 @@ class Subject:
             )
         )
 
+    def unclean_count(self) -> int:
+        """Return how many nodes Ironic is cleaning, past all APIs."""
+        states = "('deleting', 'cleaning', 'clean wait')"
+        return int(
+            sql(
+                self.layout,
+                'SELECT COUNT(*) FROM ironic.nodes WHERE provision_state '  # noqa: S608
+                f'IN {states};',
+            )
+        )
+
     @property
     def ports(self) -> dict[int, str]:
         """The service that listens on each port."""

@@ -4,9 +4,10 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from onemachine.config import Dials
 from onemachine.content import each
 from onemachine.registry import RESOURCE_CLASS
 
@@ -123,7 +124,7 @@ def mixed(*acts: Sequence[Act]) -> list[Act]:
 
 def notified(stage: Stage, note: Note) -> None:
     """With Ironic's notifications, one change after the other."""
-    with dials(stage, cleaning='on', notifications='on'):
+    with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
         stage.have()
         _measure(stage, note, 'notified', stage.plan.pace_s)
 
@@ -132,14 +133,14 @@ def quiet(stage: Stage, note: Note) -> None:
     """Without notifications, which stock nova-compute does not read."""
     if stage.subject.kind != OURS:
         return
-    with dials(stage, cleaning='on', notifications='off'):
+    with dials(stage, {'cleaning': 'on', 'notifications': 'off'}):
         stage.have()
         _measure(stage, note, 'quiet', stage.plan.pace_s)
 
 
 def burst(stage: Stage, note: Note) -> None:
     """While many others change and all nodes are read again and again."""
-    with dials(stage, cleaning='on', notifications='on'):
+    with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
         stage.have(OFTEN)
         count = _count(stage)
         others = stage.free_nodes(count + stage.plan.burst_count)[count:]
@@ -151,15 +152,15 @@ def burst(stage: Stage, note: Note) -> None:
 
 
 @contextlib.contextmanager
-def dials(stage: Stage, **wanted: str) -> Iterator[None]:
+def dials(stage: Stage, wanted: Mapping[str, str]) -> Iterator[None]:
     """Turn Ironic's dials, and back to where a cloud begins."""
-    stage.turn(**wanted)
+    stage.turn(wanted)
     # Let what noticed that Ironic was away recover.
     time.sleep(_SETTLE_S)
     try:
         yield
     finally:
-        stage.turn(cleaning='off', notifications='on')
+        stage.turn(Dials.DEFAULTS)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,9 @@ from benchmarks.seen import NOT_CLEAN, Seen
 from benchmarks.stage import Note, Stage
 from benchmarks.watch import KINDS, Watcher
 
+# Long enough for all builds to be sent while nodes are being cleaned.
+_CLEANING_S = '30'
+
 
 class _Mistakes:
     """What must not be seen of nodes that are being cleaned.
@@ -38,7 +41,7 @@ class _Mistakes:
 
 def cleaning(stage: Stage, note: Note) -> None:
     """Delete and boot at once; look at the nodes that are cleaned."""
-    with dials(stage, cleaning='on', notifications='on'):
+    with dials(stage, {'cleaning': 'on', 'cleaning-delay': _CLEANING_S}):
         stage.have()
         count = min(stage.plan.cleaned_count, stage.nodes_count // 2)
         former = servers.Boots(stage, count)

@@ -198,12 +198,14 @@ class Dials:
     DEFAULTS: Mapping[str, Any] = {
         'deploy-delay': '0',
         'cleaning': 'off',
+        'cleaning-delay': '0',
         'notifications': 'on',
     }
     # The processes that have to be started again.
     CONCERNS: Mapping[str, Sequence[str]] = {
         'deploy-delay': ('ironic-conductor',),
         'cleaning': ('ironic-conductor',),
+        'cleaning-delay': ('ironic-conductor',),
         'notifications': ('ironic-conductor', 'api-ironic'),
     }
 
@@ -223,7 +225,7 @@ class Dials:
 
         :raises CloudError: it has no such position
         """
-        if name == 'deploy-delay':
+        if name.endswith('-delay'):
             if not value.isdecimal():
                 raise CloudError(f'{name} is in whole seconds, not {value}')
         elif value not in ('on', 'off'):
@@ -271,7 +273,11 @@ def ironic(layout: Layout) -> Sections:
             'workers_pool_size': 300,
         },
         'api': {'max_limit': 1000},
-        'fake': {'deploy_delay': dials['deploy-delay']},
+        'fake': {
+            'deploy_delay': dials['deploy-delay'],
+            # Of the one step that automated cleaning has here.
+            'vendor_delay': dials['cleaning-delay'],
+        },
         'keystone_authtoken': _token(layout, 'ironic'),
         **{
             service: _member(layout, 'ironic')

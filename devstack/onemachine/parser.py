@@ -210,6 +210,7 @@ def _add_dials(commands: _Commands) -> None:
         'Without arguments:\nhow they stand. "nodes" makes or deletes nodes.',
         'dial deploy-delay 10     seconds, twice in each deploy',
         'dial cleaning on',
+        'dial cleaning-delay 20   seconds, if cleaning is on',
         'dial notifications off',
         'dial nodes 12',
     )
