@@ -83,17 +83,18 @@ def kind_of(path: str) -> str:
 def rpcs(lines: Iterable[str]) -> Counts:
     """Count the messages a process sent, by cause, receiver and method.
 
-    The cause is the periodic task of Nova that the thread runs, else the
-    thread's name.
+    The cause is the periodic task of Nova for whose request it was sent, in
+    whatever thread, else the thread's name; the heartbeat of Nova's service
+    is a thread that has none.
     """
     counts: Counts = collections.Counter()
-    tasks: dict[tuple[int, str], str] = {}
+    tasks: dict[str, str] = {}
     for line in parsed(lines):
         if task := _TASK.search(line.text):
-            tasks[line.thread] = task['task']
+            tasks[line.request] = task['task']
         elif hit := _RPC.search(line.text):
             plain = re.sub(r'[-_]?\d+', '', line.thread[1])
-            cause = tasks.get(line.thread) or plain
+            cause = tasks.get(line.request, plain) if line.request else plain
             counts[f'{cause}: {hit["to"]} {hit["method"]}'] += 1
     return counts
 

@@ -59,11 +59,11 @@ def test_kind_names_no_single_thing(path, kind):
     assert logs.kind_of(path) == kind
 
 
-def told(thread, text):
+def told(thread, text, request=''):
     """A line of a compute process that is measured."""
     return (
         f'2026-11-21 08:00:00.100 7 DEBUG oslo_messaging._drivers.amqpdriver'
-        f' [thread:{thread}] [] {text}'
+        f' [thread:{thread}] [{request}] {text}'
     )
 
 
@@ -73,13 +73,18 @@ def call(method):
 
 
 def test_messages_are_counted_by_what_causes_them():
-    """Our threads by name, Nova's by the periodic task they run."""
+    """Our threads by name, Nova's by the periodic task they work for."""
     lines = [
         told('services', call('object_class_action_versions')),
         told('services', "CALL msg_id: 5 exchange 'nova' topic 'conductor'"),
         told('rows_3', call('object_action')),
-        told('Thread-7', 'Running periodic task ComputeManager._poll run'),
-        told('Thread-7', call('object_class_action_versions')),
+        told('Thread-7', 'Running periodic task ComputeManager._a', 'req-1'),
+        told(
+            'Thread-7', 'Running periodic task ComputeManager._poll', 'req-1'
+        ),
+        told('Thread-7', call('object_class_action_versions'), 'req-1'),
+        # Nova 34 lets several threads report its nodes.
+        told('Thread-9', call('object_class_action_versions'), 'req-1'),
         told('Thread-8', call('object_action')),
         'Calling RPC method of_a_line_without_its_thread on target x',
     ]
@@ -87,7 +92,7 @@ def test_messages_are_counted_by_what_causes_them():
     assert counts == {
         'services: conductor object_class_action_versions': 1,
         'rows: conductor object_action': 1,
-        'ComputeManager._poll: conductor object_class_action_versions': 1,
+        'ComputeManager._poll: conductor object_class_action_versions': 2,
         'Thread: conductor object_action': 1,
     }
     assert logs.of_our_own(counts) == 2
