@@ -121,6 +121,13 @@ class Stage:
                 self._settle(wanted)
         self.wait_full()
 
+    def start_anew(self) -> None:
+        """Start the subject and let it settle, whatever it then offers."""
+        window = Window(self.subject)
+        self.start()
+        if self.settled(window, lambda: True) is None:
+            raise CloudError('it does not come to an end')
+
     def _settle(self, options: Mapping[str, str]) -> None:
         window = Window(self.subject)
         self.start(options)
@@ -140,6 +147,14 @@ class Stage:
             f'{self.nodes_count} nodes offered',
             self.is_full,
             self.plan.settle_max_s,
+        )
+
+    def wait_available(self) -> None:
+        """Wait until Ironic has all nodes available."""
+        wait_until(
+            f'{self.nodes_count} nodes available',
+            lambda: len(self.free_nodes(self.nodes_count)) == self.nodes_count,
+            self.plan.change_max_s,
         )
 
     def settled(

@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from onemachine.config import Dials
@@ -28,6 +29,7 @@ class Changes:
 
     def __init__(self, stage: Stage, nodes: Sequence[str]) -> None:
         self._metal = stage.metal
+        self._is_ours = stage.subject.kind == OURS
         count = len(nodes) // 4
         self.maintained = nodes[:count]
         self.labelled = nodes[count : 2 * count]
@@ -48,7 +50,7 @@ class Changes:
         return mixed(
             self._acts(
                 'class_removed',
-                self.classless,
+                self.classless if self._is_ours else (),
                 lambda node: set_class(metal, node, None),
             ),
             self._acts(
@@ -125,7 +127,6 @@ def mixed(*acts: Sequence[Act]) -> list[Act]:
 def notified(stage: Stage, note: Note) -> None:
     """With Ironic's notifications, one change after the other."""
     with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
-        stage.have()
         _measure(stage, note, 'notified', stage.plan.pace_s)
 
 
@@ -134,21 +135,24 @@ def quiet(stage: Stage, note: Note) -> None:
     if stage.subject.kind != OURS:
         return
     with dials(stage, {'cleaning': 'on', 'notifications': 'off'}):
-        stage.have()
         _measure(stage, note, 'quiet', stage.plan.pace_s)
 
 
 def burst(stage: Stage, note: Note) -> None:
     """While many others change and all nodes are read again and again."""
-    with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
-        stage.have(OFTEN)
+
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
         count = _count(stage)
         others = stage.free_nodes(count + stage.plan.burst_count)[count:]
         audits = Audits(stage)
         with _turmoil(stage, others) as changed:
-            _measure(stage, note, 'burst', 0.0)
+            yield
         note.figure('burst_audits', audits.count())
         note.figure('burst_changes', len(changed))
+
+    with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
+        _measure(stage, note, 'burst', 0.0, OFTEN, beside)
 
 
 @contextlib.contextmanager
@@ -198,13 +202,23 @@ def _count(stage: Stage) -> int:
     return 4 * min(stage.plan.changes_count, stage.nodes_count // 8)
 
 
-def _measure(stage: Stage, note: Note, mode: str, pace_s: float) -> None:
+def _measure(
+    stage: Stage,
+    note: Note,
+    mode: str,
+    pace_s: float,
+    options: Mapping[str, str] | None = None,
+    beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    stage.wait_available()
     nodes = stage.free_nodes(_count(stage))
     changes = Changes(stage, nodes)
     database = Database(stage.subject.layout)
+    rounds = [changes.before(), changes.there(), changes.back()]
     try:
-        with Watcher(database.nodes) as watcher:
-            for acts in (changes.before(), changes.there(), changes.back()):
+        _make_ready(stage, changes, options)
+        with beside(), Watcher(database.nodes) as watcher:
+            for acts in rounds:
                 _change(watcher, acts, pace_s, stage.plan.change_max_s)
     finally:
         _restore(stage, nodes, database)
@@ -212,6 +226,24 @@ def _measure(stage: Stage, note: Note, mode: str, pace_s: float) -> None:
     for kind in KINDS:
         note.spread(f'{mode}_{kind}', watcher.cases.took_s(kind), POINTS)
     note.figure(f'{mode}_look_gap_s', watcher.cases.gap_max_s)
+
+
+def _make_ready(
+    stage: Stage, changes: Changes, options: Mapping[str, str] | None
+) -> None:
+    """Have the subject run, and of stock some nodes without a class.
+
+    Stock leaves in Placement what a node offers that loses its class, so
+    it must never have seen the class of these.
+    """
+    if stage.subject.kind == OURS:
+        stage.have(options)
+        return
+    stage.stop()
+    for node in changes.classless:
+        set_class(stage.metal, node, None)
+        stage.content.cloud.placement.delete(f'/resource_providers/{node}')
+    stage.start_anew()
 
 
 def _change(
