@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onemachine.config import Dials
 from onemachine.content import Content
+from onemachine.dials import Dials
 from onemachine.progress import CloudError, step, wait_until
 
 from benchmarks import logs, results

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from onemachine.config import Dials
 from onemachine.content import each
+from onemachine.dials import Dials
 from onemachine.registry import RESOURCE_CLASS
 
 from benchmarks.database import Database

@@ -10,8 +10,8 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from onemachine import running
-from onemachine.config import Dials
 from onemachine.control import Cloud
+from onemachine.dials import Dials
 from onemachine.layout import Layout
 from onemachine.progress import CloudError, say
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration files of all services, as values."""
 
-import json
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from onemachine.dials import Dials
 from onemachine.layout import ADDRESS, PASSWORD, REGION, Layout
 from onemachine.progress import CloudError
 
@@ -190,49 +190,6 @@ def neutron(layout: Layout) -> Sections:
         'ml2_type_vlan': {'network_vlan_ranges': 'physnet:100:200'},
         'keystone_authtoken': _token(layout, 'neutron'),
     }
-
-
-class Dials:
-    """What of Ironic can be turned; kept in a file."""
-
-    DEFAULTS: Mapping[str, Any] = {
-        'deploy-delay': '0',
-        'cleaning': 'off',
-        'cleaning-delay': '0',
-        'notifications': 'on',
-    }
-    # The processes that have to be started again.
-    CONCERNS: Mapping[str, Sequence[str]] = {
-        'deploy-delay': ('ironic-conductor',),
-        'cleaning': ('ironic-conductor',),
-        'cleaning-delay': ('ironic-conductor',),
-        'notifications': ('ironic-conductor', 'api-ironic'),
-    }
-
-    def __init__(self, layout: Layout) -> None:
-        self._path = layout.folder('etc') / 'dials.json'
-
-    def read(self) -> dict[str, Any]:
-        """Return all dials as they stand."""
-        try:
-            kept = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            kept = {}
-        return {**self.DEFAULTS, **kept}
-
-    def turn(self, name: str, value: str) -> bool:
-        """Set one dial; return whether that is a change.
-
-        :raises CloudError: it has no such position
-        """
-        if name.endswith('-delay'):
-            if not value.isdecimal():
-                raise CloudError(f'{name} is in whole seconds, not {value}')
-        elif value not in ('on', 'off'):
-            raise CloudError(f'{name} is on or off, not {value}')
-        before = self.read()
-        self._path.write_text(json.dumps({**before, name: value}))
-        return bool(before[name] != value)
 
 
 def ironic(layout: Layout) -> Sections:

@@ -6,7 +6,7 @@ import os
 import time
 
 from onemachine.backends import COORDINATION
-from onemachine.config import Dials
+from onemachine.dials import Dials
 from onemachine.layout import PORT_BASE, default_state
 
 _EXAMPLES = """\

@@ -18,8 +18,8 @@ from onemachine.chaos.load import End, Load
 from onemachine.chaos.report import Report
 from onemachine.chaos.watch import Pings, ServiceWatch, watched
 from onemachine.computes import Computes
-from onemachine.config import Dials
 from onemachine.control import Cloud
+from onemachine.dials import Dials
 from onemachine.progress import CloudError, say, step, wait_until
 
 ALL_HOSTS = ('c1', 'c2', 'c3', 'c4', 'c5')

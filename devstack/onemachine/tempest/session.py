@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onemachine import config, content, packages, running
+from onemachine import content, packages, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
+from onemachine.dials import Dials
 from onemachine.progress import CloudError, say, step, wait_until
 from onemachine.story import HOSTS, NODE_COUNT
 from onemachine.tempest import report, settings
@@ -180,7 +181,7 @@ class Session:
         )
         layout = self._cloud.layout
         told = packages.run(layout, [layout.bin('python'), '-c', code, *names])
-        dials = config.Dials(layout).read()
+        dials = Dials(layout).read()
         return {
             'tempest': self._tempest.version,
             **dict(zip(names, told.split(), strict=True)),

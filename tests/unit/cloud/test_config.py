@@ -5,6 +5,7 @@ import configparser
 
 import pytest
 from onemachine import computes, config
+from onemachine.dials import Dials
 from onemachine.layout import REPOSITORY
 from onemachine.progress import CloudError
 
@@ -89,7 +90,7 @@ def test_ironic_is_asked_for_all_nodes(layout):
 
 def test_dials_reach_ironic(layout):
     """A turned dial is kept, and is in the next configuration."""
-    dials = config.Dials(layout)
+    dials = Dials(layout)
     assert dials.turn('deploy-delay', '7')
     assert not dials.turn('deploy-delay', '7')
     dials.turn('cleaning', 'on')
@@ -107,7 +108,7 @@ def test_dials_reach_ironic(layout):
 def test_dials_refuse_what_they_do_not_have(layout, name, value):
     """A wrong word is told, not taken for off."""
     with pytest.raises(CloudError, match=name):
-        config.Dials(layout).turn(name, value)
+        Dials(layout).turn(name, value)
 
 
 def test_agent_is_started_as_the_unit_says(layout):
