@@ -30,6 +30,7 @@ class Plan:
     settle_max_s: float = 3600.0
     changes_count: int = 20
     pace_s: float = 1.0
+    pause_max_s: float = 120.0
     burst_count: int = 200
     change_max_s: float = 1200.0
     boots_count: int = 200

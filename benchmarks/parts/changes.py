@@ -2,6 +2,7 @@
 """From a change in Ironic to Placement saying so, by kind of change."""
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -219,6 +220,7 @@ def _measure(
         _make_ready(stage, changes, options)
         with beside(), Watcher(database.nodes) as watcher:
             for acts in rounds:
+                _pause(stage)
                 _change(watcher, acts, pace_s, stage.plan.change_max_s)
     finally:
         _restore(stage, nodes, database)
@@ -226,6 +228,16 @@ def _measure(
     for kind in KINDS:
         note.spread(f'{mode}_{kind}', watcher.cases.took_s(kind), POINTS)
     note.figure(f'{mode}_look_gap_s', watcher.cases.gap_max_s)
+
+
+def _pause(stage: Stage) -> None:
+    """Begin at any moment of stock's cycle, not always at its end.
+
+    The round before ended with a cycle.
+    """
+    if stage.subject.kind != OURS:
+        chance = random.Random()  # noqa: S311
+        time.sleep(chance.uniform(0.0, stage.plan.pause_max_s))
 
 
 def _make_ready(
