@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``nova-manage placement`` finds wrong; 0 is wanted."""
+"""What is wrong between Nova and Placement; 0 is wanted.
+
+``nova-manage placement audit`` looks at allocations of VCPU, MEMORY_MB and the
+like alone, never at a custom class, which is all that bare metal has. So the
+databases are asked as well.
+"""
 
 import re
 
+from onemachine.backends import sql
 from onemachine.layout import Layout
 from onemachine.packages import run
 
@@ -19,7 +25,9 @@ def processed(output: str) -> int:
 
 def orphans(layout: Layout) -> int:
     """Return how many allocations belong to no server."""
-    return processed(_nova_manage(layout, 'audit', good=(0, _ORPHANS)))
+    return processed(
+        _nova_manage(layout, 'audit', '--verbose', good=(0, _ORPHANS))
+    )
 
 
 def unallocated(layout: Layout) -> int:
@@ -27,6 +35,29 @@ def unallocated(layout: Layout) -> int:
     words = ('heal_allocations', '--dry-run', '--verbose')
     good = (0, _NOTHING_TO_HEAL)
     return processed(_nova_manage(layout, *words, good=good))
+
+
+def strays(layout: Layout) -> int:
+    """Return how many allocations no server of Nova has, by SQL."""
+    return int(
+        sql(
+            layout,
+            'SELECT COUNT(*) FROM placement.allocations WHERE consumer_id '
+            'NOT IN (SELECT uuid FROM nova.instances WHERE deleted = 0);',
+        )
+    )
+
+
+def bare(layout: Layout) -> int:
+    """Return how many ACTIVE servers have no allocation, by SQL."""
+    return int(
+        sql(
+            layout,
+            'SELECT COUNT(*) FROM nova.instances WHERE deleted = 0 AND '
+            "vm_state = 'active' AND uuid NOT IN "
+            '(SELECT consumer_id FROM placement.allocations);',
+        )
+    )
 
 
 def _nova_manage(layout: Layout, *words: str, good: tuple[int, ...]) -> str:

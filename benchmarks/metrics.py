@@ -134,6 +134,8 @@ def _found(part: str) -> list[Row]:
     return [
         _one(f'{part}_audit_found', '… found by placement audit'),
         _one(f'{part}_heal_found', '… found by heal_allocations --dry-run'),
+        _one(f'{part}_strays', '… allocations that no server has'),
+        _one(f'{part}_bare', '… ACTIVE servers without an allocation'),
     ]
 
 

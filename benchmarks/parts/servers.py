@@ -96,6 +96,8 @@ def health(stage: Stage, note: Note, part: str) -> None:
         layout = stage.subject.layout
         note.figure(f'{part}_audit_found', checks.orphans(layout))
         note.figure(f'{part}_heal_found', checks.unallocated(layout))
+        note.figure(f'{part}_strays', checks.strays(layout))
+        note.figure(f'{part}_bare', checks.bare(layout))
 
 
 def try_clear(content: Content, max_s: float) -> None:
