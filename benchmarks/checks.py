@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong between Nova and Placement; 0 is wanted.
 
+``heal_allocations --dry-run`` ends with "nothing to do" and says "Processed 0"
+whatever it found; what it would do stands in its lines.
 ``nova-manage placement audit`` looks at allocations of VCPU, MEMORY_MB and the
 like alone, never at a custom class, which is all that bare metal has. So the
 databases are asked as well.
@@ -13,6 +15,7 @@ from onemachine.layout import Layout
 from onemachine.packages import run
 
 _PROCESSED = re.compile(r'Processed (\d+) ')
+_WOULD_HEAL = re.compile(r'^\[dry-run\] ', re.MULTILINE)
 # The exit statuses of "something was found" and of "nothing to do".
 _ORPHANS, _NOTHING_TO_HEAL = 3, 4
 
@@ -21,6 +24,11 @@ def processed(output: str) -> int:
     """Return how many things nova-manage says it has come upon."""
     hit = _PROCESSED.search(output)
     return int(hit[1]) if hit else 0
+
+
+def would_heal(output: str) -> int:
+    """Return how many things a dry run of nova-manage would do."""
+    return len(_WOULD_HEAL.findall(output))
 
 
 def orphans(layout: Layout) -> int:
@@ -34,7 +42,7 @@ def unallocated(layout: Layout) -> int:
     """Return how many servers lack their allocation."""
     words = ('heal_allocations', '--dry-run', '--verbose')
     good = (0, _NOTHING_TO_HEAL)
-    return processed(_nova_manage(layout, *words, good=good))
+    return would_heal(_nova_manage(layout, *words, good=good))
 
 
 def strays(layout: Layout) -> int:

@@ -18,3 +18,18 @@ from benchmarks import checks
 def test_what_was_found_is_counted(output, count):
     """Nothing is said of nothing."""
     assert checks.processed(output) == count
+
+
+# As Nova 34 says it, with the exit status of "nothing to do".
+DRY_RUN = """\
+Found 2 candidate instances.
+[dry-run] Create allocations for instance a: {"allocations": {}}
+[dry-run] Create allocations for instance b: {"allocations": {}}
+Processed 0 instances.
+"""
+
+
+def test_dry_run_says_what_it_would_do():
+    """Its last line says that it has done nothing."""
+    assert checks.would_heal(DRY_RUN) == 2
+    assert checks.would_heal('Processed 0 instances.\n') == 0
