@@ -8,6 +8,7 @@ unless its own agent is there to create one, so a deleted host does not
 come back by gossip. Pure.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 from hashring.adoption import NOBODY, View
@@ -47,8 +48,13 @@ class Pool:
             self._agreed_since_s = now_s
 
     def learn(self, facts: Mapping[Host, ServiceFacts]) -> None:
-        """Take in what a worker read from Nova; newest wins."""
-        self._facts.update(facts)
+        """Take in what a worker read from Nova; newest wins.
+
+        But what one has seen mapped is mapped: another one may only have
+        had no answer.
+        """
+        for host, news in facts.items():
+            self._facts[host] = _joined(self._facts.get(host), news)
         self._derive()
 
     @property
@@ -92,3 +98,9 @@ class Pool:
         return facts is not None and (
             facts.exists and facts.mapped and not facts.disabled
         )
+
+
+def _joined(before: ServiceFacts | None, news: ServiceFacts) -> ServiceFacts:
+    if before is None or not (before.exists and news.exists):
+        return news
+    return dataclasses.replace(news, mapped=before.mapped or news.mapped)

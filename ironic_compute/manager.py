@@ -172,9 +172,12 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             self.rt.update_usage(context, instance, node)
 
     def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
-        """Return the nodes that Placement has given to a server."""
-        found = self.reportclient.get_allocations_for_consumer(context, server)
-        return [NodeId(node) for node in found]
+        """Return the nodes that Placement has given to a server.
+
+        The call's older sister answers "none" when Placement fails.
+        """
+        found = self.reportclient.get_allocs_for_consumer(context, server)
+        return [NodeId(node) for node in found['allocations']]
 
     # Builds
 

@@ -3,36 +3,34 @@
 
 Only workers talk to Nova, so each worker looks now and then and tells its
 agent. A host is *mapped* when Nova's API knows its cell; servers sent to an
-unmapped host die in cell0, so it must not be in the ring. Once mapped, always
-mapped: that half is asked at most once a host.
+unmapped host die in cell0, so it must not be in the ring.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from nova import context as nova_context
-from nova import exception as nova_exception
 from nova import objects, servicegroup
-from oslo_log import log as logging
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-
-LOG = logging.getLogger(__name__)
+from ironic_compute.mappings import HostMappings
 
 BINARY = 'nova-compute'
 
 
 class ServiceDirectory:
-    """Nova's Service records of binary nova-compute; one thread uses it."""
+    """Nova's Service records of binary nova-compute; one thread uses it.
 
-    def __init__(self) -> None:
+    :param mappings: asks which hosts are mapped
+    """
+
+    def __init__(self, mappings: HostMappings | None = None) -> None:
         self._context = nova_context.get_admin_context()
         self._liveness = servicegroup.API()
         self._records: dict[Host, Any] = {}
         self.is_read = False
-        self._mapped: set[Host] = set()
-        self._told: set[Host] = set()
+        self._mappings = mappings or HostMappings()
 
     def refresh(self) -> None:
         """Read all records: one RPC, whatever their number."""
@@ -68,42 +66,10 @@ class ServiceDirectory:
     def _facts(self, host: Host) -> ServiceFacts:
         record = self._records.get(host)
         if record is None:
+            self._mappings.forget(host)
             return ServiceFacts(exists=False, mapped=False, disabled=False)
         return ServiceFacts(
             exists=True,
-            mapped=self._is_mapped(host),
+            mapped=self._mappings.is_mapped(host),
             disabled=bool(record.disabled),
         )
-
-    def _is_mapped(self, host: Host) -> bool:
-        if host not in self._mapped and self._ask_mapped(host):
-            self._mapped.add(host)
-        return host in self._mapped
-
-    def _ask_mapped(self, host: Host) -> bool:
-        try:
-            objects.HostMapping.get_by_host(self._context, host)
-        except nova_exception.HostMappingNotFound:
-            self._tell_once(
-                host,
-                'Host %(host)s is not mapped to a cell and gets no nodes '
-                'until it is; run: nova-manage cell_v2 discover_hosts '
-                '--by-service',
-            )
-            return False
-        except Exception as exc:
-            # without the API database; its class does not cross the wire.
-            LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
-            self._tell_once(
-                host,
-                'Could not ask nova-conductor whether host %(host)s is '
-                'mapped to a cell, and took it for mapped; see to it that '
-                'nova-manage cell_v2 discover_hosts --by-service was run',
-            )
-            return True
-        return True
-
-    def _tell_once(self, host: Host, sentence: str) -> None:
-        if host not in self._told:
-            self._told.add(host)
-            LOG.warning(sentence, {'host': host})

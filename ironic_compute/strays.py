@@ -6,13 +6,17 @@ deployed node behind; a build that was given up may leave its reservation; a
 build that was received and not claimed before its worker was killed leaves a
 server BUILDING for ever, with an allocation. Each is looked for, and ended
 only upon what Nova positively says; nothing follows from an error or from an
-answer that leaves something out.
+answer that leaves something out. One that cannot be brought in order, or that
+takes long, never stops the others.
 """
 
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from nova import context as nova_context
+from nova import exception as nova_exception
 from nova import objects
 from nova.compute import vm_states
 from oslo_log import log as logging
@@ -108,7 +112,10 @@ class Strays:
             case Stray.DELETED:
                 self._begin(key, 'Nova has deleted it')
             case Stray.ELSEWHERE:
-                self._handover.follow(node, Host(rows[server].host))
+                host = Host(rows[server].host)
+                self._begin_task(
+                    'stray', lambda: self._follow(node, server, host)
+                )
             case Stray.UNKNOWN:
                 # Asked again after the next full audit, not each round.
                 self._settled.add(key)
@@ -124,6 +131,19 @@ class Strays:
                 'had; it is left alone and not offered',
                 {'node': key[0], 'server': key[1]},
             )
+
+    def _follow(self, node: NodeId, server: str, host: Host) -> None:
+        with self._tasks.alone(server) as free:
+            if not free:
+                return
+            try:
+                self._handover.follow(node, host)
+            except Exception as exc:
+                LOG.warning(
+                    'Could not give node %(node)s to host %(host)s, where '
+                    'its server is; trying again later: %(error)s',
+                    {'node': node, 'host': host, 'error': exc},
+                )
 
     def _begin(self, key: _Found, why: str) -> None:
         self._begin_task('stray', lambda: self._end(*key, why))
@@ -159,6 +179,7 @@ class LostBuilds:
 
     :param node_of: returns the nodes a server has an allocation on
     :param lost_s: a build that nobody began for so long is lost
+    :param begin: does something beside everything else
     """
 
     def __init__(
@@ -168,23 +189,54 @@ class LostBuilds:
         node_of: Callable[[Any, str], list[NodeId]],
         tasks: LiveTasks,
         lost_s: float,
+        begin: Begin = begin_thread,
     ) -> None:
         self._holdings = holdings
         self._ending = ending
         self._node_of = node_of
         self._tasks = tasks
         self._lost_s = lost_s
+        self._begin = begin
+        self._looking = threading.Lock()
         self._without_node: set[str] = set()
 
     def look(self) -> None:
-        """End the lost builds whose allocation is on a node held here.
+        """Begin to end the lost builds with an allocation on a held node.
 
         To be called by a worker that has received messages for a while:
-        otherwise a build may wait in its own queue.
+        otherwise a build may wait in its own queue. Placement is asked about
+        each build of the cell that has no host, so that has its own time.
         """
-        context = nova_context.get_admin_context()
-        for instance in self._waiting(context):
-            self._end(context, instance)
+        self._begin('lost-builds', self._look)
+
+    def _look(self) -> None:
+        if not self._looking.acquire(blocking=False):
+            return  # The look before still waits for answers.
+        try:
+            context = nova_context.get_admin_context()
+            for instance in self._waiting(context):
+                self._look_at(context, instance)
+        except Exception as exc:
+            LOG.warning(
+                'Could not look for lost builds and will try again: %(error)s',
+                {'error': exc},
+            )
+        finally:
+            self._looking.release()
+
+    def _look_at(self, context: Any, instance: Any) -> None:
+        try:
+            if self._is_ours(context, instance):
+                self._begin(
+                    f'lost-{instance.uuid}',
+                    functools.partial(self._one, context, instance),
+                )
+        except Exception as exc:
+            LOG.warning(
+                'Could not find out whether the build of server %(server)s '
+                'was lost here and will try again: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
 
     def _waiting(self, context: Any) -> list[Any]:
         """Return the builds that nobody has begun for long; one RPC."""
@@ -201,27 +253,36 @@ class LostBuilds:
             )
         ]
 
-    def _end(self, context: Any, instance: Any) -> None:
-        if instance.uuid in self._without_node:
-            return
-        nodes = self._node_of(context, instance.uuid)
-        if not nodes and instance.vm_state == vm_states.ERROR:
-            self._without_node.add(instance.uuid)  # And will never have one.
-        if not self._is_ours(instance, nodes):
-            return
-        with self._tasks.alone(instance.uuid) as free:
-            instance.refresh()
-            if not free or instance.host is not None:
-                return
-            if instance.vm_state in LOST_STATES:
-                self._ending.lost_build(context, instance)
-
-    def _is_ours(self, instance: Any, nodes: list[NodeId]) -> bool:
+    def _is_ours(self, context: Any, instance: Any) -> bool:
         """Say whether it falls to this host to end a build.
 
         A delete that lacks no more than the row's end is anybody's.
         """
+        if instance.uuid in self._without_node:
+            return False
+        nodes = self._node_of(context, instance.uuid)
+        if not nodes and instance.vm_state == vm_states.ERROR:
+            self._without_node.add(instance.uuid)  # And will never have one.
         if not nodes:
             return bool(instance.vm_state == vm_states.DELETED)
         held = self._holdings.rows()
         return any(node in held for node in nodes)
+
+    def _one(self, context: Any, instance: Any) -> None:
+        try:
+            with self._tasks.alone(instance.uuid) as free:
+                if free:
+                    self._end(context, instance)
+        except nova_exception.InstanceNotFound:
+            LOG.debug('Server %(server)s is gone', {'server': instance.uuid})
+        except Exception:
+            LOG.exception(
+                'Could not end the lost build of server %(server)s; trying '
+                'again later',
+                {'server': instance.uuid},
+            )
+
+    def _end(self, context: Any, instance: Any) -> None:
+        instance.refresh()
+        if instance.host is None and instance.vm_state in LOST_STATES:
+            self._ending.lost_build(context, instance)

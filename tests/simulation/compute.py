@@ -211,6 +211,7 @@ class ComputeWorker(Worker):
             self._nodes_allocated,
             self.live_tasks,
             LOST_S,
+            self._begin_task,
         )
 
     def _begin_task(self, name: str, act: Callable[[], None]) -> None:

@@ -99,3 +99,14 @@ def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
     pool.see(alone, 7.0, in_force=True)
     pool.learn({C2: FINE})
     assert not pool.agreed(60.0)
+
+
+def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
+    """Its brother had no answer; by turns they would move the nodes."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    pool.learn({C1: FINE, C2: FINE})
+    pool.learn({C2: ServiceFacts(mapped=False, disabled=False, exists=True)})
+    assert pool.ring.hosts == {C1, C2}
+    pool.learn({C2: GONE})
+    pool.learn({C2: ServiceFacts(mapped=False, disabled=False, exists=True)})
+    assert pool.ring.hosts == {C1}

@@ -2,15 +2,16 @@
 """What a worker left in the moment between two writes is found."""
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from nova.compute import vm_states
 
-from ironic_compute import unfinished
+from ironic_compute import errors, unfinished
 from ironic_compute.ending import Ending
 from ironic_compute.strays import LOST_STATES, LostBuilds
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import Begin, LiveTasks
 from ironic_compute.unfinished import Task
 from resource_tracker.node import NodeId
 
@@ -42,24 +43,38 @@ class _Server(types.SimpleNamespace):
 
 
 class _Lost(LostBuilds):
-    """One server waits."""
+    """Some servers wait, all with the same allocation."""
 
-    def __init__(self, server: _Server, nodes: list[NodeId]) -> None:
+    def __init__(
+        self,
+        *servers: _Server,
+        nodes: list[NodeId],
+        begin: Begin = lambda name, act: act(),
+    ) -> None:
         self.done: list[str] = []
         self.asked_count = 0
+        self.unanswered: set[str] = set()
         holdings: Any = types.SimpleNamespace(rows=lambda: {N1: object()})
         super().__init__(
-            holdings, _Ending(self.done), self._nodes, LiveTasks(), 600.0
+            holdings,
+            _Ending(self.done),
+            self._nodes,
+            LiveTasks(),
+            600.0,
+            begin,
         )
-        self._server, self._found = server, nodes
-        server.done = self.done
+        self._servers, self._found = servers, nodes
+        for server in servers:
+            server.done = self.done
 
     def _nodes(self, context: Any, server: str) -> list[NodeId]:
         self.asked_count += 1
+        if server in self.unanswered:
+            raise errors.IronicUnavailable('no answer')
         return self._found
 
     def _waiting(self, context: Any) -> list[Any]:
-        return [self._server]
+        return list(self._servers)
 
 
 class _Ending(Ending):
@@ -70,12 +85,14 @@ class _Ending(Ending):
         self._done = done
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
+        if instance.uuid == 'broken':
+            raise ValueError('it never works')
         self._done.append('error')
         instance.vm_state = vm_states.ERROR
 
 
-def _server(vm_state: str) -> _Server:
-    return _Server(uuid='s1', host=None, vm_state=vm_state)
+def _server(vm_state: str, uuid: str = 's1') -> _Server:
+    return _Server(uuid=uuid, host=None, vm_state=vm_state)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +108,14 @@ def test_the_allocation_is_the_last_to_go(
 ) -> None:
     """It leads to the server; killed in between, the next round goes on."""
     assert vm_state in LOST_STATES
-    lost = _Lost(_server(vm_state), [N1])
+    lost = _Lost(_server(vm_state), nodes=[N1])
     lost.look()
     assert lost.done == done
 
 
 def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
     """There may be hundreds of them; nothing will ever give them one."""
-    lost = _Lost(_server(vm_states.ERROR), [])
+    lost = _Lost(_server(vm_states.ERROR), nodes=[])
     lost.look()
     lost.look()
     assert (lost.done, lost.asked_count) == ([], 1)
@@ -106,13 +123,69 @@ def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
 
 def test_a_delete_that_lacks_only_its_end_is_anybodys() -> None:
     """Its host and its allocation are gone already."""
-    lost = _Lost(_server(vm_states.DELETED), [])
+    lost = _Lost(_server(vm_states.DELETED), nodes=[])
     lost.look()
     assert lost.done == ['freed', 'gone']
 
 
 def test_a_build_elsewhere_is_left_alone() -> None:
     """Its node is another worker's."""
-    lost = _Lost(_server(vm_states.BUILDING), [NodeId('n2')])
+    lost = _Lost(_server(vm_states.BUILDING), nodes=[NodeId('n2')])
     lost.look()
     assert not lost.done
+
+
+def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
+    """The first one raises each time; the second is ended all the same."""
+    lost = _Lost(
+        _server(vm_states.BUILDING, 'broken'),
+        _server(vm_states.BUILDING),
+        nodes=[N1],
+    )
+    lost.look()
+    assert lost.done == ['error', 'freed']
+
+
+def test_a_build_that_placement_is_silent_about_waits_alone() -> None:
+    """No answer about the first says nothing of it nor of the second."""
+    first = _server(vm_states.ERROR, 'first')
+    lost = _Lost(first, _server(vm_states.ERROR), nodes=[N1])
+    lost.unanswered.add('first')
+    lost.look()
+    assert lost.done == ['freed']
+    lost.unanswered.clear()
+    lost.look()
+    assert lost.done == ['freed'] * 3
+
+
+def test_a_round_does_not_wait_for_builds_to_be_ended() -> None:
+    """A teardown may take half an hour; others look meanwhile."""
+    begun: list[Callable[[], None]] = []
+    lost = _Lost(
+        _server(vm_states.BUILDING),
+        nodes=[N1],
+        begin=lambda name, act: begun.append(act),
+    )
+    lost.look()
+    assert (lost.done, lost.asked_count, len(begun)) == ([], 0, 1)
+    begun.pop()()
+    assert (lost.done, lost.asked_count, len(begun)) == ([], 1, 1)
+    begun.pop()()
+    assert lost.done == ['error', 'freed']
+
+
+def test_one_look_at_a_time_asks_placement() -> None:
+    """Who waits for a slow Placement is not joined by the next round."""
+    begun: list[Callable[[], None]] = []
+    lost = _Lost(
+        _server(vm_states.BUILDING),
+        nodes=[N1],
+        begin=lambda name, act: begun.append(act),
+    )
+    lost.look()
+    with lost._looking:
+        begun.pop()()
+    assert lost.asked_count == 0
+    lost.look()
+    begun.pop()()
+    assert lost.asked_count == 1

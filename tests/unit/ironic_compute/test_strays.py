@@ -60,3 +60,37 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
     one.holdings.observe(cloud.nodes[NODE])
     strays.look()
     assert one.holdings.is_free(NODE)
+
+
+def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
+    """Nova does not answer about the first; the second is freed."""
+    nodes = [NodeId('node-0'), NodeId('node-1')]
+    cloud = Cloud(nodes)
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    for node, deleted in zip(nodes, (False, True), strict=True):
+        cloud.nodes[node] = NodeFacts(node, instance_uuid=f'on {node}')
+        one.holdings.observe(cloud.nodes[node])
+        cloud.nova.servers[f'on {node}'] = ServerRecord(
+            f'on {node}', 0.0, 'active', None, 'c2', node, deleted=deleted
+        )
+    freed: list[NodeId] = []
+    strays = Strays(
+        one.holdings,
+        one.rows,  # type: ignore[arg-type]
+        _Broken(),  # type: ignore[arg-type]
+        lambda node, server: freed.append(node),
+        _NobodyElse(),  # type: ignore[arg-type]
+        lambda name, act: act(),
+    )
+    strays.look()
+    assert freed == nodes[1:]
+
+
+class _Broken:
+    """A handover that Nova does not answer."""
+
+    def follow(self, node: NodeId, host: str) -> None:
+        """Say so."""
+        raise TimeoutError

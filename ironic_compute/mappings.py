@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Nova's API knows the cell of a host.
+
+Without that a server which is sent to the host dies in cell0. nova-conductor
+knows, if it has the API database; otherwise nova-api does, if the user of
+``[placement]`` may ask it. Where neither ever will, an operator has to see to
+it, and the host is taken for mapped. No answer is no word about the host.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import oslo_messaging
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as ks_exceptions
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova import utils as nova_utils
+from oslo_log import log as logging
+
+from hashring.ring import Host
+
+LOG = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+# Of an error that the conductor meets; its class does not cross the wire.
+_NO_API_DATABASE = 'CantStartEngineError'
+_NO_WAY = (
+    ks_exceptions.CatalogException,
+    ks_exceptions.MissingAuthPlugin,
+    ks_exceptions.Unauthorized,
+    ks_exceptions.Forbidden,
+)
+
+
+class Mapped(enum.Enum):
+    """What is known of one host."""
+
+    YES = 'yes'
+    NO = 'no'
+    UNTOLD = 'nobody may tell us'
+    UNKNOWN = 'no answer'
+
+
+def ask_conductor(host: Host) -> Mapped:
+    """Read the mapping through nova-conductor; one RPC."""
+    context = nova_context.get_admin_context()
+    return conductor_says(
+        lambda: objects.HostMapping.get_by_host(context, host)
+    )
+
+
+def conductor_says(read: Callable[[], object]) -> Mapped:
+    """Return what follows from an attempt to read a mapping."""
+    try:
+        read()
+    except nova_exception.HostMappingNotFound:
+        return Mapped.NO
+    except oslo_messaging.RemoteError as exc:
+        LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
+        is_for_good = exc.exc_type == _NO_API_DATABASE
+        return Mapped.UNTOLD if is_for_good else Mapped.UNKNOWN
+    except Exception as exc:
+        LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
+        return Mapped.UNKNOWN
+    return Mapped.YES
+
+
+def ask_api(host: Host) -> Mapped:
+    """Ask nova-api with the credentials of ``[placement]``; one request."""
+    return api_says(
+        lambda: _nova_api().get(f'/os-hosts/{host}', timeout=_TIMEOUT_S)
+    )
+
+
+def api_says(get: Callable[[], Any]) -> Mapped:
+    """Return what follows from an attempt to get ``/os-hosts/<host>``.
+
+    A host without nodes is not found either, but only after its mapping was.
+    """
+    try:
+        answer = get()
+    except _NO_WAY:
+        return Mapped.UNTOLD
+    except ks_exceptions.ClientException as exc:
+        LOG.debug('Could not ask nova-api of a host: %(exc)s', {'exc': exc})
+        return Mapped.UNKNOWN
+    match answer.status_code:
+        case 200:
+            return Mapped.YES
+        case 401 | 403:
+            return Mapped.UNTOLD
+        case 404 if 'not mapped to any cell' in answer.text:
+            return Mapped.NO
+        case 404 if 'Compute host' in answer.text:
+            return Mapped.YES
+    return Mapped.UNKNOWN
+
+
+def _nova_api() -> Any:
+    placement = nova_utils.get_ksa_adapter('placement')
+    return adapter.Adapter(
+        placement.session,
+        auth=placement.auth,
+        service_type='compute',
+        interface=placement.interface,
+        region_name=placement.region_name,
+        raise_exc=False,
+    )
+
+
+class HostMappings:
+    """What was found out of each host; one thread uses it.
+
+    Once mapped, always mapped, as long as the host exists: that half is
+    asked at most once a host.
+
+    :param conductor: asks nova-conductor
+    :param api: asks nova-api, where no conductor can tell
+    """
+
+    def __init__(
+        self,
+        conductor: Callable[[Host], Mapped] = ask_conductor,
+        api: Callable[[Host], Mapped] = ask_api,
+    ) -> None:
+        self._conductor = conductor
+        self._api = api
+        self._mapped: set[Host] = set()
+        self._told: set[tuple[Host, Mapped]] = set()
+
+    def is_mapped(self, host: Host) -> bool:
+        """Say whether a host is in a cell; False while nobody answers."""
+        if host not in self._mapped:
+            answer = self._conductor(host)
+            if answer is Mapped.UNTOLD:
+                answer = self._api(host)
+            self._tell_once(host, answer)
+            if answer in (Mapped.YES, Mapped.UNTOLD):
+                self._mapped.add(host)
+        return host in self._mapped
+
+    def forget(self, host: Host) -> None:
+        """A host does not exist any more, nor does its mapping."""
+        self._mapped.discard(host)
+
+    def _tell_once(self, host: Host, answer: Mapped) -> None:
+        sentence = _SENTENCES.get(answer)
+        if sentence is not None and (host, answer) not in self._told:
+            self._told.add((host, answer))
+            LOG.warning(sentence, {'host': host})
+
+
+_SENTENCES = {
+    Mapped.NO: (
+        'Host %(host)s is not mapped to a cell and gets no nodes until it '
+        'is; run: nova-manage cell_v2 discover_hosts --by-service'
+    ),
+    Mapped.UNTOLD: (
+        'Could not ask nova-conductor nor nova-api whether host %(host)s is '
+        'mapped to a cell, and took it for mapped; see to it that '
+        'nova-manage cell_v2 discover_hosts --by-service was run'
+    ),
+    Mapped.UNKNOWN: (
+        'Nova did not answer whether host %(host)s is mapped to a cell, '
+        "so it gets no nodes by this worker's word; asking again"
+    ),
+}
