@@ -5,10 +5,11 @@ import statistics
 import time
 from collections.abc import Sequence
 
+from onemachine import allocations
 from onemachine.content import Content, each, server_names
 from onemachine.progress import CloudError, say, step
 
-from benchmarks import builds, checks, logs
+from benchmarks import builds, logs
 from benchmarks.database import Database
 from benchmarks.stage import Note, Stage
 
@@ -94,10 +95,10 @@ def health(stage: Stage, note: Note, part: str) -> None:
     """Ask Nova's own tools what they find wrong, with servers there."""
     with step("Asking Nova's own tools"):
         layout = stage.subject.layout
-        note.figure(f'{part}_audit_found', checks.orphans(layout))
-        note.figure(f'{part}_heal_found', checks.unallocated(layout))
-        note.figure(f'{part}_strays', checks.strays(layout))
-        note.figure(f'{part}_bare', checks.bare(layout))
+        note.figure(f'{part}_audit_found', allocations.orphans(layout))
+        note.figure(f'{part}_heal_found', allocations.unallocated(layout))
+        note.figure(f'{part}_strays', allocations.strays(layout))
+        note.figure(f'{part}_bare', allocations.bare(layout))
 
 
 def try_clear(content: Content, max_s: float) -> None:

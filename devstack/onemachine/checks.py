@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from onemachine import content, packages, registry, running
+from onemachine import allocations, content, packages, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, say, step
@@ -130,16 +130,8 @@ class Checks:
         # 1: a warning, about things a compute service has no part in.
         checked = self._nova('nova-status', 'upgrade', 'check', good=(0, 1))
         _hold('Failure' not in checked, f'nova-status: {checked}')
-        # 3 would be orphaned allocations.
-        self._nova('nova-manage', 'placement', 'audit', good=(0,))
-        # 4: there was nothing to heal.
-        self._nova(
-            'nova-manage',
-            'placement',
-            'heal_allocations',
-            '--dry-run',
-            good=(4,),
-        )
+        for what, count in allocations.amiss(self._layout).items():
+            _hold(count == 0, f'{count} {what}')
 
 
 def _hold(holds: bool, what: str) -> None:

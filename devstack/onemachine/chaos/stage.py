@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onemachine import content, running
+from onemachine import allocations, content, running
 from onemachine.chaos import proxy
 from onemachine.chaos.evidence import Evidence
 from onemachine.chaos.load import End, Load
@@ -195,6 +195,11 @@ class Stage:
                 for r in failed
                 if r not in allowed
             ],
+        )
+        found = allocations.amiss(self.cloud.layout)
+        report.none(
+            'allocations that are amiss',
+            [f'{count} {what}' for what, count in found.items() if count],
         )
         self.clear()
 

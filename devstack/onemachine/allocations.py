@@ -20,6 +20,16 @@ _WOULD_HEAL = re.compile(r'^\[dry-run\] ', re.MULTILINE)
 _ORPHANS, _NOTHING_TO_HEAL = 3, 4
 
 
+def amiss(layout: Layout) -> dict[str, int]:
+    """Return everything that is looked for, with how often it was found."""
+    return {
+        'allocations that nova-manage finds orphaned': orphans(layout),
+        'servers that nova-manage would heal': unallocated(layout),
+        'allocations that no server has': strays(layout),
+        'active servers without an allocation': bare(layout),
+    }
+
+
 def processed(output: str) -> int:
     """Return how many things nova-manage says it has come upon."""
     hit = _PROCESSED.search(output)

@@ -2,8 +2,7 @@
 """What nova-manage says is read as it says it."""
 
 import pytest
-
-from benchmarks import checks
+from onemachine import allocations
 
 
 @pytest.mark.parametrize(
@@ -17,7 +16,7 @@ from benchmarks import checks
 )
 def test_what_was_found_is_counted(output, count):
     """Nothing is said of nothing."""
-    assert checks.processed(output) == count
+    assert allocations.processed(output) == count
 
 
 # As Nova 34 says it, with the exit status of "nothing to do".
@@ -31,5 +30,5 @@ Processed 0 instances.
 
 def test_dry_run_says_what_it_would_do():
     """Its last line says that it has done nothing."""
-    assert checks.would_heal(DRY_RUN) == 2
-    assert checks.would_heal('Processed 0 instances.\n') == 0
+    assert allocations.would_heal(DRY_RUN) == 2
+    assert allocations.would_heal('Processed 0 instances.\n') == 0
