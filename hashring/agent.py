@@ -175,6 +175,8 @@ class Agent:
         self._narrator.lease(state, now_s)
         held = state.lease.held(now_s)
         self.pool.see(state.view, now_s, in_force=held)
+        dissenters = self.pool.dissenters() if held else ()
+        self._narrator.agreement(dissenters, now_s)
         self._feed(_standing(state))
         self._heed_neighbours(state.neighbours)
 

@@ -5,8 +5,11 @@ Kept apart from the loop so that it can be read as a list: this is what an
 operator sees at three in the morning.
 """
 
+from collections.abc import Sequence
+
 from oslo_log import log as logging
 
+from hashring.group import Member
 from hashring.lease import Verdict
 from hashring.protocol import (
     Effect,
@@ -24,6 +27,9 @@ from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
+# A member that starts, or looks at Nova later than the others, is no news.
+_DISAGREEMENT_S = 60.0
+
 
 class Narrator:
     """Tells the story of one agent."""
@@ -34,6 +40,8 @@ class Narrator:
         self._said_waiting = False
         self._held = False
         self._lost_at_s: float | None = None
+        self._disagree_since_s: float | None = None
+        self._said_disagree = False
 
     def lease(self, state: State, now_s: float) -> None:
         """Say when the lease was won or lost, and why."""
@@ -86,6 +94,28 @@ class Narrator:
                 },
             )
 
+    def agreement(self, others: Sequence[Member], now_s: float) -> None:
+        """Say once, of a disagreement that lasts, whose it is.
+
+        :param others: who has another ring than this agent, or none
+        """
+        if not others:
+            self._disagree_since_s, self._said_disagree = None, False
+            return
+        if self._disagree_since_s is None:
+            self._disagree_since_s = now_s
+        waited_s = now_s - self._disagree_since_s
+        if waited_s >= _DISAGREEMENT_S and not self._said_disagree:
+            self._said_disagree = True
+            LOG.info(
+                'The pool has not agreed on its hosts for %(waited_s)d s and '
+                'takes up no new nodes: %(others)s',
+                {
+                    'waited_s': waited_s,
+                    'others': ', '.join(map(_ring_of, others)),
+                },
+            )
+
     def leaving(self, *, restarting: bool) -> None:
         LOG.info(
             'Leaving %(how)s; letting go of every host',
@@ -135,6 +165,11 @@ def _say(what: str, host: Host, why: Why) -> None:
         '%(what)s %(host)s: %(why)s',
         {'what': what, 'host': host, 'why': why.value},
     )
+
+
+def _ring_of(member: Member) -> str:
+    what = 'another ring' if member.ring else 'no ring yet'
+    return f'{member.home} on {member.machine} has {what}'
 
 
 def _why_lost(state: State) -> str:

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from hashring.adoption import NOBODY, View
+from hashring.group import Member
 from hashring.ring import Host, Ring
 from hashring.workers import ServiceFacts
 
@@ -72,9 +73,15 @@ class Pool:
         since_s = self._agreed_since_s
         return since_s is not None and now_s - since_s >= self._settle_s
 
+    def dissenters(self) -> tuple[Member, ...]:
+        """Return the members who have another ring than we, or none."""
+        ours = self.ring.digest
+        return tuple(
+            m for m in self._view.members if m.ring != ours or not m.ring
+        )
+
     def _all_agree(self) -> bool:
-        rings = {member.ring for member in self._view.members}
-        return rings == {self.ring.digest} and bool(self.ring.hosts)
+        return bool(self._view.members) and not self.dissenters()
 
     def _derive(self) -> None:
         present = {m.home for m in self._view.members} | {self._home}

@@ -47,6 +47,8 @@ class Pace:
     parallelism: int
     disagree_s: float = 0.0
     """How long the ring must have stayed where not all have the same."""
+    look_again_s: float = 10.0
+    """Between two looks at rows that nobody may change now."""
 
 
 class Handover:
@@ -82,6 +84,9 @@ class Handover:
         self._pace = pace
         self._tell = tell
         self._strangers: dict[NodeId, NodeFacts] = {}
+        self._waiting: dict[NodeId, NodeFacts] = {}
+        self._waits_for: tuple[Ring, bool] | None = None
+        self._look_again_at_s = 0.0
         self._of_others: dict[NodeId, Host] = {}
         self._listed: set[NodeId] = set()
         self._rowless: set[NodeId] = set()
@@ -95,9 +100,12 @@ class Handover:
 
     def meet(self, facts: NodeFacts) -> None:
         """Remember a node of the pool that is not held here."""
+        node = facts.uuid
         with self._lock:
-            if facts.uuid not in self._of_others:
-                self._strangers[facts.uuid] = facts
+            if node in self._waiting:
+                self._waiting[node] = facts
+            elif node not in self._of_others:
+                self._strangers[node] = facts
 
     def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """A full list of the pool was read: look at every row again."""
@@ -105,7 +113,9 @@ class Handover:
         with self._lock:
             self._foreign.anew()
             self._of_others.clear()
-            self._rowless |= self._listed & self._strangers.keys()
+            unsettled = self._strangers.keys() | self._waiting.keys()
+            self._rowless |= self._listed & unsettled
+            self._waiting = {}
             self._strangers = {n: f for n, f in nodes.items() if n not in held}
             self._listed = set(self._strangers)
 
@@ -114,10 +124,13 @@ class Handover:
         with self._lock:
             for node in nodes:
                 self._of_others.pop(node, None)
+                if node in self._waiting:
+                    self._strangers[node] = self._waiting.pop(node)
 
     def look_at(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
-        facts, read_at = self._strangers.get(node), self._holdings.moment()
+        facts = self._strangers.get(node) or self._waiting.get(node)
+        read_at = self._holdings.moment()
         row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
         if row is not None and row.host == self._holdings.host:
             self._holdings.hold(row, facts, read_at)
@@ -172,6 +185,7 @@ class Handover:
 
     def _sort_strangers(self) -> None:
         with self._lock:
+            self._end_waits()
             strangers, self._strangers = self._strangers, {}
         if not strangers:
             return
@@ -189,6 +203,24 @@ class Handover:
             for node in sorted(strangers.keys() - placed.keys()):
                 self.meet(strangers[node])
 
+    def _end_waits(self) -> None:
+        """Look anew at the nodes nobody could take, if there is a reason.
+
+        An agent without a worker keeps the pool from agreeing for hours, and
+        their rows are not read each second for so long.
+        """
+        standing, now_s = self._pool.standing(), self._clock.now_s()
+        sight = standing.ring, standing.agreed
+        if sight != self._waits_for or now_s >= self._look_again_at_s:
+            self._waits_for = sight
+            self._look_again_at_s = now_s + self._pace.look_again_s
+            self._strangers = {**self._waiting, **self._strangers}
+            self._waiting = {}
+
+    def _wait(self, facts: NodeFacts) -> None:
+        with self._lock:
+            self._waiting[facts.uuid] = facts
+
     def _place(
         self, facts: NodeFacts, row: Any | None, read_at: Moment
     ) -> None:
@@ -202,7 +234,7 @@ class Handover:
                 self._of_others[facts.uuid] = holder
                 self._foreign.note(holder, facts.uuid)
         elif not self._may_take(facts.uuid):
-            self.meet(facts)
+            self._wait(facts)
         elif row is None:
             self._create(facts, read_at)
         else:

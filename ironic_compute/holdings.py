@@ -146,8 +146,8 @@ class Holdings:
 
     def _enter(self, row: Any, read_at: Moment) -> None:
         node = node_of(row)
-        if self._left.get(node, 0) > read_at:
-            return
+        if node in self._held or self._left.get(node, 0) > read_at:
+            return  # Who writes a held row has its lock, and no other.
         self._moment = Moment(self._moment + 1)
         self._held[node] = _Held(row, self._new_lock(), self._moment)
         if is_new(row):
@@ -198,15 +198,16 @@ class Holdings:
         None if it is not held; or perhaps not any more, because a request
         that gave it away had no answer.
         """
-        held = self._held.get(node)
-        if held is None:
-            yield None
-            return
-        with held.writing:
-            is_sure = held.row.host == self.host
-            if not is_sure:
-                self._look_anew(node)
-            yield held.row if is_sure else None
+        while (held := self._held.get(node)) is not None:
+            with held.writing:
+                if self._held.get(node) is not held:
+                    continue  # It left while we waited.
+                is_sure = held.row.host == self.host
+                if not is_sure:
+                    self._look_anew(node)
+                yield held.row if is_sure else None
+                return
+        yield None
 
     @contextlib.contextmanager
     def leaving(self, node: NodeId) -> Iterator[Any | None]:

@@ -209,10 +209,10 @@ class BareMetalTracker:
         self._count_failed(nodename, lambda count: count + 1)
 
     def _count_failed(self, nodename: str, new: Any) -> None:
-        row = self._holdings.row(NodeId(nodename))
-        if row is not None:
-            count = int((row.stats or {}).get(FAILED_BUILDS) or 0)
-            self._rows.count_failed_builds(row, new(count))
+        with self._holdings.still(NodeId(nodename)) as row:
+            if row is not None:
+                count = int((row.stats or {}).get(FAILED_BUILDS) or 0)
+                self._rows.count_failed_builds(row, new(count))
 
     # Rebuild, shelve
 

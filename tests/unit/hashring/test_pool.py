@@ -110,3 +110,16 @@ def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
     pool.learn({C2: GONE})
     pool.learn({C2: ServiceFacts(mapped=False, disabled=False, exists=True)})
     assert pool.ring.hosts == {C1}
+
+
+def test_who_has_another_ring_is_named() -> None:
+    """Also one who has none, such as an agent without a worker."""
+    pool = Pool(C1, [C2, C3], settle_s=5.0)
+    assert not pool.dissenters()
+    pool.see(View((member(C1),)), 0.0, in_force=True)
+    assert [m.home for m in pool.dissenters()] == [C1]
+    pool.learn({C1: FINE, C2: FINE, C3: FINE})
+    digest = pool.ring.digest
+    members = member(C1, digest), member(C2, 'other'), member(C3)
+    pool.see(View(members), 0.0, in_force=True)
+    assert [m.home for m in pool.dissenters()] == [C2, C3]

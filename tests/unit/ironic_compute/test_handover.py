@@ -25,9 +25,11 @@ class _Rows:
 
     def __init__(self) -> None:
         self.given: list[Host] = []
+        self.read_count = 0
         self.row = types.SimpleNamespace(hypervisor_hostname=N1, host=C2)
 
     def of_nodes(self, nodes: Any) -> dict[NodeId, Any]:
+        self.read_count += 1
         return {N1: self.row}
 
     def give(self, row: Any, host: Host, service_id: int) -> bool:
@@ -118,3 +120,39 @@ def test_disagreement_does_not_hold_nodes_for_ever() -> None:
     cloud.clock.advance(1.0)
     one.handover.round()
     assert {new for _, _, new in cloud.moved} == {C2}
+
+
+def _disagreeing() -> tuple[_Rows, Handover, Any]:
+    """An orphan that may not be taken, because the pool does not agree."""
+    rows, services = _Rows(), ServiceDirectory()
+    services.is_read = True
+    handover = _handover(rows, services)
+    pool: Any = handover._pool
+    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=False, known=(C1,)))
+    handover.meet(NodeFacts(N1))
+    return rows, handover, pool
+
+
+def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
+    """An agent without a worker keeps the pool from agreeing for hours."""
+    rows, handover, pool = _disagreeing()
+    clock: Any = handover._clock
+    for _ in range(30):
+        handover.round()
+        handover.meet(NodeFacts(N1))  # Ironic's list is read now and then.
+        clock.advance(1.0)
+    assert rows.read_count == 3
+    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    handover.round()
+    assert rows.given == [C1]
+
+
+def test_a_hint_ends_the_wait_for_a_node() -> None:
+    """Its former holder says that it gave it to us."""
+    rows, handover, _ = _disagreeing()
+    handover.round()
+    handover.round()
+    assert rows.read_count == 1
+    handover.given([N1])
+    handover.round()
+    assert rows.read_count == 2

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A new node is offered only when its row was read again as ours."""
 
+import contextlib
 import dataclasses
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -69,9 +71,12 @@ def reports() -> Reports:
     return Reports()
 
 
-def _holdings(found: FakeRows, reports: Reports) -> Holdings:
+def _holdings(
+    found: FakeRows, reports: Reports, new_lock: Any = threading.Lock
+) -> Holdings:
     book = Book(ManualClock(start_s=0.0))
-    return Holdings(C1, found, book, ClaimBook(), reports)  # type: ignore[arg-type]
+    rows: Any = found
+    return Holdings(C1, rows, book, ClaimBook(), reports, new_lock)
 
 
 def test_a_new_row_of_an_earlier_worker_is_not_offered(
@@ -192,3 +197,40 @@ def test_a_node_that_was_perhaps_given_away_is_left_alone(
         assert row is None
     assert strangers == [N1]
     assert holdings.row(N1) is None
+
+
+@pytest.mark.parametrize('comes_back', [False, True])
+def test_a_node_that_left_while_we_waited_is_not_written(
+    reports: Reports, *, comes_back: bool
+) -> None:
+    """Its row is another worker's by then; or it is held anew."""
+    again = _row()
+    meanwhile: list[Callable[[], None]] = []
+
+    class Waited(contextlib.nullcontext[None]):
+        """The lock of a node, to which something happens meanwhile."""
+
+        def __enter__(self) -> None:
+            if meanwhile:
+                meanwhile.pop()()
+
+    def leave() -> None:
+        holdings.drop(N1)
+        if comes_back:
+            holdings.hold(again, FACTS, holdings.moment())
+
+    holdings = _holdings(FakeRows(_row()), reports, Waited)
+    holdings.load()
+    meanwhile.append(leave)
+    with holdings.still(N1) as row:
+        assert row is (again if comes_back else None)
+
+
+def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
+    """Somebody may be writing; a second lock would let another one in."""
+    holdings = _holdings(FakeRows(_row()), reports)
+    holdings.load()
+    with holdings.still(N1) as row:
+        holdings.hold(_row(), None, holdings.moment())
+        assert holdings.row(N1) is row
+        assert holdings._held[N1].writing.locked()  # type: ignore[attr-defined]

@@ -32,16 +32,15 @@ def _just_started() -> tuple[Cloud, One]:
     return cloud, cloud.add(C1)
 
 
-def _claim(cloud: Cloud, one: One, save: Any) -> Any:
-    tracker = BareMetalTracker(
-        one.host,
-        one.holdings,
-        one.claims,
-        one.rows,  # type: ignore[arg-type]
-        cloud,  # type: ignore[arg-type]
-        None,
+def _tracker(cloud: Any, one: One, rows: Any) -> BareMetalTracker:
+    return BareMetalTracker(
+        one.host, one.holdings, one.claims, rows, cloud, None
     )
+
+
+def _claim(cloud: Cloud, one: One, save: Any) -> Any:
     instance = types.SimpleNamespace(uuid='server', save=save)
+    tracker = _tracker(cloud, one, one.rows)
     return tracker.instance_claim(None, instance, N, {})
 
 
@@ -74,3 +73,22 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     ):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
+
+
+def test_failed_builds_are_counted_under_the_lock_of_the_node() -> None:
+    """The same row may be described, or given away, at this moment."""
+    cloud, one = _just_started()
+    counted: list[tuple[int, bool]] = []
+
+    def count(row: Any, count: int) -> None:
+        lock: Any = one.holdings._held[N].writing
+        counted.append((count, lock.locked()))
+
+    rows = types.SimpleNamespace(count_failed_builds=count)
+    tracker = _tracker(cloud, one, rows)
+    tracker.build_failed(N)
+    tracker.build_succeeded(N)
+    assert counted == [(1, True), (0, True)]
+    one.holdings.drop(N)
+    tracker.build_failed(N)
+    assert len(counted) == 2
