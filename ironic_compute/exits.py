@@ -15,6 +15,9 @@ EX_FORSAKEN = 79
 EX_ORPHANED = 80
 """A worker ended itself: its agent is gone."""
 
+EX_DEAF = 81
+"""A worker ended itself: it could not receive RPC any more."""
+
 
 def refuse(sentence: object) -> int:
     """Tell the operator in one sentence why we cannot run."""

@@ -40,6 +40,7 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ROUND_S = 1.0
+_ASK_AGAIN_S = 1.0
 # How many times as often Services are looked at while one is not mapped.
 _UNMAPPED_LOOKS = 3
 
@@ -122,6 +123,8 @@ class Parts:
         self.on_services = lambda facts: None
         self.on_serving: Callable[[], None] = lambda: None
         self.on_stopping: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[errors.ConfigError], None]
+        self.on_refused = lambda exc: None
         tenure.pool.on_news(self._look_now.set)
 
     # For the feed
@@ -154,25 +157,16 @@ class Parts:
         """Refuse to serve what cannot or must not be served.
 
         Only the home worker may create a Service record; otherwise a host
-        that was deleted in Nova would come back.
+        that was deleted in Nova would come back. Ironic is not asked: one
+        that swallows requests would keep the host from being reported up.
 
-        :raises errors.ConfigError: an adopted host has no record, or
-            Ironic cannot do what the configuration asks for
+        :raises errors.ConfigError: an adopted host has no record
         """
         if service_ref is None and not self._tenure.is_home:
             raise errors.ConfigError(
                 f'Host {self._tenure.host} has no Service record in Nova any '
                 f'more and is not taken over; if it is to live on, start its '
                 f'own daemon'
-            )
-        try:
-            self.client.check_pool()
-        except errors.ConfigError:
-            raise
-        except errors.IronicComputeError as exc:
-            LOG.warning(
-                'Ironic does not answer yet; going on without it: %(error)s',
-                {'error': exc},
             )
 
     def load(self, service_ref: Any, capability_traits: Any) -> None:
@@ -194,8 +188,8 @@ class Parts:
         """Start all threads."""
         self.on_serving()
         self._serve_metrics()
-        self.feed.start()
         for target, name in (
+            (self._start_feed, 'pool'),
             (self._keep_rounds, 'handover'),
             (self._keep_services, 'services'),
         ):
@@ -228,6 +222,27 @@ class Parts:
             )
 
     # Threads of its own
+
+    def _start_feed(self) -> None:
+        """Read the pool once Ironic has said that it can tell it apart."""
+        has_told = False
+        while not self._stopping.is_set():
+            try:
+                self.client.check_pool()
+            except errors.ConfigError as exc:
+                return self.on_refused(exc)
+            except Exception as exc:
+                LOG.log(
+                    logging.DEBUG if has_told else logging.WARNING,
+                    'Ironic does not answer yet; going on without it: '
+                    '%(error)s',
+                    {'error': exc},
+                )
+                has_told = True
+                self._stopping.wait(_ASK_AGAIN_S)
+            else:
+                return self.feed.start()
+        return None
 
     def _keep_rounds(self) -> None:
         while not self._stopping.wait(_ROUND_S):

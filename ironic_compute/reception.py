@@ -7,8 +7,12 @@ casts). So nothing is received that cannot be begun: at the deadline the
 servers stop within milliseconds and what comes stays in the queue, for this
 worker when its lease is in force again, or for whoever serves the host then.
 There is a thread for each message, so none waits for another to end.
+
+A worker that cannot stop or start receiving tries again, and then ends: one
+that is deaf and reports its host up would be missed by nobody.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,13 +20,14 @@ from typing import Any
 import oslo_messaging.opts
 from oslo_log import log as logging
 
-from ironic_compute import compat
+from ironic_compute import compat, exits
 from ironic_compute.gate import LeaseGate
 
 LOG = logging.getLogger(__name__)
 
 _RABBIT = 'oslo_messaging_rabbit'
 _LOOK_S = 1.0
+_FAILURES_COUNT = 10
 
 # An operator's value wins over these.
 _DEFAULTS = (
@@ -53,18 +58,30 @@ def _option(group: str | None, name: str) -> Any:
     return option
 
 
+def _end_deaf() -> None:
+    LOG.error('RPC cannot be served; this worker ends')
+    os._exit(exits.EX_DEAF)
+
+
 class Reception:
     """Stop RPC servers when the gate shuts, start them when it opens.
 
     :param servers: returns oslo.messaging's servers, which are running
+    :param end: ends this process after too many failures in a row
     """
 
     def __init__(
-        self, servers: Callable[[], Iterable[Any]], gate: LeaseGate
+        self,
+        servers: Callable[[], Iterable[Any]],
+        gate: LeaseGate,
+        end: Callable[[], None] = _end_deaf,
     ) -> None:
         self._servers = servers
         self._gate = gate
+        self._end = end
         self._is_closed = False
+        self._failures_count = 0
+        self._formers: list[Any] = []
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -79,31 +96,91 @@ class Reception:
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
-            wait_s = min(self._gate.open_for_s(), _LOOK_S)
-            if wait_s > 0 and not self._is_closed:
-                self._stopping.wait(wait_s)
-            elif wait_s > 0:
-                self._open()
-            else:
-                self._close()
-                self._stopping.wait(_LOOK_S / 10)
+            self._stopping.wait(self.look())
+
+    def look(self) -> float:
+        """Follow the gate; return when to look again, in seconds."""
+        try:
+            wait_s = self._follow()
+        except Exception:
+            self._failures_count += 1
+            LOG.exception('Could not follow the lease with RPC; trying again')
+            if self._failures_count >= _FAILURES_COUNT:
+                self._end()
+            return _LOOK_S
+        self._failures_count = 0
+        return wait_s
+
+    def _follow(self) -> float:
+        wait_s = min(self._gate.open_for_s(), _LOOK_S)
+        if wait_s > 0 and self._is_closed:
+            self._open()
+        elif wait_s == 0 and not self._is_closed:
+            self._close()
+        return wait_s or _LOOK_S / 10
 
     def _close(self) -> None:
-        if self._is_closed:
-            return
+        _stop_all(self._servers())
         self._is_closed = True
-        for server in self._servers():
-            server.stop()
         LOG.warning(
             'The lease has lapsed: requests wait in their queues until it is '
             'in force again'
         )
 
     def _open(self) -> None:
-        for server in self._servers():
-            former = server.listener
-            server.start()
-            # Not wait(): it would wait for handlers that wait at the gate.
-            former.cleanup()
+        servers = list(self._servers())
+        try:
+            for server in servers:
+                self._start(server)
+        except Exception:
+            # All or none: it is tried again for all.
+            for server in servers:
+                self._set_aside(server)
+            raise
         self._is_closed = False
+        self._clean_up()
         LOG.info('The lease is in force again: requests are served')
+
+    def _start(self, server: Any) -> None:
+        """Start a server that was stopped.
+
+        oslo.messaging stops a listener that is there, and one of RabbitMQ
+        cannot be stopped twice: it must not be there if this fails.
+        """
+        self._formers.append(server.listener)
+        server.listener = None
+        server.start()
+        if server.listener is None:
+            raise RuntimeError('an RPC server did nothing when started')
+
+    def _set_aside(self, server: Any) -> None:
+        """Stop a server so that it can be started, come what may."""
+        try:
+            server.stop()
+        except Exception as exc:
+            LOG.info('Could not stop RPC: %(error)s', {'error': exc})
+
+    def _clean_up(self) -> None:
+        """Close the connections of listeners that listen no more."""
+        formers, self._formers = self._formers, []
+        for former in filter(None, formers):
+            try:
+                # Not wait(): it would wait for handlers that wait at the gate.
+                former.cleanup()
+            except Exception as exc:
+                LOG.info(
+                    'Could not close a former connection: %(error)s',
+                    {'error': exc},
+                )
+
+
+def _stop_all(servers: Iterable[Any]) -> None:
+    """Stop each server, also after one that could not be stopped."""
+    failures = []
+    for server in servers:
+        try:
+            server.stop()
+        except Exception as exc:
+            failures.append(exc)
+    if failures:
+        raise failures[0]

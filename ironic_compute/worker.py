@@ -7,11 +7,12 @@ that changes something waits at the gate.
 """
 
 import argparse
+import functools
 import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import nova.conf
 import nova.db.main.api
@@ -166,6 +167,13 @@ def _serve(tenure: Tenure, report_fd: int, down: pipe.LineReader) -> int:
     return 0
 
 
+def _refuse(line: AgentLine, exc: errors.ConfigError) -> NoReturn:
+    """End a worker that serves already, and found that it cannot."""
+    LOG.error('This worker ends: %(error)s', {'error': exc})
+    line.say(pipe.CannotStart(str(exc)))
+    os._exit(exits.EX_CONFIG)
+
+
 def _configure(config_arguments: Sequence[str]) -> None:
     register_opts(CONF)
     reception.set_defaults(CONF)
@@ -187,6 +195,7 @@ def _configure(config_arguments: Sequence[str]) -> None:
 def _service(tenure: Tenure, line: AgentLine) -> Any:
     parts = Parts(tenure)
     parts.on_services = line.say_services
+    parts.on_refused = functools.partial(_refuse, line)
     server = nova_service.Service(
         tenure.host,
         BINARY,
