@@ -183,7 +183,8 @@ class ComputeWorker(Worker):
         makeup = self.world.makeup
         self.live_tasks = LiveTasks(self.kernel)
         self.manager = Manager(self)
-        ending = EndingHere(self.manager.give_up_build)
+        give_up = self.manager.give_up_build
+        ending = EndingHere(give_up, give_up)
         self._resume = makeup.resume(
             self,
             self.host,

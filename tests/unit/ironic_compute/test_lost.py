@@ -22,6 +22,7 @@ N1 = NodeId('n1')
     [
         (vm_states.BUILDING, Task.BUILD),
         (vm_states.DELETED, Task.DELETE),
+        (vm_states.SHELVED_OFFLOADED, Task.OFFLOADED),
         (vm_states.ACTIVE, None),
     ],
 )
@@ -36,6 +37,9 @@ def test_a_row_without_a_task_may_be_unfinished(
 class _Server(types.SimpleNamespace):
     def refresh(self) -> None:
         """It is as it was."""
+
+    def save(self, **kwargs: Any) -> None:
+        self.done.append(self.task_state or 'no task')
 
     def destroy(self) -> None:
         self.done.append('gone')
@@ -66,7 +70,10 @@ class _Ending(Ending):
     """Writes down what it does."""
 
     def __init__(self, done: list[str]) -> None:
-        super().__init__(lambda context, server: done.append('freed'))
+        super().__init__(
+            lambda context, server: done.append('freed'),
+            lambda context, server: done.append('taken off'),
+        )
         self._done = done
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
@@ -74,8 +81,10 @@ class _Ending(Ending):
         instance.vm_state = vm_states.ERROR
 
 
-def _server(vm_state: str) -> _Server:
-    return _Server(uuid='s1', host=None, vm_state=vm_state)
+def _server(vm_state: str, task_state: str | None = None) -> _Server:
+    return _Server(
+        uuid='s1', host=None, vm_state=vm_state, task_state=task_state
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,5 +123,22 @@ def test_a_delete_that_lacks_only_its_end_is_anybodys() -> None:
 def test_a_build_elsewhere_is_left_alone() -> None:
     """Its node is another worker's."""
     lost = _Lost(_server(vm_states.BUILDING), [NodeId('n2')])
+    lost.look()
+    assert not lost.done
+
+
+@pytest.mark.parametrize('task_state', unfinished.UNSHELVING)
+def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
+    """Its data is on its volume: it is never put to ERROR."""
+    server = _server(vm_states.SHELVED_OFFLOADED, task_state)
+    lost = _Lost(server, [N1])
+    lost.look()
+    assert lost.done == ['taken off', 'no task']
+    assert server.vm_state == vm_states.SHELVED_OFFLOADED
+
+
+def test_server_that_is_shelved_for_good_is_left_alone() -> None:
+    """Its unshelving ended while it was looked at."""
+    lost = _Lost(_server(vm_states.SHELVED_OFFLOADED), [N1])
     lost.look()
     assert not lost.done
