@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a build or rebuild that cannot go on is ended, for the user to see.
+"""How work that cannot go on is ended, for the user to see.
 
 One sentence in the server's fault; a build gives back its node, its ports and
-its allocation.
+its allocation. A server whose unshelving failed is shelved as before: its disk
+is a volume, so nothing of it is lost and it can be unshelved again.
 """
 
 from typing import Any, Protocol
@@ -19,17 +20,23 @@ class GiveUp(Protocol):
     """What frees all that an interrupted build had taken."""
 
     def __call__(self, context: Any, instance: Any) -> None:
-        """Free ports, node and allocation; the row is not saved."""
+        """Free ports, node and allocation; the row is not saved.
+
+        The row's host is None afterwards.
+        """
 
 
 class Ending:
     """Put servers to ERROR, with the reason.
 
     :param give_up: frees what a build had taken
+    :param take_off: gets a server off its node that keeps its ports and
+        volumes
     """
 
-    def __init__(self, give_up: GiveUp) -> None:
+    def __init__(self, give_up: GiveUp, take_off: GiveUp) -> None:
         self._give_up = give_up
+        self._take_off = take_off
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
         """End a task of a server that keeps its node."""
@@ -48,6 +55,26 @@ class Ending:
         """
         self._give_up(context, instance)
         self.failed(context, instance, sentence)
+
+    def offloaded(self, context: Any, instance: Any, why: str) -> None:
+        """Leave a server shelved, off its node; its row is last to change."""
+        self._take_off(context, instance)
+        instance.vm_state = vm_states.SHELVED_OFFLOADED
+        instance.task_state = None
+        instance.save()
+        LOG.warning(
+            'Server %(server)s is off its node and shelved: %(why)s',
+            {'server': instance.uuid, 'why': why},
+        )
+
+    def lost_unshelve(self, context: Any, instance: Any) -> None:
+        """End the unshelving of a server that no host has."""
+        self.offloaded(
+            context,
+            instance,
+            'the request to unshelve it was lost with the daemon that had '
+            'received it',
+        )
 
     def lost_build(self, context: Any, instance: Any) -> None:
         """End a build that no host has.

@@ -17,6 +17,7 @@ from typing import Any
 
 import nova.conf
 from nova import exception as nova_exception
+from nova import objects
 from oslo_log import log as logging
 
 from ironic_compute import compat, forward, messages
@@ -89,7 +90,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         self.additional_endpoints.append(parts.hints)
 
     def _make_upkeep(self, parts: Parts) -> Upkeep:
-        ending = Ending(self._give_up_build)
+        ending = Ending(self._give_up_build, self._take_off)
         options = CONF.ironic_compute
         return Upkeep(
             Resume(
@@ -120,7 +121,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             parts.clock,
             interval_s=options.upkeep_interval_s,
             queue_s=options.unfinished_s,
-            lost_s=options.lost_build_s / 2,
+            lost_s=options.lost_build_s,
             anew_s=options.audit_interval_s,
         )
 
@@ -163,6 +164,26 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         """Free what an interrupted build had taken; the row is not saved."""
         self._cleanup_allocated_networks(context, instance, None)
         self.driver.abandon(instance)
+        self._let_go(context, instance)
+
+    def _take_off(self, context: Any, instance: Any) -> None:
+        """Free the node of a server that stays shelved, as Nova would.
+
+        Its ports and volumes remain its own; the row is not saved.
+        """
+        vifs = self.network_api.get_instance_nw_info(context, instance)
+        self.network_api.unbind_ports(
+            context, [vif['id'] for vif in vifs], detach=False
+        )
+        self.driver.abandon(instance)
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        self._terminate_volume_connections(context, instance, bdms)
+        self._let_go(context, instance)
+
+    def _let_go(self, context: Any, instance: Any) -> None:
+        """End what Nova says of a server that is off its node."""
         self.reportclient.delete_allocation_for_instance(
             context, instance.uuid, force=True
         )

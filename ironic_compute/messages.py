@@ -37,7 +37,15 @@ _WANTED: dict[str, frozenset[str]] = {
     'rebuild_instance': frozenset({task_states.REBUILDING}),
     'soft_delete_instance': frozenset({task_states.SOFT_DELETING}),
     'restore_instance': frozenset({task_states.RESTORING}),
+    # Nova's API sends both tasks here if the root disk is a volume.
+    'shelve_offload_instance': frozenset(
+        {task_states.SHELVING, task_states.SHELVING_OFFLOADING}
+    ),
+    'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
+
+# What the conductor writes into its message and leaves to us to save.
+_UNSAVED = ('availability_zone',)
 
 
 def is_wanted_build(vm_state: str, host: str | None) -> bool:
@@ -65,11 +73,17 @@ def _once(name: str) -> Callable[..., Any]:
 
 
 def _is_there(instance: Any) -> bool:
-    """Read a server's row anew; False if it is gone."""
+    """Read a server's row anew; False if it is gone.
+
+    What only the message says is kept.
+    """
+    changes = instance.obj_get_changes()
     try:
         instance.refresh()
     except nova_exception.InstanceNotFound:
         return False
+    for name in changes.keys() & _UNSAVED:
+        setattr(instance, name, changes[name])
     return True
 
 
@@ -107,6 +121,8 @@ class ServedOnce(nova_manager.ComputeManager):
     rebuild_instance = _once('rebuild_instance')
     soft_delete_instance = _once('soft_delete_instance')
     restore_instance = _once('restore_instance')
+    shelve_offload_instance = _once('shelve_offload_instance')
+    unshelve_instance = _once('unshelve_instance')
 
     def terminate_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

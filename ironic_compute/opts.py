@@ -171,7 +171,7 @@ _UPKEEP = [
         min=1.0,
         help='Seconds after which a build that nobody has begun counts as '
         'lost with the daemon that had received it. The server goes to '
-        'ERROR, its node is free again, at most half as long again later. '
+        'ERROR, its node is free again, at most as long again later. '
         'Must be longer than the conductor takes to send all builds of one '
         'request.',
     ),

@@ -18,6 +18,7 @@ from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
 from nova.compute import power_state, vm_states
+from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -32,7 +33,17 @@ LOG = logging.getLogger(__name__)
 
 _WITHOUT_TASK_EVERY = 4
 # What the row alone does not tell from a request that is on its way.
-_MAY_END = frozenset({Task.CLEAR, Task.REBUILD, Task.RESCUE, Task.UNRESCUE})
+_MAY_END = frozenset(
+    {
+        Task.CLEAR,
+        Task.REBUILD,
+        Task.RESCUE,
+        Task.UNRESCUE,
+        Task.SHELVE,
+        Task.UNSHELVE,
+        Task.OFFLOADED,
+    }
+)
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
 
@@ -184,6 +195,9 @@ class Resume:
             Task.START: manager.start_instance,
             Task.RESCUE: self._rescue,
             Task.UNRESCUE: self._unrescue,
+            Task.SHELVE: self._shelve,
+            Task.UNSHELVE: self._unshelve,
+            Task.OFFLOADED: self._offloaded,
             Task.CLEAR: self._clear,
         }
 
@@ -219,13 +233,14 @@ class Resume:
             )
 
     def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
-        is_build = instance.vm_state == vm_states.BUILDING
+        ends = {
+            vm_states.BUILDING: self._ending.failed_build,
+            vm_states.SHELVED_OFFLOADED: self._ending.offloaded,
+        }
+        end = ends.get(instance.vm_state, self._ending.failed)
         try:
             self._driver.wait_for_deploy(instance, node)
         except errors.IronicComputeError as exc:
-            end = (
-                self._ending.failed_build if is_build else self._ending.failed
-            )
             end(context, instance, str(exc))
             return
         instance.vm_state = vm_states.ACTIVE
@@ -238,6 +253,40 @@ class Resume:
             '%(node)s',
             {'server': instance.uuid, 'node': node},
         )
+
+    # Shelved servers, whose root disk is a volume
+
+    def _shelve(self, context: Any, instance: Any) -> None:
+        """Get a server off its node, or end what had got it off already."""
+        if not compute_utils.is_volume_backed_instance(context, instance):
+            self._clear(context, instance)  # Refused: it has only this disk.
+            return
+        if unfinished.is_active(self._client.node_of_instance(instance.uuid)):
+            self._manager.shelve_offload_instance(context, instance, True, [])
+            return
+        self._ending.offloaded(
+            context,
+            instance,
+            'its shelving was interrupted, and is finished now',
+        )
+
+    def _unshelve(self, context: Any, instance: Any) -> None:
+        _restore_key(instance)
+        facts = self._client.node_of_instance(instance.uuid)
+        if unfinished.build_of(facts) is Deploy.GOES_ON:
+            assert facts is not None  # noqa: S101 - see build_of
+            self._wait_for_deploy(context, instance, facts.uuid)
+            return
+        self._ending.offloaded(
+            context,
+            instance,
+            'its unshelving was interrupted before Ironic had taken it over',
+        )
+
+    def _offloaded(self, context: Any, instance: Any) -> None:
+        """Its node and its allocation were given up before."""
+        instance.host = instance.node = instance.compute_id = None
+        instance.save(expected_task_state=[instance.task_state])
 
     # What Nova has a handler for
 
@@ -304,6 +353,17 @@ class Resume:
     def _clear(self, context: Any, instance: Any) -> None:
         instance.task_state = None
         instance.save()
+
+
+def _restore_key(instance: Any) -> None:
+    """Write down a server's key anew.
+
+    Nova takes it out of the row for as long as it unshelves a server.
+    """
+    if instance.key_name and not instance.key_data:
+        for pair in instance.keypairs:
+            if pair.name == instance.key_name:
+                instance.key_data = pair.public_key
 
 
 def _state_of(instance: Any) -> tuple[str, Any, Any]:

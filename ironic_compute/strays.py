@@ -28,7 +28,7 @@ from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
 from ironic_compute.rows import Rows
 from ironic_compute.tasks import Begin, LiveTasks, begin_thread
-from ironic_compute.unfinished import Stray, stray_of
+from ironic_compute.unfinished import UNSHELVING, Stray, stray_of
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -172,6 +172,9 @@ class Strays:
 class LostBuilds:
     """End builds whose message was lost; ``look`` is called now and then.
 
+    To unshelve a server is a build, too, but if it is lost the server is
+    shelved as before.
+
     A build that has failed, and whose worker was killed before it gave the
     allocation back, is one of them, and so is one that was deleted while it
     was built. Without its allocation nobody would find the first kind, so the
@@ -239,15 +242,19 @@ class LostBuilds:
             )
 
     def _waiting(self, context: Any) -> list[Any]:
-        """Return the builds that nobody has begun for long; one RPC."""
-        waiting = objects.InstanceList.get_by_filters(
-            context,
-            {'vm_state': list(LOST_STATES), 'host': None, 'deleted': False},
-            expected_attrs=['info_cache', 'system_metadata', 'flavor'],
-        )
+        """Return the builds that nobody has begun for long; two RPC."""
+        unshelving = {
+            'vm_state': [vm_states.SHELVED_OFFLOADED],
+            'task_state': list(UNSHELVING),
+        }
         return [
             instance
-            for instance in waiting
+            for wanted in ({'vm_state': list(LOST_STATES)}, unshelving)
+            for instance in objects.InstanceList.get_by_filters(
+                context,
+                {'host': None, 'deleted': False, **wanted},
+                expected_attrs=['info_cache', 'system_metadata', 'flavor'],
+            )
             if timeutils.is_older_than(
                 instance.updated_at or instance.created_at, self._lost_s
             )
@@ -284,5 +291,14 @@ class LostBuilds:
 
     def _end(self, context: Any, instance: Any) -> None:
         instance.refresh()
-        if instance.host is None and instance.vm_state in LOST_STATES:
+        if instance.host is not None:
+            return
+        if instance.vm_state in LOST_STATES:
             self._ending.lost_build(context, instance)
+        elif _is_unshelving(instance):
+            self._ending.lost_unshelve(context, instance)
+
+
+def _is_unshelving(instance: Any) -> bool:
+    is_off = instance.vm_state == vm_states.SHELVED_OFFLOADED
+    return is_off and instance.task_state in UNSHELVING

@@ -38,6 +38,12 @@ class Task(enum.Enum):
     """End its rescue as Ironic says."""
     UNRESCUE = enum.auto()
     """End the end of its rescue as Ironic says."""
+    SHELVE = enum.auto()
+    """Get it off its node; its root disk is a volume."""
+    UNSHELVE = enum.auto()
+    """End its new build as Ironic says; it stays shelved if that failed."""
+    OFFLOADED = enum.auto()
+    """It is off its node: say that this host has it no more."""
     CLEAR = enum.auto()
     """Nothing was done that lasts: forget the task."""
 
@@ -76,26 +82,48 @@ _BY_TASK_STATE: Mapping[str, Task] = {
     task_states.IMAGE_UPLOADING: Task.CLEAR,
     task_states.IMAGE_BACKUP: Task.CLEAR,
     task_states.RESIZE_PREP: Task.CLEAR,
-    task_states.SHELVING: Task.CLEAR,
+    task_states.SHELVING: Task.SHELVE,
+    task_states.SHELVING_OFFLOADING: Task.SHELVE,
+    task_states.UNSHELVING: Task.CLEAR,
 }
+
+# Of a server that is shelved and off its node.
+_BY_TASK_STATE_OFFLOADED: Mapping[str | None, Task] = {
+    task_states.SPAWNING: Task.UNSHELVE,
+    task_states.UNSHELVING: Task.OFFLOADED,
+    None: Task.OFFLOADED,
+}
+
+UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
+"""What a shelved server says from the request to its end."""
 
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
 """The states of a row that something can be done about."""
 
-VM_STATES = (vm_states.BUILDING, vm_states.DELETED)
+VM_STATES = (
+    vm_states.BUILDING,
+    vm_states.DELETED,
+    vm_states.SHELVED_OFFLOADED,
+)
 """Likewise, of a row without a task.
 
 A build has none for a moment after it was claimed. A delete has none when the
-node is free already, and the allocation and the row are not.
+node is free already, and the allocation and the row are not. A shelved server
+keeps its host for a moment after it lost its node.
 """
 
 
 def task_of(vm_state: str, task_state: str | None) -> Task | None:
     """Return what is left to do for a server that nobody is at work on."""
+    if vm_state == vm_states.SHELVED_OFFLOADED:
+        task = _BY_TASK_STATE_OFFLOADED.get(task_state)
+        if task is not None:
+            return task
     if task_state is not None and task_state in _BY_TASK_STATE:
         task = _BY_TASK_STATE[task_state]
         given_up = vm_state == vm_states.ERROR and task is not Task.DELETE
-        return Task.CLEAR if given_up else task
+        no_build = task is Task.BUILD and vm_state != vm_states.BUILDING
+        return Task.CLEAR if given_up or no_build else task
     if vm_state == vm_states.DELETED:
         return Task.DELETE
     return Task.BUILD if vm_state == vm_states.BUILDING else None
@@ -148,6 +176,17 @@ def rebuild_of(facts: NodeFacts | None, task_state: str) -> Deploy:
         state = ProvisionState.parse(facts.provision_state)
         asked = state is not ProvisionState.ACTIVE
     return build_of(facts) if asked else Deploy.NEVER_BEGAN
+
+
+def is_active(facts: NodeFacts | None) -> bool:
+    """Say whether a server has its node yet, and Ironic leaves it alone.
+
+    :param facts: of the node that is reserved for this server, if any
+    """
+    if facts is None:
+        return False
+    state = ProvisionState.parse(facts.provision_state)
+    return state is ProvisionState.ACTIVE
 
 
 class Rescue(enum.Enum):

@@ -145,6 +145,53 @@ class UnfinishedTest(pool.PoolTestCase):
         self.assertIn('was lost', self._shown()['fault']['message'])
         self.assertEqual({}, self.allocations(self.server))
 
+    # Shelved servers
+
+    def _boot_from_volume(self) -> None:
+        root = {
+            'source_type': 'volume',
+            'destination_type': 'volume',
+            'boot_index': 0,
+            'uuid': base.VOLUME_ID,
+        }
+        request = self._build_server(
+            flavor_id=self.flavor['id'], networks='none', image_uuid=''
+        )
+        self.server = self._wait_for_state_change(
+            self.api.post_server(
+                {'server': {**request, 'block_device_mapping_v2': [root]}}
+            ),
+            'ACTIVE',
+        )
+        self.node = self.server['OS-EXT-SRV-ATTR:hypervisor_hostname']
+
+    def _is_shelved(self) -> bool:
+        row = self._row()
+        is_off = row.vm_state == vm_states.SHELVED_OFFLOADED
+        return is_off and row.host is None and row.task_state is None
+
+    def test_shelving_and_unshelving_that_were_cut_short_end(self) -> None:
+        """No data is lost and no node: it can be unshelved in the end."""
+        self._boot_from_volume()
+        self._leave(task_state=task_states.SHELVING)
+        self.until(self._is_shelved, 'it shelved by the handler')
+        self.assertEqual({}, self.allocations(self.server))
+        self.action(self.server, 'unshelve')
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        node = self._row().node
+        self.ironic.change(
+            node, provision_state='available', instance_uuid=None
+        )
+        self._leave(
+            vm_state=vm_states.SHELVED_OFFLOADED,
+            task_state=task_states.SPAWNING,
+        )
+        self.until(self._is_shelved, 'its unshelving undone')
+        self.assertEqual({}, self.allocations(self.server))
+        self.action(self.server, 'unshelve')
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual([], self._failed_actions())
+
     # Messages that come twice
 
     def test_reboot_that_was_done_is_dropped(self) -> None:

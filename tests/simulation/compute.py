@@ -183,7 +183,8 @@ class ComputeWorker(Worker):
         makeup = self.world.makeup
         self.live_tasks = LiveTasks(self.kernel)
         self.manager = Manager(self)
-        ending = EndingHere(self.manager.give_up_build)
+        give_up = self.manager.give_up_build
+        ending = EndingHere(give_up, give_up)
         self._resume = makeup.resume(
             self,
             self.host,
@@ -381,7 +382,7 @@ class ComputeWorker(Worker):
                 self._strays.forget()
             self._tolerant(self._resume.round)
             self._tolerant(self._strays.look)
-            is_due = now_s - lost_s >= LOST_S / 2
+            is_due = now_s - lost_s >= LOST_S
             if is_due and now_s - served_s >= QUEUE_S:
                 lost_s = now_s
                 self._tolerant(self._lost.look)

@@ -23,6 +23,7 @@ N1 = NodeId('n1')
     [
         (vm_states.BUILDING, Task.BUILD),
         (vm_states.DELETED, Task.DELETE),
+        (vm_states.SHELVED_OFFLOADED, Task.OFFLOADED),
         (vm_states.ACTIVE, None),
     ],
 )
@@ -37,6 +38,9 @@ def test_a_row_without_a_task_may_be_unfinished(
 class _Server(types.SimpleNamespace):
     def refresh(self) -> None:
         """It is as it was."""
+
+    def save(self, **kwargs: Any) -> None:
+        self.done.append(self.task_state or 'no task')
 
     def destroy(self) -> None:
         self.done.append('gone')
@@ -81,7 +85,10 @@ class _Ending(Ending):
     """Writes down what it does."""
 
     def __init__(self, done: list[str]) -> None:
-        super().__init__(lambda context, server: done.append('freed'))
+        super().__init__(
+            lambda context, server: done.append('freed'),
+            lambda context, server: done.append('taken off'),
+        )
         self._done = done
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
@@ -91,8 +98,12 @@ class _Ending(Ending):
         instance.vm_state = vm_states.ERROR
 
 
-def _server(vm_state: str, uuid: str = 's1') -> _Server:
-    return _Server(uuid=uuid, host=None, vm_state=vm_state)
+def _server(
+    vm_state: str, uuid: str = 's1', task_state: str | None = None
+) -> _Server:
+    return _Server(
+        uuid=uuid, host=None, vm_state=vm_state, task_state=task_state
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,3 +200,20 @@ def test_one_look_at_a_time_asks_placement() -> None:
     lost.look()
     begun.pop()()
     assert lost.asked_count == 1
+
+
+@pytest.mark.parametrize('task_state', unfinished.UNSHELVING)
+def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
+    """Its data is on its volume: it is never put to ERROR."""
+    server = _server(vm_states.SHELVED_OFFLOADED, task_state=task_state)
+    lost = _Lost(server, nodes=[N1])
+    lost.look()
+    assert lost.done == ['taken off', 'no task']
+    assert server.vm_state == vm_states.SHELVED_OFFLOADED
+
+
+def test_server_that_is_shelved_for_good_is_left_alone() -> None:
+    """Its unshelving ended while it was looked at."""
+    lost = _Lost(_server(vm_states.SHELVED_OFFLOADED), nodes=[N1])
+    lost.look()
+    assert not lost.done

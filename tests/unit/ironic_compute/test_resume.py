@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was left half done goes on, or ends as its row and Ironic allow."""
+
+import types
+from typing import Any
+
+import pytest
+from nova.compute import task_states as tasks
+from nova.compute import vm_states
+
+from ironic_compute import errors, unfinished
+from ironic_compute.ending import Ending
+from ironic_compute.resume import Resume
+from ironic_compute.tasks import LiveTasks
+from ironic_compute.unfinished import Task
+from resource_tracker.node import NodeFacts, NodeId
+
+HOST, NODE, SERVER = 'c1', NodeId('n1'), 's1'
+SHELVED = vm_states.SHELVED_OFFLOADED
+
+
+class _Clock:
+    """Time passes from one round to the next."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        self._now_s += 100.0
+        return self._now_s
+
+
+class _Server(types.SimpleNamespace):
+    """A server's row."""
+
+    def refresh(self) -> None:
+        """It is as it was."""
+
+    def save(self, expected_task_state: Any = None) -> None:
+        self.done.append(f'saved {self.host} {self.task_state}')
+
+
+class _Here(Resume):
+    """Takes up one server, at once."""
+
+    def __init__(self, server: _Server, node: NodeFacts | None) -> None:
+        self.done = server.done
+        self.deploy_fails = False
+        self._server = server
+        parts: Any = types.SimpleNamespace(
+            node_of_instance=lambda uuid: node,
+            wait_for_deploy=self._wait,
+            soft_delete_instance=None,
+            restore_instance=None,
+            start_instance=None,
+            shelve_offload_instance=lambda *args: self.done.append('shelved'),
+        )
+        super().__init__(
+            HOST,
+            parts,
+            parts,
+            parts,
+            Ending(self._give_up, self._take_off),
+            LiveTasks(),
+            _Clock(),  # type: ignore[arg-type]
+            60.0,
+            lambda name, act: act(),
+        )
+
+    def _wait(self, instance: Any, node: str) -> None:
+        self.done.append('waited')
+        if self.deploy_fails:
+            raise errors.DeployFailed('the disk is broken')
+
+    def _give_up(self, context: Any, instance: Any) -> None:
+        self.done.append('given up')
+
+    def _take_off(self, context: Any, instance: Any) -> None:
+        self.done.append('taken off')
+        instance.host = None
+
+    def _unfinished(self) -> list[Any]:
+        return [self._server]
+
+    def _context_of(self, instance: Any) -> Any:
+        return None
+
+
+def _server(vm_state: str, task_state: str | None) -> _Server:
+    return _Server(
+        uuid=SERVER,
+        host=HOST,
+        node=NODE,
+        compute_id=1,
+        vm_state=vm_state,
+        task_state=task_state,
+        updated_at=None,
+        launched_at=None,
+        key_name='mine',
+        key_data=None,
+        keypairs=[types.SimpleNamespace(name='mine', public_key='ssh-rsa')],
+        done=[],
+    )
+
+
+def _node(state: str) -> NodeFacts:
+    return NodeFacts(NODE, provision_state=state, instance_uuid=SERVER)
+
+
+def _take_up(resume: Resume) -> None:
+    """Look twice: nothing here is done before it has been idle a while."""
+    resume.round()
+    resume.round()
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'task'),
+    [
+        (vm_states.BUILDING, tasks.SPAWNING, Task.BUILD),
+        (vm_states.ACTIVE, tasks.SPAWNING, Task.CLEAR),
+        (vm_states.ERROR, tasks.SPAWNING, Task.CLEAR),
+        (SHELVED, tasks.SPAWNING, Task.UNSHELVE),
+        (SHELVED, tasks.UNSHELVING, Task.OFFLOADED),
+        (SHELVED, None, Task.OFFLOADED),
+        (SHELVED, tasks.DELETING, Task.DELETE),
+        (vm_states.SHELVED, tasks.UNSHELVING, Task.CLEAR),
+        (vm_states.SHELVED, tasks.SHELVING_OFFLOADING, Task.SHELVE),
+        (vm_states.ACTIVE, tasks.SHELVING, Task.SHELVE),
+    ],
+)
+def test_only_a_server_that_was_never_built_is_a_build(
+    vm_state: str, task_state: str | None, task: Task
+) -> None:
+    """To give up another one as a build would cost it its data."""
+    assert unfinished.task_of(vm_state, task_state) is task
+    is_found = (
+        task_state in unfinished.TASK_STATES
+        or vm_state in unfinished.VM_STATES
+    )
+    assert is_found
+
+
+@pytest.mark.parametrize('node', [None, _node('available')])
+def test_unshelving_that_never_reached_ironic_is_undone(
+    node: NodeFacts | None,
+) -> None:
+    """The server is shelved as before, with its key, and can try again."""
+    server = _server(SHELVED, tasks.SPAWNING)
+    _take_up(_Here(server, node))
+    assert server.done[:2] == ['taken off', 'saved None None']
+    assert (server.vm_state, server.key_data) == (SHELVED, 'ssh-rsa')
+
+
+def test_unshelving_that_ironic_goes_on_with_is_waited_for() -> None:
+    """It is ACTIVE at the end, and has its key again."""
+    server = _server(SHELVED, tasks.SPAWNING)
+    _take_up(_Here(server, _node('wait call-back')))
+    assert server.done[:2] == ['waited', 'saved c1 None']
+    assert (server.vm_state, server.key_data) == ('active', 'ssh-rsa')
+
+
+def test_unshelving_that_failed_in_ironic_loses_nothing() -> None:
+    """Its root disk is a volume."""
+    server = _server(SHELVED, tasks.SPAWNING)
+    resume = _Here(server, _node('deploying'))
+    resume.deploy_fails = True
+    _take_up(resume)
+    assert server.done[:3] == ['waited', 'taken off', 'saved None None']
+    assert server.vm_state == SHELVED
+
+
+@pytest.mark.parametrize('task_state', [None, tasks.UNSHELVING])
+def test_server_that_was_shelved_but_for_its_host_is_let_go(
+    task_state: str | None,
+) -> None:
+    """A request to unshelve it may be on its way: nothing else changes."""
+    server = _server(SHELVED, task_state)
+    _take_up(_Here(server, None))
+    assert server.done[0] == f'saved None {task_state}'
+    assert (server.node, server.compute_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ('is_volume', 'node', 'done'),
+    [
+        (True, _node('active'), ['shelved']),
+        (True, _node('deleting'), ['taken off', 'saved None None']),
+        (True, None, ['taken off', 'saved None None']),
+        (False, _node('active'), ['saved c1 None']),
+    ],
+)
+def test_shelving_goes_on_from_where_the_node_is(
+    is_volume: bool,
+    node: NodeFacts | None,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova's handler needs a node; a disk of the node's own is kept."""
+    monkeypatch.setattr(
+        'nova.compute.utils.is_volume_backed_instance',
+        lambda *args: is_volume,
+    )
+    server = _server(vm_states.ACTIVE, tasks.SHELVING)
+    resume = _Here(server, node)
+    resume.round()
+    assert not server.done
+    resume.round()
+    assert server.done == done
