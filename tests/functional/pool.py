@@ -96,7 +96,11 @@ class TheCloud:
         """Tell all workers of a ring that everybody agrees on."""
         hosts = tuple(Host(host) for host in ring)
         view = WorkerView(
-            deadline_s=math.inf, ring=hosts, ring_agreed=True, known=hosts
+            deadline_s=math.inf,
+            ring=hosts,
+            ring_agreed=True,
+            # Who is out of the ring is of the pool all the same.
+            known=tuple(sorted({*hosts, *cls.pools})),
         )
         for pool in cls.pools.values():
             pool.update(view)
