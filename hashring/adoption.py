@@ -81,7 +81,10 @@ class Watch:
                 self._grace_until_s.pop(member.home, None)
 
     def _note_restart(self, member: Member, now_s: float) -> None:
-        if member.boot not in self._restarts_seen:
+        # While it serves its home it drains: the new agent cannot begin, and
+        # the grace is for that one.
+        is_draining = member.home in member.serving
+        if is_draining or member.boot not in self._restarts_seen:
             self._restarts_seen.add(member.boot)
             self._grace_until_s[member.home] = now_s + member.grace_s
 
