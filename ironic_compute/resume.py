@@ -23,7 +23,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from hashring.clock import Clock
-from ironic_compute import errors, unfinished
+from ironic_compute import asked, errors, unfinished
 from ironic_compute.ending import Ending
 from ironic_compute.ironic import IronicClient
 from ironic_compute.tasks import Begin, LiveTasks, begin_thread
@@ -32,6 +32,7 @@ from ironic_compute.unfinished import Deploy, Rescue, Task
 LOG = logging.getLogger(__name__)
 
 _WITHOUT_TASK_EVERY = 4
+_CHANGED_AT = 'provision_updated_at'
 # What the row alone does not tell from a request that is on its way.
 _MAY_END = frozenset(
     {
@@ -166,19 +167,10 @@ class Resume:
         self._acts()[task](context, instance)
 
     def _context_of(self, instance: Any) -> Any:
-        """Return a context in which Nova finds the action that is to end.
+        return asked.context_of(self._actions(instance))
 
-        Without its request the newest action would be taken, which may be a
-        power event of Ironic's (InstanceActionEventNotFound).
-        """
-        context = nova_context.get_admin_context()
-        actions = objects.InstanceActionList.get_by_instance_uuid(
-            context, instance.uuid
-        )
-        asked = next((a for a in actions if a.action != 'power-update'), None)
-        if asked is not None and asked.request_id:
-            context.request_id = asked.request_id
-        return context
+    def _actions(self, instance: Any) -> list[Any]:
+        return asked.actions_of(instance)
 
     def _acts(self) -> Mapping[Task, Callable[[Any, Any], None]]:
         manager = self._manager
@@ -219,7 +211,12 @@ class Resume:
 
     def _rebuild(self, context: Any, instance: Any) -> None:
         facts = self._client.node_of_instance(instance.uuid)
-        stands = unfinished.rebuild_of(facts, instance.task_state)
+        stands = unfinished.rebuild_of(
+            facts,
+            instance.task_state,
+            has_changed=facts is not None
+            and self._has_changed(facts.uuid, instance),
+        )
         if stands is Deploy.GOES_ON:
             assert facts is not None  # noqa: S101 - see rebuild_of
             self._wait_for_deploy(context, instance, facts.uuid)
@@ -231,6 +228,13 @@ class Resume:
                 f'before Ironic had taken it over; its disk is as it was; '
                 f'rebuild it again',
             )
+
+    def _has_changed(self, node: str, instance: Any) -> bool:
+        """Say whether a node's state did since its rebuild was asked for."""
+        changed_at = self._client.raw(node, [_CHANGED_AT])[_CHANGED_AT]
+        return asked.is_later(
+            changed_at, asked.rebuild_at(self._actions(instance))
+        )
 
     def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
         ends = {

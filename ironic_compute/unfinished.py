@@ -163,19 +163,26 @@ def build_of(facts: NodeFacts | None) -> Deploy:
     return Deploy.GOES_ON if state in _WITH_IRONIC else Deploy.NEVER_BEGAN
 
 
-def rebuild_of(facts: NodeFacts | None, task_state: str) -> Deploy:
+def rebuild_of(
+    facts: NodeFacts | None, task_state: str, *, has_changed: bool
+) -> Deploy:
     """Say how the rebuild of a server stands.
 
-    An active node says nothing by itself, it was active before. Nova says
-    ``rebuild_spawning`` in the row just before Ironic is asked.
+    An active node says nothing by itself, it was active before. The row says
+    ``rebuild_spawning`` just before Ironic is asked, and the worker may have
+    ended in between: a node that was rebuilt has been in other states.
 
     :param facts: of the node that is reserved for this server, if any
+    :param has_changed: the node's state did, after the rebuild was asked for
     """
-    asked = task_state == task_states.REBUILD_SPAWNING
-    if facts is not None and not asked:
-        state = ProvisionState.parse(facts.provision_state)
-        asked = state is not ProvisionState.ACTIVE
-    return build_of(facts) if asked else Deploy.NEVER_BEGAN
+    if is_active(facts):
+        may_be_done = task_state == task_states.REBUILD_SPAWNING
+        return (
+            Deploy.GOES_ON
+            if may_be_done and has_changed
+            else Deploy.NEVER_BEGAN
+        )
+    return build_of(facts)
 
 
 def is_active(facts: NodeFacts | None) -> bool:

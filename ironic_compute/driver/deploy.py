@@ -9,7 +9,7 @@ was done and frees the node.
 import dataclasses
 import enum
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nova.compute import task_states, vm_states
@@ -35,6 +35,10 @@ _LOOKS_COUNT = 10
 # image or the request; what is wrong with the last is this node.
 _OF_REQUEST = ('deploy', 'storage')
 _OF_NODE = ('power',)
+
+
+def _idle() -> None:
+    """Do nothing."""
 
 
 class Outcome(enum.Enum):
@@ -155,9 +159,12 @@ class Deploy:
             lambda: self._client.patch(order.node, patches), errors.Retriable
         )
 
-    def ask(self, order: Order, target: str) -> None:
+    def ask(
+        self, order: Order, target: str, on_asking: Callable[[], None] = _idle
+    ) -> None:
         """Ask for ``active`` or ``rebuild`` with a config drive.
 
+        :param on_asking: called when nothing is left to do but to ask
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
         drive = self._watch.asked(
@@ -170,6 +177,7 @@ class Deploy:
                 order.password,
             )
         )
+        on_asking()
         try:
             self._watch.patiently(
                 lambda: self._send(order, target, drive), errors.Retriable

@@ -40,8 +40,12 @@ class Rebuild:
                 f'instead'
             )
         node = self._watch.node_of(instance).uuid
-        instance.task_state = task_states.REBUILD_SPAWNING
-        instance.save(expected_task_state=[task_states.REBUILDING])
         self._deploy.describe(order, preserve_ephemeral)
-        self._deploy.ask(order, 'rebuild')
+        self._deploy.ask(order, 'rebuild', lambda: _say_asked(instance))
         self._deploy.wait(instance, node)
+
+
+def _say_asked(instance: Any) -> None:
+    """Write down that from now on Ironic may be at it."""
+    instance.task_state = task_states.REBUILD_SPAWNING
+    instance.save(expected_task_state=[task_states.REBUILDING])

@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from oslo_utils import timeutils
+
 from ironic_compute import errors
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes import ironic_machine
@@ -33,6 +35,7 @@ class FakeIronic:
         self.nodes: dict[str, NodeFacts] = {}
         self.ends: dict[str, str] = {}
         self.fails: dict[str, str] = {}
+        self.changed_at: dict[str, str] = {}
         self.infos: dict[str, dict[str, Any]] = {}
         self.attached: dict[str, list[str]] = {}
         self.invalid: dict[str, str] = {}
@@ -66,6 +69,9 @@ class FakeIronic:
         """Let the world, or an operator, change a node."""
         with self._lock:
             self.nodes[node] = dataclasses.replace(self.nodes[node], **fields)
+            if 'provision_state' in fields:
+                now = timeutils.utcnow(with_timezone=True)
+                self.changed_at[node] = now.isoformat(timespec='seconds')
 
     def settle(self, node: str) -> None:
         """Let Ironic finish what it is doing with a node."""
@@ -131,6 +137,7 @@ class FakeIronic:
         return {
             'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
             'rescue_interface': self.rescue_interface,
+            'provision_updated_at': self.changed_at.get(node),
         }
 
     def validate(self, node: str) -> Mapping[str, Any]:

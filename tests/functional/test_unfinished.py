@@ -119,8 +119,17 @@ class UnfinishedTest(pool.PoolTestCase):
         self.until(lambda: self.offered() == 8, 'its node offered')
 
     def test_rebuild_that_ironic_was_never_asked_for_says_so(self) -> None:
-        """An active node does not prove that it was rebuilt."""
-        self._leave(task_state=task_states.REBUILDING)
+        """An active node does not prove that it was rebuilt.
+
+        Not even if it was to be asked the next moment.
+        """
+        objects.InstanceAction.action_start(
+            nova_context.get_admin_context(),  # Its time is the action's.
+            self.server['id'],
+            'rebuild',
+            want_result=False,
+        )
+        self._leave(task_state=task_states.REBUILD_SPAWNING)
         self.until(self._has_ended, 'the rebuild ended')
         shown = self._shown()
         self.assertEqual('ERROR', shown['status'])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was left half done goes on, or ends as its row and Ironic allow."""
 
+import datetime
 import types
 from typing import Any
 
@@ -46,9 +47,11 @@ class _Here(Resume):
     def __init__(self, server: _Server, node: NodeFacts | None) -> None:
         self.done = server.done
         self.deploy_fails = False
+        self.changed_at: str | None = None
         self._server = server
         parts: Any = types.SimpleNamespace(
             node_of_instance=lambda uuid: node,
+            raw=lambda node, fields: {fields[0]: self.changed_at},
             wait_for_deploy=self._wait,
             soft_delete_instance=None,
             restore_instance=None,
@@ -82,6 +85,13 @@ class _Here(Resume):
     def _unfinished(self) -> list[Any]:
         return [self._server]
 
+    def _actions(self, instance: Any) -> list[Any]:
+        return [
+            types.SimpleNamespace(action='lock', start_time=_at(9)),
+            types.SimpleNamespace(action='rebuild', start_time=_at(7)),
+            types.SimpleNamespace(action='rebuild', start_time=_at(1)),
+        ]
+
     def _context_of(self, instance: Any) -> Any:
         return None
 
@@ -105,6 +115,10 @@ def _server(vm_state: str, task_state: str | None) -> _Server:
 
 def _node(state: str) -> NodeFacts:
     return NodeFacts(NODE, provision_state=state, instance_uuid=SERVER)
+
+
+def _at(hour: int) -> datetime.datetime:
+    return datetime.datetime(2026, 11, 2, hour, tzinfo=datetime.UTC)
 
 
 def _take_up(resume: Resume) -> None:
@@ -206,3 +220,38 @@ def test_shelving_goes_on_from_where_the_node_is(
     assert not server.done
     resume.round()
     assert server.done == done
+
+
+class _Failed(Ending):
+    """Needs no database for a fault."""
+
+    def __init__(self, done: list[str]) -> None:
+        self._done = done
+
+    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+        self._done.append(sentence)
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'node', 'changed_at', 'is_done'),
+    [
+        (tasks.REBUILD_SPAWNING, 'active', '2026-11-02T07:05:00+00:00', True),
+        (tasks.REBUILD_SPAWNING, 'active', '2026-11-02T06:55:00+00:00', False),
+        (tasks.REBUILD_SPAWNING, 'active', None, False),
+        (tasks.REBUILDING, 'active', '2026-11-02T07:05:00+00:00', False),
+        (tasks.REBUILD_SPAWNING, 'deploying', None, True),
+        (tasks.REBUILDING, 'deploying', None, True),
+        (tasks.REBUILD_SPAWNING, 'available', None, False),
+    ],
+)
+def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
+    task_state: str, node: str, changed_at: str | None, is_done: bool
+) -> None:
+    """Otherwise the user is told of a new disk and has the old one."""
+    server = _server(vm_states.ACTIVE, task_state)
+    resume = _Here(server, _node(node))
+    resume._ending = _Failed(server.done)
+    resume.changed_at = changed_at
+    _take_up(resume)
+    assert ('waited' in server.done) is is_done
+    assert any('rebuild it again' in it for it in server.done) is not is_done

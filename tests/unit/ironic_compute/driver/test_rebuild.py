@@ -64,3 +64,14 @@ def test_failed_rebuild_keeps_the_node():
     with pytest.raises(nova_exception.InstanceDeployFailure, match='broken'):
         _rebuild(bench, is_volume=False)
     assert bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER
+
+
+def test_the_row_says_so_only_when_nothing_but_to_ask_is_left(monkeypatch):
+    """What fails or is killed before has asked Ironic for nothing."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    saved = []
+    monkeypatch.setattr(
+        _Server, 'save', lambda *a, **k: saved.append(bench.ironic.names())
+    )
+    _rebuild(bench, is_volume=False)
+    assert saved == [['patch']]
