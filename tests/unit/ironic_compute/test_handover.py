@@ -124,7 +124,7 @@ def test_disagreement_does_not_hold_nodes_for_ever() -> None:
 
 def _disagreeing() -> tuple[_Rows, Handover, Any]:
     """An orphan that may not be taken, because the pool does not agree."""
-    rows, services = _Rows(), ServiceDirectory()
+    rows, services = _Rows(), _Directory()
     services.is_read = True
     handover = _handover(rows, services)
     pool: Any = handover._pool
