@@ -16,6 +16,17 @@ from oslo_log import log as logging
 LOG = logging.getLogger(__name__)
 
 
+def end_task(instance: Any) -> None:
+    """Save a row without its task.
+
+    :raises nova.exception.UnexpectedTaskStateError: it has another one than
+        was seen. A delete that was asked for meanwhile stays asked for.
+    """
+    seen = instance.task_state
+    instance.task_state = None
+    instance.save(expected_task_state=[seen])
+
+
 class GiveUp(Protocol):
     """What frees all that an interrupted build had taken."""
 
@@ -28,6 +39,9 @@ class GiveUp(Protocol):
 
 class Ending:
     """Put servers to ERROR, with the reason.
+
+    Each method raises ``nova.exception.UnexpectedTaskStateError`` if the
+    server has got another task meanwhile, and leaves the row as it is.
 
     :param give_up: frees what a build had taken
     :param take_off: gets a server off its node that keeps its ports and
@@ -43,8 +57,7 @@ class Ending:
         fault = nova_exception.InstanceDeployFailure(sentence)
         compute_utils.add_instance_fault_from_exc(context, instance, fault)
         instance.vm_state = vm_states.ERROR
-        instance.task_state = None
-        instance.save()
+        end_task(instance)
         LOG.warning('%(sentence)s', {'sentence': sentence})
 
     def failed_build(self, context: Any, instance: Any, sentence: str) -> None:
@@ -60,8 +73,7 @@ class Ending:
         """Leave a server shelved, off its node; its row is last to change."""
         self._take_off(context, instance)
         instance.vm_state = vm_states.SHELVED_OFFLOADED
-        instance.task_state = None
-        instance.save()
+        end_task(instance)
         LOG.warning(
             'Server %(server)s is off its node and shelved: %(why)s',
             {'server': instance.uuid, 'why': why},

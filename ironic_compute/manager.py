@@ -109,6 +109,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
                 parts.handover,
                 self.driver.free,
                 self.tasks,
+                deleted_action=CONF.running_deleted_instance_action,
             ),
             LostBuilds(
                 parts.holdings,

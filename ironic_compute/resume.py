@@ -24,7 +24,7 @@ from oslo_utils import timeutils
 
 from hashring.clock import Clock
 from ironic_compute import asked, errors, unfinished
-from ironic_compute.ending import Ending
+from ironic_compute.ending import Ending, end_task
 from ironic_compute.ironic import IronicClient
 from ironic_compute.tasks import Begin, LiveTasks, begin_thread
 from ironic_compute.unfinished import Deploy, Rescue, Task
@@ -145,6 +145,8 @@ class Resume:
             with self._tasks.alone(instance.uuid) as free:
                 if free:
                     self._take_up(instance)
+        except nova_exception.UnexpectedTaskStateError:
+            _tell_left(instance)
         except nova_exception.InstanceNotFound:
             LOG.debug('Server %(server)s is gone', {'server': instance.uuid})
         except Exception:
@@ -242,16 +244,19 @@ class Resume:
             vm_states.SHELVED_OFFLOADED: self._ending.offloaded,
         }
         end = ends.get(instance.vm_state, self._ending.failed)
+        seen = instance.task_state
         try:
             self._driver.wait_for_deploy(instance, node)
         except errors.IronicComputeError as exc:
+            if instance.task_state != seen:
+                _tell_left(instance)
+                return
             end(context, instance, str(exc))
             return
         instance.vm_state = vm_states.ACTIVE
-        instance.task_state = None
         instance.power_state = power_state.RUNNING
         instance.launched_at = instance.launched_at or timeutils.utcnow()
-        instance.save()
+        end_task(instance)
         LOG.info(
             'Finished the interrupted deploy of server %(server)s on node '
             '%(node)s',
@@ -355,8 +360,14 @@ class Resume:
         self._clear(context, instance)
 
     def _clear(self, context: Any, instance: Any) -> None:
-        instance.task_state = None
-        instance.save()
+        end_task(instance)
+
+
+def _tell_left(instance: Any) -> None:
+    LOG.info(
+        'Left server %(server)s as it is: it has got another task meanwhile',
+        {'server': instance.uuid},
+    )
 
 
 def _restore_key(instance: Any) -> None:

@@ -35,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 _Found = tuple[NodeId, str]
 
+_REAP, _NOOP = 'reap', 'noop'
+
 LOST_STATES = (vm_states.BUILDING, vm_states.ERROR, vm_states.DELETED)
 """Of a server that has no host, and may have an allocation."""
 
@@ -52,6 +54,8 @@ class Strays:
     :param free: gets a server off a node
     :param tasks: who is at work on which server
     :param begin: does something beside everything else
+    :param deleted_action: Nova's ``running_deleted_instance_action``; only
+        ``reap`` frees the node of a server that Nova deleted
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Strays:
         free: Free,
         tasks: LiveTasks,
         begin: Begin = begin_thread,
+        deleted_action: str = _REAP,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
@@ -69,6 +74,7 @@ class Strays:
         self._free = free
         self._tasks = tasks
         self._begin_task = begin
+        self._deleted_action = deleted_action
         self._settled: set[_Found] = set()
         self._given_up: frozenset[_Found] = frozenset()
         self._told: set[_Found] = set()
@@ -110,7 +116,7 @@ class Strays:
         node, server = key
         match stray:
             case Stray.DELETED:
-                self._begin(key, 'Nova has deleted it')
+                self._end_deleted(key)
             case Stray.ELSEWHERE:
                 host = Host(rows[server].host)
                 self._begin_task(
@@ -122,6 +128,21 @@ class Strays:
                 self._tell_unknown(key)
             case _:
                 pass
+
+    def _end_deleted(self, key: _Found) -> None:
+        """Do with a server that Nova deleted what the operator wants."""
+        if self._deleted_action == _REAP:
+            self._begin(key, 'Nova has deleted it')
+            return
+        # Asked again after the next full audit, not each round.
+        self._settled.add(key)
+        if self._deleted_action != _NOOP:
+            LOG.warning(
+                'Node %(node)s still has server %(server)s, which Nova has '
+                'deleted; it is left so, as running_deleted_instance_action '
+                'says',
+                {'node': key[0], 'server': key[1]},
+            )
 
     def _tell_unknown(self, key: _Found) -> None:
         if key not in self._told:

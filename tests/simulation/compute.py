@@ -16,7 +16,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.ending import Ending
+from ironic_compute.ending import Ending, end_task
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.handover import Pace
 from ironic_compute.holdings import Holdings, HostStatus
@@ -103,8 +103,8 @@ class EndingHere(Ending):
     """The real one; how a fault is written is Nova's."""
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
-        instance.vm_state, instance.task_state = vm_states.ERROR, None
-        instance.save()
+        instance.vm_state = vm_states.ERROR
+        end_task(instance)
 
 
 class LostBuildsHere(LostBuilds):

@@ -6,10 +6,12 @@ import types
 from typing import Any
 
 import pytest
+from nova import exception as nova_exception
 from nova.compute import task_states as tasks
 from nova.compute import vm_states
 
 from ironic_compute import errors, unfinished
+from ironic_compute.driver import faults
 from ironic_compute.ending import Ending
 from ironic_compute.resume import Resume
 from ironic_compute.tasks import LiveTasks
@@ -38,6 +40,11 @@ class _Server(types.SimpleNamespace):
         """It is as it was."""
 
     def save(self, expected_task_state: Any = None) -> None:
+        row = getattr(self, 'row', None)
+        if row is not None and row not in (expected_task_state or [row]):
+            raise nova_exception.UnexpectedTaskStateError(
+                instance_uuid=self.uuid, expected={}, actual={}
+            )
         self.done.append(f'saved {self.host} {self.task_state}')
 
 
@@ -46,7 +53,7 @@ class _Here(Resume):
 
     def __init__(self, server: _Server, node: NodeFacts | None) -> None:
         self.done = server.done
-        self.deploy_fails = False
+        self.deploy_fails = self.is_deleted = False
         self.changed_at: str | None = None
         self._server = server
         parts: Any = types.SimpleNamespace(
@@ -72,6 +79,9 @@ class _Here(Resume):
 
     def _wait(self, instance: Any, node: str) -> None:
         self.done.append('waited')
+        if self.is_deleted:
+            instance.task_state = tasks.DELETING
+            raise faults.Cancelled('it is to be deleted')
         if self.deploy_fails:
             raise errors.DeployFailed('the disk is broken')
 
@@ -255,3 +265,50 @@ def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
     _take_up(resume)
     assert ('waited' in server.done) is is_done
     assert any('rebuild it again' in it for it in server.done) is not is_done
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'node'),
+    [
+        (vm_states.BUILDING, tasks.SPAWNING, 'active'),
+        (vm_states.BUILDING, tasks.SPAWNING, 'available'),
+        (vm_states.BUILDING, None, 'active'),
+        (vm_states.ACTIVE, tasks.REBUILDING, 'active'),
+        (vm_states.ACTIVE, tasks.REBUILDING, 'deploying'),
+        (vm_states.ACTIVE, tasks.PAUSING, 'active'),
+        (vm_states.ACTIVE, tasks.RESCUING, 'rescue'),
+        (vm_states.ACTIVE, tasks.RESCUING, 'rescue failed'),
+        (SHELVED, tasks.SPAWNING, 'available'),
+        (SHELVED, tasks.SPAWNING, 'active'),
+        (SHELVED, tasks.UNSHELVING, 'available'),
+        (SHELVED, None, 'available'),
+    ],
+)
+def test_delete_that_was_asked_for_meanwhile_is_kept(
+    vm_state: str,
+    task_state: str | None,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its message may be lost, and then only the row knows of it."""
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = _server(vm_state, task_state)
+    server.row = tasks.DELETING
+    _take_up(_Here(server, _node(node)))
+    assert not [it for it in server.done if it.startswith('saved')]
+
+
+@pytest.mark.parametrize('vm_state', [vm_states.BUILDING, SHELVED])
+def test_build_that_ends_because_of_a_delete_is_left_to_it(
+    vm_state: str,
+) -> None:
+    """The delete frees the node itself; the row goes on to ask for it."""
+    server = _server(vm_state, tasks.SPAWNING)
+    resume = _Here(server, _node('deploying'))
+    resume.is_deleted = True
+    resume.round()
+    resume.round()
+    assert set(server.done) <= {'waited'}
+    assert server.task_state == tasks.DELETING

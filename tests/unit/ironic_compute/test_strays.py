@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+import pytest
+
 from ironic_compute import errors
 from ironic_compute.strays import Strays
 from resource_tracker.node import NodeFacts, NodeId
@@ -94,3 +96,38 @@ class _Broken:
     def follow(self, node: NodeId, host: str) -> None:
         """Say so."""
         raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ('action', 'is_freed', 'is_told'),
+    [
+        ('reap', True, False),
+        ('log', False, True),
+        ('shutdown', False, True),
+        ('noop', False, False),
+    ],
+)
+def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
+    action: str,
+    is_freed: bool,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nova's own option says what happens to it, and it is said once."""
+    _, one = _built_and_deleted()
+    freed = []
+    strays = Strays(
+        one.holdings,
+        one.rows,  # type: ignore[arg-type]
+        one.handover,
+        lambda node, server: freed.append(node),
+        _NobodyElse(),  # type: ignore[arg-type]
+        lambda name, act: act(),
+        action,
+    )
+    strays.look()
+    assert (NODE in freed) is is_freed
+    assert ('which Nova has deleted' in caplog.text) is is_told
+    caplog.clear()
+    strays.look()
+    assert 'which Nova has deleted' not in caplog.text
