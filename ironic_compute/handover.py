@@ -11,11 +11,11 @@ Three things change a holder, and each follows from the ring of the pool:
 * an *orphan* (its host has no Service record) is taken by the ring's target.
 
 A node with an instance is never pushed. Rows of hosts that exist are left to
-them. All of it is repeated each round, so whatever was cut short is taken up
-by the next one.
+them. All of it is repeated each round: what was cut short is taken up again.
 """
 
 import dataclasses
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -266,7 +266,11 @@ class Handover:
     def _create(self, facts: NodeFacts, read_at: Moment) -> None:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
-        row = self._rows.create(facts, self._holdings.host, service_id)
+        wanted = functools.partial(self._may_take, facts.uuid)
+        row = self._rows.create(facts, self._holdings.host, service_id, wanted)
+        if row is None:
+            self._wait(facts)
+            return
         self._holdings.hold(row, facts, read_at)
         LOG.info('Took up new node %(node)s', {'node': facts.uuid})
 
@@ -276,8 +280,7 @@ class Handover:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         if facts.instance_uuid is not None:
-            # Its instance names the vanished host too, and has to come
-            # along: that is an evict, and not done here.
+            # Its instance names that host too: an evict, not done here.
             LOG.warning(
                 'Node %(node)s has an instance and its host %(holder)s has '
                 'no Service record; start a daemon of that name again',

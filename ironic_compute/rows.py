@@ -8,7 +8,7 @@ takes over a live row of the same uuid without a word, so it is no lock; and
 ``save()`` returns the row, which tells at once whether it is still ours.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import nova.conf
@@ -119,10 +119,21 @@ class Rows:
         except nova_exception.ComputeHostNotFound:
             return None
 
-    def create(self, facts: NodeFacts, host: Host, service_id: int) -> Any:
+    def create(
+        self,
+        facts: NodeFacts,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> Any | None:
         """Create the row of a node that has none, or only a deleted one.
 
-        It is new until :meth:`confirm`.
+        It is new until :meth:`confirm`. Creating takes over a row that
+        somebody else has made, so a decision from before the gate opened
+        is not worth anything.
+
+        :param is_wanted: asked when the gate is open
+        :returns: None if it is not wanted any more
         """
         row = objects.ComputeNode(self._context)
         row.host, row.service_id = host, service_id
@@ -132,6 +143,8 @@ class Rows:
         row.stats = {NEW: '1'}
         _describe(row, facts)
         self._gate.wait()
+        if not is_wanted():
+            return None
         row.create()
         return row
 

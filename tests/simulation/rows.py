@@ -6,7 +6,7 @@ of ``ServiceDirectory``; each is one request on the wire.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nova import exception as nova_exception
@@ -67,8 +67,16 @@ class Rows:
 
         return self._wire.ask(read)
 
-    def create(self, facts: NodeFacts, host: Host, service_id: int) -> Row:
+    def create(
+        self,
+        facts: NodeFacts,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> Row | None:
         self._gate.wait()
+        if not is_wanted():
+            return None
         return Row(
             self._wire.order(
                 lambda letter: self._nova.create_row(
