@@ -187,7 +187,7 @@ class Assignment:
         if isinstance(event, Denied):
             hold.move(Signal.DENIED)
             hold.retry_at_s = now_s + self._retry_s(hold)
-        elif not self._usable(hold, now_s):
+        elif not (event.counts and self._usable(hold, now_s)):
             hold.move(Signal.GRANTED_LATE)
             yield self._release(hold, Why.USELESS)
         else:

@@ -26,6 +26,7 @@ from hashring.protocol import (
     Released,
     TryLock,
 )
+from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
@@ -121,26 +122,21 @@ class Locksmith:
                 )
                 return None
             case TryLock(ticket=ticket):
-                if self._try(request):
-                    return Granted(host, ticket)
-                return Denied(host, ticket)
+                return self._try(host, ticket)
             case Prove(ticket=ticket):
                 return Proven(host, ticket, self._group.still_ours(host))
             case Release(ticket=ticket):
                 self._group.release(host)
                 return Released(host, ticket)
 
-    def _try(self, request: TryLock) -> bool:
+    def _try(self, host: Host, ticket: int) -> Answer:
         sent_s = self._clock.now_s()
-        if not self._group.try_lock(request.host):
-            return False
-        if self._lease.grant_counts(sent_s, self._clock.now_s()):
-            return True
-        LOG.debug(
-            'The lock of %(host)s came too slowly', {'host': request.host}
-        )
-        self._group.release(request.host)
-        return False
+        if not self._group.try_lock(host):
+            return Denied(host, ticket)
+        counts = self._lease.grant_counts(sent_s, self._clock.now_s())
+        # One that does not count is given back by whoever asked, who tries
+        # again until it is done: each heartbeat renews it until then.
+        return Granted(host, ticket, counts)
 
 
 def _failed(request: Request) -> Answer | None:

@@ -58,6 +58,8 @@ class Granted:
 
     host: Host
     ticket: int
+    counts: bool = True
+    """False: it came too slowly to be acted on, and is to be given back."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
