@@ -3,7 +3,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from onemachine.backends import sql
 from onemachine.content import Content
@@ -132,6 +132,15 @@ class Evidence:
             'WHERE i.uuid IS NULL;'
         )
         return [f'port {" of ".join(row)}' for row in rows]
+
+    def unheard(self, servers: Sequence[str]) -> list[str]:
+        """Return those of some servers that no nova-conductor heard of.
+
+        It makes their rows, before it asks anybody else.
+        """
+        rows = self._rows('SELECT uuid FROM nova.instances;')
+        known = {row[0] for row in rows}
+        return [server for server in servers if server not in known]
 
     def shares(self) -> collections.Counter[str]:
         """Return how many nodes each host holds."""

@@ -7,7 +7,7 @@ import enum
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from keystoneauth1.exceptions import ClientException
@@ -17,6 +17,9 @@ from onemachine import content
 from onemachine.progress import CloudError, say
 
 _LOOK_S = 1.0
+# A build that no nova-conductor has heard of by then was lost on its way
+# there: its RPC time-out is 60 s, and nova-api sends it once.
+_UNHEARD_S = 120.0
 
 
 class Kind(enum.StrEnum):
@@ -35,6 +38,7 @@ class End(enum.StrEnum):
     ERROR = 'in error'
     REFUSED = 'refused by the API'
     GONE = 'its server was deleted meanwhile'
+    UNHEARD = 'lost between nova-api and nova-conductor'
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,15 +103,35 @@ class Load:
         thread.start()
         self._threads.append(thread)
 
-    def stop(self, timeout_s: float = 600.0) -> None:
-        """Ask for nothing more, and wait until all has come to an end."""
+    def stop(
+        self,
+        unheard: Callable[[Sequence[str]], Collection[str]],
+        timeout_s: float = 600.0,
+    ) -> None:
+        """Ask for nothing more, and wait until all has come to an end.
+
+        :param unheard: which of some servers no nova-conductor has heard of:
+            no compute host can know of them, and none can end their builds
+        """
         self._asking.clear()
         ends_s = time.monotonic() + timeout_s
         while self.pending() and time.monotonic() < ends_s:
             time.sleep(_LOOK_S)
+            self._give_up(unheard)
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+    def _give_up(
+        self, unheard: Callable[[Sequence[str]], Collection[str]]
+    ) -> None:
+        old = {
+            r.server: r
+            for r in self.pending()
+            if r.kind is Kind.BOOT and r.took_s > _UNHEARD_S
+        }
+        for server in unheard(list(old)) if old else ():
+            old[server].finish(End.UNHEARD)
 
     def pending(self) -> list[Request]:
         """Return what has not ended."""

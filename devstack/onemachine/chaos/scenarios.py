@@ -99,7 +99,7 @@ def deploys(stage: Stage) -> None:
             asked = [load.boot() for _ in range(_DEPLOYS_COUNT)]
             _await_deploying(stage, {r.server for r in asked})
             _kill_and_return(stage, pings)
-            load.stop()
+            load.stop(stage.evidence.unheard)
             stage.report.none(
                 f'of {_DEPLOYS_COUNT} deploys in flight, not ACTIVE',
                 [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],
@@ -115,7 +115,7 @@ def _deletes(stage: Stage, pings: Pings, deployed: Load) -> None:
     load = stage.idle_load()
     asked = [load.delete(r.server) for r in deployed.ended(End.DONE)]
     _kill_and_return(stage, pings)
-    load.stop()
+    load.stop(stage.evidence.unheard)
     stage.report.none(
         f'of {len(asked)} deletes in flight, not done',
         [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],

@@ -159,7 +159,7 @@ class Stage:
             yield load
         finally:
             with step('Waiting until all that was asked for has ended'):
-                load.stop()
+                load.stop(self.evidence.unheard)
 
     def idle_load(self) -> Load:
         """Return users who ask only for what they are told to."""
@@ -185,6 +185,7 @@ class Stage:
             'requests without an end',
             [f'{r.kind} of {r.server}' for r in load.pending()],
         )
+        report.figure(End.UNHEARD.value, len(load.ended(End.UNHEARD)))
         failed = load.ended(End.ERROR)
         allowed = [r for r in failed if may_fail and _is_cut_short(r)]
         report.figure('builds cut short', len(allowed))
