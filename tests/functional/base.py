@@ -35,6 +35,9 @@ VOLUME_ID = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
 # Glance's fixture has this image; Nova's tests boot from it as well.
 IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
+# Half a second each.
+_RETRIES_COUNT = 180
+
 
 class Neutron(nova_fixtures.NeutronFixture):  # type: ignore[misc]
     """Neutron with ports that Ironic binds: Nova never binds them."""
@@ -189,6 +192,21 @@ class NovaTestCase(
         """Delete a server and wait until nova-api says 404."""
         self.api.delete_server(server['id'])
         self._wait_until_deleted(server)
+
+    def _wait_for_server_parameter(
+        self,
+        server: Mapping[str, Any],
+        expected_params: Mapping[str, Any],
+        max_retries: int = 10,
+        **kwargs: Any,
+    ) -> Any:
+        """Wait for longer than Nova does: five seconds.
+
+        A busy machine must not look like a build that never ends.
+        """
+        return super()._wait_for_server_parameter(
+            server, expected_params, max(max_retries, _RETRIES_COUNT), **kwargs
+        )
 
     def allocations(self, server: Mapping[str, Any]) -> Mapping[str, Any]:
         """What Placement has allocated to a server, by provider."""

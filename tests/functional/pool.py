@@ -181,7 +181,7 @@ class PoolTestCase(base.NovaTestCase):
         return TheCloud.ironic.fake
 
     def until(
-        self, check: Callable[[], Any], what: str, timeout_s: float = 20
+        self, check: Callable[[], Any], what: str, timeout_s: float = 90
     ) -> None:
         """Wait until ``check()`` holds."""
         deadline_s = time.monotonic() + timeout_s

@@ -33,6 +33,7 @@ _OURS = (
 _SPEED = 20.0
 _MINUTES_COUNT = 4
 _RPCS_A_MINUTE = 3
+_IDLE_THREADS = {'services', 'upkeep'}
 # Until upkeep begins, and rows that others made have been looked at again.
 _SETTLES_S = 12.0
 _METRICS_PORT = 29179
@@ -77,15 +78,24 @@ class IdleTest(pool.PoolTestCase):
     def test_idle_costs_three_rpcs_a_minute_and_no_placement(self) -> None:
         """Each access of ours to the database would be an RPC in a cloud."""
         time.sleep(_SETTLES_S)
+        requests, rpcs = self._watch()
+        if requests or set(rpcs) != _IDLE_THREADS:
+            # A busy machine may still do what the start has left over; what
+            # is done for ever is seen here as well.
+            requests, rpcs = self._watch()
+        self.assertEqual([], requests)
+        self.assertEqual(_IDLE_THREADS, set(rpcs))
+        allowed = len(self.workers) * _MINUTES_COUNT * _RPCS_A_MINUTE
+        self.assertLessEqual(sum(rpcs.values()), allowed, rpcs)
+        self._see_metrics()
+
+    def _watch(self) -> tuple[list[Any], collections.Counter[str]]:
+        """Return the requests to Placement of some minutes, and the RPCs."""
         meter, rpcs = Counted(), self._count_rpcs()
         pool.TheCloud.placement._meter = meter
         time.sleep(_MINUTES_COUNT * 60.0 / _SPEED)
         pool.TheCloud.placement._meter = NoMeter()
-        self.assertEqual([], meter.requests)
-        self.assertEqual({'services', 'upkeep'}, set(rpcs))
-        allowed = len(self.workers) * _MINUTES_COUNT * _RPCS_A_MINUTE
-        self.assertLessEqual(sum(rpcs.values()), allowed, rpcs)
-        self._see_metrics()
+        return meter.requests, rpcs.copy()
 
     def _see_metrics(self) -> None:
         """Each worker shows its own nodes, on a port of its own."""
