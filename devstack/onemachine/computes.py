@@ -19,6 +19,9 @@ from onemachine.progress import CloudError, say, step, wait_until
 _SAMPLE = REPOSITORY / 'etc' / 'ironic-compute' / 'ironic-compute.conf.sample'
 _UNIT = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
 
+# Stock nova-compute serves nothing before it has been through all its nodes.
+_START_MAX_S = {'agent': 120.0, 'peer': 900.0}
+
 
 class Computes:
     """The compute hosts of a cloud.
@@ -85,7 +88,7 @@ class Computes:
             wait_until(
                 f'{", ".join(missing)} up in Nova',
                 lambda: self._all_serve(asked, kind, missing, begun_s),
-                120,
+                _START_MAX_S[kind],
             )
 
     def _map_new(
