@@ -275,14 +275,14 @@ class WorkerProcesses:
 
     def _hear(self, worker: _Worker) -> list[WorkerEvent]:
         events: list[WorkerEvent] = []
+        # First: what it said last is in the pipe by then.
+        has_ended = worker.child.has_ended()
         try:
             for line in worker.child.up.lines(0):
                 events += self._understand(worker, line)
         except EOFError:
             worker.mute = True  # It is ending; its exit is seen by itself.
-        if not worker.child.has_ended():
-            return events
-        return [*events, self._bury(worker)]
+        return [*events, self._bury(worker)] if has_ended else events
 
     def _understand(self, worker: _Worker, line: bytes) -> list[WorkerEvent]:
         worker.heard_s = self._clock.now_s()
