@@ -38,6 +38,13 @@ def test_ports_that_cannot_be_are_refused(tmp_path, base):
         Layout.of(tmp_path, base)
 
 
+def test_cloud_that_was_made_so_is_found(tmp_path):
+    """One on ports that are refused today can be stopped and reset."""
+    Layout(tmp_path, 40000).keep_port_base()
+    assert Layout.of(tmp_path).port_base == 40000
+    assert Layout.of(tmp_path, 40000).port_base == 40000
+
+
 def test_state_folder_is_named_by_the_environment(monkeypatch, tmp_path):
     """The environment variable beats the home folder."""
     monkeypatch.setenv('IRONIC_COMPUTE_CLOUD', str(tmp_path))
