@@ -42,6 +42,7 @@ from hashring.protocol import (
 from hashring.pulse import Pulse, State
 from hashring.ring import Host
 from hashring.state import BootRecord, Folder, previous_life
+from hashring.workers import Admitted, Vouched
 from hashring.workers import Exited as Exited
 from hashring.workers import Facts as Facts
 from hashring.workers import ServiceFacts as ServiceFacts
@@ -114,8 +115,9 @@ class Agent:
             membership.traits,
             previous=previous.boot if previous else None,
         )
-        self._remembered = state.read_known()
-        self.pool = Pool(home, self._remembered, options.settle_s)
+        self._remembered = state.read_known(), state.read_vouched()
+        known, vouched = self._remembered
+        self.pool = Pool(home, known, options.settle_s, vouched)
         self.pulse = Pulse(membership, self._me, options, clock)
         self.locksmith = Locksmith(membership, self.pulse.state().lease, clock)
         self._narrator = Narrator(home, clock.now_s())
@@ -151,10 +153,7 @@ class Agent:
         for answer in self.locksmith.answers():
             self._feed(answer)
         for event in self._workers.events(self._patience_s()):
-            if isinstance(event, Facts):
-                self.pool.learn(event.services)
-            else:
-                self._feed(event)
+            self._hear(event)
         self._heed_stop()
         self._feed(Known(self.pool.known))
         self._feed(Tick())
@@ -179,6 +178,17 @@ class Agent:
         self._narrator.agreement(dissenters, now_s)
         self._feed(_standing(state))
         self._heed_neighbours(state.neighbours)
+
+    def _hear(self, event: WorkerEvent) -> None:
+        match event:
+            case Facts(services=services):
+                self.pool.learn(services)
+            case Admitted(host=host):
+                self.pool.admit(host)
+            case Vouched(host=host):
+                self.pool.vouch(host)
+            case Serving() | Exited():
+                self._feed(event)
 
     def _heed_neighbours(self, groups: Sequence[str]) -> None:
         """Leave if another pool works on the same nodes."""
@@ -246,9 +256,7 @@ class Agent:
     def _tell(self) -> None:
         now_s = self._clock.now_s()
         self._note_home(holds=True)
-        if self.pool.known != self._remembered:
-            self._remembered = self.pool.known
-            self._folder.write_known(self.pool.known)
+        self._remember()
         self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
         self._workers.tell(
             WorkerView(
@@ -257,8 +265,18 @@ class Agent:
                 ring_agreed=self.pool.agreed(now_s),
                 known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
+                vouched=tuple(sorted(self.pool.vouched)),
             )
         )
+
+    def _remember(self) -> None:
+        """Write down what the next life shall know of the pool."""
+        known, vouched = self._remembered
+        self._remembered = self.pool.known, self.pool.vouched
+        if self.pool.known != known:
+            self._folder.write_known(self.pool.known)
+        if self.pool.vouched != vouched:
+            self._folder.write_vouched(self.pool.vouched)
 
     def _self_portrait(self, now_s: float) -> Member:
         leaving = self.assignment.leaving
@@ -276,6 +294,7 @@ class Agent:
             wants_home=self.assignment.wants_home(now_s),
             ring=self.pool.ring.digest,
             known=tuple(sorted(self.pool.known)),
+            vouched=tuple(sorted(self.pool.vouched)),
         )
 
     # ---- the end

@@ -47,6 +47,7 @@ class Member:
     ring: str = ''
     known: tuple[Host, ...] = ()
     version: str = ''
+    vouched: tuple[Host, ...] = ()
 
     def capabilities(self) -> dict[str, Any]:
         """This member as plain JSON values, for the backend."""
@@ -61,6 +62,7 @@ class Member:
             'ring': self.ring,
             'known': list(self.known),
             'version': self.version,
+            'vouched': list(self.vouched),
         }
 
     @classmethod
@@ -87,6 +89,8 @@ class Member:
             ring=str(raw['ring']),
             known=_hosts(raw['known']),
             version=str(raw['version']),
+            # An older peer, during an upgrade, has no such field.
+            vouched=_hosts(raw.get('vouched', ())),
         )
 
 

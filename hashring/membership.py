@@ -135,28 +135,34 @@ class Membership:
         return self._parsed(raw)
 
     def neighbours(self) -> tuple[str, ...]:
-        with _translated('groups'):
-            groups = self._driver.get_groups().get()
-        named = {group_name(group): group for group in groups}
         mine = group_name(self._group)
         return tuple(
             name
-            for name in sorted(
-                name for name in named if name not in (None, mine)
-            )
-            if self._is_inhabited(named[name])
+            for name, members in sorted(self.pools().items())
+            if name != mine and any(map(self._is_other, members))
         )
 
-    def _is_inhabited(self, group: bytes) -> bool:
-        with _translated('members of another group'):
+    def _is_other(self, member: Member) -> bool:
+        return member.state is MemberState.UP and member.home != self._home
+
+    def pools(self) -> dict[str, tuple[Member, ...]]:
+        """Who is in each group of ours on this backend."""
+        with _translated('groups'):
+            groups = self._driver.get_groups().get()
+        named = {group_name(group): group for group in groups}
+        return {
+            name: self._members_of(group)
+            for name, group in named.items()
+            if name is not None
+        }
+
+    def _members_of(self, group: bytes) -> tuple[Member, ...]:
+        with _translated('members of a group'):
             try:
                 raw = _read_members(self._driver, group)
             except coordination.GroupNotCreated:
-                return False  # Its last member has just left.
-        return any(
-            member.state is MemberState.UP and member.home != self._home
-            for member in self._parsed(raw)
-        )
+                return ()  # Its last member has just left.
+        return self._parsed(raw)
 
     def lost(self) -> frozenset[Host]:
         if not self.traits.forgets:
@@ -257,9 +263,9 @@ class Membership:
 
 
 def observe(
-    url: str, group: str, *, term_s: float = 15.0
-) -> tuple[Member, ...]:
-    """Who is in a group, seen by somebody who does not join it.
+    url: str, *, term_s: float = 15.0
+) -> dict[str, tuple[Member, ...]]:
+    """Who is in each pool, by name, seen by somebody who joins none.
 
     For the operator's tools. Blocks for a few seconds at most.
 
@@ -268,16 +274,14 @@ def observe(
     """
     watcher = Membership(
         url,
-        group,
+        '',
         Host('observer'),
         new_boot(),
         term_s=term_s,
     )
     watcher.connect()
     try:
-        return watcher.members()
-    except errors.NotInGroup:
-        return ()  # Nobody has ever joined.
+        return watcher.pools()
     finally:
         watcher.close(leave=True, timeout_s=5.0)
 

@@ -2,10 +2,10 @@
 """The hosts of this pool, and the ring over them.
 
 Known are the homes ever seen in the group, what the members tell each
-other, and what this agent remembers from earlier lives; never hosts that
-only Nova knows. A host that Nova has no Service for is known no longer,
-unless its own agent is there to create one, so a deleted host does not
-come back by gossip. Pure.
+other, what this agent remembers from earlier lives, and what an operator
+adds; never hosts that only Nova knows. A host that Nova has no Service for
+is known no longer, unless its own agent is there to create one, so a deleted
+host does not come back by gossip. Pure.
 """
 
 import dataclasses
@@ -22,10 +22,16 @@ class Pool:
 
     :param settle_s: how long all members must publish our ring before it
         counts as agreed.
+    :param vouched: the hosts that operators have said to be mapped, as
+        remembered.
     """
 
     def __init__(
-        self, home: Host, remembered: Iterable[Host], settle_s: float
+        self,
+        home: Host,
+        remembered: Iterable[Host],
+        settle_s: float,
+        vouched: Iterable[Host] = (),
     ) -> None:
         self._home = home
         self._settle_s = settle_s
@@ -35,6 +41,7 @@ class Pool:
         self._agreed_since_s: float | None = None
         self.ring = Ring()
         self.known: frozenset[Host] = frozenset()
+        self.vouched = frozenset(vouched)
         self._derive()
 
     def see(self, view: View, now_s: float, *, in_force: bool) -> None:
@@ -42,6 +49,7 @@ class Pool:
         self._view = view
         for member in view.members:
             self._seen |= {member.home, *member.known}
+            self.vouched |= frozenset(member.vouched)
         self._derive()
         if not (in_force and self._all_agree()):
             self._agreed_since_s = None
@@ -56,6 +64,25 @@ class Pool:
         """
         for host, news in facts.items():
             self._facts[host] = _joined(self._facts.get(host), news)
+        self._derive()
+
+    def admit(self, host: Host) -> None:
+        """Take in a host that an operator says is of this pool.
+
+        Nova was asked for it just now; what was read before is older.
+        """
+        self._seen.add(host)
+        if not self._may_exist(host):
+            del self._facts[host]
+        self._derive()
+
+    def vouch(self, host: Host) -> None:
+        """Take in that an operator says a host is mapped.
+
+        It holds until the host is deleted in Nova; workers believe it where
+        Nova does not tell.
+        """
+        self.vouched |= {host}
         self._derive()
 
     @property
@@ -91,6 +118,7 @@ class Pool:
             if host in present or self._may_exist(host)
         }
         self.known = frozenset(self._seen)
+        self.vouched = frozenset(filter(self._may_exist, self.vouched))
         members = frozenset(filter(self._in_ring, self.known))
         if members != self.ring.hosts:
             self.ring = Ring(members)

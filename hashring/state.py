@@ -6,6 +6,7 @@
               process, after a kill -9, free that lock at once.
 `known.json`  the hosts of this pool ever seen: a pool that comes back from
               a total loss of power still knows whom to serve.
+`vouched.json`  those of them that operators have said to be mapped.
 
 Files are replaced, never written in place; one that cannot be read counts
 as absent, because a peer or the next turn brings it back.
@@ -54,6 +55,10 @@ class Folder(Protocol):
     def read_known(self) -> frozenset[Host]: ...
 
     def write_known(self, hosts: Iterable[Host]) -> None: ...
+
+    def read_vouched(self) -> frozenset[Host]: ...
+
+    def write_vouched(self, hosts: Iterable[Host]) -> None: ...
 
 
 class StateFolder:
@@ -117,13 +122,22 @@ class StateFolder:
             (self._path / 'boot.json').unlink(missing_ok=True)
 
     def read_known(self) -> frozenset[Host]:
-        raw = self._read('known.json')
-        if not isinstance(raw, list):
-            return frozenset()
-        return frozenset(Host(str(host)) for host in raw)
+        return self._read_hosts('known.json')
 
     def write_known(self, hosts: Iterable[Host]) -> None:
         self._write('known.json', sorted(hosts))
+
+    def read_vouched(self) -> frozenset[Host]:
+        return self._read_hosts('vouched.json')
+
+    def write_vouched(self, hosts: Iterable[Host]) -> None:
+        self._write('vouched.json', sorted(hosts))
+
+    def _read_hosts(self, name: str) -> frozenset[Host]:
+        raw = self._read(name)
+        if not isinstance(raw, list):
+            return frozenset()
+        return frozenset(Host(str(host)) for host in raw)
 
     def _read(self, name: str) -> Any:
         try:

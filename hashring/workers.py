@@ -31,6 +31,8 @@ class WorkerView:
 
     A host that is not named may open at once. Names appear only on
     backends that can forget a lock."""
+    vouched: tuple[Host, ...] = ()
+    """The hosts that an operator has said to be mapped, sorted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +76,24 @@ class Facts:
     services: Mapping[Host, ServiceFacts]
 
 
-WorkerEvent = Serving | Exited | Facts
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """An operator has said that this host is of the pool.
+
+    Whether it may be was looked at by the worker that was told.
+    """
+
+    host: Host
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vouched:
+    """An operator has said that this host is mapped: Nova does not tell."""
+
+    host: Host
+
+
+WorkerEvent = Serving | Exited | Facts | Admitted | Vouched
 
 
 class Workers(Protocol):

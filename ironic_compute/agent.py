@@ -26,9 +26,11 @@ from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state import StateFolder
 from hashring.workers import (
+    Admitted,
     Exited,
     Facts,
     Serving,
+    Vouched,
     WorkerEvent,
     WorkerView,
 )
@@ -82,6 +84,14 @@ def clash(mine: str, other: str) -> str | None:
         f'others that are up ({_told(theirs)}): set [ironic] conductor_group '
         f'and shard so that each node is in one pool'
     )
+
+
+def pool_of(group: str) -> str:
+    """Say which nodes a group is for.
+
+    :param group: what :func:`group_name` made of the options
+    """
+    return _told(group.split('/')[1:])
 
 
 def _told(parts: Sequence[str]) -> str:
@@ -294,6 +304,8 @@ class WorkerProcesses:
                 return [Facts(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.sentence = sentence
+            case Admitted() | Vouched() as order:
+                return [order]
             case pipe.IsAlive():
                 pass  # Heard; that is all it says.
         return []

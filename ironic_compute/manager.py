@@ -207,23 +207,62 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Build a server here, or send it on to the holder of its node."""
-        node = kwargs.get('node')
-        if node is not None and self._parts.holdings.row(NodeId(node)) is None:
-            properties = kwargs.get('filter_properties') or {}
-            host = self._holder_of(context, NodeId(node), properties)
-            if host is not None:
-                kwargs['filter_properties'] = properties
-                return self.compute_rpcapi.build_and_run_instance(
-                    context, instance, host, *args, **kwargs
-                )
+        properties = kwargs.get('filter_properties') or {}
+        host = self._goes_on_to(context, kwargs.get('node'), properties)
+        if host is not None:
+            kwargs['filter_properties'] = properties
+            return self.compute_rpcapi.build_and_run_instance(
+                context, instance, host, *args, **kwargs
+            )
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
         )
 
-    def _holder_of(
-        self, context: Any, node: NodeId, properties: dict[str, Any]
+    def unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        request_spec: Any,
+        accel_uuids: Any,
+    ) -> Any:
+        """Build a shelved server anew, here or where its node is held."""
+        properties = filter_properties or {}
+        host = self._goes_on_to(context, node, properties)
+        if host is not None:
+            return self.compute_rpcapi.unshelve_instance(
+                context,
+                instance,
+                host,
+                request_spec,
+                image=image,
+                filter_properties=properties,
+                node=node,
+                accel_uuids=accel_uuids,
+            )
+        return super().unshelve_instance(
+            context,
+            instance,
+            image,
+            properties,
+            node,
+            request_spec,
+            accel_uuids,
+        )
+
+    def _goes_on_to(
+        self, context: Any, name: str | None, properties: dict[str, Any]
     ) -> str | None:
-        """Return the host that a build has to go on to, if any."""
+        """Return the host that a build has to go on to, if any.
+
+        :param name: of the node that the scheduler chose, if it did
+        :param properties: travel with the build
+        """
+        if name is None or self._parts.holdings.row(NodeId(name)) is not None:
+            return None
+        node = NodeId(name)
         try:
             host = forward.next_host(context, node, self.host, properties)
             if host is None:

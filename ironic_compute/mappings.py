@@ -3,8 +3,8 @@
 
 Without that a server which is sent to the host dies in cell0. nova-conductor
 knows, if it has the API database; otherwise nova-api does, if the user of
-``[placement]`` may ask it. Where neither ever will, an operator has to see to
-it, and the host is taken for mapped. No answer is no word about the host.
+``[placement]`` may ask it. Where neither tells, an operator's word counts
+(``ironic-computectl host mapped``), and none is no word about the host.
 """
 
 import enum
@@ -117,30 +117,43 @@ class HostMappings:
     Once mapped, always mapped, as long as the host exists: that half is
     asked at most once a host.
 
+    :param is_vouched: whether an operator has said that a host is mapped
     :param conductor: asks nova-conductor
     :param api: asks nova-api, where no conductor can tell
     """
 
     def __init__(
         self,
+        is_vouched: Callable[[Host], bool],
         conductor: Callable[[Host], Mapped] = ask_conductor,
         api: Callable[[Host], Mapped] = ask_api,
     ) -> None:
+        self._is_vouched = is_vouched
         self._conductor = conductor
         self._api = api
         self._mapped: set[Host] = set()
         self._told: set[tuple[Host, Mapped]] = set()
 
     def is_mapped(self, host: Host) -> bool:
-        """Say whether a host is in a cell; False while nobody answers."""
-        if host not in self._mapped:
-            answer = self._conductor(host)
+        """Say whether a host is in a cell; False while nobody says so."""
+        if host in self._mapped:
+            return True
+        answer = self.ask(host)
+        if answer in (Mapped.UNTOLD, Mapped.UNKNOWN) and self._is_vouched(
+            host
+        ):
             if answer is Mapped.UNTOLD:
-                answer = self._api(host)
-            self._tell_once(host, answer)
-            if answer in (Mapped.YES, Mapped.UNTOLD):
                 self._mapped.add(host)
-        return host in self._mapped
+            return True
+        if answer is Mapped.YES:
+            self._mapped.add(host)
+        self._tell_once(host, answer)
+        return answer is Mapped.YES
+
+    def ask(self, host: Host) -> Mapped:
+        """Ask who can tell; any thread may call."""
+        answer = self._conductor(host)
+        return self._api(host) if answer is Mapped.UNTOLD else answer
 
     def forget(self, host: Host) -> None:
         """A host does not exist any more, nor does its mapping."""
@@ -160,8 +173,9 @@ _SENTENCES = {
     ),
     Mapped.UNTOLD: (
         'Could not ask nova-conductor nor nova-api whether host %(host)s is '
-        'mapped to a cell, and took it for mapped; see to it that '
-        'nova-manage cell_v2 discover_hosts --by-service was run'
+        'mapped to a cell, so it gets no nodes until you say so: run '
+        'nova-manage cell_v2 discover_hosts --by-service, then '
+        'ironic-computectl host mapped %(host)s'
     ),
     Mapped.UNKNOWN: (
         'Nova did not answer whether host %(host)s is mapped to a cell, '

@@ -17,7 +17,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from hashring.workers import ServiceFacts
+from hashring.workers import Admitted, ServiceFacts, Vouched
 from ironic_compute import errors, hints, ironic, reporting
 from ironic_compute.aggregates import HostAggregates
 from ironic_compute.book import Book
@@ -27,7 +27,9 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.ironic import IronicClient
+from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
+from ironic_compute.orders import HostOrders
 from ironic_compute.removal import Removal
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
@@ -72,14 +74,14 @@ class Parts:
         client: IronicClient | None = None,
         placement: Placement | None = None,
     ) -> None:
-        options = CONF.ironic_compute
         self._tenure = tenure
         self.gate, self.clock = tenure.gate, tenure.clock
         self._stopping = threading.Event()
         self._look_now = threading.Event()
         self.claims = ClaimBook()
         self.rows = Rows(tenure.gate)
-        self.services = ServiceDirectory()
+        mappings = HostMappings(lambda host: host in tenure.pool.vouched)
+        self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or ironic.make_client(CONF, tenure.gate)
         self.client.measure(self.metrics.asking_ironic)
@@ -93,7 +95,30 @@ class Parts:
         self.holdings = Holdings(
             tenure.host, self.rows, self.book, self.claims, self.reconciler
         )
-        self.handover = Handover(
+        self.handover = self._make_handover()
+        self.holdings.on_stranger = self.handover.meet
+        self.removal = Removal(
+            self.holdings, self.rows, self.client, self.reconciler
+        )
+        self.feed = Feed(
+            CONF, self.client, self, tenure.clock, host=tenure.host
+        )
+        self.on_order: Callable[[Admitted | Vouched], None]
+        self.on_order = lambda order: None
+        self.hints = hints.HintEndpoint(
+            self._given, self.removal.forget, self._make_orders(mappings)
+        )
+        self.on_services: Callable[[dict[Host, ServiceFacts]], None]
+        self.on_services = lambda facts: None
+        self.on_serving: Callable[[], None] = lambda: None
+        self.on_stopping: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[errors.ConfigError], None]
+        self.on_refused = lambda exc: None
+        tenure.pool.on_news(self._look_now.set)
+
+    def _make_handover(self) -> Handover:
+        options, tenure = CONF.ironic_compute, self._tenure
+        return Handover(
             self.holdings,
             self.rows,
             self.services,
@@ -111,21 +136,18 @@ class Parts:
             ),
             hints.tell_given,
         )
-        self.holdings.on_stranger = self.handover.meet
-        self.removal = Removal(
-            self.holdings, self.rows, self.client, self.reconciler
+
+    def _make_orders(self, mappings: HostMappings) -> HostOrders:
+        return HostOrders(
+            self._tenure.pool,
+            self.rows,
+            self.clock,
+            make_directory=lambda: ServiceDirectory(mappings),
+            is_ours=hints.is_ours,
+            list_nodes=lambda: {node.uuid for node in self.client.nodes()},
+            ask=mappings.ask,
+            tell=lambda order: self.on_order(order),
         )
-        self.feed = Feed(
-            CONF, self.client, self, tenure.clock, host=tenure.host
-        )
-        self.hints = hints.HintEndpoint(self._given, self.removal.forget)
-        self.on_services: Callable[[dict[Host, ServiceFacts]], None]
-        self.on_services = lambda facts: None
-        self.on_serving: Callable[[], None] = lambda: None
-        self.on_stopping: Callable[[], None] = lambda: None
-        self.on_refused: Callable[[errors.ConfigError], None]
-        self.on_refused = lambda exc: None
-        tenure.pool.on_news(self._look_now.set)
 
     # For the feed
 

@@ -3,9 +3,10 @@
 
 Down goes the appointment to a host, then views (deadline, ring, known hosts);
 the newest view is all that counts, so an unread one may be replaced. Up go
-facts: serving, what Nova says of the known hosts, a sign of life, and the
-sentence of a worker that cannot start. Neither side ever blocks on the other:
-a stopped worker must not stop its agent, nor the other way round.
+facts: serving, what Nova says of the known hosts, a sign of life, what an
+operator says of a host, and the sentence of a worker that cannot start.
+Neither side ever blocks on the other: a stopped worker must not stop its
+agent, nor the other way round.
 """
 
 import collections
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hashring.ring import Host
-from hashring.workers import ServiceFacts, WorkerView
+from hashring.workers import Admitted, ServiceFacts, Vouched, WorkerView
 
 _CHUNK_BYTES = 65536
 
@@ -57,7 +58,8 @@ class CannotStart:
     sentence: str
 
 
-Message = IsServing | IsAlive | Services | CannotStart
+Order = Admitted | Vouched
+Message = IsServing | IsAlive | Services | CannotStart | Order
 
 
 def encode_appointment(appointment: Appointment) -> bytes:
@@ -85,6 +87,7 @@ def decode_view(line: bytes) -> WorkerView:
         ring_agreed=raw['ring_agreed'],
         known=tuple(raw['known']),
         opens_s=raw['opens_s'],
+        vouched=tuple(raw['vouched']),
     )
 
 
@@ -100,6 +103,10 @@ def encode_message(message: Message) -> bytes:
             return _line({'is': 'services', 'services': services})
         case CannotStart(sentence=sentence):
             return _line({'is': 'cannot start', 'sentence': sentence})
+        case Admitted(host=host):
+            return _line({'is': 'admitted', 'host': host})
+        case Vouched(host=host):
+            return _line({'is': 'vouched', 'host': host})
 
 
 def decode_message(line: bytes) -> Message:
@@ -122,6 +129,10 @@ def decode_message(line: bytes) -> Message:
             )
         case 'cannot start':
             return CannotStart(raw['sentence'])
+        case 'admitted':
+            return Admitted(Host(raw['host']))
+        case 'vouched':
+            return Vouched(Host(raw['host']))
         case other:
             raise ValueError(f'unknown message {other!r}')
 

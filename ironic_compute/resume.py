@@ -26,7 +26,7 @@ from hashring.clock import Clock
 from ironic_compute import asked, errors, unfinished
 from ironic_compute.ending import Ending, end_task
 from ironic_compute.ironic import IronicClient
-from ironic_compute.tasks import Begin, LiveTasks, begin_thread
+from ironic_compute.tasks import Begin, LiveTasks, begin_thread, try_alone
 from ironic_compute.unfinished import Deploy, Rescue, Task
 
 LOG = logging.getLogger(__name__)
@@ -141,20 +141,19 @@ class Resume:
         )
 
     def _one(self, instance: Any) -> None:
+        try_alone(
+            self._tasks,
+            instance.uuid,
+            functools.partial(self._take_up_or_leave, instance),
+            'Could not take up server %(server)s where it was left; trying '
+            'again later',
+        )
+
+    def _take_up_or_leave(self, instance: Any) -> None:
         try:
-            with self._tasks.alone(instance.uuid) as free:
-                if free:
-                    self._take_up(instance)
+            self._take_up(instance)
         except nova_exception.UnexpectedTaskStateError:
             _tell_left(instance)
-        except nova_exception.InstanceNotFound:
-            LOG.debug('Server %(server)s is gone', {'server': instance.uuid})
-        except Exception:
-            LOG.exception(
-                'Could not take up server %(server)s where it was left; '
-                'trying again later',
-                {'server': instance.uuid},
-            )
 
     def _take_up(self, instance: Any) -> None:
         instance.refresh()

@@ -25,12 +25,12 @@ class ServiceDirectory:
     :param mappings: asks which hosts are mapped
     """
 
-    def __init__(self, mappings: HostMappings | None = None) -> None:
+    def __init__(self, mappings: HostMappings) -> None:
         self._context = nova_context.get_admin_context()
         self._liveness = servicegroup.API()
         self._records: dict[Host, Any] = {}
         self.is_read = False
-        self._mappings = mappings or HostMappings()
+        self._mappings = mappings
 
     def refresh(self) -> None:
         """Read all records: one RPC, whatever their number."""

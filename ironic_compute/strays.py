@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from nova import context as nova_context
-from nova import exception as nova_exception
 from nova import objects
 from nova.compute import vm_states
 from oslo_log import log as logging
@@ -27,7 +26,7 @@ from ironic_compute.ending import Ending
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
 from ironic_compute.rows import Rows
-from ironic_compute.tasks import Begin, LiveTasks, begin_thread
+from ironic_compute.tasks import Begin, LiveTasks, begin_thread, try_alone
 from ironic_compute.unfinished import UNSHELVING, Stray, stray_of
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -297,18 +296,13 @@ class LostBuilds:
         return any(node in held for node in nodes)
 
     def _one(self, context: Any, instance: Any) -> None:
-        try:
-            with self._tasks.alone(instance.uuid) as free:
-                if free:
-                    self._end(context, instance)
-        except nova_exception.InstanceNotFound:
-            LOG.debug('Server %(server)s is gone', {'server': instance.uuid})
-        except Exception:
-            LOG.exception(
-                'Could not end the lost build of server %(server)s; trying '
-                'again later',
-                {'server': instance.uuid},
-            )
+        try_alone(
+            self._tasks,
+            instance.uuid,
+            functools.partial(self._end, context, instance),
+            'Could not end the lost build of server %(server)s; trying again '
+            'later',
+        )
 
     def _end(self, context: Any, instance: Any) -> None:
         instance.refresh()

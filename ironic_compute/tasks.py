@@ -12,6 +12,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
+from nova import exception as nova_exception
+from oslo_log import log as logging
+
+LOG = logging.getLogger(__name__)
+
 Begin = Callable[[str, Callable[[], None]], None]
 
 
@@ -63,3 +68,20 @@ class LiveTasks:
     def _is_taken(self, server: str) -> bool:
         """Say whether another thread works on a server alone."""
         return self._alone.get(server) not in (None, threading.get_ident())
+
+
+def try_alone(
+    tasks: LiveTasks, server: str, act: Callable[[], None], failed: str
+) -> None:
+    """Do something for a server alone, or nothing; raises nothing.
+
+    :param failed: the sentence to log, with ``%(server)s`` in it
+    """
+    try:
+        with tasks.alone(server) as free:
+            if free:
+                act()
+    except nova_exception.InstanceNotFound:
+        LOG.debug('Server %(server)s is gone', {'server': server})
+    except Exception:
+        LOG.exception(failed, {'server': server})

@@ -34,6 +34,7 @@ class Pool:
         self._lock = threading.Lock()
         self._ring = Ring()
         self._known: tuple[Host, ...] = ()
+        self._vouched: frozenset[Host] = frozenset()
         self._agreed = False
         self._ring_since_s = clock.now_s()
         self._on_news: Callable[[], None] = lambda: None
@@ -41,8 +42,8 @@ class Pool:
     def on_news(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when Nova may have something to tell.
 
-        Hosts are known that were not, or somebody has another ring than we:
-        he has seen a host enabled or disabled, or we have.
+        Hosts are known or vouched for that were not, or somebody has another
+        ring than we: he has seen a host enabled or disabled, or we have.
         """
         self._on_news = callback
 
@@ -53,7 +54,9 @@ class Pool:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
             has_news = bool(set(view.known) - set(self._known))
+            has_news |= bool(set(view.vouched) - self._vouched)
             has_news |= self._agreed and not view.ring_agreed
+            self._vouched = frozenset(view.vouched)
             self._known, self._agreed = view.known, view.ring_agreed
         if has_news:
             self._on_news()
@@ -62,6 +65,11 @@ class Pool:
     def known(self) -> tuple[Host, ...]:
         """The hosts that belong to this pool."""
         return self._known
+
+    @property
+    def vouched(self) -> frozenset[Host]:
+        """The hosts that an operator has said to be mapped."""
+        return self._vouched
 
     def standing(self) -> Standing:
         """The ring now, with whether it is agreed and for how long it is.

@@ -195,6 +195,7 @@ def _configure(config_arguments: Sequence[str]) -> None:
 def _service(tenure: Tenure, line: AgentLine) -> Any:
     parts = Parts(tenure)
     parts.on_services = line.say_services
+    parts.on_order = line.say
     parts.on_refused = functools.partial(_refuse, line)
     server = nova_service.Service(
         tenure.host,

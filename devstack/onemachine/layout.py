@@ -45,7 +45,9 @@ _APIS = {
 
 
 PORT_BASE = 26000
-PORT_BASE_MAX = 65535 - len(_PORTS)
+# From here on the kernel gives ports to clients, whoever comes first.
+_EPHEMERAL = 32768
+PORT_BASE_MAX = _EPHEMERAL - len(_PORTS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,12 +70,15 @@ class Layout:
                 f'the cloud in {state} has its ports from {kept} on: '
                 '"devstack/cloud reset" it to move them'
             )
+        if kept is not None:
+            return cls(state, kept)
         base = PORT_BASE if port_base is None else port_base
         if not 1024 <= base <= PORT_BASE_MAX:
             raise CloudError(
-                f'--port-base {base} is not from 1024 to {PORT_BASE_MAX}'
+                f'--port-base {base} is not from 1024 to {PORT_BASE_MAX}: '
+                f'from {_EPHEMERAL} on any client may be given a port before'
             )
-        return cls(state, base if kept is None else kept)
+        return cls(state, base)
 
     def _kept_port_base(self) -> int | None:
         try:

@@ -7,7 +7,7 @@ import time
 
 from onemachine.backends import COORDINATION
 from onemachine.dials import Dials
-from onemachine.layout import PORT_BASE, default_state
+from onemachine.layout import PORT_BASE, PORT_BASE_MAX, default_state
 
 _EXAMPLES = """\
 examples:
@@ -75,9 +75,9 @@ def parser() -> argparse.ArgumentParser:
         '--port-base',
         type=int,
         default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
-        help=f'first of 16 ports of a cloud that is made now (default: '
-        f'{PORT_BASE}, or $IRONIC_COMPUTE_CLOUD_PORT); later commands know '
-        'it. From 32768 on any client may be given one of them before',
+        help=f'first of 16 ports of a cloud that is made now, at most '
+        f'{PORT_BASE_MAX} (default: {PORT_BASE}, or '
+        '$IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
     )
     commands = _Commands(top)
     for add in (

@@ -15,11 +15,11 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
-from hashring import membership
 from hashring.ring import Host
 from ironic_compute import exits, ironic
-from ironic_compute.agent import group_name
 from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute.cmd.hosts import HostAdopt, HostList, HostMapped
+from ironic_compute.cmd.reach import Refused, reach_nova
 from ironic_compute.explain import Evidence, explain
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic import IronicClient
@@ -27,30 +27,6 @@ from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
-
-
-class HostList(lister.Lister):
-    """List the hosts of this pool, and which agent serves each now."""
-
-    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
-        """Ask the coordination backend."""
-        members = membership.observe(
-            CONF.coordination.backend_url,
-            group_name(CONF.ironic.conductor_group, CONF.ironic.shard),
-            term_s=CONF.coordination.lease_term_s,
-        )
-        served = {h: m for m in members for h in m.serving}
-        known = {h for m in members for h in (m.home, *m.known)}
-        columns = ('Host', 'Served by', 'Machine', 'State')
-        rows = []
-        for host in sorted(known | set(served)):
-            by = served.get(host)
-            if by is None:
-                rows.append((host, '-', '-', 'not served'))
-            else:
-                how = 'home' if by.home == host else 'adopted'
-                rows.append((host, by.home, by.machine, how))
-        return columns, rows
 
 
 class NodeExplain(lister.Lister):
@@ -93,30 +69,15 @@ class NodeForget(command.Command):
     def take_action(self, parsed_args: Any) -> None:
         """Ask the host that holds the node to do it.
 
-        :raises CannotForget: with the reason
+        :raises Refused: with the reason
         """
         client = ironic.make_client(CONF, NeverOpen())
         node = client.node(parsed_args.node).uuid
-        _reach_nova()
+        reach_nova()
         why_not = forget(node)
         if why_not is not None:
-            raise CannotForget(why_not)
+            raise Refused(why_not)
         print(f'Node {node} is forgotten.', file=self.app.stdout)
-
-
-class CannotForget(Exception):
-    """A node is not forgotten; the message says why."""
-
-
-def _reach_nova() -> None:
-    """Read Nova's records through its conductor, as a worker does."""
-    from nova import objects, rpc
-    from nova.conductor import rpcapi
-    from nova.objects import base
-
-    rpc.init(CONF)
-    objects.register_all()
-    base.NovaObject.indirection_api = rpcapi.ConductorAPI()
 
 
 def forget(node: NodeId) -> str | None:
@@ -155,13 +116,16 @@ class ControlApp(app.App):
     def __init__(self) -> None:
         super().__init__(
             description='Ask who of the bare metal compute daemons of a pool '
-            'serves which host, and why a node is not offered; have a node '
-            'forgotten that went to another pool.',
+            'serves which host, and why a node is not offered; have a host '
+            'served again that nobody remembers, or a node forgotten that '
+            'went to another pool.',
             version='1',
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
         self.command_manager.add_command('host list', HostList)
+        self.command_manager.add_command('host adopt', HostAdopt)
+        self.command_manager.add_command('host mapped', HostMapped)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
 

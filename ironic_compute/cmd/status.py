@@ -14,7 +14,6 @@ from oslo_upgradecheck import upgradecheck
 import hashring.errors
 from hashring import membership, opts
 from ironic_compute import errors, ironic
-from ironic_compute.agent import group_name
 from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 
@@ -39,10 +38,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _check_coordination(self) -> upgradecheck.Result:
         try:
-            membership.observe(
-                CONF.coordination.backend_url,
-                group_name(CONF.ironic.conductor_group, CONF.ironic.shard),
-            )
+            membership.observe(CONF.coordination.backend_url)
         except hashring.errors.HashringError as exc:
             return _failure(exc)
         return _success()

@@ -22,6 +22,7 @@ class Folder:
     def __init__(self) -> None:
         self._boot: BootRecord | None = None
         self._known: frozenset[Host] = frozenset()
+        self._vouched: frozenset[Host] = frozenset()
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -41,6 +42,14 @@ class Folder:
     def write_known(self, hosts: Iterable[Host]) -> None:
         """Keep the hosts that are known."""
         self._known = frozenset(hosts)
+
+    def read_vouched(self) -> frozenset[Host]:
+        """Return the hosts that operators had said to be mapped."""
+        return self._vouched
+
+    def write_vouched(self, hosts: Iterable[Host]) -> None:
+        """Keep the hosts that operators have said to be mapped."""
+        self._vouched = frozenset(hosts)
 
 
 class Controller:

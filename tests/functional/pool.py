@@ -18,7 +18,7 @@ from keystoneauth1 import adapter, session, token_endpoint
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from hashring.workers import WorkerView
+from hashring.workers import Admitted, Vouched, WorkerView
 from ironic_compute.cmd.agent import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager import IronicComputeManager
@@ -78,6 +78,8 @@ class TheCloud:
     placement: Placement
     pools: dict[str, Pool]
     hosts: tuple[str, ...]
+    ring: tuple[str, ...]
+    ordered: list[Admitted | Vouched]
 
     @classmethod
     def reset(cls, endpoint: str, *hosts: str) -> None:
@@ -90,20 +92,31 @@ class TheCloud:
             adapter.Adapter(session.Session(auth), service_type='placement')
         )
         cls.ironic, cls.pools, cls.hosts = LivingIronic(), {}, hosts
+        cls.ring, cls.ordered = hosts, []
 
     @classmethod
     def show(cls, *ring: str) -> None:
         """Tell all workers of a ring that everybody agrees on."""
+        cls.ring = ring
         hosts = tuple(Host(host) for host in ring)
+        admitted = {o.host for o in cls.ordered if isinstance(o, Admitted)}
+        vouched = {o.host for o in cls.ordered if isinstance(o, Vouched)}
         view = WorkerView(
             deadline_s=math.inf,
             ring=hosts,
             ring_agreed=True,
             # Who is out of the ring is of the pool all the same.
-            known=tuple(sorted({*hosts, *cls.pools})),
+            known=tuple(sorted({*hosts, *cls.pools, *admitted})),
+            vouched=tuple(sorted(vouched)),
         )
         for pool in cls.pools.values():
             pool.update(view)
+
+    @classmethod
+    def heed(cls, order: Admitted | Vouched) -> None:
+        """Tell all workers of what an operator told one of them."""
+        cls.ordered.append(order)
+        cls.show(*cls.ring)
 
 
 class PoolManager(IronicComputeManager):
@@ -115,6 +128,7 @@ class PoolManager(IronicComputeManager):
         pool = TheCloud.pools[host] = Pool(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
         parts = Parts(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
+        parts.on_order = TheCloud.heed
         super().__init__(*args, parts=parts, **kwargs)
         TheCloud.show(*TheCloud.hosts)
 

@@ -13,7 +13,10 @@ from nova import objects
 from nova.tests.functional.api import client as api_client
 
 from hashring.ring import Host
+from hashring.workers import Admitted
+from ironic_compute import hints
 from ironic_compute.cmd import ctl
+from ironic_compute.mappings import HostMappings
 from ironic_compute.services import ServiceDirectory
 from resource_tracker.node import NodeId
 from tests.functional import pool
@@ -176,7 +179,8 @@ class OldRowsTest(pool.PoolTestCase):
         objects.Service(
             self.context, host='c3', binary='nova-compute', topic='compute'
         ).create()
-        node, directory = next(iter(self.ironic.nodes)), ServiceDirectory()
+        node = next(iter(self.ironic.nodes))
+        directory = ServiceDirectory(HostMappings(lambda host: False))
         (row,) = self._rows(node)
         row.mapped, row.host = 1, 'c3'
         row.save()
@@ -249,3 +253,40 @@ class OldRowsTest(pool.PoolTestCase):
         parts.holdings.change_status(service_id=service.id)
         for worker in self.workers.values():
             worker.manager._parts.services.refresh()
+
+    def test_lost_host_is_known_by_an_operators_order(self) -> None:
+        """One that Nova does not know, or that is up, is refused."""
+        here, c9 = Host('c1'), Host('c9')
+        self.assertIn('no Service record', hints.order_to_adopt(here, c9))
+        objects.Service(
+            self.context,
+            host='c9',
+            binary='nova-compute',
+            topic='compute',
+            forced_down=True,
+        ).create()
+        foreign = self.start_compute('stock', pool.MANAGER)
+        self.addCleanup(foreign.manager._parts.stop)
+        del pool.TheCloud.pools['stock']
+        pool.TheCloud.show('c1', 'c2')
+        self.assertIn(
+            'A daemon of another pool',
+            hints.order_to_adopt(here, Host('stock')),
+        )
+        self.assertIsNone(hints.order_to_adopt(here, c9))
+        self.assertEqual(('c1', 'c2', 'c9'), pool.TheCloud.pools['c2'].known)
+        self.assertIsNone(hints.order_to_adopt(here, c9))
+        self.assertEqual([Admitted(c9)], pool.TheCloud.ordered)
+
+    def test_word_of_nova_on_a_mapping_counts_more_than_an_operators(
+        self,
+    ) -> None:
+        """The conductor here has the API database, so nobody is believed."""
+        here = Host('c1')
+        self.assertIn('not known', hints.order_to_vouch(here, Host('c9')))
+        self.assertIsNone(hints.order_to_vouch(here, Host('c2')))
+        mapping = self.host_mappings.pop('c2')
+        mapping.destroy()
+        self.assertIn('discover_hosts', hints.order_to_vouch(here, Host('c2')))
+        self.assertEqual([], pool.TheCloud.ordered)
+        self._map_host('c2')

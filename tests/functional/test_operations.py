@@ -8,9 +8,10 @@ several things to its servers, because starting the workers is what costs.
 from collections.abc import Mapping
 from typing import Any
 
+import fixtures
 from nova import context as nova_context
 from nova import objects
-from nova.compute import power_state
+from nova.compute import power_state, rpcapi
 from nova.tests.functional.api import client as api_client
 
 from ironic_compute import errors
@@ -175,6 +176,55 @@ class OperationsTest(pool.PoolTestCase):
         self.assertEqual(
             [], self.cinder.attachment_ids_for_instance(server['id'])
         )
+
+    def test_unshelving_sent_to_the_former_holder_goes_on(self) -> None:
+        """The node was pushed after the scheduler had read its row."""
+        root = {
+            'source_type': 'volume',
+            'destination_type': 'volume',
+            'boot_index': 0,
+            'uuid': base.VOLUME_ID,
+        }
+        server = self._create(imageRef='', block_device_mapping_v2=[root])
+        self.action(server, 'shelve')
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        sent = self._lead_the_first_unshelving_astray()
+        self.action(server, 'unshelve')
+        self._wait_for_state_change(server, 'ACTIVE')
+        former, holder = sent
+        self.assertNotEqual(former, holder)
+        self.assertEqual(holder, self._host(server))
+        self.assertIn(self.node_of(server), self.held(holder))
+        self.assertEqual([self.node_of(server)], [*self.allocations(server)])
+        self.delete(server)
+
+    def _lead_the_first_unshelving_astray(self) -> list[str]:
+        """Have the conductor send one to the wrong host.
+
+        :returns: grows by each host that one is sent to
+        """
+        sent: list[str] = []
+        real = rpcapi.ComputeAPI.unshelve_instance
+
+        def unshelve_instance(
+            api: Any,
+            context: Any,
+            instance: Any,
+            host: str,
+            *rest: Any,
+            **kw: Any,
+        ) -> Any:
+            to = host if sent else {'c1': 'c2', 'c2': 'c1'}[host]
+            sent.append(to)
+            return real(api, context, instance, to, *rest, **kw)
+
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                'nova.compute.rpcapi.ComputeAPI.unshelve_instance',
+                unshelve_instance,
+            )
+        )
+        return sent
 
     def test_bug_1815791_stale_news_stop_no_server(self) -> None:
         """The power sync believes Ironic's state of now, not the book's.

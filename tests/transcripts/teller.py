@@ -12,9 +12,10 @@ Time and set-up:
 A MEMBER is HOME, then what is unusual about it: `/BOOT`, `=HOST,HOST` (what
 it serves), `!restarting`, `!leaving`, `-home` (does not want it).
 
-Answers: granted, denied, proven, disproven, released, unreleased, each with
-HOST TICKET. Workers: exited HOST [SENTENCE]. The operator: stop, drain. And
-`tick`, `tell` (what workers are told). Below a line, `> ` is the answer.
+Answers: granted, slow (granted too late), denied, proven, disproven, released,
+unreleased, each with HOST TICKET. Workers: exited HOST [SENTENCE]. The
+operator: stop, drain. And `tick`, `tell` (what workers are told). Below a
+line, `> ` is the answer.
 """
 
 import dataclasses
@@ -114,6 +115,8 @@ def _answer(word: str, host: Host, ticket: int) -> Event:
     match word:
         case 'granted':
             return Granted(host, ticket)
+        case 'slow':
+            return Granted(host, ticket, counts=False)
         case 'denied':
             return Denied(host, ticket)
         case 'proven' | 'disproven':

@@ -10,32 +10,39 @@ from onemachine.progress import CloudError
 def test_ports_differ_and_follow_the_base(tmp_path):
     """Each service has a port of its own, counted from the base."""
     at_default = Layout(tmp_path)
-    moved = Layout(tmp_path, 40000)
+    moved = Layout(tmp_path, 30000)
     ports = [moved.port(name) for name in layouts._PORTS]
     assert len(set(ports)) == len(ports)
-    assert min(ports) == 40000
-    assert moved.port('nova') - at_default.port('nova') == 14000
+    assert min(ports) == 30000
+    assert moved.port('nova') - at_default.port('nova') == 4000
 
 
 def test_ports_are_remembered(tmp_path):
     """Who does not name the base gets the one the cloud was made with."""
-    Layout.of(tmp_path, 40000).keep_port_base()
-    assert Layout.of(tmp_path).port_base == 40000
-    assert Layout.of(tmp_path, 40000).port_base == 40000
+    Layout.of(tmp_path, 30000).keep_port_base()
+    assert Layout.of(tmp_path).port_base == 30000
+    assert Layout.of(tmp_path, 30000).port_base == 30000
 
 
 def test_ports_of_a_made_cloud_do_not_move(tmp_path):
     """The catalog and the databases know them; the sentence names both."""
-    Layout.of(tmp_path, 40000).keep_port_base()
-    with pytest.raises(CloudError, match=r'from 40000 on: .*reset'):
-        Layout.of(tmp_path, 50000)
+    Layout.of(tmp_path, 30000).keep_port_base()
+    with pytest.raises(CloudError, match=r'from 30000 on: .*reset'):
+        Layout.of(tmp_path, 31000)
 
 
-@pytest.mark.parametrize('base', [0, 80, 65530])
+@pytest.mark.parametrize('base', [0, 80, 32753, 32768, 40000, 65530])
 def test_ports_that_cannot_be_are_refused(tmp_path, base):
-    """A base must leave room for all ports, above the privileged ones."""
+    """Neither privileged ones nor those that clients are given."""
     with pytest.raises(CloudError, match='--port-base'):
         Layout.of(tmp_path, base)
+
+
+def test_cloud_that_was_made_so_is_found(tmp_path):
+    """One on ports that are refused today can be stopped and reset."""
+    Layout(tmp_path, 40000).keep_port_base()
+    assert Layout.of(tmp_path).port_base == 40000
+    assert Layout.of(tmp_path, 40000).port_base == 40000
 
 
 def test_state_folder_is_named_by_the_environment(monkeypatch, tmp_path):

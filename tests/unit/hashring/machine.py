@@ -96,6 +96,10 @@ class FakeWorkers:
         found, self._events = self._events, []
         return found
 
+    def say(self, event: WorkerEvent) -> None:
+        """Have the agent hear something of a worker."""
+        self._events.append(event)
+
     def run(self, facts: Mapping[Host, ServiceFacts]) -> None:
         """What the worker processes do in one step."""
         now_s = self._clock.now_s()

@@ -14,7 +14,13 @@ from hashring.clock import SystemClock
 from hashring.group import Boot, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host, Ring
-from hashring.workers import Exited, ServiceFacts, WorkerView
+from hashring.workers import (
+    Admitted,
+    Exited,
+    ServiceFacts,
+    Vouched,
+    WorkerView,
+)
 from tests.fakes.controller import Folder
 from tests.unit.hashring import coordination
 from tests.unit.hashring.machine import FakeWorkers, Machine
@@ -133,6 +139,33 @@ def test_a_disabled_host_leaves_the_ring(world: World) -> None:
     run(world, 20)
     assert agent(one).pool.ring == Ring.of([C1])
     assert view(one, C1).ring == (C1,)
+
+
+def test_host_that_an_operator_admits_is_served_and_remembered(
+    world: World,
+) -> None:
+    """Told to one agent, it is known to both, and served by one."""
+    run(world, 60)
+    c9 = Host('c9')
+    world.facts[c9] = next(iter(world.facts.values()))
+    world.machines[0].workers.say(Admitted(c9))
+    run(world, 60)
+    assert [host for host, _ in world.open_gates()].count(c9) == 1
+    for machine in world.machines:
+        assert machine.folder.read_known() == {C1, C2, c9}
+
+
+def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
+    """Told to one, it is on both disks, and with workers of later lives."""
+    run(world, 20)
+    world.machines[0].workers.say(Vouched(C2))
+    run(world, 20)
+    for machine in world.machines:
+        assert machine.folder.read_vouched() == {C2}
+        machine.kill(1.0)
+    run(world, 60)
+    for machine in world.machines:
+        assert view(machine, machine.home).vouched == (C2,)
 
 
 class OneShotWorkers(FakeWorkers):

@@ -21,6 +21,7 @@ FULL = Member(
     ring='abc',
     known=(Host('c1'), Host('c2')),
     version='1.0',
+    vouched=(Host('c2'),),
 )
 
 
@@ -30,6 +31,13 @@ def test_capabilities_round_trip_through_json() -> None:
     assert Member.parse(raw) == FULL
 
 
+def test_member_of_an_older_version_is_read() -> None:
+    """During an upgrade some members do not say all."""
+    raw = FULL.capabilities()
+    del raw['vouched']
+    assert Member.parse(raw).vouched == ()
+
+
 @pytest.mark.parametrize(
     'harm',
     [
@@ -37,6 +45,7 @@ def test_capabilities_round_trip_through_json() -> None:
         {'serving': 'c1'},
         {'known': None},
         {'grace_s': 'soon'},
+        {'vouched': 'c1'},
     ],
 )
 def test_a_malformed_member_is_refused(harm: dict[str, Any]) -> None:

@@ -123,3 +123,29 @@ def test_who_has_another_ring_is_named() -> None:
     members = member(C1, digest), member(C2, 'other'), member(C3)
     pool.see(View(members), 0.0, in_force=True)
     assert [m.home for m in pool.dissenters()] == [C2, C3]
+
+
+def test_host_that_an_operator_admits_is_known() -> None:
+    """Also one that had no Service when we looked last, until Nova says so."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.learn({C3: GONE})
+    pool.admit(C2)
+    pool.admit(C3)
+    assert pool.known == {C1, C2, C3}
+    pool.learn({C3: GONE})
+    assert pool.known == {C1, C2}
+
+
+def test_operators_word_on_a_mapping_is_passed_on_and_ends_with_the_host() -> (
+    None
+):
+    """From memory, from a member, from the operator; not past the Service."""
+    pool = Pool(C1, [C2], settle_s=5.0, vouched=[C1])
+    said = Member(C2, Boot('c2.1'), known=(C3,), vouched=(C3,))
+    pool.see(View((said,)), 0.0, in_force=True)
+    pool.vouch(C2)
+    assert pool.vouched == {C1, C2, C3}
+    assert not pool.ring.hosts  # It is a worker's word that counts there.
+    pool.learn({C3: GONE})
+    pool.see(View((said,)), 1.0, in_force=True)
+    assert pool.vouched == {C1, C2}

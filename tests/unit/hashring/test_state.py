@@ -32,11 +32,13 @@ def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
-    """Boot and known hosts survive the process."""
+    """Boot, known hosts and operators' words survive the process."""
     StateFolder(tmp_path).write_boot(RECORD)
     StateFolder(tmp_path).write_known([Host('c2'), Host('c1')])
+    StateFolder(tmp_path).write_vouched([Host('c2')])
     assert StateFolder(tmp_path).read_boot() == RECORD
     assert StateFolder(tmp_path).read_known() == {'c1', 'c2'}
+    assert StateFolder(tmp_path).read_vouched() == {'c2'}
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"home": 1}', 'null'])
@@ -46,8 +48,10 @@ def test_a_damaged_file_counts_as_absent(
     """Nonsense in a file never stops an agent."""
     (tmp_path / 'boot.json').write_text(content)
     (tmp_path / 'known.json').write_text(content)
+    (tmp_path / 'vouched.json').write_text(content)
     assert StateFolder(tmp_path).read_boot() is None
     assert StateFolder(tmp_path).read_known() == frozenset()
+    assert StateFolder(tmp_path).read_vouched() == frozenset()
 
 
 def test_a_record_that_cannot_be_replaced_is_removed(

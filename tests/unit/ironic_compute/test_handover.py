@@ -12,6 +12,7 @@ from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover, Pace
 from ironic_compute.holdings import HostStatus, Moment
+from ironic_compute.mappings import HostMappings
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
@@ -72,7 +73,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
 
 def test_no_node_is_taken_before_the_services_were_read() -> None:
     """A directory that was never read knows no host at all."""
-    rows, services = _Rows(), _Directory()
+    rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     handover = _handover(rows, services)
     handover.meet(NodeFacts(N1))
     handover.round()
@@ -124,7 +125,7 @@ def test_disagreement_does_not_hold_nodes_for_ever() -> None:
 
 def _disagreeing() -> tuple[_Rows, Handover, Any]:
     """An orphan that may not be taken, because the pool does not agree."""
-    rows, services = _Rows(), _Directory()
+    rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     services.is_read = True
     handover = _handover(rows, services)
     pool: Any = handover._pool

@@ -28,6 +28,10 @@ class _Says:
         return self._answers.pop(0) if more else self._answers[0]
 
 
+def _nobody(host: Host) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     ('error', 'meaning'),
     [
@@ -93,7 +97,7 @@ def test_nova_api_that_is_away_says_nothing(
 def test_silence_is_not_remembered() -> None:
     """Nova did not answer at first; the host is unmapped all the same."""
     conductor = _Says(Mapped.UNKNOWN, Mapped.NO, Mapped.YES)
-    found = HostMappings(conductor, _Says(Mapped.UNKNOWN))
+    found = HostMappings(_nobody, conductor, _Says(Mapped.UNKNOWN))
     said = [found.is_mapped(C1) for _ in range(4)]
     assert said == [False, False, True, True]
     assert conductor.asked_count == 3
@@ -105,20 +109,56 @@ def test_silence_is_not_remembered() -> None:
         (Mapped.YES, True),
         (Mapped.NO, False),
         (Mapped.UNKNOWN, False),
-        (Mapped.UNTOLD, True),
+        (Mapped.UNTOLD, False),
     ],
 )
 def test_nova_api_is_asked_where_no_conductor_can_tell(
     answer: Mapped, *, is_mapped: bool
 ) -> None:
-    """Who may not ask it either has to trust the operator."""
-    found = HostMappings(_Says(Mapped.UNTOLD), _Says(answer))
+    """Who may not ask it either knows nothing of the host."""
+    found = HostMappings(_nobody, _Says(Mapped.UNTOLD), _Says(answer))
     assert found.is_mapped(C1) is is_mapped
+
+
+def test_unmapped_host_is_told_of_once_with_the_command(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where nobody tells, the command is the one that says so."""
+    found = HostMappings(_nobody, _Says(Mapped.UNTOLD), _Says(Mapped.UNTOLD))
+    assert not any(found.is_mapped(C1) for _ in range(3))
+    (said,) = caplog.messages
+    assert 'discover_hosts --by-service' in said
+    assert said.endswith('ironic-computectl host mapped c1')
+
+
+@pytest.mark.parametrize(
+    ('answer', 'is_mapped', 'asked_count'),
+    [
+        (Mapped.UNTOLD, True, 1),
+        (Mapped.UNKNOWN, True, 3),  # Nova may tell yet.
+        (Mapped.NO, False, 3),
+        (Mapped.YES, True, 1),
+    ],
+)
+def test_operators_word_counts_where_nova_does_not_tell(
+    answer: Mapped,
+    *,
+    is_mapped: bool,
+    asked_count: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where Nova does, its own word counts."""
+    api = _Says(answer)
+    found = HostMappings(lambda host: host == C1, _Says(Mapped.UNTOLD), api)
+    assert [found.is_mapped(C1) for _ in range(3)] == [is_mapped] * 3
+    assert api.asked_count == asked_count
+    assert len(caplog.messages) == (0 if is_mapped else 1)
 
 
 def test_host_that_is_created_anew_is_asked_for_anew() -> None:
     """Nova deletes the mapping with the service."""
-    found = HostMappings(_Says(Mapped.YES, Mapped.NO), _Says(Mapped.UNKNOWN))
+    conductor = _Says(Mapped.YES, Mapped.NO)
+    found = HostMappings(_nobody, conductor, _Says(Mapped.UNKNOWN))
     assert found.is_mapped(C1)
     found.forget(C1)
     assert not found.is_mapped(C1)

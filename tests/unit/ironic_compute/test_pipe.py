@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hashring.ring import Host
-from hashring.workers import ServiceFacts, WorkerView
+from hashring.workers import Admitted, ServiceFacts, Vouched, WorkerView
 from ironic_compute import pipe
 
 VIEW = WorkerView(
@@ -18,6 +18,7 @@ VIEW = WorkerView(
     ring_agreed=True,
     known=(Host('c1'), Host('c2'), Host('c3')),
     opens_s={Host('c3'): 20.0},
+    vouched=(Host('c2'),),
 )
 
 
@@ -42,6 +43,8 @@ def test_view_survives_the_pipe():
         pipe.IsServing(),
         pipe.IsAlive(),
         pipe.CannotStart('why'),
+        Admitted(Host('c9')),
+        Vouched(Host('c9')),
         pipe.Services(
             {
                 Host('c1'): ServiceFacts(

@@ -32,3 +32,17 @@ def test_news_are_told_once(
             WorkerView(9.0, ring=(C1,), ring_agreed=agreed, known=known)
         )
     assert len(calls) == calls_count
+
+
+def test_operators_word_is_news() -> None:
+    """Nova is asked for the host's Service at once."""
+    pool, calls = Pool(ManualClock(start_s=0.0)), []
+    pool.on_news(lambda: calls.append(1))
+    for vouched in ((), (C2,), (C2,)):
+        pool.update(
+            WorkerView(
+                9.0, ring=(), ring_agreed=False, known=(), vouched=vouched
+            )
+        )
+    assert len(calls) == 1
+    assert pool.vouched == {C2}

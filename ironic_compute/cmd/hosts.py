@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of ironic-computectl about hosts.
+
+Who serves whom is read from the coordination backend; an order goes to any
+worker of the pool, which looks whether it makes sense.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import nova.conf
+import oslo_messaging
+from cliff import command, lister
+
+from hashring import membership
+from hashring.group import Member
+from hashring.ring import Host
+from ironic_compute.agent import group_name, pool_of
+from ironic_compute.cmd.reach import Refused, reach_nova
+
+CONF = nova.conf.CONF
+
+Pools = Mapping[str, Iterable[Member]]
+Send = Callable[[Host], str | None]
+
+
+def known_to(members: Iterable[Member]) -> set[Host]:
+    """Return the hosts that a pool's members know."""
+    return {host for m in members for host in (m.home, *m.known)}
+
+
+def served_by(members: Iterable[Member]) -> list[Host]:
+    """Return the hosts whose workers can be asked, homes first."""
+    served = {host: m for m in members for host in m.serving}
+    return sorted(served, key=lambda h: (served[h].home != h, h))
+
+
+def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
+    """Make a host known in a pool; return what to tell the operator.
+
+    :param mine: the name of the pool
+    :param send: gives the order to a host that is served
+    :raises Refused: with the reason
+    """
+    members = tuple(pools.get(mine, ()))
+    if host in known_to(members):
+        return f'Host {host} is known in this pool already.'
+    for name, others in pools.items():
+        if name != mine and host in known_to(others):
+            raise Refused(
+                f'Host {host} is of another pool, whose daemons are up: '
+                f'{pool_of(name)}'
+            )
+    give(send, served_by(members))
+    return f'Host {host} is known in this pool now; it is served within a term'
+
+
+def give(send: Send, hosts: Iterable[Host]) -> None:
+    """Give an order to the first host that answers.
+
+    :raises Refused: it says why not, or none answers
+    """
+    for host in hosts:
+        try:
+            why_not = send(host)
+        except oslo_messaging.MessagingTimeout:
+            continue
+        if why_not is not None:
+            raise Refused(why_not)
+        return
+    raise Refused(
+        'No daemon of this pool answers; see "ironic-computectl host list"'
+    )
+
+
+class HostList(lister.Lister):
+    """List the hosts of this pool, and which agent serves each now."""
+
+    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
+        """Ask the coordination backend."""
+        members = _pools().get(_mine(), ())
+        served = {h: m for m in members for h in m.serving}
+        columns = ('Host', 'Served by', 'Machine', 'State')
+        rows = []
+        for host in sorted(known_to(members) | set(served)):
+            by = served.get(host)
+            if by is None:
+                rows.append((host, '-', '-', 'not served'))
+            else:
+                how = 'home' if by.home == host else 'adopted'
+                rows.append((host, by.home, by.machine, how))
+        return columns, rows
+
+
+class _OfOneHost(command.Command):
+    """A command about one host."""
+
+    def get_parser(self, prog_name: str) -> Any:
+        """Take the host."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', help='its name in Nova')
+        return parser
+
+
+class HostAdopt(_OfOneHost):
+    """Make a host known in this pool, so that it is served again.
+
+    For a host whose own daemon does not come back, where no daemon of the
+    pool remembers it: their state folders are lost. A host is refused that
+    Nova has no Service record of, that is served by somebody, or whose nodes
+    are of another pool.
+    """
+
+    def take_action(self, parsed_args: Any) -> None:
+        """Have a worker of the pool look at it and tell its agent.
+
+        :raises Refused: with the reason
+        """
+        from ironic_compute import hints
+
+        host, pools = Host(parsed_args.host), _pools()
+        reach_nova()
+        said = adopt(
+            host, pools, _mine(), lambda to: hints.order_to_adopt(to, host)
+        )
+        print(said, file=self.app.stdout)
+
+
+class HostMapped(_OfOneHost):
+    """Say that a host is mapped to a cell, where Nova does not tell.
+
+    For a pool whose nova-conductor has no API database, and whose user of
+    [placement] may not read /os-hosts of nova-api. Run "nova-manage cell_v2
+    discover_hosts --by-service" first: servers that are sent to a host
+    without a mapping fail. Where Nova tells, its word counts.
+    """
+
+    def take_action(self, parsed_args: Any) -> None:
+        """Have a worker of the pool ask Nova and tell its agent.
+
+        :raises Refused: with the reason
+        """
+        from ironic_compute import hints
+
+        host, members = Host(parsed_args.host), _pools().get(_mine(), ())
+        reach_nova()
+        give(lambda to: hints.order_to_vouch(to, host), served_by(members))
+        print(f'Host {host} is taken for mapped.', file=self.app.stdout)
+
+
+def _mine() -> str:
+    return group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
+
+
+def _pools() -> dict[str, tuple[Member, ...]]:
+    return membership.observe(
+        CONF.coordination.backend_url, term_s=CONF.coordination.lease_term_s
+    )
