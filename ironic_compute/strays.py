@@ -11,8 +11,9 @@ takes long, never stops the others.
 """
 
 import functools
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from nova import context as nova_context
@@ -35,6 +36,9 @@ LOG = logging.getLogger(__name__)
 _Found = tuple[NodeId, str]
 
 _REAP, _NOOP = 'reap', 'noop'
+
+# As Nova reads it: resources:CUSTOM_X, resources1:CUSTOM_X, resources_A:….
+_CUSTOM_CLASS = re.compile(r'resources[\w-]*:CUSTOM_')
 
 LOST_STATES = (vm_states.BUILDING, vm_states.ERROR, vm_states.DELETED)
 """Of a server that has no host, and may have an allocation."""
@@ -262,7 +266,10 @@ class LostBuilds:
             )
 
     def _waiting(self, context: Any) -> list[Any]:
-        """Return the builds that nobody has begun for long; two RPC."""
+        """Return the builds that nobody has begun for long; two RPC.
+
+        Those of the cell's hypervisors are no concern of ours.
+        """
         unshelving = {
             'vm_state': [vm_states.SHELVED_OFFLOADED],
             'task_state': list(UNSHELVING),
@@ -275,7 +282,8 @@ class LostBuilds:
                 {'host': None, 'deleted': False, **wanted},
                 expected_attrs=['info_cache', 'system_metadata', 'flavor'],
             )
-            if timeutils.is_older_than(
+            if asks_for_a_node(instance.flavor.extra_specs)
+            and timeutils.is_older_than(
                 instance.updated_at or instance.created_at, self._lost_s
             )
         ]
@@ -317,3 +325,12 @@ class LostBuilds:
 def _is_unshelving(instance: Any) -> bool:
     is_off = instance.vm_state == vm_states.SHELVED_OFFLOADED
     return is_off and instance.task_state in UNSHELVING
+
+
+def asks_for_a_node(extra_specs: Mapping[str, str]) -> bool:
+    """Say whether a flavor may be one of bare metal.
+
+    A node offers one unit of a custom resource class and nothing else, so its
+    flavor names one, maybe in a numbered group.
+    """
+    return any(map(_CUSTOM_CLASS.match, extra_specs))

@@ -10,7 +10,7 @@ from nova.compute import vm_states
 
 from ironic_compute import errors, unfinished
 from ironic_compute.ending import Ending
-from ironic_compute.strays import LOST_STATES, LostBuilds
+from ironic_compute.strays import LOST_STATES, LostBuilds, asks_for_a_node
 from ironic_compute.tasks import Begin, LiveTasks
 from ironic_compute.unfinished import Task
 from resource_tracker.node import NodeId
@@ -33,6 +33,23 @@ def test_a_row_without_a_task_may_be_unfinished(
     """Claimed a moment ago, or freed and not taken out of the database."""
     assert unfinished.task_of(vm_state, None) is task
     assert (vm_state in unfinished.VM_STATES) is (task is not None)
+
+
+@pytest.mark.parametrize(
+    ('name', 'asks'),
+    [
+        ('resources:CUSTOM_BAREMETAL', True),
+        ('resources1:CUSTOM_GOLD', True),
+        ('resources_A:CUSTOM_GOLD', True),
+        ('resources:VCPU', False),
+        ('trait:CUSTOM_GOLD', False),
+    ],
+)
+def test_builds_of_hypervisors_are_not_looked_at(
+    name: str, asks: bool
+) -> None:
+    """They share the cell; their lost builds are not ours to end."""
+    assert asks_for_a_node({'hw:cpu_policy': 'shared', name: '1'}) is asks
 
 
 class _Server(types.SimpleNamespace):
