@@ -27,7 +27,7 @@ from ironic_compute.parts import Parts
 from ironic_compute.refusals import Refusals
 from ironic_compute.resume import Resume
 from ironic_compute.strays import LostBuilds, Strays
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import LiveTasks, drained
 from ironic_compute.tracker import BareMetalTracker
 from ironic_compute.upkeep import Upkeep
 from resource_tracker.node import NodeId
@@ -37,6 +37,8 @@ LOG = logging.getLogger(__name__)
 
 _SHIM = 'ironic_compute_shim'
 _STOPPING_IDLE_S = 60.0
+# What is left of the time for stopping, for what Nova cleans up.
+_CLEANUP_S = 5.0
 
 # Work of hypervisors: nothing of it exists on bare metal. The report of all
 # nodes each minute is what ``holdings`` replaces.
@@ -154,6 +156,34 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         """Receive nothing more; Nova 34 says so before it drains."""
         self._parts.on_stopping()
         super().set_shutdown_in_progress()
+
+    def graceful_shutdown(self, timeout: float | None = None) -> None:
+        """Let what is at work come to an end, or to where Ironic does it.
+
+        :param timeout: in seconds; Nova 33 does not say it, and would sleep
+            for all of it
+        """
+        self._parts.on_stopping()
+        if timeout is None:
+            timeout = CONF.manager_shutdown_timeout
+        timeout_s = max(0.0, timeout - _CLEANUP_S)
+        if drained(self._is_busy, self._parts.clock, timeout_s):
+            count = len(self.tasks.at_work())
+            if count:
+                LOG.info(
+                    'Leaving %(count)d servers that wait for Ironic to the '
+                    'next worker',
+                    {'count': count},
+                )
+                self._parts.on_left()
+        self.cleanup_host()
+
+    def _is_busy(self) -> bool:
+        """Say whether anything is at work that does not wait for Ironic."""
+        waiting, at_work = self.driver.waiting(), self.tasks.at_work()
+        return any(threads - waiting for threads in at_work.values()) or any(
+            server not in at_work for server in compat.in_progress(self)
+        )
 
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
