@@ -20,7 +20,7 @@ from nova import exception as nova_exception
 from nova import objects
 from oslo_log import log as logging
 
-from ironic_compute import compat, forward, messages
+from ironic_compute import compat, forward, gated, messages
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.ending import Ending
 from ironic_compute.parts import Parts
@@ -78,6 +78,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
     def __init__(self, *args: Any, parts: Parts, **kwargs: Any) -> None:
         self._parts = parts
         super().__init__(_make_driver_loadable(), *args, **kwargs)
+        gated.gate_placement(self.reportclient, parts.gate)
         self.driver.attach(parts.client, parts.book, parts.feed.poke)
         self.rt = BareMetalTracker(
             self.host,

@@ -21,7 +21,6 @@ from nova import config as nova_config
 from nova import objects
 from nova import service as nova_service
 from nova import utils as nova_utils
-from nova.conductor import rpcapi as conductor_rpcapi
 from nova.objects import base as objects_base
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -30,7 +29,7 @@ from oslo_utils import importutils
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from ironic_compute import compat, errors, exits, pipe, reception
+from ironic_compute import compat, errors, exits, gated, pipe, reception
 from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.parts import Parts, Tenure
@@ -188,11 +187,12 @@ def _configure(config_arguments: Sequence[str]) -> None:
     logging.setup(CONF, PROG)
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True
-    objects_base.NovaObject.indirection_api = conductor_rpcapi.ConductorAPI()
     objects.Service.enable_min_version_cache()
 
 
 def _service(tenure: Tenure, line: AgentLine) -> Any:
+    conductor = gated.GatedConductor(tenure.gate)
+    objects_base.NovaObject.indirection_api = conductor
     parts = Parts(tenure)
     parts.on_services = line.say_services
     # Nova's own way out waits for all threads, a minute for the slowest.
