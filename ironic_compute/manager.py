@@ -168,15 +168,22 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
-        if drained(self._is_busy, self._parts.clock, timeout_s):
-            count = len(self.tasks.at_work())
-            if count:
-                LOG.info(
-                    'Leaving %(count)d servers that wait for Ironic to the '
-                    'next worker',
-                    {'count': count},
-                )
-                self._parts.on_left()
+        has_drained = drained(self._is_busy, self._parts.clock, timeout_s)
+        count = len(self.tasks.at_work())
+        if count and has_drained:
+            LOG.info(
+                'Leaving %(count)d servers that wait for Ironic to the next '
+                'worker',
+                {'count': count},
+            )
+            self._parts.on_left()
+        elif not (has_drained or self._parts.gate.is_open()):
+            # What waits at the gate may wait for ever, and so would we.
+            LOG.warning(
+                'Leaving what waits for the lease, which is not in force, to '
+                'the next worker'
+            )
+            self._parts.on_left()
         self.cleanup_host()
 
     def _is_busy(self) -> bool:

@@ -2,6 +2,7 @@
 """A worker that stops: what it waits for, and what it leaves."""
 
 import contextlib
+import math
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import nova.conf
 import pytest
 
 from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
 from ironic_compute.manager import IronicComputeManager
 from ironic_compute.tasks import LiveTasks, Waits
 
@@ -45,6 +47,7 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         self._in_progress_tasks: dict[int, Any] = {}
         self._parts: Any = types.SimpleNamespace(
             clock=self.clock,
+            gate=LeaseGate(self.clock, math.inf),
             on_stopping=lambda: self.did.append('receives nothing'),
             on_left=lambda: self.did.append('left'),
         )
@@ -106,6 +109,15 @@ def test_it_is_not_waited_for_without_end() -> None:
     with _elsewhere(lambda: manager.tasks.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['receives nothing', 'cleaned up']
+
+
+def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
+    """The lease may never come back; when the time is up, the worker ends."""
+    manager = _Manager()
+    manager._parts.gate.shut()
+    with _elsewhere(lambda: manager.tasks.working('s1')):
+        assert 39.0 < manager.stop(45.0) < 41.0
+    assert manager.did == ['receives nothing', 'left', 'cleaned up']
 
 
 def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
