@@ -9,6 +9,7 @@ import functools
 import threading
 import time
 import types
+import unittest
 from typing import Any
 
 from nova import context as nova_context
@@ -78,6 +79,7 @@ class StoppingTest(pool.PoolTestCase):
 
     def _boot_slowly(self) -> tuple[Any, str]:
         """Begin a build that Ironic does not end; return it and its host."""
+        self.addCleanup(setattr, self.ironic, 'settle', self.ironic.settle)
         self.ironic.settle = lambda node: None  # type: ignore[method-assign]
         request = self._build_server(
             image_uuid=base.IMAGE_ID,
@@ -99,12 +101,14 @@ class StoppingTest(pool.PoolTestCase):
         self.assertEqual([], self._receives('c1'))
         self.assertEqual([], self.left)
 
+    @unittest.skipIf(
+        base.NOVA_SERIES == 33, 'a build cannot be left within one process'
+    )
     def test_worker_that_waits_for_a_deploy_ends_at_once(self) -> None:
         """The deploy goes on, and its build is left to the next worker."""
         _, host = self._boot_slowly()
         self._assert_ends(self._begin_stop(host))
         self.assertEqual([host], self.left)
-        del self.ironic.settle  # type: ignore[method-assign]
 
     def test_reboot_that_is_under_way_is_finished(self) -> None:
         """Nothing of it is left to the next worker, nor done by it again."""
