@@ -20,14 +20,14 @@ from nova import exception as nova_exception
 from nova import objects
 from oslo_log import log as logging
 
-from ironic_compute import compat, forward, messages
+from ironic_compute import compat, forward, gated, messages
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.ending import Ending
 from ironic_compute.parts import Parts
 from ironic_compute.refusals import Refusals
 from ironic_compute.resume import Resume
 from ironic_compute.strays import LostBuilds, Strays
-from ironic_compute.tasks import LiveTasks
+from ironic_compute.tasks import LiveTasks, drained
 from ironic_compute.tracker import BareMetalTracker
 from ironic_compute.upkeep import Upkeep
 from resource_tracker.node import NodeId
@@ -37,6 +37,8 @@ LOG = logging.getLogger(__name__)
 
 _SHIM = 'ironic_compute_shim'
 _STOPPING_IDLE_S = 60.0
+# What is left of the time for stopping, for what Nova cleans up.
+_CLEANUP_S = 5.0
 
 # Work of hypervisors: nothing of it exists on bare metal. The report of all
 # nodes each minute is what ``holdings`` replaces.
@@ -76,6 +78,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
     def __init__(self, *args: Any, parts: Parts, **kwargs: Any) -> None:
         self._parts = parts
         super().__init__(_make_driver_loadable(), *args, **kwargs)
+        gated.gate_placement(self.reportclient, parts.gate)
         self.driver.attach(parts.client, parts.book, parts.feed.poke)
         self.rt = BareMetalTracker(
             self.host,
@@ -154,6 +157,41 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         """Receive nothing more; Nova 34 says so before it drains."""
         self._parts.on_stopping()
         super().set_shutdown_in_progress()
+
+    def graceful_shutdown(self, timeout: float | None = None) -> None:
+        """Let what is at work come to an end, or to where Ironic does it.
+
+        :param timeout: in seconds; Nova 33 does not say it, and would sleep
+            for all of it
+        """
+        self._parts.on_stopping()
+        if timeout is None:
+            timeout = CONF.manager_shutdown_timeout
+        timeout_s = max(0.0, timeout - _CLEANUP_S)
+        has_drained = drained(self._is_busy, self._parts.clock, timeout_s)
+        count = len(self.tasks.at_work())
+        if count and has_drained:
+            LOG.info(
+                'Leaving %(count)d servers that wait for Ironic to the next '
+                'worker',
+                {'count': count},
+            )
+            self._parts.on_left()
+        elif not (has_drained or self._parts.gate.is_open()):
+            # What waits at the gate may wait for ever, and so would we.
+            LOG.warning(
+                'Leaving what waits for the lease, which is not in force, to '
+                'the next worker'
+            )
+            self._parts.on_left()
+        self.cleanup_host()
+
+    def _is_busy(self) -> bool:
+        """Say whether anything is at work that does not wait for Ironic."""
+        waiting, at_work = self.driver.waiting(), self.tasks.at_work()
+        return any(threads - waiting for threads in at_work.values()) or any(
+            server not in at_work for server in compat.in_progress(self)
+        )
 
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
@@ -242,15 +280,8 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
                 node=node,
                 accel_uuids=accel_uuids,
             )
-        return super().unshelve_instance(
-            context,
-            instance,
-            image,
-            properties,
-            node,
-            request_spec,
-            accel_uuids,
-        )
+        rest = image, properties, node, request_spec, accel_uuids
+        return super().unshelve_instance(context, instance, *rest)
 
     def _goes_on_to(
         self, context: Any, name: str | None, properties: dict[str, Any]

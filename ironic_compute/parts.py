@@ -112,8 +112,8 @@ class Parts:
         self.on_services = lambda facts: None
         self.on_serving: Callable[[], None] = lambda: None
         self.on_stopping: Callable[[], None] = lambda: None
-        self.on_refused: Callable[[errors.ConfigError], None]
-        self.on_refused = lambda exc: None
+        self.on_left: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[errors.ConfigError], None] = LOG.error
         tenure.pool.on_news(self._look_now.set)
 
     def _make_handover(self) -> Handover:

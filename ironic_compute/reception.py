@@ -3,10 +3,11 @@
 
 oslo.messaging acknowledges a message when it is received, not when it is
 done; one that waits in a process that is killed is lost (measured: 100 of 164
-casts). So nothing is received that cannot be begun: at the deadline the
-servers stop within milliseconds and what comes stays in the queue, for this
-worker when its lease is in force again, or for whoever serves the host then.
-There is a thread for each message, so none waits for another to end.
+casts). So nothing is received that cannot be begun: the servers start when
+the lease is in force for the first time, at the deadline they stop within
+milliseconds, and what comes stays in the queue, for this worker when its
+lease is in force again, or for whoever serves the host then. There is a
+thread for each message, so none waits for another to end.
 
 A worker that cannot stop or start receiving tries again, and then ends: one
 that is deaf and reports its host up would be missed by nobody.
@@ -20,8 +21,9 @@ from typing import Any
 import oslo_messaging.opts
 from oslo_log import log as logging
 
-from ironic_compute import compat, exits
+from ironic_compute import compat, exits, limits
 from ironic_compute.gate import LeaseGate
+from ironic_compute.serving import LateServer
 
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ _FAILURES_COUNT = 10
 # An operator's value wins over these.
 _DEFAULTS = (
     # A thread for each message; they are made when they are needed.
-    (None, 'executor_thread_pool_size', 1000),
+    (None, 'executor_thread_pool_size', limits.ENOUGH_COUNT),
     # A stopped process catches one message of a queue, not hundreds …
     (_RABBIT, 'rabbit_qos_prefetch_count', 1),
     # … and RabbitMQ drops it after 15 s, not after 177 s.
@@ -66,26 +68,33 @@ def _end_deaf() -> None:
 class Reception:
     """Stop RPC servers when the gate shuts, start them when it opens.
 
-    :param servers: returns oslo.messaging's servers, which are running
+    :param servers: returns those of the worker, none of which has begun
     :param end: ends this process after too many failures in a row
     """
 
     def __init__(
         self,
-        servers: Callable[[], Iterable[Any]],
+        servers: Callable[[], Iterable[LateServer]],
         gate: LeaseGate,
         end: Callable[[], None] = _end_deaf,
     ) -> None:
         self._servers = servers
         self._gate = gate
         self._end = end
-        self._is_closed = False
+        self._is_closed = True
+        self._has_opened = False
         self._failures_count = 0
         self._formers: list[Any] = []
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Watch the gate from now on."""
+        """Watch the gate from now on; if it is open, receive at once."""
+        self.look()
+        if self._is_closed:
+            LOG.info(
+                'The host is reported up; requests wait in their queues until '
+                'the lease is in force'
+            )
         threading.Thread(
             target=self._watch, name='reception', daemon=True
         ).start()
@@ -139,21 +148,26 @@ class Reception:
             raise
         self._is_closed = False
         self._clean_up()
-        LOG.info('The lease is in force again: requests are served')
+        again = ' again' if self._has_opened else ''
+        self._has_opened = True
+        LOG.info(
+            'The lease is in force%(again)s: requests are served',
+            {'again': again},
+        )
 
-    def _start(self, server: Any) -> None:
-        """Start a server that was stopped.
+    def _start(self, server: LateServer) -> None:
+        """Start a server that is stopped, or never began.
 
         oslo.messaging stops a listener that is there, and one of RabbitMQ
         cannot be stopped twice: it must not be there if this fails.
         """
         self._formers.append(server.listener)
         server.listener = None
-        server.start()
+        server.begin()
         if server.listener is None:
             raise RuntimeError('an RPC server did nothing when started')
 
-    def _set_aside(self, server: Any) -> None:
+    def _set_aside(self, server: LateServer) -> None:
         """Stop a server so that it can be started, come what may."""
         try:
             server.stop()
@@ -174,7 +188,7 @@ class Reception:
                 )
 
 
-def _stop_all(servers: Iterable[Any]) -> None:
+def _stop_all(servers: Iterable[LateServer]) -> None:
     """Stop each server, also after one that could not be stopped."""
     failures = []
     for server in servers:

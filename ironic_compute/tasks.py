@@ -5,6 +5,9 @@ Messages work on a server beside each other: Nova's own locks order them.
 Whoever takes up what an earlier worker left half done works alone: it does
 not begin while a message is being served, and a message that arrives then
 waits until it has ended, and looks again whether there is anything to do.
+
+A worker that stops lets what is at work come to an end, but for what only
+waits until Ironic is done: the next worker waits just as well.
 """
 
 import collections
@@ -15,7 +18,14 @@ from collections.abc import Callable, Iterator
 from nova import exception as nova_exception
 from oslo_log import log as logging
 
+from hashring.clock import Clock
+
 LOG = logging.getLogger(__name__)
+
+_LOOK_S = 0.2
+# In a row: a build is at work in no thread for a moment, between the one that
+# took the message and the one that builds.
+_QUIET_LOOKS_COUNT = 3
 
 Begin = Callable[[str, Callable[[], None]], None]
 
@@ -25,6 +35,41 @@ def begin_thread(name: str, act: Callable[[], None]) -> None:
     threading.Thread(target=act, name=name, daemon=True).start()
 
 
+def drained(
+    is_busy: Callable[[], bool], clock: Clock, timeout_s: float
+) -> bool:
+    """Wait until nothing is at work; return False if that took too long."""
+    deadline_s = clock.now_s() + timeout_s
+    quiet_count = 0
+    while quiet_count < _QUIET_LOOKS_COUNT:
+        quiet_count = 0 if is_busy() else quiet_count + 1
+        if clock.now_s() >= deadline_s:
+            return quiet_count > 0
+        clock.sleep(_LOOK_S)
+    return True
+
+
+class Waits:
+    """Which threads do nothing but wait for Ironic; any thread may call."""
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Be one of them."""
+        me = threading.get_ident()
+        self._threads.add(me)
+        try:
+            yield
+        finally:
+            self._threads.discard(me)
+
+    def threads(self) -> frozenset[int]:
+        """Return them as they are now."""
+        return frozenset(self._threads.copy())
+
+
 class LiveTasks:
     """Counts who is at work on each server; any thread may call."""
 
@@ -32,6 +77,8 @@ class LiveTasks:
         self._changed = threading.Condition()
         self._working: collections.Counter[str] = collections.Counter()
         self._alone: dict[str, int] = {}
+        self._threads: collections.Counter[tuple[str, int]]
+        self._threads = collections.Counter()
 
     @contextlib.contextmanager
     def working(self, server: str) -> Iterator[None]:
@@ -43,10 +90,12 @@ class LiveTasks:
             while self._is_taken(server):
                 self._changed.wait()
             self._working[server] += 1
+            self._note(server, 1)
         try:
             yield
         finally:
             with self._changed:
+                self._note(server, -1)
                 self._working[server] -= 1
                 self._working += collections.Counter()  # Drops zeros.
 
@@ -57,13 +106,28 @@ class LiveTasks:
             free = not self._working[server] and server not in self._alone
             if free:
                 self._alone[server] = threading.get_ident()
+                self._note(server, 1)
         try:
             yield free
         finally:
             if free:
                 with self._changed:
+                    self._note(server, -1)
                     del self._alone[server]
                     self._changed.notify_all()
+
+    def at_work(self) -> dict[str, frozenset[int]]:
+        """Return the threads at work on each server, by server."""
+        with self._changed:
+            pairs = list(self._threads)
+        found: dict[str, frozenset[int]] = {}
+        for server, thread in pairs:
+            found[server] = found.get(server, frozenset()) | {thread}
+        return found
+
+    def _note(self, server: str, change: int) -> None:
+        self._threads[server, threading.get_ident()] += change
+        self._threads += collections.Counter()  # Drops zeros.
 
     def _is_taken(self, server: str) -> bool:
         """Say whether another thread works on a server alone."""

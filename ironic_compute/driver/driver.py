@@ -76,6 +76,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def init_host(self, host: str) -> None:
         """Start nothing: the worker's parts are started elsewhere."""
 
+    def waiting(self) -> frozenset[int]:
+        """Return the threads that do nothing but wait for Ironic."""
+        return self._watch.waits.threads()
+
     # Builds
 
     def prepare_for_spawn(self, instance: Any) -> None:

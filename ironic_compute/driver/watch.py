@@ -18,6 +18,7 @@ from ironic_compute import errors
 from ironic_compute.book import Book
 from ironic_compute.driver import faults
 from ironic_compute.ironic import IronicClient
+from ironic_compute.tasks import Waits
 from resource_tracker.node import NodeFacts, NodeId
 
 CONF = nova.conf.CONF
@@ -49,6 +50,7 @@ class Watch:
         self.book = book
         self.clock = clock
         self._poke = poke
+        self.waits = Waits()
 
     def read(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now."""
@@ -113,9 +115,10 @@ class Watch:
         deadline_s = self.clock.now_s() + timeout_s
         while True:
             left_s = deadline_s - self.clock.now_s()
-            self._sleep(
-                node, verdict, left_s, self._patience_s(node, refresh_s)
-            )
+            with self.waits.waiting():
+                self._sleep(
+                    node, verdict, left_s, self._patience_s(node, refresh_s)
+                )
             result = self._judge(node, verdict)
             if result is not None:
                 return result

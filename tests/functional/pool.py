@@ -19,6 +19,7 @@ from keystoneauth1 import adapter, session, token_endpoint
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import Admitted, Vouched, WorkerView
+from ironic_compute import reception, serving
 from ironic_compute.cmd.agent import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager import IronicComputeManager
@@ -184,10 +185,22 @@ class PoolTestCase(base.NovaTestCase):
         self.workers = {
             host: self.start_compute(host, MANAGER) for host in ('c1', 'c2')
         }
-        for worker in self.workers.values():
-            self.addCleanup(worker.manager._parts.stop)
         self.flavor = self.make_flavor()
         self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
+
+    def start_compute(self, host: str, manager: str | None = None) -> Any:
+        """Start Nova's service of a worker as the worker itself does."""
+        create = serving.Service.create
+        with fixtures.MonkeyPatch(
+            'nova.service.Service.create', staticmethod(create)
+        ):
+            worker = super().start_compute(host, manager)
+        parts = worker.manager._parts
+        watch = reception.Reception(worker.rpc_servers, parts.gate)
+        parts.on_stopping = worker.on_stopping = watch.stop
+        watch.start()
+        self.addCleanup(parts.stop)
+        return worker
 
     @property
     def ironic(self) -> FakeIronic:

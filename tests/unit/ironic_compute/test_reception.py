@@ -8,7 +8,7 @@ from oslo_config import cfg
 from oslo_messaging import server as messaging_server
 
 from hashring.clock import ManualClock
-from ironic_compute import reception
+from ironic_compute import reception, serving
 from ironic_compute.gate import LeaseGate
 
 
@@ -66,18 +66,20 @@ class _Server(messaging_server.MessageHandlingServer):
 
 
 class _Worker:
-    """Two servers that have started, a gate, and who watches it."""
+    """Two servers that Nova has started, a gate, and who watches it."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline_s: float = 110.0) -> None:
         self.clock = ManualClock(100.0)
-        self.gate = LeaseGate(self.clock, 110.0)
+        self.gate = LeaseGate(self.clock, deadline_s)
         self.servers = [_Server(), _Server()]
+        self.late = [serving.LateServer(server) for server in self.servers]
         self.ends_count = 0
-        for server in self.servers:
+        for server in self.late:
             server.start()
         self.reception = reception.Reception(
-            lambda: self.servers, self.gate, self._end
+            lambda: self.late, self.gate, self._end
         )
+        self.look()
 
     def _end(self) -> None:
         self.ends_count += 1
@@ -114,6 +116,27 @@ def test_rpc_follows_the_lease():
     for server in worker.servers:
         assert server.listens == [False, True]
         assert [one.is_clean for one in server.listeners] == [True, False]
+
+
+def test_nothing_is_received_before_the_lease_is_in_force():
+    """On redis a worker waits for a whole term; Nova has started it then."""
+    worker = _Worker(deadline_s=90.0)
+    worker.look()
+    assert worker.serves == [False, False]
+    assert [server.listeners for server in worker.servers] == [[], []]
+    worker.renew()
+    assert worker.serves == [True, True]
+    worker.lapse()
+    assert worker.serves == [False, False]
+
+
+def test_a_server_that_never_began_is_stopped_at_once():
+    """oslo.messaging itself would wait for its start, for ever."""
+    worker = _Worker(deadline_s=90.0)
+    for server in worker.late:
+        server.stop()
+        server.wait()
+    assert worker.serves == [False, False]
 
 
 def test_a_start_that_fails_is_tried_again():

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's service of one worker, with a start and an end of our own.
+
+Nova starts its RPC servers itself, at a time when the lease may not be in
+force yet: on redis and memcached, for a whole term. What came in then would
+be acknowledged, and lost if this worker died before it may do anything. So
+Nova is given servers that begin to receive when ``reception`` says so; the
+Service is reported up meanwhile. Their end is the same in both of Nova's
+series: nothing starts to receive again once a worker stops.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova import service as nova_service
+
+_SERVERS = ('rpcserver', 'rpcserver_alt')
+
+
+class LateServer:
+    """An RPC server as Nova knows it; ``reception`` begins in Nova's stead.
+
+    oslo.messaging waits for ever for the start of a server that is stopped,
+    and this one may never have been started.
+
+    :param server: oslo.messaging's
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._has_begun = False
+
+    @property
+    def listener(self) -> Any:
+        """What receives now, or did; None if nothing does."""
+        return self._server.listener
+
+    @listener.setter
+    def listener(self, value: Any) -> None:
+        self._server.listener = value
+
+    def start(self) -> None:
+        """Do nothing: it is Nova that calls this."""
+
+    def begin(self) -> None:
+        """Receive from now on."""
+        self._has_begun = True
+        self._server.start()
+
+    def stop(self) -> None:
+        """Receive nothing more; returns within milliseconds."""
+        if self._has_begun:
+            self._server.stop()
+
+    def wait(self) -> None:
+        """Wait until all that was received has been served."""
+        if self._has_begun:
+            self._server.wait()
+
+
+class Service(nova_service.Service):
+    """Nova's service for one host; it is started and stopped once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.on_stopping: Callable[[], None] = lambda: None
+        super().__init__(*args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SERVERS and value is not None:
+            value = LateServer(value)
+        super().__setattr__(name, value)
+
+    def rpc_servers(self) -> list[LateServer]:
+        """Return those that there are: two under Nova 34."""
+        found = (self.__dict__.get(name) for name in _SERVERS)
+        return [server for server in found if server is not None]
+
+    def receive_nothing(self) -> None:
+        """Stop all RPC servers; what comes waits in the queues."""
+        for server in self.rpc_servers():
+            server.stop()
+
+    def stop(self) -> None:
+        """Let nothing begin to receive again, then end as Nova does."""
+        self.on_stopping()
+        super().stop()

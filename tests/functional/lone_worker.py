@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program: one real worker in a process of its own, with no cloud around.
+
+It is composed, started and stopped by the worker's own code. The message bus
+is oslo.messaging's in memory, with an end of nova-conductor at it that has
+one Service and nothing else; what answers in place of Ironic and Placement
+knows no more than its version. Its lease is not in force at first.
+
+What it sees is said on standard output, a JSON object; then it waits for
+SIGTERM. With the argument ``busy`` it has work then that takes a while, and
+says when that is done; with ``waiting``, work that waits for Ironic for long.
+"""
+
+# Before anything else is imported.
+from ironic_compute import compat
+
+compat.patch_concurrency()
+
+import http.server  # noqa: E402
+import json  # noqa: E402
+import math  # noqa: E402
+import pathlib  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+import types  # noqa: E402
+from typing import Any  # noqa: E402
+
+import oslo_messaging  # noqa: E402
+from nova import context as nova_context  # noqa: E402
+from nova import objects, rpc  # noqa: E402
+from nova.objects import base as objects_base  # noqa: E402
+
+from hashring.ring import Host  # noqa: E402
+from ironic_compute import pipe, worker  # noqa: E402
+
+_HOST = Host('c1')
+_SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
+_WORK_S = 2.0
+_LONG_S = 600.0
+_MOMENT_S = 1.0
+_CONFIG = """
+[DEFAULT]
+transport_url = fake://
+my_ip = 127.0.0.1
+log_file = {path}/log
+state_path = {path}
+[ironic_compute]
+state_path = {path}
+[oslo_concurrency]
+lock_path = {path}
+[placement]
+auth_type = none
+endpoint_override = {url}
+[ironic]
+auth_type = none
+endpoint_override = {url}
+"""
+_VERSION = {
+    'id': 'v1.0',
+    'status': 'CURRENT',
+    'min_version': '1.0',
+    'max_version': '1.39',
+    'links': [{'rel': 'self', 'href': ''}],
+}
+
+
+class _Versions(http.server.BaseHTTPRequestHandler):
+    """What any service says of itself."""
+
+    def do_GET(self) -> None:
+        """Answer with the one version there is."""
+        body = json.dumps({'versions': [_VERSION]}).encode()
+        self.send_response(200)
+        self.send_header('Content-Type', 'application/json')
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+class _Ping:
+    target = oslo_messaging.Target(namespace='baseapi', version='1.1')
+
+    def ping(self, context: Any, arg: Any) -> Any:
+        """Answer who waits for a conductor."""
+        return {'service': 'conductor', 'arg': arg}
+
+
+class _Conductor:
+    """Knows one Service; notes what else is asked for."""
+
+    target = oslo_messaging.Target(version='3.0')
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def object_class_action_versions(
+        self,
+        context: Any,
+        objname: str,
+        objmethod: str,
+        object_versions: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
+        """Answer a call to a class of objects."""
+        self.asked.append(f'{objname}.{objmethod}')
+        if objmethod == 'get_minimum_version':
+            return 100
+        if objmethod == 'get_by_host_and_binary':
+            service = objects.Service(
+                context,
+                id=1,
+                host=_HOST,
+                binary='nova-compute',
+                topic='compute',
+                report_count=0,
+                disabled=False,
+            )
+            service.obj_reset_changes()
+            return service
+        return getattr(objects, objname)(context, objects=[])
+
+    def object_action(
+        self, context: Any, objinst: Any, objmethod: str, **rest: Any
+    ) -> Any:
+        """Answer a call to an object."""
+        self.asked.append(f'{objinst.obj_name()}.{objmethod}')
+        return {}, None
+
+
+def _listen() -> str:
+    """Serve HTTP; return its address."""
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Versions)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f'http://127.0.0.1:{server.server_address[1]}/'
+
+
+def _conduct() -> _Conductor:
+    conductor = _Conductor()
+    target = oslo_messaging.Target(topic='conductor', server='a')
+    serializer = objects_base.NovaObjectSerializer()
+    rpc.get_server(target, [_Ping(), conductor], serializer).start()
+    return conductor
+
+
+class _Life:
+    """What is done beside a worker that serves, and what is seen of it."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+        self._conductor = _conduct()
+        self._tenure = worker._accept(pipe.Appointment(_HOST, is_home=True))
+        self._serving = threading.Event()
+        line = types.SimpleNamespace(
+            say=self._hear, say_services=lambda facts: None
+        )
+        self.service = worker._service(self._tenure, line)  # type: ignore[arg-type]
+
+    def _hear(self, message: pipe.Message) -> None:
+        if isinstance(message, pipe.IsServing):
+            self._serving.set()
+
+    def _look(self) -> dict[str, Any]:
+        servers = self.service.rpc_servers()
+        return {
+            'receives': any(one._server._started for one in servers),
+            'reported': 'Service.save' in self._conductor.asked,
+            'wrote': 'InstanceFault.create' in self._conductor.asked,
+        }
+
+    def live(self) -> None:
+        """Write with the lease out of force, then have it, then work."""
+        self._serving.wait()
+        context = nova_context.get_admin_context()
+        fault = objects.InstanceFault(context, instance_uuid=_SERVER)
+        threading.Thread(target=fault.create, daemon=True).start()
+        time.sleep(_MOMENT_S)
+        shut = self._look()
+        self._tenure.gate.extend(math.inf)
+        time.sleep(_MOMENT_S)
+        self._say({'shut': shut, 'open': self._look()})
+        getattr(self, f'_be_{self._work}')()
+
+    def _say(self, what: Any) -> None:
+        print(json.dumps(what), flush=True)
+
+    def _be_idle(self) -> None:
+        self._say('idle')
+
+    def _be_busy(self) -> None:
+        with self.service.manager.tasks.working(_SERVER):
+            self._say('busy')
+            time.sleep(_WORK_S)
+            self._say('done')
+
+    def _be_waiting(self) -> None:
+        manager = self.service.manager
+        waits = manager.driver._watch.waits
+        with manager.tasks.working(_SERVER), waits.waiting():
+            self._say('waiting')
+            time.sleep(_LONG_S)
+            self._say('done')
+
+
+def main() -> None:
+    """Live until SIGTERM."""
+    path = pathlib.Path(tempfile.mkdtemp())
+    config = path / 'nova.conf'
+    config.write_text(_CONFIG.format(path=path, url=_listen()))
+    worker._configure(['--config-file', str(config)])
+    life = _Life(*sys.argv[1:])
+    threading.Thread(target=life.live, daemon=True).start()
+    compat.serve(life.service)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real worker in a process of its own: its start, its gate and its end."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PROGRAM = _ROOT / 'tests/functional/lone_worker.py'
+# Nova 33 by itself would sleep for 45 s; a busy machine takes some.
+_SOON_S = 30.0
+
+pytestmark = pytest.mark.parametrize('backend', ['threads', 'eventlet'])
+
+
+def _start(backend: str, *arguments: str) -> subprocess.Popen[str]:
+    environ = {
+        **os.environ,
+        'PYTHONPATH': str(_ROOT),
+        'OS_NOVA_DISABLE_EVENTLET_PATCHING': str(backend == 'threads'),
+    }
+    return subprocess.Popen(
+        [sys.executable, '-W', 'ignore', str(_PROGRAM), *arguments],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _end(worker: subprocess.Popen[str]) -> float:
+    """Stop a worker; return how long it took."""
+    began_s = time.monotonic()
+    worker.terminate()
+    try:
+        worker.wait(60.0)
+    finally:
+        worker.kill()
+    return time.monotonic() - began_s
+
+
+def test_reported_up_then_written_and_received(backend: str) -> None:
+    """With the lease not in force yet only the Service record is written."""
+    worker = _start(backend, 'idle')
+    assert worker.stdout is not None
+    seen = json.loads(worker.stdout.readline())
+    assert seen == {
+        'shut': {'receives': False, 'reported': True, 'wrote': False},
+        'open': {'receives': True, 'reported': True, 'wrote': True},
+    }
+    assert json.loads(worker.stdout.readline()) == 'idle'
+    assert _end(worker) < _SOON_S
+    assert worker.returncode == 0
+
+
+@pytest.mark.parametrize('work', ['busy', 'waiting'])
+def test_work_comes_to_its_end_unless_it_waits_for_ironic(
+    backend: str, work: str
+) -> None:
+    """The worker ends when that is done; it does not wait for a deploy."""
+    worker = _start(backend, work)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    assert json.loads(worker.stdout.readline()) == work
+    assert _end(worker) < _SOON_S
+    end = {'busy': '"done"\n', 'waiting': ''}[work]
+    assert worker.stdout.readline() == end
+    assert worker.returncode == 0
