@@ -45,6 +45,24 @@ def serve(server: Any) -> None:
     service.wait()
 
 
+def build_in(executor: Any) -> None:
+    """Have Nova's managers build servers in a pool of threads of ours.
+
+    To be called before there is a manager, and not on eventlet.
+    """
+    try:
+        from nova import thread_pool_factory as factory
+    except ImportError:
+        from nova import utils
+
+        executor.name = 'long_task'
+        utils.LONG_TASK_EXECUTOR = executor
+    else:
+        kind = factory.ExecutorType.LONG_TASK
+        executor.name = kind.value
+        factory.FACTORY._all_executors[kind] = executor
+
+
 def in_progress(manager: Any) -> list[str | None]:
     """Return the servers of all messages that a manager is serving.
 

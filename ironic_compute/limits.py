@@ -6,11 +6,18 @@ A message beyond the limit was taken from its queue already and waits in the
 worker's memory, behind all those; it is lost if the worker is killed. So the
 limits are where no host reaches them, and an operator's lower one is obeyed
 and told.
+
+With such limits the pools of threads must not be what oslo.messaging and Nova
+make by default: futurist's ThreadPoolExecutor starts a thread for each task
+until it has all of them, and each idle one wakes up once a second; a thousand
+take 2.5 % of a core, for ever. Ours start one when none is idle.
 """
 
 from collections.abc import Mapping
+from concurrent import futures
 from typing import Any
 
+import futurist
 from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
@@ -23,11 +30,34 @@ _WHAT: Mapping[str, str] = {
 }
 
 
+# So many builds may begin at the same moment without one waiting for another:
+# futurist may take a thread for idle that has just got work.
+_SPARE_THREADS_COUNT = 8
+
+
+def message_executor(max_workers: int) -> futures.Executor:
+    """Return what serves messages: oslo.messaging asks for nothing else."""
+    return futures.ThreadPoolExecutor(max_workers, thread_name_prefix='rpc')
+
+
+def build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
+    """Return what builds servers; Nova looks into futurist's own."""
+    count = conf.max_concurrent_builds or ENOUGH_COUNT
+    if count <= _SPARE_THREADS_COUNT:
+        return futurist.ThreadPoolExecutor(count)
+    return futurist.DynamicThreadPoolExecutor(
+        count,
+        min_workers=_SPARE_THREADS_COUNT,
+        grow_threshold=0.5,
+        shrink_threshold=0.2,
+    )
+
+
 def warn(conf: Any) -> None:
     """Tell of each limit of nova.conf that is lower than ours; once."""
     for name, what in _WHAT.items():
         value = conf[name]
-        if value < ENOUGH_COUNT:
+        if 0 < value < ENOUGH_COUNT:  # 0 builds are as many as we do.
             LOG.warning(
                 '[DEFAULT] %(option)s is %(value)d in nova.conf: while so '
                 'many %(what)s wait for Ironic in this worker, all further '

@@ -14,6 +14,8 @@ from typing import Any
 
 from nova import service as nova_service
 
+from ironic_compute import limits
+
 _SERVERS = ('rpcserver', 'rpcserver_alt')
 
 
@@ -27,6 +29,9 @@ class LateServer:
     """
 
     def __init__(self, server: Any) -> None:
+        if server.executor_type == 'threading':
+            # It has no option for that.
+            server._executor_cls = limits.message_executor
         self._server = server
         self._has_begun = False
 

@@ -202,6 +202,8 @@ def _configure(config_arguments: Sequence[str]) -> None:
 def _service(tenure: Tenure, line: AgentLine) -> Any:
     conductor = gated.GatedConductor(tenure.gate)
     objects_base.NovaObject.indirection_api = conductor
+    if nova_utils.concurrency_mode_threading():
+        compat.build_in(limits.build_executor(CONF))
     parts = Parts(tenure)
     parts.on_services = line.say_services
     parts.on_order = line.say
