@@ -45,8 +45,8 @@ def _kill_one(stage: Stage, pings: Pings) -> list[float]:
     victim = stage.rng.choice(HOSTS)
     hosts = _served_by(stage, victim)
     time.sleep(stage.rng.uniform(0.0, 5.0))
-    killed_s = time.time()
     stage.running.kill([victim])
+    killed_s = time.time()  # Before, the victim might answer once more.
     took_s = [_served_after_s(pings, host, killed_s) for host in hosts]
     shown = ', '.join(
         f'{h} {s:.1f} s' for h, s in zip(hosts, took_s, strict=True)
@@ -140,8 +140,8 @@ def _kill_and_return(stage: Stage, pings: Pings) -> None:
     """Kill the agent with the most servers; bring it back when adopted."""
     held = collections.Counter(stage.evidence.snapshot().hosts.values())
     victim = max(HOSTS, key=lambda host: held[host])
-    killed_s = time.time()
     stage.running.kill([victim])
+    killed_s = time.time()
     took_s = _served_after_s(pings, victim, killed_s)
     stage.report.figure(
         'killed with what it had',
@@ -154,8 +154,8 @@ def freeze(stage: Stage) -> None:
     """SIGSTOP of an agent and its workers for three terms, then SIGCONT."""
     with stage.act('freeze', HOSTS) as pings, stage.under_load() as load:
         victim = stage.rng.choice(HOSTS)
-        frozen_s = time.time()
         stage.running.pause([victim])
+        frozen_s = time.time()
         took_s = pings.await_answer(victim, frozen_s, _PATIENCE_S)
         stage.report.demand(
             took_s <= 60,

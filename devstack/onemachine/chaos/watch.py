@@ -7,6 +7,7 @@ of the services is looked at.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 import time
@@ -25,6 +26,14 @@ _PING_INTERVAL_S = 0.5
 _LOOK_S = 2.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer, and when it was asked for."""
+
+    asked_s: float
+    came_s: float
+
+
 class Pings:
     """Pings hosts without end; remembers when each answered."""
 
@@ -39,11 +48,11 @@ class Pings:
         )
         self._client = oslo_messaging.get_rpc_client(transport, target)
         self._over = threading.Event()
-        self.answers_s: dict[str, list[float]] = {host: [] for host in hosts}
+        self._answers: dict[str, list[_Answer]] = {h: [] for h in hosts}
 
     def start(self) -> None:
         """Begin."""
-        for host in self.answers_s:
+        for host in self._answers:
             threading.Thread(
                 target=self._ping_on, args=(host,), daemon=True
             ).start()
@@ -54,7 +63,8 @@ class Pings:
 
     def first_answer_s(self, host: str, after_s: float) -> float | None:
         """Return when a host first answered what was asked after then."""
-        return next((s for s in self.answers_s[host] if s > after_s), None)
+        answers = self._answers[host]
+        return next((a.came_s for a in answers if a.asked_s > after_s), None)
 
     def await_answer(
         self, host: str, after_s: float, timeout_s: float
@@ -73,8 +83,8 @@ class Pings:
 
     def longest_silence_s(self, host: str, from_s: float) -> float:
         """Return the longest time without an answer since then."""
-        times = [from_s, *self.answers_s[host], time.time()]
-        times = [s for s in times if s >= from_s]
+        came_s = [a.came_s for a in self._answers[host]]
+        times = [from_s, *(s for s in came_s if s >= from_s), time.time()]
         pairs = itertools.pairwise(times)
         return max((b - a for a, b in pairs), default=0.0)
 
@@ -84,7 +94,7 @@ class Pings:
             asked_s = time.time()
             with contextlib.suppress(oslo_messaging.MessagingException):
                 client.call({}, 'ping', arg=host)
-                self.answers_s[host].append(asked_s)
+                self._answers[host].append(_Answer(asked_s, time.time()))
 
 
 class ServiceWatch:
