@@ -16,6 +16,8 @@ def reach_nova() -> None:
     from nova.conductor import rpcapi
     from nova.objects import base
 
+    # As all of Nova's services do: oslo.messaging's own is another exchange.
+    rpc.set_defaults(control_exchange='nova')
     rpc.init(CONF)
     objects.register_all()
     base.NovaObject.indirection_api = rpcapi.ConductorAPI()
