@@ -32,6 +32,8 @@ _AMOUNTS = (
     ('burst', 200, 'nodes that change beside these, in a burst'),
     ('boots', 200, 'servers booted at once'),
     ('cleaned', 100, 'servers deleted while as many are booted'),
+    ('deploys', 100, 'servers booted at once on slow nodes'),
+    ('deploy-delay', 60, 'seconds, twice in each deploy of these'),
     ('patience', 1200, 'seconds until a change counts as never seen'),
 )
 
@@ -133,6 +135,8 @@ def run_here(options: argparse.Namespace) -> int:
         burst_count=options.burst,
         boots_count=options.boots,
         cleaned_count=options.cleaned,
+        deploys_count=options.deploys,
+        deploy_delay_s=options.deploy_delay,
         change_max_s=options.patience,
     )
     failed: list[str] = []

@@ -23,7 +23,10 @@ _SERVED = re.compile(rf'Replied success message .* method: {_BUILD}\.')
 _SERVER = r'\[instance: (?P<server>\S+)\] '
 _BEGUN = re.compile(_SERVER + r'Starting instance\.\.\.')
 _SPAWNED = re.compile(_SERVER + 'Start spawning the instance on the hyperv')
-_AGAIN = re.compile(r'Build of instance (\S+) was re-scheduled: (?P<why>.*)')
+_AGAIN = re.compile(
+    # Other lines have it at their end, as what went wrong before.
+    _SERVER + r'Build of instance \S+ was re-scheduled: (?P<why>.*)'
+)
 _SENT = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
 _CALL = re.compile(r'CALL msg_id: (?P<id>\w+)')
 _REPLY = re.compile(r'received reply msg_id: (?P<id>\w+)')
@@ -230,6 +233,6 @@ def sent_again(lines: Iterable[Line]) -> collections.Counter[str]:
     """Count the builds that were sent elsewhere, by the reason told."""
     return collections.Counter(
         _NAMED.sub('…', hit['why'])
-        for hit in (_AGAIN.search(line.text) for line in lines)
+        for hit in (_AGAIN.match(line.text) for line in lines)
         if hit
     )

@@ -43,11 +43,16 @@ class Line:
     text: str
 
 
+def at_s(stamp: str) -> float:
+    """Read the time of a line; since the epoch."""
+    return datetime.datetime.fromisoformat(stamp).timestamp()
+
+
 def parsed(lines: Iterable[str]) -> list[Line]:
     """Read lines of a compute process; others are left out."""
     return [
         Line(
-            datetime.datetime.fromisoformat(hit['stamp']).timestamp(),
+            at_s(hit['stamp']),
             (int(hit['pid']), hit['thread']),
             hit['request'].strip('-'),
             hit['logger'],

@@ -153,6 +153,28 @@ _CLEANING = [
     _one('clean_look_gap_s', '… known to within, s'),
 ]
 
+_DEPLOYS = [
+    _one('deploy_s', 'slow deploys: seconds until all servers are ACTIVE'),
+    _one('deploy_count', '… servers'),
+    _one('deploy_failed_count', '… that failed'),
+    _one('deploy_retried_count', '… builds sent to another node'),
+    _one('deploy_at_once', '… deploys in Ironic at one moment, at most'),
+    *(
+        _spread(f'deploy_{name}_s', title, 'p50', 'p95', 'max')
+        for name, title in (
+            ('waited', '… cast → build begins, s'),
+            ('own', '… what Ironic itself took, s'),
+            ('active', '… cast → ACTIVE, s'),
+            ('over', '… less 1.5 times what Ironic itself took, s'),
+        )
+    ),
+    _one('deploy_timed_count', '… servers of which these are known'),
+    _one('deploy_ironic_requests', '… requests to Ironic a deploy'),
+    _one('deploy_worker_cpu_s', _COUNTED['worker_cpu_s']),
+    _one('deploy_client_cpu_s', _COUNTED['client_cpu_s']),
+    _one('deploy_server_cpu_s', _COUNTED['server_cpu_s']),
+]
+
 ROWS: Sequence[Row] = (
     *_REPORTS,
     *_builds('adoption_boot', _BUILDS['adoption_boot']),
@@ -164,5 +186,6 @@ ROWS: Sequence[Row] = (
     *_CLEANING,
     *_builds('clean_boot', _BUILDS['clean_boot']),
     *_found('clean'),
+    *_DEPLOYS,
 )
 NAMES = frozenset(name for row in ROWS for name in row.names)

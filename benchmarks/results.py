@@ -21,6 +21,7 @@ PARTS = (
     'burst',
     'boots',
     'cleaning',
+    'deploys',
 )
 # What stock nova-compute has nothing of: no file to lose, no notifications.
 OURS_ONLY = frozenset({'adoption', 'quiet'})

@@ -35,6 +35,8 @@ class Plan:
     change_max_s: float = 1200.0
     boots_count: int = 200
     cleaned_count: int = 100
+    deploys_count: int = 100
+    deploy_delay_s: int = 60
     meanwhile_count: int = 10
     boot_max_s: float = 1800.0
 

@@ -16,6 +16,7 @@ _DETAILS: Mapping[str, str] = {
     'boot request ms': '… median of each, ms',
     'boot retried': 'Why builds were sent to another node',
     'clean_boot retried': '… while others were cleaned',
+    'deploy ironic': 'Requests to Ironic a slow deploy',
 }
 
 

@@ -6,7 +6,7 @@ To be imported in the cloud's own Python; ``names`` knows the names.
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.parts import boots, changes, cleaning, reports
+from benchmarks.parts import boots, changes, cleaning, deploys, reports
 from benchmarks.stage import Note, Stage
 
 PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
@@ -19,4 +19,5 @@ PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'burst': changes.burst,
     'boots': boots.boots,
     'cleaning': cleaning.cleaning,
+    'deploys': deploys.slow,
 }

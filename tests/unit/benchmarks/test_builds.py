@@ -178,8 +178,13 @@ def test_build_that_was_under_way_before_is_left_out():
 def test_reasons_are_counted_without_names():
     """A node's name would make each reason another one."""
     why = f'Insufficient compute resources: node {SERVER} is in use by'
-    texts = [f'Build of instance {n} was re-scheduled: {why}' for n in 'ab']
-    lines = logs.parsed([line(1, 'build_0', text) for text in texts])
+    texts = [
+        f'[instance: {n}] Build of instance {n} was re-scheduled: {why}'
+        for n in 'ab'
+    ]
+    # What is told later in the same thread may end with it, once more.
+    later = f'Something else: nova.exception.RescheduledException: {texts[0]}'
+    lines = logs.parsed([line(1, 'b_0', text) for text in [*texts, later]])
     assert builds.sent_again(lines) == {
         'Insufficient compute resources: node … is in use by': 2
     }

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers from their cast to ACTIVE, beside what Ironic itself took; pure.
+
+Nova's side is the compute process's log: *Receive incoming message* and
+*Took … seconds to build instance*, which is said when the server is ACTIVE.
+Ironic's side is its conductor's log: each change of a provision state is a
+line there. Its own part of a build is from the node's leaving ``available``
+until it is ``active``.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.builds import Build
+from benchmarks.logs import Line, at_s
+
+_ACTIVE = re.compile(
+    r'\[instance: (?P<server>\S+)\] Took [\d.]+ seconds to build instance'
+)
+_MOVED = re.compile(
+    r'^(?P<stamp>\S+ \S+) \d+ \S+ ironic\.conductor\.task_manager .*'
+    r'Node (?P<node>\S+) moved to provision state "(?P<state>[^"]+)" '
+    r'from state "(?P<before>[^"]+)"'
+)
+# A build may take so many times what Ironic took.
+FACTOR = 1.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """While Ironic deployed a node; since the epoch."""
+
+    begun_s: float
+    ended_s: float
+
+    @property
+    def took_s(self) -> float:
+        """How long that was."""
+        return self.ended_s - self.begun_s
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deploy:
+    """One server that became ACTIVE.
+
+    :param active_s: from its cast to ACTIVE
+    :param waited_s: from its cast until Nova began with it
+    :param ironic_s: what of it Ironic itself took
+    """
+
+    active_s: float
+    waited_s: float
+    ironic_s: float
+
+    @property
+    def over_s(self) -> float:
+        """What it took beyond its share of Ironic's time; or less, below 0."""
+        return self.active_s - FACTOR * self.ironic_s
+
+
+def spans(lines: Iterable[str]) -> dict[str, Span]:
+    """Return the last whole deploy of each node."""
+    begun_s: dict[str, float] = {}
+    found = {}
+    for hit in filter(None, map(_MOVED.match, lines)):
+        node = hit['node']
+        if hit['before'] == 'available':
+            begun_s[node] = at_s(hit['stamp'])
+        elif hit['state'] == 'active' and node in begun_s:
+            found[node] = Span(begun_s.pop(node), at_s(hit['stamp']))
+    return found
+
+
+def deploys(
+    lines: Iterable[Line],
+    builds: Iterable[Build],
+    of_ironic: Mapping[str, Span],
+    nodes: Mapping[str, str],
+) -> list[Deploy]:
+    """Put both sides together, server by server.
+
+    :param builds: the last one of a server counts
+    :param nodes: of each server
+    """
+    last = {build.server: build for build in builds}
+    found = []
+    for hit, at in ((_ACTIVE.search(line.text), line.at_s) for line in lines):
+        if not hit or hit['server'] not in last:
+            continue
+        build = last[hit['server']]
+        span = of_ironic.get(nodes.get(build.server, ''))
+        if span is not None:
+            active_s = at - build.received_s
+            found.append(Deploy(active_s, build.queued_s, span.took_s))
+    return found
+
+
+def at_once(of_ironic: Sequence[Span]) -> int:
+    """Return how many deploys there were at one moment, at most."""
+    moments = sorted(
+        # One that ends when another begins was not there with it.
+        [(span.begun_s, 1) for span in of_ironic]
+        + [(span.ended_s, -1) for span in of_ironic]
+    )
+    most, now = 0, 0
+    for _, change in moments:
+        now += change
+        most = max(most, now)
+    return most
