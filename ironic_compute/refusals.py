@@ -214,15 +214,17 @@ class Refusals:
     def rebuild_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Refuse an evacuation and a new image for a boot volume."""
+        """Refuse an evacuation, and any rebuild of a boot volume.
+
+        Before API 2.93 nova-api lets one pass that has the same image: Nova
+        rebuilds around the volume then. Here that is a deploy as well.
+        """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
         asked = {**dict(zip(_REBUILD, args, strict=False)), **kwargs}
         if asked['recreate']:
             return _refuse_evacuation(self, context, instance, asked)
-        if asked.get('reimage_boot_volume') and (
-            compute_utils.is_volume_backed_instance(
-                context, instance, asked['bdms']
-            )
+        if compute_utils.is_volume_backed_instance(
+            context, instance, asked['bdms']
         ):
             return _refuse_reimage(self, context, instance, asked)
         return parent(context, instance, *args, **kwargs)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consoles. One that is in use is left alone by a second request."""
 
+import math
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -64,7 +65,10 @@ class Console:
     def _open(
         self, node: NodeId, kind: str, timeout_s: float
     ) -> Mapping[str, Any]:
-        """Return Ironic's ``console_info``; enable the console if needed."""
+        """Return Ironic's ``console_info``; enable the console if needed.
+
+        :param timeout_s: 0: as long as it takes
+        """
         try:
             console = self._watch.asked(lambda: self._client.console(node))
             if not console['console_enabled']:
@@ -72,7 +76,7 @@ class Console:
                     lambda: self._client.set_console_mode(node, True),
                     errors.Retriable,
                 )
-            deadline_s = self._watch.clock.now_s() + timeout_s
+            deadline_s = self._watch.clock.now_s() + (timeout_s or math.inf)
             while not console['console_enabled']:
                 if self._watch.clock.now_s() > deadline_s:
                     raise _unavailable(kind, node, 'it does not open')

@@ -18,9 +18,14 @@ Record = Mapping[str, Any]
 
 
 def describe(
-    network_data: dict[str, Any], client: IronicClient, node: NodeId
-) -> dict[str, Any]:
-    """Return network data with the cards' own addresses."""
+    network_data: dict[str, Any] | None, client: IronicClient, node: NodeId
+) -> dict[str, Any] | None:
+    """Return network data with the cards' own addresses.
+
+    :param network_data: None: the server has no network
+    """
+    if network_data is None:
+        return None
     return rewrite(network_data, client.ports(node), client.portgroups(node))
 
 

@@ -5,7 +5,8 @@ Neutron, Glance and Cinder are Nova's own fixtures for them. Each test does
 several things to its servers, because starting the workers is what costs.
 """
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fixtures
@@ -14,8 +15,11 @@ from nova import objects
 from nova.compute import power_state, rpcapi
 from nova.tests.functional.api import client as api_client
 
-from ironic_compute import errors
+from ironic_compute import errors, refusals
 from tests.functional import base, pool
+
+# Another image of Glance's fixture, for the same architecture.
+_OTHER_IMAGE = '76fa36fc-c930-4bf3-8c8a-ea2a2420deb6'
 
 
 class OperationsTest(pool.PoolTestCase):
@@ -118,6 +122,80 @@ class OperationsTest(pool.PoolTestCase):
         self.action(server, 'forceDelete')
         self._wait_until_deleted(server)
 
+    def test_power(self) -> None:
+        """Stop, start, reboot softly and hard, and what Ironic reports."""
+        server = self.boot(self.flavor)
+        for action, argument, request, status in (
+            ('os-stop', None, 'soft off', 'SHUTOFF'),
+            ('os-start', None, 'on', 'ACTIVE'),
+            ('reboot', {'type': 'SOFT'}, 'soft reboot', 'ACTIVE'),
+            ('reboot', {'type': 'HARD'}, 'reboot', 'ACTIVE'),
+        ):
+            self.ironic.calls.clear()
+            self.action(server, action, argument)
+            self.until(lambda: self.ironic.calls, f'a call for {action}')
+            self._done(server)
+            self._wait_for_state_change(server, status)
+            self.assertEqual([request], self.ironic.names())
+        self.ironic.calls.clear()
+        for tag, status in (('POWER_OFF', 'SHUTOFF'), ('POWER_ON', 'ACTIVE')):
+            event = {'name': 'power-update', 'tag': tag}
+            self.api.api_post(
+                '/os-server-external-events',
+                {'events': [{**event, 'server_uuid': server['id']}]},
+            )
+            self._wait_for_state_change(server, status)
+        self.assertEqual([], self.ironic.calls)
+
+    def test_disks_keys_and_user_data(self) -> None:
+        """What is ordered reaches Ironic, and again with a rebuild."""
+        flavor = self._flavor_with_disks()
+        # Later ones want a key that the user has made.
+        self.api.microversion = '2.1'
+        key = self.api.api_post(
+            '/os-keypairs', {'keypair': {'name': 'mine'}}
+        ).body['keypair']
+        self.api.microversion = 'latest'
+        text = '#!/bin/sh\necho hello\n'
+        server = self._create(
+            flavorRef=flavor,
+            config_drive=True,
+            key_name='mine',
+            user_data=base64.b64encode(text.encode()).decode(),
+        )
+        info = self.ironic.infos[self.node_of(server)]
+        ordered = {'root_gb': '20', 'swap_mb': '64', 'ephemeral_gb': '2'}
+        self.assertEqual(ordered, {key: info[key] for key in ordered})
+        ((_, _, arguments),) = self._sent('active')
+        drive = arguments['configdrive']
+        self.assertEqual(text, drive['user_data'])
+        keys = drive['meta_data']['public_keys']
+        self.assertEqual({'mine': key['public_key']}, keys)
+        self.action(
+            server,
+            'rebuild',
+            {'imageRef': _OTHER_IMAGE, 'preserve_ephemeral': True},
+        )
+        self.until(lambda: self._sent('rebuild'), 'a rebuild')
+        self._wait_for_state_change(server, 'ACTIVE')
+        info = self.ironic.infos[self.node_of(server)]
+        self.assertEqual(_OTHER_IMAGE, info['image_source'])
+        self.assertEqual('True', info['preserve_ephemeral'])
+        ((_, _, arguments),) = self._sent('rebuild')
+        self.assertEqual(text, arguments['configdrive']['user_data'])
+
+    def _flavor_with_disks(self) -> str:
+        specs = self.flavor['extra_specs']
+        created: str = self._create_flavor(
+            vcpu=1,
+            memory_mb=1,
+            disk=20,
+            ephemeral=2,
+            swap=64,
+            extra_spec=dict(specs),
+        )
+        return created
+
     def test_consoles(self) -> None:
         """Serial and graphical; one in use is not reset by a second look."""
         self.flags(enabled=True, group='serial_console')
@@ -164,6 +242,7 @@ class OperationsTest(pool.PoolTestCase):
             tuple(target[k] for k in ('node_uuid', 'volume_id', 'boot_index')),
         )
         self.assertNotIn('image_source', self.ironic.infos[node])
+        self._refuse_a_rebuild_at_each_version(server)
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
         self.assertEqual({}, self.ironic.targets)
@@ -225,6 +304,33 @@ class OperationsTest(pool.PoolTestCase):
             )
         )
         return sent
+
+    def _refuse_a_rebuild_at_each_version(
+        self, server: Mapping[str, Any]
+    ) -> None:
+        """A volume is not written anew, and the server goes on with it."""
+        before = self.api.get_server(server['id'])
+        calls = list(self.ironic.calls)
+        for version in ('2.1', '2.92', '2.93', 'latest'):
+            self.api.microversion = version
+            self.action(server, 'rebuild', {'imageRef': base.IMAGE_ID})
+            self.api.microversion = 'latest'
+            self.until(self._is_told('rebuild_instance', server), version)
+            self._done(server)
+            after = self.api.get_server(server['id'])
+            self.assertEqual(
+                {**before, 'updated': after['updated']}, after, version
+            )
+        self.assertEqual(calls, self.ironic.calls)
+
+    def _is_told(
+        self, name: str, server: Mapping[str, Any]
+    ) -> Callable[[], bool]:
+        def is_told() -> bool:
+            details = [e.get('details') for e in self.last_events(server)]
+            return refusals.SENTENCES[name] in ' '.join(map(str, details))
+
+        return is_told
 
     def test_bug_1815791_stale_news_stop_no_server(self) -> None:
         """The power sync believes Ironic's state of now, not the book's.

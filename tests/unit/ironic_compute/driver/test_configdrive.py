@@ -108,6 +108,12 @@ def _vif(uuid: str, address: str, **fields: Any) -> network_model.VIF:
     )
 
 
+def test_server_without_networks_has_no_network_data():
+    """Nova describes no networks by nothing; no card is asked for."""
+    none = netutils.get_network_metadata(network_model.NetworkInfo([]))
+    assert nics.describe(none, client=None, node='n') is None
+
+
 def test_network_data_of_nova_ends_on_real_cards():
     """Flat, VLAN and on a port group: each network keeps its link."""
     vifs = network_model.NetworkInfo(

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power, networks, consoles, rescue, questions."""
 
+import nova.conf
 import pytest
 from nova import exception as nova_exception
 from nova.compute import power_state
 
+from tests.fakes.ironic import FakeIronic
+
 from . import fake
 from .faulty import FaultyIronic
+
+CONF = nova.conf.CONF
 
 
 def _bench(**fields):
@@ -142,6 +147,38 @@ def test_console_in_use_is_left_alone():
         found = bench.driver.get_serial_console(None, fake.server())
     assert (found.host, found.port) == ('127.0.0.1', 9000)
     assert bench.ironic.names() == ['console']
+
+
+class _SlowConsole(FakeIronic):
+    """A console that opens a while after it was asked to."""
+
+    left_count = 30
+
+    def set_console_mode(self, node, enabled):
+        self._changing('console', node, enabled)
+
+    def console(self, node):
+        self.left_count -= 1
+        self.is_console_on = self.left_count <= 0
+        return super().console(node)
+
+
+@pytest.mark.parametrize(('timeout_s', 'opens'), [(0, True), (10, False)])
+def test_console_is_waited_for(timeout_s, opens):
+    """As long as nova.conf says; 0 is as long as it takes."""
+    CONF.set_override('serial_console_state_timeout', timeout_s, 'ironic')
+    ironic = _SlowConsole()
+    ironic.add(instance_uuid=fake.SERVER, provision_state='active')
+    bench = fake.on(ironic, _bench())
+    try:
+        if opens:
+            found = bench.driver.get_serial_console(None, fake.server())
+            assert found.port == 9000
+            return
+        with pytest.raises(nova_exception.ConsoleTypeUnavailable):
+            bench.driver.get_serial_console(None, fake.server())
+    finally:
+        CONF.clear_override('serial_console_state_timeout', 'ironic')
 
 
 def test_rescue_and_back():
