@@ -179,6 +179,21 @@ def _swap(layout: Layout, arguments: Namespace) -> None:
     checks.Checks(Cloud(layout), eventlet=arguments.eventlet).swap()
 
 
+def _bugs(layout: Layout, arguments: Namespace) -> int:
+    from onemachine import bugs
+
+    one = bugs.Bugs(
+        Cloud(layout), stock=arguments.stock, eventlet=arguments.eventlet
+    )
+    return 0 if one.look() else 1
+
+
+def _options(layout: Layout, arguments: Namespace) -> None:
+    from onemachine import options
+
+    options.Options(Cloud(layout)).look()
+
+
 def _scenario(layout: Layout, arguments: Namespace) -> None:
     _demo(layout, arguments)
     _check(layout, arguments)
@@ -250,6 +265,8 @@ ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'demo': _demo,
     'check': _check,
     'swap': _swap,
+    'bugs': _bugs,
+    'options': _options,
     'scenario': _scenario,
     'chaos': _chaos,
     'tempest': _tempest,

@@ -28,26 +28,43 @@ class Computes:
 
     :param addresses: where a host finds Ironic and Placement, if not in the
         catalog
+    :param nova: what else is in nova.conf
+    :param ours: what else is in our daemons' [ironic_compute]
     """
 
     def __init__(
-        self, cloud: Cloud, addresses: Mapping[str, str] | None = None
+        self,
+        cloud: Cloud,
+        addresses: Mapping[str, str] | None = None,
+        *,
+        nova: config.Sections | None = None,
+        ours: Mapping[str, Any] | None = None,
     ) -> None:
         self._cloud = cloud
         self._addresses = addresses or {}
+        self._more, self._ours = nova or {}, ours or {}
         self._layout = cloud.layout
         self._processes = cloud.processes
         self._running = running.Running(cloud.layout)
 
     def start_agents(
-        self, hosts: Sequence[str], *, eventlet: bool = False
+        self,
+        hosts: Sequence[str],
+        *,
+        eventlet: bool = False,
+        nova_conf: pathlib.Path | None = None,
     ) -> None:
-        """Start our daemons; wait until they serve and are mapped."""
+        """Start our daemons; wait until they serve and are mapped.
+
+        :param nova_conf: take this file as it is
+        """
         self._cloud.coordination.start()
         commands = {}
         for host in hosts:
             folder = self._layout.folder('agents', host)
-            if self._write_agent(folder, host, eventlet):
+            given = nova_conf.read_text() if nova_conf else None
+            nova = given or self.nova_conf(host, eventlet=eventlet)
+            if self._write_agent(folder, nova):
                 # One that runs has read what was there before.
                 self._processes.stop(f'agent-{host}', 90)
             commands[host] = unit_command(_UNIT, self._layout, folder)
@@ -138,16 +155,21 @@ class Computes:
             for host in hosts
         )
 
-    def _write_agent(
-        self, folder: pathlib.Path, host: str, eventlet: bool
-    ) -> bool:
-        """Write an agent's two files; return whether one has changed."""
+    def nova_conf(self, host: str, *, eventlet: bool = False) -> str:
+        """Return the text of an agent's nova.conf."""
         nova = self._nova(host)
         if eventlet:
             nova['DEFAULT']['concurrency_backend'] = 'eventlet'
+        return config.render(nova)
+
+    def _write_agent(self, folder: pathlib.Path, nova: str) -> bool:
+        """Write an agent's two files; return whether one has changed."""
         ours: dict[str, dict[str, Any]] = {
             'coordination': {'backend_url': self._cloud.coordination.url},
-            'ironic_compute': {'state_path': folder / 'state'},
+            'ironic_compute': {
+                'state_path': folder / 'state',
+                **self._ours,
+            },
         }
         filled = config.fill_sample(_SAMPLE.read_text(), ours)
         changed = config.write(folder / 'nova.conf', nova)
@@ -162,6 +184,8 @@ class Computes:
                     f'http://{self._addresses[host]}:'
                     f'{self._layout.port(service)}'
                 )
+        for section, options in self._more.items():
+            nova[section] = {**nova.get(section, {}), **options}
         return nova
 
     def map_hosts(self) -> None:

@@ -85,13 +85,27 @@ class Content:
         self.metal.set_node_provision_state(
             node, 'manage', wait=True, timeout=120
         )
+        self._power_on(node)
+        self.metal.set_node_provision_state(
+            node, 'provide', wait=True, timeout=120
+        )
+
+    def power_on(self) -> None:
+        """Have all free nodes on, as after :meth:`enroll`."""
+        each(
+            self._power_on,
+            [
+                node
+                for node in self.nodes().values()
+                if node.power_state != 'power on' and not node.instance_id
+            ],
+        )
+
+    def _power_on(self, node: Any) -> None:
         # A deploy of the fake hardware does not power a node on, and Nova
         # takes a server whose node is off for stopped.
         self.metal.set_node_power_state(
             node, 'power on', wait=True, timeout=120
-        )
-        self.metal.set_node_provision_state(
-            node, 'provide', wait=True, timeout=120
         )
 
     def _copy_nodes(self, count: int) -> None:
@@ -260,13 +274,19 @@ class Content:
             return 0
         with step(f'Deleting {len(doomed)} servers'):
             each(lambda s: self.cloud.compute.delete_server(s.id), doomed)
-            ids = {s.id for s in doomed}
-            wait_until(
-                'the servers to be gone',
-                lambda: not ids & {s.id for s in self.servers()},
-                timeout_s,
-            )
+            self.await_gone(doomed, timeout_s)
         return len(doomed)
+
+    def await_gone(
+        self, servers: Iterable[Any], timeout_s: float = 180
+    ) -> None:
+        """Wait until nova-api knows none of these servers."""
+        ids = {server.id for server in servers}
+        wait_until(
+            'the servers to be gone',
+            lambda: not ids & {s.id for s in self.servers()},
+            timeout_s,
+        )
 
     def servers_table(self) -> str:
         """Return all servers as a table."""

@@ -86,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
         _add_hosts,
         _add_dials,
         _add_story,
+        _add_bugs,
         _add_chaos,
         _add_tempest,
     ):
@@ -252,6 +253,32 @@ def _add_story(commands: _Commands) -> None:
         one.add_argument(
             '--eventlet', action='store_true', help='our daemons on eventlet'
         )
+
+
+def _add_bugs(commands: _Commands) -> None:
+    bugs = commands.add(
+        'bugs',
+        "bugs of Nova's own driver, brought about here",
+        'Rebuilds at API\nversions around 2.93, a power sync on old news, '
+        'deletes in provision states\nthat once left a node deployed. There '
+        'must be no servers; compute hosts that run\nare ended. Exit status 0 '
+        'only if none of them was met.',
+        'bugs',
+        'bugs --stock             with stock nova-compute, to compare',
+    )
+    who = bugs.add_mutually_exclusive_group()
+    who.add_argument('--stock', action='store_true')
+    who.add_argument(
+        '--eventlet', action='store_true', help='our daemons on eventlet'
+    )
+    commands.add(
+        'options',
+        'our daemon on the nova.conf of a stock nova-compute',
+        'Unchanged,\nand with every option of [ironic] set: each works, or '
+        'is named in one notice.\nThere must be no servers; compute hosts '
+        'that run are ended.',
+        'options',
+    )
 
 
 def _add_chaos(commands: _Commands) -> None:

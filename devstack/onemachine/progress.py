@@ -83,6 +83,16 @@ def wait_until(
     raise CloudError(f'{what}: not within {timeout_s:g} s (last: {last})')
 
 
+def expect(holds: bool, what: str) -> None:
+    """See that something holds.
+
+    :param what: what is there instead
+    :raises CloudError: it does not
+    """
+    if not holds:
+        raise CloudError(what)
+
+
 def fail(exc: Exception) -> int:
     """Tell why it ended; the exit status."""
     print(f'cloud: {exc}', file=sys.stderr)

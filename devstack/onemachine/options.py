@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our daemon on the nova.conf of a stock nova-compute, unchanged.
+
+Twice: the file that a stock nova-compute of this cloud has, and the same one
+with every option that Nova has in ``[ironic]`` set to something else than its
+default. Stock nova-compute is started on each file first, so that it is seen
+to be that of a working deployment.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ironic_compute.ironic import UNUSED
+from onemachine import config, content, running
+from onemachine.computes import Computes
+from onemachine.control import Cloud
+from onemachine.layout import REGION
+from onemachine.progress import CloudError, expect, say, step, wait_until
+
+HOST = 'c1'
+SHARD = 'shard-1'
+_AUTH = 'ironic_auth'
+_NODES_COUNT = 3
+_NOTICE = 'in [ironic] of nova.conf'
+_CERTIFICATE = '/etc/ssl/certs/ca-certificates.crt'
+# A version and a range of versions exclude each other, in any service.
+VERSIONS = ({'min_version': '1.46', 'max_version': '1.95'}, {'version': '1'})
+
+
+def values(endpoint: str) -> Mapping[str, Any]:
+    """Return what each option of ``[ironic]`` is set to.
+
+    Those of the credentials are in a section of their own, which one of
+    these names.
+    """
+    return {
+        'api_max_retries': 30,
+        'api_retry_interval': 1,
+        'auth_section': _AUTH,
+        'cafile': _CERTIFICATE,
+        'certfile': _CERTIFICATE,
+        'collect_timing': 'true',
+        'conductor_group': '',
+        'connect_retries': 3,
+        'connect_retry_delay': 0.5,
+        'endpoint_override': endpoint,
+        'insecure': 'true',
+        'keyfile': _CERTIFICATE,
+        'peer_list': HOST,
+        'region_name': REGION,
+        'retriable_status_codes': 503,
+        'serial_console_state_timeout': 20,
+        'service_name': 'ironic',
+        'service_type': 'bare-metal',
+        'shard': SHARD,
+        'split_loggers': 'true',
+        'status_code_retries': 3,
+        'status_code_retry_delay': 0.5,
+        'timeout': 75,
+        'tls_ciphers': 'HIGH',
+        'tls_min_version': '1.2',
+        'valid_interfaces': 'public',
+        'vnc_console_state_timeout': 30,
+    }
+
+
+def forgotten(known: Iterable[str], credentials: Iterable[str]) -> set[str]:
+    """Return the options of Nova's group that are set nowhere here."""
+    versions = {name for some in VERSIONS for name in some}
+    # Where the credentials are is said by one or by the other.
+    told = {*values(''), *versions, 'auth_type'}
+    return set(known) - told - set(credentials)
+
+
+class Options:
+    """Starts stock, then ours, on the same file."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._layout = cloud.layout
+        self._running = running.Running(cloud.layout)
+        self._content = content.Content(cloud.layout)
+
+    def look(self) -> None:
+        """Look at each file.
+
+        :raises CloudError: ours does not do what stock does on it
+        """
+        if self._content.servers():
+            raise CloudError(
+                'there are servers: "devstack/cloud delete --all" first'
+            )
+        self._see_all_options_known()
+        self._content.enroll(_NODES_COUNT)
+        self._see('as stock has it', {}, frozenset())
+        with self._shard():
+            for versions in VERSIONS:
+                name = f'every option of [ironic], {" and ".join(versions)}'
+                more = self._sections(versions)
+                self._see(name, more, frozenset(more['ironic']) & set(UNUSED))
+
+    def _see_all_options_known(self) -> None:
+        from keystoneauth1 import loading
+        from nova.conf import CONF
+
+        plugin = loading.get_auth_plugin_conf_options('password')
+        left = forgotten(CONF.ironic, (one.dest for one in plugin))
+        expect(not left, f'options of [ironic] that are not tried: {left}')
+
+    def _sections(self, versions: Mapping[str, str]) -> config.Sections:
+        """Return nova.conf's [ironic], its credentials elsewhere."""
+        plain = config.nova(self._layout, HOST)['ironic']
+        given = {**values(self._layout.url('ironic')), **versions}
+        return {_AUTH: plain, 'ironic': given}
+
+    @contextmanager
+    def _shard(self) -> Iterator[None]:
+        """Have some nodes in a shard, all others in none."""
+        metal, nodes = self._content.metal, self._content.nodes()
+        chosen = sorted(nodes)[:_NODES_COUNT]
+        for node in chosen:
+            metal.update_node(node, shard=SHARD)
+        try:
+            yield
+        finally:
+            for node in chosen:
+                metal.update_node(node, shard=None)
+
+    def _see(
+        self, name: str, more: config.Sections, unused: frozenset[str]
+    ) -> None:
+        """See stock work on a file, then ours, and what ours says of it."""
+        with step(f'nova.conf {name}'):
+            computes = Computes(self._cloud, nova=more)
+            self._stop()
+            computes.start_peers([HOST])
+            self._see_works()
+            self._stop()
+            given = self._layout.folder('peers', HOST) / 'nova.conf'
+            begun = self._log_size()
+            computes.start_agents([HOST], nova_conf=given)
+            kept = self._layout.folder('agents', HOST) / 'nova.conf'
+            expect(kept.read_bytes() == given.read_bytes(), f'{kept} differs')
+            self._see_works()
+            self._see_log(begun, unused)
+            self._stop()
+        say(f'SEEN: nova.conf {name}')
+
+    def _stop(self) -> None:
+        if hosts := self._running.hosts():
+            self._running.stop(hosts)
+
+    def _see_works(self) -> None:
+        """See a server come, be stopped and started, and go."""
+        wait_until(
+            'nodes offered', lambda: len(self._content.schedulable()), 300
+        )
+        (server,) = self._content.boot(1, 300)
+        self._content.reboot([server])
+        self._content.delete([server.id])
+
+    def _log_size(self) -> int:
+        path = self._layout.log(f'agent-{HOST}')
+        return path.stat().st_size if path.exists() else 0
+
+    def _see_log(self, begun: int, unused: frozenset[str]) -> None:
+        """See one notice that names these options, and no error."""
+        with self._layout.log(f'agent-{HOST}').open('rb') as file:
+            file.seek(begun)
+            lines = file.read().decode(errors='replace').splitlines()
+        errors = [line for line in lines if ' ERROR ' in line]
+        expect(not errors, f'the log has {errors[:1]}')
+        notices = [line for line in lines if _NOTICE in line]
+        expect(len(notices) == bool(unused), f'notices: {notices}')
+        for line in notices:
+            named = {
+                name
+                for name in line.partition('Ignored ')[2]
+                .partition(f' {_NOTICE}')[0]
+                .split(', ')
+            }
+            expect(named == unused, f'{named} are named, not {unused}')
+            say(f'  {line.partition("Ignored ")[2]}')

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is brought about on a real cloud is what there is to bring about."""
+
+import nova.conf
+from keystoneauth1 import loading
+from onemachine import bugs, config, options
+from onemachine.computes import Computes
+from onemachine.control import Cloud
+
+from ironic_compute.ironic import UNUSED
+from ironic_compute.states import MEANING, Meaning, ProvisionState
+
+
+def test_states_are_ironics_own():
+    """All of them can have a server; the invented one nobody knows."""
+    known = {state.value: MEANING[state] for state in ProvisionState}
+    meanings = {known[state] for state in bugs.STATES}
+    assert meanings == {Meaning.IN_USE, Meaning.ON_ITS_WAY, Meaning.FAILED}
+    assert bugs.INVENTED not in known
+
+
+def test_states_that_lost_their_servers_are_tried():
+    """Servicing, and a deploy that an operator holds (bug 2131960)."""
+    held = {'deploy hold', 'service hold', 'service wait', 'service failed'}
+    assert held <= set(bugs.STATES)
+
+
+def _credentials():
+    plugin = loading.get_auth_plugin_conf_options('password')
+    return [option.dest for option in plugin]
+
+
+def test_each_option_of_nova_is_set():
+    """And one that Nova invents tomorrow would be missed."""
+    known = [*nova.conf.CONF.ironic]
+    assert options.forgotten(known, _credentials()) == set()
+    assert options.forgotten([*known, 'new'], _credentials()) == {'new'}
+
+
+def test_each_option_without_effect_is_set():
+    """So that the notice has to name all of them, in one round or other."""
+    versions = {name for some in options.VERSIONS for name in some}
+    assert set(UNUSED) <= {*options.values('http://ironic'), *versions}
+
+
+def test_hosts_get_what_else_they_are_told(layout):
+    """In a section that is there, and in one of their own."""
+    more = {'ironic': {'shard': 's'}, 'ironic_auth': {'username': 'nova'}}
+    one = Computes(Cloud(layout), nova=more).nova_conf('c1')
+    assert 'shard = s' in one
+    assert '[ironic_auth]\nusername = nova' in one
+    plain = config.nova(layout, 'c1')
+    assert one.startswith(config.render({'DEFAULT': plain['DEFAULT']}))
+    assert f'auth_url = {plain["ironic"]["auth_url"]}' in one
