@@ -233,7 +233,7 @@ class Bugs:
         power = self._node(server).power_state
         expect(power == 'power on', f'the node is {power}')
         asked = self._lines('api-ironic', access)
-        pattern = rf'PUT /v1/nodes/{node.id}/states/power'
+        pattern = rf'PUT /v1/nodes/{node.id}/states/power => '
         count = sum(bool(re.search(pattern, line)) for line in asked)
         expect(count == 1, f'{count} power requests, one of them ours')
 

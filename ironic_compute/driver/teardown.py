@@ -79,6 +79,8 @@ class _Asked(enum.Enum):
     ACCEPTED = enum.auto()
     BUSY = enum.auto()
     """Ask again: what Ironic does now ends by itself."""
+    ABORTED = enum.auto()
+    """Ask again: an operator's hold is broken."""
 
 
 class Teardown:
@@ -165,13 +167,7 @@ class Teardown:
     def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
         """Have Ironic tear the node down; that includes VIFs and info."""
         targets = self._volumes.targets(node)
-        while (
-            self._watch.patiently(
-                lambda: self._ask(node, instance_uuid), errors.Retriable
-            )
-            is _Asked.BUSY
-        ):
-            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
+        was_held = self._ask_until_accepted(node, instance_uuid)
         self._watch.acted(node)
         facts = self._watch.until(
             node, lambda facts: _ended(facts, instance_uuid), _TEARDOWN_S
@@ -181,11 +177,49 @@ class Teardown:
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
+        if was_held:
+            self._send_on(node)
         self._volumes.forget(node, targets)
         LOG.info(
             'Removed server %(server)s from node %(node)s',
             {'server': instance_uuid, 'node': node},
         )
+
+    def _ask_until_accepted(self, node: NodeId, instance_uuid: str) -> bool:
+        """Ask for the teardown; say whether a hold had to be broken."""
+        was_held = False
+        while True:
+            asked = self._watch.patiently(
+                lambda: self._ask(node, instance_uuid), errors.Retriable
+            )
+            if asked is _Asked.ACCEPTED:
+                return was_held
+            was_held = was_held or asked is _Asked.ABORTED
+            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
+
+    def _send_on(self, node: NodeId) -> None:
+        """Send a node on to its cleaning that Ironic has left on its way.
+
+        Told to abort a deploy that was on hold, Ironic 39 takes the server
+        off by itself, and leaves the node in "deploy failed" for good.
+        """
+
+        def send() -> None:
+            facts = self._watch.read(node)
+            state = ProvisionState.parse(facts.provision_state)
+            if facts.instance_uuid is None and (
+                state is ProvisionState.DEPLOYFAIL
+            ):
+                self._client.set_provision_state(node, 'deleted')
+
+        try:
+            self._watch.patiently(send, errors.Retriable)
+        except errors.IronicComputeError as exc:
+            LOG.warning(
+                'Node %(node)s is free of its server and was left in deploy '
+                'failed: tell Ironic to undeploy it; %(error)s',
+                {'node': node, 'error': exc},
+            )
 
     def _ask(self, node: NodeId, instance_uuid: str) -> _Asked:
         facts = self._watch.read(node)
@@ -197,7 +231,7 @@ class Teardown:
         if state in _HELD:
             self._client.set_provision_state(node, 'abort')
             self._watch.acted(node)
-            return _Asked.BUSY
+            return _Asked.ABORTED
         try:
             self._client.set_provision_state(node, 'deleted')
         except (errors.IronicRefused, errors.NodeLocked):

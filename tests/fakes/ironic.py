@@ -94,7 +94,8 @@ class FakeIronic:
         self.change(node, provision_state=end)
         if end == 'active':
             self.change(node, power_state='power on')
-        if end == 'cleaning':
+        # A deploy on hold that is aborted ends so, and is not cleaned.
+        if end in ('cleaning', 'deploy failed'):
             self.change(node, instance_uuid=None, power_state='power off')
             self.infos[node] = {}
             self.attached[node] = []

@@ -165,6 +165,16 @@ def test_each_verb_is_taken_where_it_may_be(world, verb):
         world.ironic.set_provision_state(node, verb, **PASSWORD.get(verb, {}))
 
 
+def test_deploy_on_hold_that_is_aborted_has_lost_its_server(world, node):
+    """Ironic takes it off, and leaves the node where it is, not cleaned."""
+    world.ironic.reserve(node, _server())
+    world.put(node, 'deploy hold')
+    world.ironic.set_provision_state(node, 'abort')
+    world.reach(node, provision_state='deploy failed', instance_uuid=None)
+    world.ironic.set_provision_state(node, 'deleted')
+    world.reach(node, provision_state='available')
+
+
 @pytest.mark.parametrize('state', STATES)
 def test_node_in_transition_takes_no_patch(world, node, state):
     """Which is an answer that may be repeated."""
