@@ -98,6 +98,7 @@ class Bugs:
             self._running.stop(hosts)
         computes = Computes(self._cloud, nova=_NOVA, ours=ours)
         if self._stock:
+            self._content.forget_hosts(but=HOSTS[:1])
             # One knows all nodes; several would need them to be divided.
             computes.start_peers(HOSTS[:1])
         else:

@@ -303,6 +303,12 @@ class Content:
         found = self.cloud.compute.services(binary='nova-compute')
         return {service.host: service for service in found}
 
+    def forget_hosts(self, but: Iterable[str]) -> None:
+        """Have Nova forget other hosts, whose nodes would stay with them."""
+        for host, service in self.services().items():
+            if host not in but:
+                self.cloud.compute.delete_service(service)
+
     def mapped_hosts(self) -> set[str]:
         """Return the hosts whose cell Nova's API knows."""
         hosts = 'SELECT host FROM nova_api.host_mappings;'

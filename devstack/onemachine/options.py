@@ -93,6 +93,9 @@ class Options:
             )
         self._see_all_options_known()
         self._content.enroll(_NODES_COUNT)
+        self._content.power_on()
+        self._stop()
+        self._content.forget_hosts(but=[HOST])
         self._see('as stock has it', {}, frozenset())
         with self._shard():
             for versions in VERSIONS:
@@ -116,16 +119,13 @@ class Options:
 
     @contextmanager
     def _shard(self) -> Iterator[None]:
-        """Have some nodes in a shard, all others in none."""
-        metal, nodes = self._content.metal, self._content.nodes()
-        chosen = sorted(nodes)[:_NODES_COUNT]
-        for node in chosen:
-            metal.update_node(node, shard=SHARD)
+        """Have all nodes in a shard, and then in none again."""
+        nodes, update = self._content.nodes(), self._content.metal.update_node
+        content.each(lambda node: update(node, shard=SHARD), nodes)
         try:
             yield
         finally:
-            for node in chosen:
-                metal.update_node(node, shard=None)
+            content.each(lambda node: update(node, shard=None), nodes)
 
     def _see(
         self, name: str, more: config.Sections, unused: frozenset[str]
@@ -153,8 +153,17 @@ class Options:
 
     def _see_works(self) -> None:
         """See a server come, be stopped and started, and go."""
+        nodes = set(self._content.nodes())
+
+        def are_held() -> bool:
+            holders = self._content.holders()
+            return {holders.get(node) for node in nodes} == {HOST}
+
+        wait_until(f'all nodes with {HOST}', are_held, 300)
         wait_until(
-            'nodes offered', lambda: len(self._content.schedulable()), 300
+            'all nodes offered',
+            lambda: nodes <= self._content.schedulable(),
+            300,
         )
         (server,) = self._content.boot(1, 300)
         self._content.reboot([server])

@@ -89,10 +89,7 @@ class Story:
             self._content.delete()
         if self._running.hosts():
             self._running.stop(self._running.hosts())
-        # The nodes of other hosts would stay with them.
-        for host, service in self._content.services().items():
-            if host not in HOSTS:
-                self._content.cloud.compute.delete_service(service)
+        self._content.forget_hosts(but=HOSTS)
 
     # The split
 

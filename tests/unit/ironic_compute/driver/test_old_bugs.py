@@ -98,7 +98,7 @@ def test_bug_1793768_1842081_questions_live_without_ironic():
             ask()
 
 
-def test_node_of_a_server_just_deleted_takes_no_build_before_it_is_ready():
+def test_sap_965719c525_node_just_deleted_takes_no_build_yet():
     """Found at SAP: a create after a delete met a node that was not ready."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.driver.destroy(None, fake.server(), fake.network())

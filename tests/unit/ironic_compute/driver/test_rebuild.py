@@ -40,7 +40,7 @@ def _rebuild(bench, is_volume):
     return server
 
 
-def test_image_backed_server_is_rebuilt_at_any_api_version():
+def test_bug_2127017_image_is_written_anew_at_any_version():
     """Nova asks to reimage a boot volume that does not exist; ignored."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     server = _rebuild(bench, is_volume=False)
