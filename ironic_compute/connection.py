@@ -140,7 +140,11 @@ class Connection:
 def _session(conf: Any) -> Any:
     """Make the session; asks nothing of the network."""
     group = conf.ironic
-    if not group.auth_type and not group.endpoint_override:
+    section = group.auth_section or 'ironic'
+    if section != 'ironic':
+        # Any section: not only one that Nova has options in.
+        ks_loading.register_auth_conf_options(conf, section)
+    if not conf[section].auth_type and not group.endpoint_override:
         raise errors.ConfigError(
             'nova.conf has no credentials for Ironic: set [ironic] auth_type, '
             'for example to password with auth_url, username, password and '

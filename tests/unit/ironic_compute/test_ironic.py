@@ -127,6 +127,17 @@ def test_missing_credentials_are_named(conf, gate):
         ironic.make_client(conf, gate)
 
 
+def test_credentials_may_be_in_another_section(conf, gate):
+    """Of any name; what is missing there is named as it is in [ironic]."""
+    conf.clear_override('auth_type', 'ironic')
+    conf.clear_override('endpoint_override', 'ironic')
+    conf.set_override('auth_section', 'keys_of_ironic', 'ironic')
+    with pytest.raises(errors.ConfigError, match='auth_type'):
+        ironic.make_client(conf, gate)
+    conf.set_override('auth_type', 'none', 'keys_of_ironic')
+    ironic.make_client(conf, gate)
+
+
 def test_unknown_kind_of_credentials_is_named(conf, gate):
     """A typing error in auth_type is no traceback."""
     conf.set_override('auth_type', 'pasword', 'ironic')
