@@ -20,8 +20,8 @@ from onemachine.progress import CloudError, expect, say, step, wait_until
 
 HOST = 'c1'
 SHARD = 'shard-1'
-# A section that Nova knows, and that nothing here uses.
-_AUTH = 'cyborg'
+# A section in which Nova looks for credentials; there is no Cinder here.
+_AUTH = 'cinder'
 _NODES_COUNT = 3
 _NOTICE = 'in [ironic] of nova.conf'
 _CERTIFICATE = '/etc/ssl/certs/ca-certificates.crt'

@@ -32,6 +32,9 @@ NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
 # Cinder's fixture has this volume, with an image on it.
 VOLUME_ID = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+# … and these two, with nothing on them.
+DATA_VOLUME_ID = nova_fixtures.CinderFixture.SWAP_OLD_VOL
+OTHER_VOLUME_ID = nova_fixtures.CinderFixture.SWAP_NEW_VOL
 # Glance's fixture has this image; Nova's tests boot from it as well.
 IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 

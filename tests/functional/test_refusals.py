@@ -159,6 +159,46 @@ class RefusalsTest(pool.PoolTestCase):
             [], self.cinder.attachment_ids_for_instance(self.server['id'])
         )
 
+    def test_volume_of_the_machine_stays(self) -> None:
+        """It is neither detached nor replaced, and Ironic keeps the target."""
+        disks = [
+            {
+                'source_type': source,
+                'destination_type': destination,
+                'boot_index': index,
+                'uuid': uuid,
+            }
+            for source, destination, index, uuid in (
+                ('image', 'local', 0, base.IMAGE_ID),
+                ('volume', 'volume', -1, base.DATA_VOLUME_ID),
+            )
+        ]
+        request = self._build_server(
+            image_uuid=base.IMAGE_ID,
+            flavor_id=self.flavor['id'],
+            networks='none',
+        )
+        body = {**request, 'block_device_mapping_v2': disks}
+        asked = self.api.post_server({'server': body})
+        self.server = self._wait_for_state_change(asked, 'ACTIVE')
+        self.before = self._everything()
+        targets = dict(self.ironic.targets)
+        self.assertEqual(1, len(targets))
+        path = (
+            f'/servers/{self.server["id"]}/os-volume_attachments/'
+            f'{base.DATA_VOLUME_ID}'
+        )
+        replaced = {'volumeAttachment': {'volumeId': base.OTHER_VOLUME_ID}}
+        for name, request_it in (
+            ('detach_volume', lambda: self.api.api_delete(path)),
+            ('swap_volume', lambda: self.api.api_put(path, replaced)),
+        ):
+            request_it()
+            sentence = SENTENCES[name]
+            self.until(lambda s=sentence: s in self._told(), name)
+            self._assert_untouched(name)
+            self.assertEqual(targets, self.ironic.targets)
+
     def test_rescue_without_an_interface_is_refused(self) -> None:
         """A node that cannot rescue is not powered off."""
         self.ironic.rescue_interface = 'no-rescue'
