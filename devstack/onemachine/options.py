@@ -53,7 +53,8 @@ def values(endpoint: str) -> Mapping[str, Any]:
         'retriable_status_codes': 503,
         'serial_console_state_timeout': 20,
         'service_name': 'ironic',
-        'service_type': 'bare-metal',
+        # Its default: with the alias bare-metal stock gets a 406 of Ironic.
+        'service_type': 'baremetal',
         'shard': SHARD,
         'split_loggers': 'true',
         'status_code_retries': 3,
