@@ -32,7 +32,9 @@ def _credentials():
 
 def test_each_option_of_nova_is_set():
     """And one that Nova invents tomorrow would be missed."""
-    known = [*nova.conf.CONF.ironic]
+    # Not those of CONF: other tests add to it.
+    (listed,) = nova.conf.ironic.list_opts().values()
+    known = [option.dest for option in listed]
     assert options.forgotten(known, _credentials()) == set()
     assert options.forgotten([*known, 'new'], _credentials()) == {'new'}
 
