@@ -77,10 +77,16 @@ class SchedulerTestCase(pool.PoolTestCase):
         self.placement.delete(f'/allocations/{consumer}')
         return str(found[0][0].nodename)
 
-    def expect(self, node: str | None, specs: dict[str, str]) -> None:
+    def expect(
+        self,
+        node: str | None,
+        specs: dict[str, str],
+        image: dict[str, Any] | None = None,
+    ) -> None:
         """Wait until the scheduler chooses this node, or none."""
         self.until(
-            lambda: self.chosen(specs) == node, f'{node} for {specs}', 10
+            lambda: self.chosen(specs, image=image) == node,
+            f'{node} for {specs} and {image}',
         )
 
 
