@@ -112,6 +112,10 @@ class Pool:
 
     def _derive(self) -> None:
         present = {m.home for m in self._view.members} | {self._home}
+        for host in present:
+            # Its agent is there and makes one: we looked too early.
+            if not self._may_exist(host):
+                del self._facts[host]
         self._seen = {
             host
             for host in self._seen

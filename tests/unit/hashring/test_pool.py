@@ -45,6 +45,17 @@ def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
     assert C3 in pool.known
 
 
+def test_a_host_we_saw_too_early_stays_known_when_its_agent_dies() -> None:
+    """Nobody else is left who could have told us that it exists."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.learn({C2: GONE})
+    pool.see(View((member(C2),)), 0.0, in_force=True)
+    pool.see(View(()), 1.0, in_force=True)
+    assert C2 in pool.known
+    pool.learn({C2: GONE})
+    assert C2 not in pool.known
+
+
 def test_a_live_home_without_service_is_known() -> None:
     """A new daemon's host is known before its Service record exists."""
     pool = Pool(C1, [], settle_s=5.0)
