@@ -72,8 +72,7 @@ class Pool:
         Nova was asked for it just now; what was read before is older.
         """
         self._seen.add(host)
-        if not self._may_exist(host):
-            del self._facts[host]
+        self._doubt(host)
         self._derive()
 
     def vouch(self, host: Host) -> None:
@@ -113,9 +112,7 @@ class Pool:
     def _derive(self) -> None:
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
-            # Its agent is there and makes one: we looked too early.
-            if not self._may_exist(host):
-                del self._facts[host]
+            self._doubt(host)  # Its agent makes one: we looked too early.
         self._seen = {
             host
             for host in self._seen
@@ -127,6 +124,11 @@ class Pool:
         if members != self.ring.hosts:
             self.ring = Ring(members)
             self._agreed_since_s = None
+
+    def _doubt(self, host: Host) -> None:
+        """Forget what was read of a host that had no Service."""
+        if not self._may_exist(host):
+            del self._facts[host]
 
     def _may_exist(self, host: Host) -> bool:
         facts = self._facts.get(host)

@@ -9,7 +9,7 @@ from typing import Any
 from onemachine import allocations, content, packages, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, expect, say, step
 from onemachine.story import HOSTS
 
 
@@ -135,5 +135,4 @@ class Checks:
 
 
 def _hold(holds: bool, what: str) -> None:
-    if not holds:
-        raise CloudError(f'this does not look as with nova-compute: {what}')
+    expect(holds, f'this does not look as with nova-compute: {what}')

@@ -184,11 +184,7 @@ class Options:
         notices = [line for line in lines if _NOTICE in line]
         expect(len(notices) == bool(unused), f'notices: {notices}')
         for line in notices:
-            named = {
-                name
-                for name in line.partition('Ignored ')[2]
-                .partition(f' {_NOTICE}')[0]
-                .split(', ')
-            }
+            said = line.partition('Ignored ')[2]
+            named = set(said.partition(f' {_NOTICE}')[0].split(', '))
             expect(named == unused, f'{named} are named, not {unused}')
-            say(f'  {line.partition("Ignored ")[2]}')
+            say(f'  {said}')

@@ -32,6 +32,13 @@ NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
 # Cinder's fixture has this volume, with an image on it.
 VOLUME_ID = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+# As nova-api is told of a root disk on it.
+ROOT = {
+    'source_type': 'volume',
+    'destination_type': 'volume',
+    'boot_index': 0,
+    'uuid': VOLUME_ID,
+}
 # … and these two, with nothing on them.
 DATA_VOLUME_ID = nova_fixtures.CinderFixture.SWAP_OLD_VOL
 OTHER_VOLUME_ID = nova_fixtures.CinderFixture.SWAP_NEW_VOL

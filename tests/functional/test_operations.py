@@ -228,13 +228,7 @@ class OperationsTest(pool.PoolTestCase):
 
     def test_root_disk_on_a_volume(self) -> None:
         """Ironic has the target as long as the server has its node."""
-        root = {
-            'source_type': 'volume',
-            'destination_type': 'volume',
-            'boot_index': 0,
-            'uuid': base.VOLUME_ID,
-        }
-        server = self._create(imageRef='', block_device_mapping_v2=[root])
+        server = self._create(imageRef='', block_device_mapping_v2=[base.ROOT])
         node = self.node_of(server)
         (target,) = self.ironic.targets.values()
         self.assertEqual(
@@ -258,13 +252,7 @@ class OperationsTest(pool.PoolTestCase):
 
     def test_unshelving_sent_to_the_former_holder_goes_on(self) -> None:
         """The node was pushed after the scheduler had read its row."""
-        root = {
-            'source_type': 'volume',
-            'destination_type': 'volume',
-            'boot_index': 0,
-            'uuid': base.VOLUME_ID,
-        }
-        server = self._create(imageRef='', block_device_mapping_v2=[root])
+        server = self._create(imageRef='', block_device_mapping_v2=[base.ROOT])
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
         sent = self._lead_the_first_unshelving_astray()

@@ -158,18 +158,12 @@ class UnfinishedTest(pool.PoolTestCase):
     # Shelved servers
 
     def _boot_from_volume(self) -> None:
-        root = {
-            'source_type': 'volume',
-            'destination_type': 'volume',
-            'boot_index': 0,
-            'uuid': base.VOLUME_ID,
-        }
         request = self._build_server(
             flavor_id=self.flavor['id'], networks='none', image_uuid=''
         )
         self.server = self._wait_for_state_change(
             self.api.post_server(
-                {'server': {**request, 'block_device_mapping_v2': [root]}}
+                {'server': {**request, 'block_device_mapping_v2': [base.ROOT]}}
             ),
             'ACTIVE',
         )

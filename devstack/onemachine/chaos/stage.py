@@ -76,9 +76,7 @@ class Stage:
             self.content.delete(timeout_s=300)
         if self.running.hosts():
             self.running.stop(self.running.hosts())
-        for host, service in self.content.services().items():
-            if host not in ALL_HOSTS[:3]:
-                self.content.cloud.compute.delete_service(service)
+        self.content.forget_hosts(but=ALL_HOSTS[:3])
 
     def _start_proxy(self) -> None:
         layout = self.cloud.layout
