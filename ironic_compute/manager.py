@@ -297,7 +297,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         try:
             host = forward.next_host(context, node, self.host, properties)
             if host is None:
-                self._parts.handover.look_at(node)
+                self._parts.newcomers.look_at(node)
         except Exception as exc:
             # Nobody would hear of an error here; the claim fails, and the
             # conductor takes an alternate.

@@ -24,12 +24,14 @@ from ironic_compute.book import Book
 from ironic_compute.feed import Feed
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover, Pace
+from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.ironic import IronicClient
 from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
+from ironic_compute.newcomers import Newcomers
 from ironic_compute.orders import HostOrders
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
 from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
@@ -95,8 +97,8 @@ class Parts:
         self.holdings = Holdings(
             tenure.host, self.rows, self.book, self.claims, self.reconciler
         )
-        self.handover = self._make_handover()
-        self.holdings.on_stranger = self.handover.meet
+        self._make_handover()
+        self.holdings.on_stranger = self.newcomers.meet
         self.removal = Removal(
             self.holdings, self.rows, self.client, self.reconciler
         )
@@ -116,27 +118,6 @@ class Parts:
         self.on_refused: Callable[[errors.ConfigError], None] = LOG.error
         tenure.pool.on_news(self._look_now.set)
 
-    def _make_handover(self) -> Handover:
-        options, tenure = CONF.ironic_compute, self._tenure
-        return Handover(
-            self.holdings,
-            self.rows,
-            self.services,
-            ForeignHosts(self.services, tenure.pool, hints.is_ours),
-            tenure.pool,
-            tenure.gate,
-            tenure.clock,
-            Pace(
-                settle_s=options.settle_s,
-                # By then everybody has looked at Nova's services again.
-                disagree_s=options.settle_s + options.services_interval_s,
-                confirm_s=options.confirm_s,
-                push_budget=options.push_budget,
-                parallelism=options.row_parallelism,
-            ),
-            hints.tell_given,
-        )
-
     def _make_orders(self, mappings: HostMappings) -> HostOrders:
         return HostOrders(
             self._tenure.pool,
@@ -147,6 +128,40 @@ class Parts:
             list_nodes=lambda: {node.uuid for node in self.client.nodes()},
             ask=mappings.ask,
             tell=lambda order: self.on_order(order),
+        )
+
+    def _make_handover(self) -> None:
+        options, tenure = CONF.ironic_compute, self._tenure
+        foreign = ForeignHosts(self.services, tenure.pool, hints.is_ours)
+        pace = Pace(
+            settle_s=options.settle_s,
+            # By then everybody has looked at Nova's services again.
+            disagree_s=options.settle_s + options.services_interval_s,
+            confirm_s=options.confirm_s,
+            push_budget=options.push_budget,
+        )
+        self._writers = Writers(options.row_parallelism)
+        self.newcomers = Newcomers(
+            self.holdings,
+            self.rows,
+            self.services,
+            foreign,
+            tenure.pool,
+            tenure.clock,
+            pace,
+            self._writers,
+        )
+        self.handover = Handover(
+            self.holdings,
+            self.rows,
+            self.services,
+            self.newcomers,
+            foreign,
+            tenure.pool,
+            tenure.gate,
+            pace,
+            self._writers,
+            hints.tell_given,
         )
 
     # For the feed
@@ -160,7 +175,7 @@ class Parts:
         self.holdings.load()
         for facts in nodes.values():
             self.holdings.observe(facts)
-        self.handover.listed(nodes)
+        self.newcomers.listed(nodes)
         self.removal.audited(nodes)
         if self._has_audited:
             # At first each provider is looked at anyway.
@@ -169,7 +184,7 @@ class Parts:
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)
-        self.handover.given(nodes)
+        self.newcomers.given(nodes)
         for node in nodes:
             self.feed.poke(node)
 
@@ -223,7 +238,7 @@ class Parts:
         self._stopping.set()
         self._look_now.set()
         self.feed.stop()
-        self.handover.stop()
+        self._writers.stop()
         self.reconciler.stop()
 
     def set_disabled(self, disabled: bool) -> None:

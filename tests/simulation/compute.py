@@ -18,8 +18,8 @@ from hashring.ring import Host
 from ironic_compute.book import Book
 from ironic_compute.ending import Ending, end_task
 from ironic_compute.foreign import ForeignHosts
-from ironic_compute.handover import Pace
 from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.resume import Resume
 from ironic_compute.strays import LOST_STATES, LostBuilds
 from ironic_compute.tracker import BareMetalTracker
@@ -45,7 +45,6 @@ PACE = Pace(
     settle_s=5.0,
     confirm_s=8.0,
     push_budget=10,
-    parallelism=1,
     disagree_s=13.0,
 )
 ROUND_S = 2.0
@@ -151,19 +150,8 @@ class ComputeWorker(Worker):
             self.reporter,
             lambda: Lock(self.kernel),
         )
-        self.handover = makeup.handover(
-            self.holdings,
-            self.rows,
-            self.services,
-            ForeignHosts(self.services, self.pool, lambda host: True),
-            self.pool,
-            self.gate,
-            self.clock,
-            PACE,
-            self._tell_given,
-            Inline(world),
-        )
-        self.holdings.on_stranger = self.handover.meet
+        self._make_handover()
+        self.holdings.on_stranger = self.newcomers.meet
         self.removal = makeup.removal(
             self.holdings, self.rows, self.client, self.reporter
         )
@@ -178,6 +166,37 @@ class ComputeWorker(Worker):
         self.driver = Driver(self.kernel, self.client, self.holdings.observe)
         self._make_upkeep()
         self._poked: set[NodeId] = set()
+
+    def _make_handover(self) -> None:
+        makeup = self.world.makeup
+        foreign = ForeignHosts(
+            self.services,  # type: ignore[arg-type]
+            self.pool,
+            lambda host: True,
+        )
+        writers = Writers(1, Inline(self.world))
+        self.newcomers = makeup.newcomers(
+            self.holdings,
+            self.rows,
+            self.services,
+            foreign,
+            self.pool,
+            self.clock,
+            PACE,
+            writers,
+        )
+        self.handover = makeup.handover(
+            self.holdings,
+            self.rows,
+            self.services,
+            self.newcomers,
+            foreign,
+            self.pool,
+            self.gate,
+            PACE,
+            writers,
+            self._tell_given,
+        )
 
     def _make_upkeep(self) -> None:
         makeup = self.world.makeup
@@ -319,7 +338,7 @@ class ComputeWorker(Worker):
     def given(self, nodes: Iterable[NodeId]) -> None:
         """``Parts._given``."""
         nodes = list(nodes)
-        self.handover.given(nodes)
+        self.newcomers.given(nodes)
         for node in nodes:
             self.holdings.observe(self.client.node(node))
 
@@ -344,7 +363,7 @@ class ComputeWorker(Worker):
         self.holdings.load()
         for facts in nodes.values():
             self.holdings.observe(facts)
-        self.handover.listed(nodes)
+        self.newcomers.listed(nodes)
         self.removal.audited(nodes)
 
     def _keep_rounds(self) -> None:

@@ -19,6 +19,7 @@ from hashring.ring import Host
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings, Moment
+from ironic_compute.newcomers import Newcomers
 from ironic_compute.removal import Removal
 from ironic_compute.strays import Strays
 from ironic_compute.unfinished import Stray
@@ -144,7 +145,7 @@ class PushyHandover(Handover):
         return given
 
 
-class LonelyHandover(Handover):
+class LonelyNewcomers(Newcomers):
     """Creates a row although the others have another ring."""
 
     def _may_take(self, node: NodeId) -> bool:
@@ -230,7 +231,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_assignment(HastyAssignment)
     ),
     'push of a pinned node': with_parts(handover=PushyHandover),
-    'create without agreement': with_parts(handover=LonelyHandover),
+    'create without agreement': with_parts(newcomers=LonelyNewcomers),
     'created row used unconfirmed': with_parts(holdings=TrustingHoldings),
     'delete on error': with_parts(removal=RashRemoval),
     'resume only at start': with_parts(resume=LazyResume),

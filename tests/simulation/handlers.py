@@ -154,7 +154,7 @@ class Manager:
         if worker.holdings.row(node) is None:
             if self._forwards(message, node):
                 return
-            worker.handover.look_at(node)
+            worker.newcomers.look_at(node)
         server = worker.server(message.server)
         if self._world.makeup.is_wanted(server.vm_state, server.host):
             with (

@@ -16,6 +16,7 @@ from ironic_compute import forward, messages
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
+from ironic_compute.newcomers import Newcomers
 from ironic_compute.removal import Removal
 from ironic_compute.strays import Strays
 from tests.simulation.compute import ComputeWorker, ResumeHere
@@ -36,6 +37,7 @@ class Makeup:
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
     holdings: Callable[..., Holdings] = Holdings
+    newcomers: Callable[..., Newcomers] = Newcomers
     handover: Callable[..., Handover] = Handover
     removal: Callable[..., Removal] = Removal
     resume: Callable[..., ResumeHere] = ResumeHere

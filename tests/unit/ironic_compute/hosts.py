@@ -19,8 +19,10 @@ from ironic_compute import errors
 from ironic_compute.book import Book
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover, Pace
+from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.newcomers import Newcomers
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
 from ironic_compute.view import Pool
 from resource_tracker.claims import ClaimBook
@@ -133,21 +135,34 @@ class One:
             host, rows, Book(cloud.clock), self.claims, self
         )
         self.holdings.status = HostStatus(service_id=record.id)
+        foreign = ForeignHosts(
+            self.services, self.pool, lambda host: host not in cloud.stock
+        )
+        pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
+        writers = Writers(1, Inline(None))
+        self.newcomers = Newcomers(
+            self.holdings,
+            rows,
+            self.services,
+            foreign,
+            self.pool,
+            cloud.clock,
+            pace,
+            writers,
+        )
         self.handover = Handover(
             self.holdings,
             rows,
             self.services,
-            ForeignHosts(
-                self.services, self.pool, lambda host: host not in cloud.stock
-            ),
+            self.newcomers,
+            foreign,
             self.pool,
             gate,
-            cloud.clock,
-            Pace(settle_s=0.0, confirm_s=1.0, push_budget=99, parallelism=1),
+            pace,
+            writers,
             self._tell,
-            Inline(None),
         )
-        self.holdings.on_stranger = self.handover.meet
+        self.holdings.on_stranger = self.newcomers.meet
         client: Any = cloud
         me: Any = self
         self.removal = Removal(self.holdings, rows, client, me)
@@ -177,12 +192,12 @@ class One:
         self.holdings.load()
         for facts in listed.values():
             self.holdings.observe(facts)
-        self.handover.listed(listed)
+        self.newcomers.listed(listed)
         self.removal.audited(listed)
 
     def _tell(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
-            self._cloud.hosts[host].handover.given(nodes)
+            self._cloud.hosts[host].newcomers.given(nodes)
 
     # Placement
 

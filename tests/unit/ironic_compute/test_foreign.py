@@ -100,10 +100,10 @@ def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
     record = nova.services.pop(STOCK)
     one.services.refresh()
     nova.services[STOCK] = record
-    one.handover.listed(cloud.nodes)
+    one.newcomers.listed(cloud.nodes)
     one.handover.round()
     assert nova.rows[N].host == STOCK
     del nova.services[STOCK]
-    one.handover.listed(cloud.nodes)
+    one.newcomers.listed(cloud.nodes)
     one.handover.round()
     assert nova.rows[N].host == 'c1'

@@ -10,9 +10,11 @@ from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover, Pace
+from ironic_compute.handover import Handover
 from ironic_compute.holdings import HostStatus, Moment
 from ironic_compute.mappings import HostMappings
+from ironic_compute.newcomers import Newcomers
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
@@ -58,15 +60,22 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         moment=lambda: Moment(0),
         hold=lambda row, facts, read_at: None,
     )
+    foreign = ForeignHosts(services, pool, lambda host: True)
+    pace, writers = Pace(1.0, 1.0, push_budget=1), Writers(1)
+    nova: Any = rows
+    newcomers = Newcomers(
+        holdings, nova, services, foreign, pool, clock, pace, writers
+    )
     return Handover(
         holdings,
-        rows,  # type: ignore[arg-type]
+        nova,
         services,
-        ForeignHosts(services, pool, lambda host: True),
+        newcomers,
+        foreign,
         pool,
         LeaseGate(clock, 100.0),
-        clock,
-        Pace(settle_s=1.0, confirm_s=1.0, push_budget=1, parallelism=1),
+        pace,
+        writers,
         lambda host, nodes: None,
     )
 
@@ -75,7 +84,7 @@ def test_no_node_is_taken_before_the_services_were_read() -> None:
     """A directory that was never read knows no host at all."""
     rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     handover = _handover(rows, services)
-    handover.meet(NodeFacts(N1))
+    handover._newcomers.meet(NodeFacts(N1))
     handover.round()
     assert not rows.given
     services.is_read = True  # And c2 was not in it.
@@ -130,17 +139,19 @@ def _disagreeing() -> tuple[_Rows, Handover, Any]:
     handover = _handover(rows, services)
     pool: Any = handover._pool
     pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=False, known=(C1,)))
-    handover.meet(NodeFacts(N1))
+    handover._newcomers.meet(NodeFacts(N1))
     return rows, handover, pool
 
 
 def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
     """An agent without a worker keeps the pool from agreeing for hours."""
     rows, handover, pool = _disagreeing()
-    clock: Any = handover._clock
+    clock: Any = handover._newcomers._clock
     for _ in range(30):
         handover.round()
-        handover.meet(NodeFacts(N1))  # Ironic's list is read now and then.
+        handover._newcomers.meet(
+            NodeFacts(N1)
+        )  # Ironic's list is read now and then.
         clock.advance(1.0)
     assert rows.read_count == 3
     pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=True, known=(C1,)))
@@ -154,6 +165,6 @@ def test_a_hint_ends_the_wait_for_a_node() -> None:
     handover.round()
     handover.round()
     assert rows.read_count == 1
-    handover.given([N1])
+    handover._newcomers.given([N1])
     handover.round()
     assert rows.read_count == 2

@@ -7,7 +7,9 @@ import pytest
 
 from hashring.clock import ManualClock
 from hashring.ring import Host, Ring
-from ironic_compute.handover import Handover, Pace
+from ironic_compute.handover import Handover
+from ironic_compute.newcomers import Newcomers
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.view import Standing
 
 NODES = [f'node-{number}' for number in range(50)]
@@ -74,20 +76,26 @@ def pool():
 @pytest.fixture
 def handover(pool):
     """One that holds fifty nodes, half of which belong elsewhere."""
-    pace = Pace(settle_s=0, confirm_s=0, push_budget=100, parallelism=1)
-    made = Handover(
-        Holdings(),
+    pace = Pace(settle_s=0, confirm_s=0, push_budget=100)
+    holdings, writers = Holdings(), Writers(1)
+    services = types.SimpleNamespace(is_read=True)
+    foreign = types.SimpleNamespace(interferes=lambda: False)
+    newcomers = Newcomers(
+        holdings, None, services, foreign, pool, ManualClock(), pace, writers
+    )
+    yield Handover(
+        holdings,
         None,
-        types.SimpleNamespace(is_read=True),
-        types.SimpleNamespace(interferes=lambda: False),
+        services,
+        newcomers,
+        foreign,
         pool,
         OpenGate(),
-        ManualClock(),
         pace,
+        writers,
         lambda host, nodes: None,
     )
-    yield made
-    made.stop()
+    writers.stop()
 
 
 def test_round_about_nothing_asks_the_ring_nothing(handover, pool):

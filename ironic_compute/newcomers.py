@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of the pool that are not held here: new ones, orphans, given ones.
+
+A *new node* gets its row from the ring's target, once all live agents have
+said for a while that they have this very ring; the row is *unconfirmed*
+until it was read again as ours. An *orphan* (its host has no Service record)
+is taken by the ring's target. Rows of hosts that exist are left to them.
+"""
+
+import functools
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host, Ring
+from ironic_compute.foreign import ForeignHosts
+from ironic_compute.holdings import Holdings, Moment
+from ironic_compute.pace import Pace, Writers
+from ironic_compute.rows import Rows
+from ironic_compute.services import ServiceDirectory
+from ironic_compute.view import Pool
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+
+class Newcomers:
+    """Take what is ours of the nodes that are met.
+
+    ``place`` and ``confirm`` are called in turn by one thread, when the gate
+    is open; all else may be called from any thread.
+
+    :param foreign: hosts of the rows that belong to nobody of the pool
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        rows: Rows,
+        services: ServiceDirectory,
+        foreign: ForeignHosts,
+        pool: Pool,
+        clock: Clock,
+        pace: Pace,
+        writers: Writers,
+    ) -> None:
+        self._holdings = holdings
+        self._rows = rows
+        self._services = services
+        self._foreign = foreign
+        self._pool = pool
+        self._clock = clock
+        self._pace = pace
+        self._writers = writers
+        self._strangers: dict[NodeId, NodeFacts] = {}
+        self._waiting: dict[NodeId, NodeFacts] = {}
+        self._waits_for: tuple[Ring, bool] | None = None
+        self._look_again_at_s = 0.0
+        self._of_others: dict[NodeId, Host] = {}
+        self._listed: set[NodeId] = set()
+        self._rowless: set[NodeId] = set()
+        self._new_since_s: dict[NodeId, float] = {}
+        self._lock = threading.Lock()
+
+    def meet(self, facts: NodeFacts) -> None:
+        """Remember a node of the pool that is not held here."""
+        node = facts.uuid
+        with self._lock:
+            if node in self._waiting:
+                self._waiting[node] = facts
+            elif node not in self._of_others:
+                self._strangers[node] = facts
+
+    def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        """A full list of the pool was read: look at every row again."""
+        held = self._holdings.rows()
+        with self._lock:
+            self._foreign.anew()
+            self._of_others.clear()
+            unsettled = self._strangers.keys() | self._waiting.keys()
+            self._rowless |= self._listed & unsettled
+            self._waiting = {}
+            self._strangers = {n: f for n, f in nodes.items() if n not in held}
+            self._listed = set(self._strangers)
+
+    def given(self, nodes: Iterable[NodeId]) -> None:
+        """Another host says it gave us ``nodes``: look at their rows."""
+        with self._lock:
+            for node in nodes:
+                self._of_others.pop(node, None)
+                if node in self._waiting:
+                    self._strangers[node] = self._waiting.pop(node)
+
+    def look_at(self, node: NodeId) -> None:
+        """Read one node's row now: a build says that it is ours."""
+        facts = self._strangers.get(node) or self._waiting.get(node)
+        read_at = self._holdings.moment()
+        row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
+        if row is not None and row.host == self._holdings.host:
+            self._holdings.hold(row, facts, read_at)
+
+    def place(self) -> None:
+        """Find out whose the nodes are that were met, and take ours."""
+        with self._lock:
+            self._end_waits()
+            strangers, self._strangers = self._strangers, {}
+        if not strangers:
+            return
+        placed: Mapping[NodeId, Any] = {}
+        read_at = self._holdings.moment()
+        try:
+            found = self._rows.of_nodes(strangers)
+            placed = self._writers.each(
+                lambda node: self._place(
+                    strangers[node], found.get(node), read_at
+                ),
+                strangers,
+            )
+        finally:
+            for node in sorted(strangers.keys() - placed.keys()):
+                self.meet(strangers[node])
+
+    def _end_waits(self) -> None:
+        """Look anew at the nodes nobody could take, if there is a reason.
+
+        An agent without a worker keeps the pool from agreeing for hours, and
+        their rows are not read each second for so long.
+        """
+        standing, now_s = self._pool.standing(), self._clock.now_s()
+        sight = standing.ring, standing.agreed
+        if sight != self._waits_for or now_s >= self._look_again_at_s:
+            self._waits_for = sight
+            self._look_again_at_s = now_s + self._pace.look_again_s
+            self._strangers = {**self._waiting, **self._strangers}
+            self._waiting = {}
+
+    def _wait(self, facts: NodeFacts) -> None:
+        with self._lock:
+            self._waiting[facts.uuid] = facts
+
+    def _place(
+        self, facts: NodeFacts, row: Any | None, read_at: Moment
+    ) -> None:
+        """Find out whose a node is that we do not hold."""
+        row = row or self._old_row(facts.uuid)
+        holder = Host(row.host) if row is not None and row.host else None
+        if holder == self._holdings.host:
+            self._holdings.hold(row, facts, read_at)
+        elif holder is not None and self._services.record(holder):
+            with self._lock:
+                self._of_others[facts.uuid] = holder
+                self._foreign.note(holder, facts.uuid)
+        elif not self._may_take(facts.uuid):
+            self._wait(facts)
+        elif row is None:
+            self._create(facts, read_at)
+        else:
+            self._take_orphan(row, facts, read_at)
+
+    def _old_row(self, node: NodeId) -> Any | None:
+        """Return a row that has another uuid than its node.
+
+        Asked before each creation, or there would be two rows and two
+        holders (bugs 1771806, 1798172), and about what no host has taken
+        from one list to the next.
+        """
+        if node not in self._rowless and not self._may_take(node):
+            return None
+        row = self._rows.named(node)
+        if row is None:
+            with self._lock:
+                self._rowless.discard(node)
+        return row
+
+    def _may_take(self, node: NodeId) -> bool:
+        standing = self._pool.standing()
+        return (
+            standing.agreed
+            and standing.ring.target(node) == self._holdings.host
+            and self._holdings.status.service_id is not None
+        )
+
+    def _create(self, facts: NodeFacts, read_at: Moment) -> None:
+        service_id = self._holdings.status.service_id
+        assert service_id is not None  # noqa: S101 - see _may_take
+        wanted = functools.partial(self._may_take, facts.uuid)
+        row = self._rows.create(facts, self._holdings.host, service_id, wanted)
+        if row is None:
+            self._wait(facts)
+            return
+        self._holdings.hold(row, facts, read_at)
+        LOG.info('Took up new node %(node)s', {'node': facts.uuid})
+
+    def _take_orphan(
+        self, row: Any, facts: NodeFacts, read_at: Moment
+    ) -> None:
+        service_id = self._holdings.status.service_id
+        assert service_id is not None  # noqa: S101 - see _may_take
+        if facts.instance_uuid is not None:
+            # Its instance names that host too: an evict, not done here.
+            LOG.warning(
+                'Node %(node)s has an instance and its host %(holder)s has '
+                'no Service record; start a daemon of that name again',
+                {'node': facts.uuid, 'holder': row.host},
+            )
+            return
+        former = row.host
+        if self._services.is_there_now(former):
+            return  # Since we looked at all of them.
+        if self._rows.give(row, self._holdings.host, service_id):
+            self._holdings.hold(row, facts, read_at)
+            LOG.info(
+                'Took node %(node)s of host %(holder)s, which Nova does not '
+                'know any more',
+                {'node': facts.uuid, 'holder': former},
+            )
+
+    def confirm(self) -> None:
+        """Offer the new nodes whose row is still ours after a while.
+
+        The while is counted from our own first sight of the row, which may
+        be the work of the worker before us.
+        """
+        now_s, since_s = self._clock.now_s(), self._new_since_s
+        self._new_since_s = {
+            node: since_s.get(node, now_s)
+            for node in sorted(self._holdings.unconfirmed())
+        }
+        ripe = [
+            node
+            for node, first_seen_s in self._new_since_s.items()
+            if now_s - first_seen_s >= self._pace.confirm_s
+        ]
+        if ripe:
+            found = self._rows.of_nodes(ripe)
+            self._writers.each(
+                lambda node: self._holdings.confirm(node, found.get(node)),
+                ripe,
+            )
