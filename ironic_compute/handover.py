@@ -90,8 +90,7 @@ class Handover:
             return
         if not self._services.is_read:
             return  # Else each host would seem to be gone.
-        self._newcomers.place()
-        self._newcomers.confirm()
+        self._newcomers.round()
         if self._foreign.interferes():
             return
         standing = self._pool.standing()

@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.rows import Rows, is_new, node_of
+from ironic_compute.rows import Rows, is_new, node_of, unmark
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -94,6 +94,7 @@ class Holdings:
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
+        self._unsaved: set[NodeId] = set()
         self._left: dict[NodeId, Moment] = {}
         self._moment = Moment(0)
         self._lock = threading.Lock()
@@ -156,17 +157,22 @@ class Holdings:
     def confirm(self, node: NodeId, current: Any | None) -> None:
         """Offer a new node whose row was read again as ours.
 
+        That it is not new any more is not written yet, see :meth:`flush`:
+        the nodes come first, and until then the worker after us would read
+        it once more.
+
         :param current: the row as it was read just now; None: it is gone
         """
         with self.still(node) as row:
             if row is None:
                 return
-            is_ours = current is not None and current.host == self.host
-            if not is_ours or not self._rows.confirm(row, self.host):
+            if current is None or current.host != self.host:
                 self.drop(node)
                 return
-        with self._lock:
-            self._unconfirmed.discard(node)
+            unmark(row)
+            with self._lock:
+                self._unconfirmed.discard(node)
+                self._unsaved.add(node)
         self.report(node)
 
     def unconfirmed(self) -> frozenset[NodeId]:
@@ -174,11 +180,33 @@ class Holdings:
         with self._lock:
             return frozenset(self._unconfirmed)
 
+    def flush(self, node: NodeId, current: Any | None) -> None:
+        """Write into the row of a confirmed node that it is not new.
+
+        :param current: the row as it was read just now: who has lost one
+            must not write this for who has it
+        """
+        with self.still(node) as row:
+            if row is None:
+                return
+            if current is None or current.host != self.host:
+                self._look_anew(node)
+            else:
+                self._write(node, row, lambda: self._rows.flush(row))
+        with self._lock:
+            self._unsaved.discard(node)
+
+    def unsaved(self) -> frozenset[NodeId]:
+        """Return the confirmed nodes whose row may still say it is new."""
+        with self._lock:
+            return frozenset(self._unsaved)
+
     def drop(self, node: NodeId) -> None:
         """Stop counting a node as held; nothing is written for it again."""
         with self._lock:
             self._held.pop(node, None)
             self._unconfirmed.discard(node)
+            self._unsaved.discard(node)
             self._moment = Moment(self._moment + 1)
             self._left[node] = self._moment
         self._reporter.forget(node)
@@ -268,7 +296,7 @@ class Holdings:
             facts = self.facts(node)
             if row is None or facts is None:
                 return
-            if self._describe(row, facts):
+            if self._write(node, row, lambda: self._rows.describe(row, facts)):
                 self._reporter.submit(facts, self.situation(node))
 
     def report_all(self) -> None:
@@ -300,24 +328,26 @@ class Holdings:
         if changed:
             self.report_all()
 
-    def _describe(self, row: Any, facts: NodeFacts) -> bool:
-        """Write the row if need be; False if the node turned out not ours."""
+    def _write(
+        self, node: NodeId, row: Any, write: Callable[[], None]
+    ) -> bool:
+        """Write a row; False if the node turned out not ours."""
         try:
-            self._rows.describe(row, facts)
+            write()
         except nova_exception.ComputeHostNotFound:
             LOG.warning(
                 'The record of node %(node)s is gone from Nova; looking at '
                 'the node anew',
-                {'node': facts.uuid},
+                {'node': node},
             )
-            self._look_anew(facts.uuid)
+            self._look_anew(node)
             return False
         if row.host != self.host:
             LOG.warning(
                 'Node %(node)s is held by %(holder)s now and was dropped',
-                {'node': facts.uuid, 'holder': row.host},
+                {'node': node, 'holder': row.host},
             )
-            self._look_anew(facts.uuid)
+            self._look_anew(node)
             return False
         return True
 

@@ -26,12 +26,19 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
+# Looked at together: about as many rows as are created in a second.
+_SLICE_COUNT = 100
+# Rows written in a round that nobody waits for.
+_FLUSHES_COUNT = 50
+# To ask for so many nodes by name costs as much as to read a page of rows.
+_NAMES_A_PAGE = 4
+
 
 class Newcomers:
     """Take what is ours of the nodes that are met.
 
-    ``place`` and ``confirm`` are called in turn by one thread, when the gate
-    is open; all else may be called from any thread.
+    One thread calls ``round``, when the gate is open; all else may be called
+    from any.
 
     :param foreign: hosts of the rows that belong to nobody of the pool
     """
@@ -62,7 +69,9 @@ class Newcomers:
         self._of_others: dict[NodeId, Host] = {}
         self._listed: set[NodeId] = set()
         self._rowless: set[NodeId] = set()
+        self._odd: frozenset[NodeId] | None = None
         self._new_since_s: dict[NodeId, float] = {}
+        self._unsaved_since_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
 
     def meet(self, facts: NodeFacts) -> None:
@@ -102,26 +111,47 @@ class Newcomers:
         if row is not None and row.host == self._holdings.host:
             self._holdings.hold(row, facts, read_at)
 
-    def place(self) -> None:
+    def round(self) -> None:
         """Find out whose the nodes are that were met, and take ours."""
         with self._lock:
             self._end_waits()
             strangers, self._strangers = self._strangers, {}
-        if not strangers:
-            return
-        placed: Mapping[NodeId, Any] = {}
+        if strangers:
+            self._place_all(strangers)
+        self._confirm()
+        self._flush()
+
+    def _place_all(self, strangers: Mapping[NodeId, NodeFacts]) -> None:
+        """Place a slice at a time: the first may be offered before the last.
+
+        Those that could not be placed are met again.
+        """
+        nodes, left = sorted(strangers), set(strangers)
         read_at = self._holdings.moment()
         try:
             found = self._rows.of_nodes(strangers)
-            placed = self._writers.each(
-                lambda node: self._place(
-                    strangers[node], found.get(node), read_at
-                ),
-                strangers,
-            )
+            self._odd = self._odd_ones(left - found.keys())
+            for start in range(0, len(nodes), _SLICE_COUNT):
+                left -= self._writers.each(
+                    lambda node: self._place(
+                        strangers[node], found.get(node), read_at
+                    ),
+                    nodes[start : start + _SLICE_COUNT],
+                ).keys()
+                self._confirm()
         finally:
-            for node in sorted(strangers.keys() - placed.keys()):
+            for node in sorted(left):
                 self.meet(strangers[node])
+
+    def _odd_ones(self, rowless: Iterable[NodeId]) -> frozenset[NodeId] | None:
+        """Return which rows have another uuid; None: to be asked for each.
+
+        Such rows are as old as Nova 18 and no new ones come about, so what
+        is found here is as good as a look just before a row is created.
+        """
+        asked_count = sum(1 for node in rowless if self._is_asked_for(node))
+        pages_max = asked_count // _NAMES_A_PAGE
+        return self._rows.odd(pages_max) if pages_max else None
 
     def _end_waits(self) -> None:
         """Look anew at the nodes nobody could take, if there is a reason.
@@ -167,13 +197,17 @@ class Newcomers:
         holders (bugs 1771806, 1798172), and about what no host has taken
         from one list to the next.
         """
-        if node not in self._rowless and not self._may_take(node):
+        if not self._is_asked_for(node):
             return None
-        row = self._rows.named(node)
+        is_odd = self._odd is None or node in self._odd
+        row = self._rows.named(node) if is_odd else None
         if row is None:
             with self._lock:
                 self._rowless.discard(node)
         return row
+
+    def _is_asked_for(self, node: NodeId) -> bool:
+        return node in self._rowless or self._may_take(node)
 
     def _may_take(self, node: NodeId) -> bool:
         standing = self._pool.standing()
@@ -218,25 +252,42 @@ class Newcomers:
                 {'node': facts.uuid, 'holder': former},
             )
 
-    def confirm(self) -> None:
+    def _confirm(self) -> None:
         """Offer the new nodes whose row is still ours after a while.
 
         The while is counted from our own first sight of the row, which may
         be the work of the worker before us.
         """
-        now_s, since_s = self._clock.now_s(), self._new_since_s
-        self._new_since_s = {
-            node: since_s.get(node, now_s)
-            for node in sorted(self._holdings.unconfirmed())
-        }
-        ripe = [
-            node
-            for node, first_seen_s in self._new_since_s.items()
-            if now_s - first_seen_s >= self._pace.confirm_s
-        ]
+        self._new_since_s, ripe = self._ripe(
+            self._new_since_s, self._holdings.unconfirmed()
+        )
         if ripe:
             found = self._rows.of_nodes(ripe)
             self._writers.each(
                 lambda node: self._holdings.confirm(node, found.get(node)),
                 ripe,
             )
+
+    def _flush(self) -> None:
+        """Write into rows that they are not new any more; a few at a time.
+
+        Later than all that makes their nodes usable: nobody waits for it.
+        """
+        self._unsaved_since_s, ripe = self._ripe(
+            self._unsaved_since_s, self._holdings.unsaved()
+        )
+        some = ripe[:_FLUSHES_COUNT]
+        if some:
+            found = self._rows.of_nodes(some)
+            self._writers.each(
+                lambda node: self._holdings.flush(node, found.get(node)), some
+            )
+
+    def _ripe(
+        self, since_s: Mapping[NodeId, float], nodes: Iterable[NodeId]
+    ) -> tuple[dict[NodeId, float], list[NodeId]]:
+        """Return when each of ``nodes`` was first seen, and the old ones."""
+        now_s = self._clock.now_s()
+        seen_s = {node: since_s.get(node, now_s) for node in sorted(nodes)}
+        confirm_s = self._pace.confirm_s
+        return seen_s, [n for n, s in seen_s.items() if now_s - s >= confirm_s]

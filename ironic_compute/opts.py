@@ -126,10 +126,11 @@ _HANDOVER = [
         default=20.0,
         min=0.0,
         help='Seconds after which the record of a new node is read again; '
-        'only if it is still ours then, Placement hears of the node. Guards '
+        'only if it is still ours then, the node is offered to builds. Guards '
         'against two daemons creating the same record at once. Above '
         '[DEFAULT] rpc_response_timeout it is proof; lower: new nodes can '
-        'be used sooner.',
+        'be used sooner. Placement hears of a node before, without anything '
+        'that could be asked of it.',
     ),
     cfg.IntOpt(
         'push_budget',

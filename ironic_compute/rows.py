@@ -28,6 +28,8 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ROWS_A_REPLY = 1000
+# Of rows of any kind; those of hypervisors are many times as long as ours.
+_ROWS_A_PAGE = 250
 
 # What an Ironic node is to the scheduler's filters besides its provider:
 # nothing that a virtual machine could be put on.
@@ -77,6 +79,11 @@ def is_new(row: Any) -> bool:
     return NEW in (row.stats or {})
 
 
+def unmark(row: Any) -> None:
+    """Make a new row an old one; the next save of it tells Nova."""
+    row.stats = {k: v for k, v in row.stats.items() if k != NEW}
+
+
 class Rows:
     """Read and write ComputeNode rows through nova-conductor.
 
@@ -119,6 +126,29 @@ class Rows:
         except nova_exception.ComputeHostNotFound:
             return None
 
+    def odd(self, pages_max: int) -> frozenset[NodeId] | None:
+        """Return the nodes whose row has a uuid of its own.
+
+        Reads all rows of the cell, one RPC for each 250, so that thousands
+        of nodes need not be asked for by name.
+
+        :returns: None if there are too many rows, or they change meanwhile
+        """
+        names: set[NodeId] = set()
+        marker = None
+        for _ in range(pages_max):
+            try:
+                page = objects.ComputeNodeList.get_by_pagination(
+                    self._context, limit=_ROWS_A_PAGE, marker=marker
+                )
+            except nova_exception.MarkerNotFound:
+                return None
+            names |= {node_of(r) for r in page if r.uuid != node_of(r)}
+            if len(page) < _ROWS_A_PAGE:
+                return frozenset(names)
+            marker = page[-1].id
+        return None
+
     def create(
         self,
         facts: NodeFacts,
@@ -128,7 +158,7 @@ class Rows:
     ) -> Any | None:
         """Create the row of a node that has none, or only a deleted one.
 
-        It is new until :meth:`confirm`. Creating takes over a row that
+        It is new until :func:`unmark`. Creating takes over a row that
         somebody else has made, so a decision from before the gate opened
         is not worth anything.
 
@@ -148,20 +178,21 @@ class Rows:
         row.create()
         return row
 
-    def confirm(self, row: Any, host: Host) -> bool:
-        """Make a new row an old one; return whether it is still ours."""
-        row.stats = {k: v for k, v in row.stats.items() if k != NEW}
-        self._gate.wait()
-        row.save()
-        return bool(row.host == host)
+    def flush(self, row: Any) -> None:
+        """Write what waits for a save, if no other was the occasion.
+
+        ``row`` is refreshed by the answer: its host may have changed.
+        """
+        if row.obj_what_changed():
+            self._gate.wait()
+            row.save()
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Write what the scheduler reads, if it has changed.
 
         ``row`` is refreshed by the answer: its host may have changed.
         """
-        _describe(row, facts)
-        if row.obj_what_changed():
+        if _describe(row, facts):
             self._gate.wait()
             row.save()
 
@@ -221,8 +252,9 @@ class Rows:
         }
 
 
-def _describe(row: Any, facts: NodeFacts) -> None:
-    """Set the fields the scheduler reads; touch only those that differ."""
+def _describe(row: Any, facts: NodeFacts) -> bool:
+    """Set the fields the scheduler reads that differ; True if any does."""
+    has_changed = False
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
         'hypervisor_hostname': facts.uuid,
@@ -233,21 +265,24 @@ def _describe(row: Any, facts: NodeFacts) -> None:
         known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
         if known != value and str(known) != str(value):
             setattr(row, name, value)
-    _set_hv_specs(row, facts)
+            has_changed = True
+    return _set_hv_specs(row, facts) or has_changed
 
 
 _UNSET = object()
 
 
-def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
+def _set_hv_specs(row: Any, facts: NodeFacts) -> bool:
     wanted = _hv_specs(facts)
     known = (
         [spec.to_list() for spec in row.supported_hv_specs]
         if row.obj_attr_is_set('supported_hv_specs')
         else None
     )
-    if known != [spec.to_list() for spec in wanted]:
-        row.supported_hv_specs = wanted
+    if known == [spec.to_list() for spec in wanted]:
+        return False
+    row.supported_hv_specs = wanted
+    return True
 
 
 def _hv_specs(facts: NodeFacts) -> list[Any]:

@@ -171,11 +171,18 @@ def _inventories(
     inventories = {
         name: _withdrawn(known.inventories[name]) for name in sorted(stays)
     }
-    if wanted.inventory is not None:
+    if wanted.inventory is not None and not _waits(known, wanted):
         name = wanted.inventory.resource_class
         if not stays or name in (known.in_use or ()):
             inventories[name] = wanted.inventory.body()
     return inventories
+
+
+def _waits(known: KnownProvider, wanted: WantedProvider) -> bool:
+    """Say whether the inventory can come later: one write less for it."""
+    assert wanted.inventory is not None  # noqa: S101 - see _inventories
+    is_there = wanted.inventory.resource_class in known.inventories
+    return wanted.may_wait and not is_there
 
 
 def _withdrawn(record: Mapping[str, Any]) -> Mapping[str, Any]:

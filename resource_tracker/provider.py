@@ -90,7 +90,7 @@ class WantedProvider:
     :param inventory: None: nothing can be asked of the node
     :param traits: those that we answer for; others' are not in here
     :param aggregates: None: they are left as they are
-    :param may_wait: if there is no provider yet, none is made now
+    :param may_wait: an inventory that is not there yet is not made now
     """
 
     uuid: NodeId
@@ -152,7 +152,8 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         inventory=inventory,
         traits=_traits(facts, situation),
         aggregates=situation.aggregates,
-        # Its row may turn out to be another's; and one write is saved.
+        # Its row may turn out to be another's. Without an inventory nobody
+        # can be sent to it, and what describes it is the same from anybody.
         may_wait=not situation.confirmed,
     )
 

@@ -126,8 +126,6 @@ class Scribe:
             # The next one of this uuid may come to the generation that is
             # on the disk, and would be taken for the former.
             self._ledger.strike(wanted.uuid)
-            if wanted.may_wait:
-                return Said(writes_count=0)
         wanted = self._usable(wanted, known)
         writes = plan(known, wanted, memory.ours)
         now = known or new_provider(wanted.uuid)

@@ -159,12 +159,19 @@ class Nova:
         return dataclasses.replace(record)
 
     def save_row(
-        self, letter: Letter, node: str, host: Host, service_id: int
+        self,
+        letter: Letter,
+        node: str,
+        host: Host,
+        service_id: int,
+        stats: dict[str, str] | None,
     ) -> NodeRecord:
         """``ComputeNode.save`` with another host."""
         record = self.live_row(node)
         if record is None:
             raise nova_exception.ComputeHostNotFound(host=node)
+        if stats is not None:
+            record.stats = stats
         if record.host != host:
             self._world.check_holder(letter, record, host)
             self._world.tell(f'{letter.sender} gives {node} to {host}')
@@ -175,12 +182,12 @@ class Nova:
                 self._world.load.boot(node, former)
         return dataclasses.replace(record)
 
-    def confirm_row(self, node: str) -> NodeRecord:
-        """``ComputeNode.save`` without the mark of a new row."""
+    def save_stats(self, node: str, stats: dict[str, str]) -> NodeRecord:
+        """``ComputeNode.save`` with other stats."""
         record = self.live_row(node)
         if record is None:
             raise nova_exception.ComputeHostNotFound(host=node)
-        record.stats = {}
+        record.stats = stats
         return dataclasses.replace(record)
 
     def _change_host(

@@ -32,6 +32,12 @@ class Row:
         self.host = record.host
         self.service_id = record.service_id
         self.stats = dict(record.stats)
+        self.read_stats = dict(record.stats)
+
+    @property
+    def changed_stats(self) -> dict[str, str] | None:
+        """What a save has to write of them."""
+        return None if self.stats == self.read_stats else dict(self.stats)
 
 
 class Rows:
@@ -41,6 +47,8 @@ class Rows:
         self._nova = nova
         self._wire = wire
         self._gate = gate
+        # Nodes whose row has a uuid of its own.
+        self.odd_ones: set[NodeId] = set()
 
     def of_host(self, host: Host) -> list[Row]:
         return self._wire.ask(
@@ -55,7 +63,11 @@ class Rows:
         wanted = sorted(nodes)
 
         def read() -> dict[NodeId, Row]:
-            found = {node: self._nova.live_row(node) for node in wanted}
+            found = {
+                node: self._nova.live_row(node)
+                for node in wanted
+                if node not in self.odd_ones
+            }
             return {node: Row(row) for node, row in found.items() if row}
 
         return self._wire.ask(read)
@@ -66,6 +78,9 @@ class Rows:
             return None if found is None else Row(found)
 
         return self._wire.ask(read)
+
+    def odd(self, pages_max: int) -> frozenset[NodeId]:
+        return self._wire.ask(lambda: frozenset(self.odd_ones))
 
     def create(
         self,
@@ -85,11 +100,16 @@ class Rows:
             )
         )
 
-    def confirm(self, row: Row, host: Host) -> bool:
-        self._gate.wait()
-        node = row.hypervisor_hostname
-        row.take(self._wire.order(lambda letter: self._nova.confirm_row(node)))
-        return bool(row.host == host)
+    def flush(self, row: Row) -> None:
+        stats = row.changed_stats
+        if stats is not None:
+            self._gate.wait()
+            node = row.hypervisor_hostname
+            row.take(
+                self._wire.order(
+                    lambda letter: self._nova.save_stats(node, stats)
+                )
+            )
 
     def describe(self, row: Row, facts: NodeFacts) -> None:
         """What the scheduler reads of a row never changes here."""
@@ -100,9 +120,11 @@ class Rows:
     def give(self, row: Row, host: Host, service_id: int) -> bool:
         row.host, row.service_id = host, service_id
         self._gate.wait()
-        node = row.hypervisor_hostname
+        node, stats = row.hypervisor_hostname, row.changed_stats
         record = self._wire.order(
-            lambda letter: self._nova.save_row(letter, node, host, service_id)
+            lambda letter: self._nova.save_row(
+                letter, node, host, service_id, stats
+            )
         )
         row.take(record)
         return bool(row.host == host)

@@ -56,6 +56,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         status=HostStatus(service_id=1),
         rows=dict,
         unconfirmed=frozenset,
+        unsaved=frozenset,
         confirm=lambda node: None,
         moment=lambda: Moment(0),
         hold=lambda row, facts, read_at: None,

@@ -48,8 +48,9 @@ class Holdings:
         """See Holdings."""
         return frozenset()
 
-    def confirm(self, node):
+    def unsaved(self):
         """See Holdings."""
+        return frozenset()
 
     def is_free(self, node):
         """See Holdings."""

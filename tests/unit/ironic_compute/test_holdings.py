@@ -46,10 +46,8 @@ class FakeRows:
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Nothing has changed."""
 
-    def confirm(self, row: Any, host: Host) -> bool:
-        row.stats = {}
+    def flush(self, row: Any) -> None:
         self.after_save(row)
-        return bool(row.host == host)
 
 
 class Reports:
@@ -94,7 +92,7 @@ def test_a_new_row_of_an_earlier_worker_is_not_offered(
 
 
 def test_a_new_row_that_was_taken_over_is_dropped(reports: Reports) -> None:
-    """Confirming writes, and the answer names another holder."""
+    """Nova is told that it is not new, and answers with another holder."""
 
     def steal(row: Any) -> None:
         row.host = 'c2'
@@ -103,8 +101,11 @@ def test_a_new_row_that_was_taken_over_is_dropped(reports: Reports) -> None:
     holdings.load()
     holdings.observe(FACTS)
     holdings.confirm(N1, _row())
+    assert holdings.unsaved() == {N1}
+    holdings.flush(N1, _row())
     assert holdings.row(N1) is None
     assert not reports.confirmed
+    assert not holdings.unsaved()
 
 
 @pytest.mark.parametrize('current', [None, _row(host='c2')])
@@ -118,6 +119,23 @@ def test_a_new_row_that_is_another_host_s_is_not_written(
     holdings.observe(FACTS)
     holdings.confirm(N1, current)
     assert holdings.row(N1) is None
+
+
+@pytest.mark.parametrize('current', [None, _row(host='c2')])
+def test_a_confirmed_row_that_another_took_is_not_written(
+    current: Any, reports: Reports
+) -> None:
+    """It may be new to that host, and the worker after it has to know."""
+    found = FakeRows(_row(**{rows.NEW: '1'}), after_save=pytest.fail)
+    holdings = _holdings(found, reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    holdings.confirm(N1, _row())
+    strangers: list[NodeId] = []
+    holdings.on_stranger = lambda facts: strangers.append(facts.uuid)
+    holdings.flush(N1, current)
+    assert strangers == [N1]
+    assert not holdings.unsaved()
 
 
 def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
@@ -134,9 +152,13 @@ def test_describing_a_row_keeps_it_new() -> None:
     row = objects.ComputeNode(stats={rows.NEW: '1'})
     rows._describe(row, FACTS)
     assert rows.is_new(row)
-    row.stats = {}
+    rows.unmark(row)
     rows._describe(row, FACTS)
     assert not rows.is_new(row)
+    row.obj_reset_changes()
+    assert not rows._describe(row, FACTS)
+    rows.unmark(row)
+    assert not rows._describe(row, FACTS)  # It is no reason to write.
 
 
 def test_a_node_that_left_while_rows_were_read_stays_away(

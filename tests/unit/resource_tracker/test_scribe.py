@@ -77,13 +77,13 @@ def test_new_node_takes_a_list_and_three_writes(world):
     ]
 
 
-def test_unconfirmed_node_gets_no_provider_yet(world):
+def test_unconfirmed_node_is_described_and_not_offered(world):
     """Its row may be another's; once confirmed it costs no write more."""
     world.say(confirmed=False)
-    assert world.placement.requests == ['list']
+    assert world.placement.requests == ['list', 'Create', 'PutTraits']
+    assert world.held().inventories == {}
     world.say()
-    writes = ['Create', 'PutTraits', 'PutInventories']
-    assert world.placement.requests == ['list', *writes]
+    assert world.placement.requests[3:] == ['PutInventories']
 
 
 def test_unconfirmed_node_with_a_provider_is_reserved(world):

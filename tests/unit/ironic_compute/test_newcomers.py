@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many new nodes at once: what they cost, and in which order it is done."""
+
+import collections
+from typing import Any
+
+import pytest
+
+from hashring.ring import Host
+from ironic_compute import rows
+from resource_tracker.node import NodeId
+from tests.simulation.wire import Letter
+from tests.unit.ironic_compute.hosts import Cloud, One
+
+_NODES_COUNT = 250
+C1, C2 = Host('c1'), Host('c2')
+
+
+class Counted:
+    """What a host asks of Nova, by kind."""
+
+    def __init__(self, one: One) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._wire: Any = one.rows._wire
+        one.rows._wire = self  # type: ignore[assignment]
+
+    def ask(self, act: Any) -> Any:
+        """Count a question."""
+        self.counts['read'] += 1
+        return self._wire.ask(act)
+
+    def order(self, act: Any, *, gated: bool = True) -> Any:
+        """Count a change."""
+        self.counts['write'] += 1
+        return self._wire.order(act, gated=gated)
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    """Return a pool of one host that has not looked at its nodes yet."""
+    made = Cloud(f'node-{number:03}' for number in range(_NODES_COUNT))
+    made.add('c1')
+    made.show('c1')
+    return made
+
+
+def _rounds(cloud: Cloud, one: One, count: int) -> None:
+    for _ in range(count):
+        one.handover.round()
+        cloud.clock.advance(1.0)
+
+
+def test_a_new_node_costs_two_writes_and_no_read_of_its_own(
+    cloud: Cloud,
+) -> None:
+    """Its row is made, and later told not to be new; all else is in bulk."""
+    one = cloud.hosts[C1]
+    counted = Counted(one)
+    one.newcomers.listed(cloud.nodes)
+    _rounds(cloud, one, 20)
+    assert set(cloud.providers) == set(cloud.nodes)
+    assert not any(row.stats for row in cloud.nova.rows.values())
+    assert counted.counts['write'] == 2 * _NODES_COUNT
+    assert counted.counts['read'] < _NODES_COUNT / 10
+
+
+def test_nodes_are_offered_before_nova_hears_that_they_are_not_new(
+    cloud: Cloud,
+) -> None:
+    """Somebody waits for the one, and nobody for the other."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    _rounds(cloud, one, 2)
+    assert set(cloud.providers) == set(cloud.nodes)
+    assert all(rows.NEW in row.stats for row in cloud.nova.rows.values())
+
+
+def test_the_first_are_confirmed_while_others_are_still_created(
+    cloud: Cloud,
+) -> None:
+    """A row takes a hundredth of a second; thousands take a while."""
+    one = cloud.hosts[C1]
+    create = cloud.nova.create_row
+    offered_counts = []
+
+    def slow(*arguments: Any) -> Any:
+        cloud.clock.advance(0.013)
+        offered_counts.append(len(cloud.providers))
+        return create(*arguments)
+
+    cloud.nova.create_row = slow  # type: ignore[method-assign]
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    assert offered_counts[0] == 0
+    assert 0 < offered_counts[-1] < _NODES_COUNT
+
+
+def test_no_node_is_offered_before_its_time_has_come(cloud: Cloud) -> None:
+    """Whether it is one of the first or of the last."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    cloud.clock.advance(0.9)
+    one.handover.round()
+    assert not cloud.providers
+
+
+@pytest.mark.parametrize('count', [1, _NODES_COUNT])
+def test_a_row_of_another_uuid_is_found_for_one_and_for_many(
+    cloud: Cloud, count: int
+) -> None:
+    """One is asked for by name; for many, all rows are read."""
+    one = cloud.hosts[C1]
+    odd = NodeId('node-000')
+    cloud.nova.create_row(Letter('c2', 'c2', late=False), odd, C2, 7)
+    one.rows.odd_ones.add(odd)
+    cloud.nova.services.pop(C2, None)
+    one.services.refresh()
+    one.newcomers.listed(
+        {n: cloud.nodes[n] for n in list(cloud.nodes)[:count]}
+    )
+    one.handover.round()
+    assert cloud.nova.rows[odd].host == C1
+    assert [n for n, _, _ in cloud.moved] == [odd]
+
+
+def test_a_pushed_row_is_not_new_to_its_next_holder(cloud: Cloud) -> None:
+    """The save that gives it away says so along with it."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    _rounds(cloud, one, 2)
+    two = cloud.add('c2')
+    cloud.show('c2')
+    one.handover.round()
+    given = [row for row in cloud.nova.rows.values() if row.host == C2]
+    assert given
+    assert not any(row.stats for row in given)
+    two.holdings.load()
+    assert not two.holdings.unconfirmed()
+
+
+def test_a_worker_that_dies_before_leaves_the_next_one_in_doubt(
+    cloud: Cloud,
+) -> None:
+    """What was confirmed and not written is read once more."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    _rounds(cloud, one, 2)
+    again = cloud.add('c1')
+    assert again.holdings.unconfirmed() == set(cloud.nodes)
+    again.show('c1')
+    _rounds(cloud, again, 2)
+    assert not again.holdings.unconfirmed()
