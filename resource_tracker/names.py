@@ -7,7 +7,9 @@ not, by the age of Placement's own library; what it does not know is left out.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent import futures
 from typing import Any, Literal
 
 import os_resource_classes
@@ -23,8 +25,8 @@ Kind = Literal['traits', 'resource_classes']
 class Names:
     """What Placement was seen to know; any thread may call.
 
-    Two threads that meet a new name at once both ask for it: that is cheaper
-    than a lock held across a request, and does no harm.
+    Of several threads that meet a new name at once the first asks, and the
+    others wait for its answer, good or bad.
 
     :param ask: sends (method, url) to Placement and returns the JSON answer
     """
@@ -33,13 +35,19 @@ class Names:
         self._ask = ask
         self._made: set[tuple[Kind, str]] = set()
         self._standard: dict[str, bool] = {}
+        self._lock = threading.Lock()
+        self._asking: dict[Hashable, futures.Future[None]] = {}
 
     def usable(self, traits: frozenset[str]) -> frozenset[str]:
         """Return the traits that can be written: one request at most."""
         standard = {t for t in traits if not _is_custom(t)}
-        unseen = standard - self._standard.keys()
+        unseen = frozenset(standard - self._standard.keys())
         if unseen:
-            self._look_up(unseen)
+            self._once(
+                unseen,
+                lambda: unseen <= self._standard.keys(),
+                lambda: self._look_up(unseen),
+            )
         return frozenset(t for t in traits if self._standard.get(t, True))
 
     @contextlib.contextmanager
@@ -52,8 +60,7 @@ class Names:
         custom = {(kind, name) for name in names if _is_custom(name)}
         new = custom - self._made
         for key in sorted(new):
-            self._ask('PUT', f'/{kind}/{key[1]}')
-        self._made |= new
+            self._make(key)
         try:
             yield
         except errors.PlacementRefused as exc:
@@ -62,6 +69,37 @@ class Names:
             # Which name is missing is not said in a way to rely on.
             self._made -= custom
             raise errors.NameVanished(str(exc)) from exc
+
+    def _make(self, key: tuple[Kind, str]) -> None:
+        def make() -> None:
+            self._ask('PUT', f'/{key[0]}/{key[1]}')
+            self._made.add(key)
+
+        self._once(key, lambda: key in self._made, make)
+
+    def _once(
+        self,
+        key: Hashable,
+        is_known: Callable[[], bool],
+        ask: Callable[[], None],
+    ) -> None:
+        """Ask, unless it is known by now or somebody is asking."""
+        with self._lock:
+            if is_known():
+                return
+            answer = self._asking.get(key)
+            asks = answer is None
+            if answer is None:
+                answer = self._asking[key] = futures.Future()
+        if asks:
+            try:
+                ask()
+                answer.set_result(None)
+            except BaseException as exc:
+                answer.set_exception(exc)
+            finally:
+                del self._asking[key]
+        answer.result()
 
     def _look_up(self, traits: Iterable[str]) -> None:
         asked = sorted(traits)
