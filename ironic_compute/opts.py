@@ -42,7 +42,8 @@ _DAEMON = [
         min=1.0,
         help="Seconds between two looks at Nova's Service records, which "
         'say who may be in the ring (exists, mapped, enabled). One RPC '
-        'each time; three times as many while a host is not mapped to its '
+        'each time; three times as many, the first ones after 2, 4 and 8 s, '
+        'while a host is not mapped to its '
         'cell, or daemons see different ones in the ring. What '
         'an operator enables or disables through Nova is looked at at once.',
     ),

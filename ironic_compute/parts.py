@@ -34,7 +34,7 @@ from ironic_compute.orders import HostOrders
 from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
 from ironic_compute.rows import Rows
-from ironic_compute.services import ServiceDirectory
+from ironic_compute.services import Looks, ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
@@ -45,8 +45,6 @@ LOG = logging.getLogger(__name__)
 
 _ROUND_S = 1.0
 _ASK_AGAIN_S = 1.0
-# How many times as often Services are looked at while one is not mapped.
-_UNMAPPED_LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -289,16 +287,14 @@ class Parts:
                 LOG.exception('Could not hand nodes over; trying again')
 
     def _keep_services(self) -> None:
-        longest_s = CONF.ironic_compute.services_interval_s
+        looks = Looks(CONF.ironic_compute.services_interval_s)
         while not self._stopping.is_set():
             self._look_now.clear()
-            interval_s = longest_s
+            interval_s = looks.interval_s
             try:
                 all_mapped = self._tell_services()
-                if not (all_mapped and self._tenure.pool.standing().agreed):
-                    # Somebody waits for it: an operator mapping a new host,
-                    # or enabling it twice in a few seconds.
-                    interval_s = longest_s / _UNMAPPED_LOOKS
+                agreed = self._tenure.pool.standing().agreed
+                interval_s = looks.next_s(is_settled=all_mapped and agreed)
             except Exception as exc:
                 LOG.warning(
                     'Could not read the Service records of Nova and will '

@@ -31,7 +31,7 @@ from ironic_compute.unfinished import Deploy, Rescue, Task
 
 LOG = logging.getLogger(__name__)
 
-_WITHOUT_TASK_EVERY = 4
+WITHOUT_TASK_EVERY = 6
 _CHANGED_AT = 'provision_updated_at'
 # What the row alone does not tell from a request that is on its way.
 _MAY_END = frozenset(
@@ -125,7 +125,7 @@ class Resume:
         Those without a task are rare, and looked for less often.
         """
         found = self._servers({'task_state': list(unfinished.TASK_STATES)})
-        if self._rounds_count % _WITHOUT_TASK_EVERY == 0:
+        if self._rounds_count % WITHOUT_TASK_EVERY == 0:
             without_task = {'vm_state': list(unfinished.VM_STATES)}
             found += self._servers(without_task)
         self._rounds_count += 1

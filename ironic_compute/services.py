@@ -18,6 +18,35 @@ from ironic_compute.mappings import HostMappings
 
 BINARY = 'nova-compute'
 
+# While somebody waits, Services are looked at so many times as often,
+_UNSETTLED_LOOKS = 3
+# and the first times sooner: what has just started is mapped in seconds.
+_UNSETTLED_FIRST_S = 2.0
+
+
+class Looks:
+    """How long to wait between two looks at Nova's Services.
+
+    :param interval_s: while nobody waits for it
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._unsettled_s = _UNSETTLED_FIRST_S
+
+    def next_s(self, *, is_settled: bool) -> float:
+        """Return how long to wait now.
+
+        :param is_settled: nobody maps a new host, or enables one twice in a
+            few seconds
+        """
+        if is_settled:
+            self._unsettled_s = _UNSETTLED_FIRST_S
+            return self.interval_s
+        wait_s = min(self._unsettled_s, self.interval_s / _UNSETTLED_LOOKS)
+        self._unsettled_s *= 2
+        return wait_s
+
 
 class ServiceDirectory:
     """Nova's Service records of binary nova-compute; one thread uses it.
