@@ -105,16 +105,36 @@ class OldRowsTest(pool.PoolTestCase):
         self.assertEqual(node, self.node_of(server))
         self.delete(server)
 
-    def _old_row(self, node: str, old: str, service_id: int) -> Any:
-        """Make a row as a Nova before 18 did, with its provider."""
+    def test_rows_of_another_uuid_are_found_among_all(self) -> None:
+        """Two pages of rows are read; with one there would be no saying."""
+        parts = self.workers['c1'].manager._parts
+        (known, *_) = objects.ComputeNodeList.get_all(self.context)
+        odd = [str(uuid.uuid4()) for _ in range(2)]
+        self._copy(known, odd[0], str(uuid.uuid4()), 'hypervisor')
+        for number in range(240):
+            plain = str(uuid.uuid5(uuid.NAMESPACE_DNS, f'plain-{number}'))
+            self._copy(known, plain, plain, 'hypervisor')
+        self._copy(known, odd[1], str(uuid.uuid4()), 'hypervisor')
+        self.assertEqual(set(odd), parts.rows.odd(2))
+        self.assertIsNone(parts.rows.odd(1))
+
+    def _copy(self, known: Any, node: str, own: str, host: str) -> Any:
+        """Make a row like another one; return it."""
         row = objects.ComputeNode(self.context)
-        known = objects.ComputeNodeList.get_all(self.context)[0]
         for name in known.fields:
             if known.obj_attr_is_set(name) and name not in _OF_THE_ROW:
                 setattr(row, name, getattr(known, name))
-        row.uuid, row.hypervisor_hostname, row.stats = old, node, {}
-        row.host, row.service_id, row.mapped = 'c1', service_id, 1
+        row.uuid, row.hypervisor_hostname, row.stats = own, node, {}
+        row.host, row.mapped = host, 1
         row.create()
+        return row
+
+    def _old_row(self, node: str, old: str, service_id: int) -> Any:
+        """Make a row as a Nova before 18 did, with its provider."""
+        known = objects.ComputeNodeList.get_all(self.context)[0]
+        row = self._copy(known, node, old, 'c1')
+        row.service_id = service_id
+        row.save()
         self.placement.post(
             '/resource_providers', {'uuid': old, 'name': node}, version='1.20'
         )
