@@ -122,8 +122,14 @@ def _of_inventory(
     )
     wanted = resource_class_of(facts)
     found = provider.inventories.get(wanted or '')
-    if found is None:
-        others = ', '.join(sorted(provider.inventories)) or 'nothing'
+    if not provider.inventories:
+        yield Finding(
+            'Placement: nothing of it can be had yet; its record in Nova is '
+            'not confirmed yet, or the report is late',
+            late,
+        )
+    elif found is None:
+        others = ', '.join(sorted(provider.inventories))
         yield Finding(
             f'Placement: it has {others} of it in place of {wanted}', late
         )

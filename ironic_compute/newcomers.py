@@ -28,8 +28,9 @@ LOG = logging.getLogger(__name__)
 
 # Looked at together: about as many rows as are created in a second.
 _SLICE_COUNT = 100
-# Rows written in a round that nobody waits for.
-_FLUSHES_COUNT = 50
+# Rows written in a round that nobody waits for: a quarter of what a conductor
+# can do.
+_FLUSHES_COUNT = 20
 # To ask for so many nodes by name costs as much as to read a page of rows.
 _NAMES_A_PAGE = 4
 

@@ -85,6 +85,14 @@ def test_node_that_nobody_reported_is_named():
     assert 'no provider yet' in Cloud().text()
 
 
+def test_new_node_is_named():
+    """Placement knows it, and has nothing of it before it is confirmed."""
+    cloud = Cloud()
+    cloud.report(confirmed=False)
+    assert 'not confirmed yet' in cloud.text()
+    assert 'in place of' not in cloud.text()
+
+
 def test_disabled_host_is_named(cloud):
     """Its nodes are kept from builds by a trait."""
     cloud.report(disabled=True)
