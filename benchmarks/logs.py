@@ -64,7 +64,16 @@ def parsed(lines: Iterable[str]) -> list[Line]:
 
 
 # Names of the threads of our worker; all others are Nova's.
-OUR_THREADS = ('handover', 'rows', 'services', 'stray', 'upkeep')
+OUR_THREADS = (
+    'audit',
+    'handover',
+    'lost',
+    'resume',
+    'rows',
+    'services',
+    'stray',
+    'upkeep',
+)
 
 
 def requests(lines: Iterable[str]) -> Counts:

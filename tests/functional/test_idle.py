@@ -23,6 +23,7 @@ _OURS = (
     'audit',
     'delta',
     'handover',
+    'lost-',
     'placement-',
     'reader-',
     'resume-',
