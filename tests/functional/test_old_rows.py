@@ -108,6 +108,10 @@ class OldRowsTest(pool.PoolTestCase):
     def test_rows_of_another_uuid_are_found_among_all(self) -> None:
         """Two pages of rows are read; with one there would be no saying."""
         parts = self.workers['c1'].manager._parts
+        for worker in self.workers.values():
+            # They share one connection to SQLite with what follows.
+            worker.manager._upkeep.stop()
+            worker.manager._parts.stop()
         (known, *_) = objects.ComputeNodeList.get_all(self.context)
         odd = [str(uuid.uuid4()) for _ in range(2)]
         self._copy(known, odd[0], str(uuid.uuid4()), 'hypervisor')
