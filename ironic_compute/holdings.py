@@ -16,6 +16,7 @@ from typing import Any, NewType, Protocol
 from nova import exception as nova_exception
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.book import Book
 from ironic_compute.rows import Rows, is_new, node_of, unmark
@@ -81,6 +82,7 @@ class Holdings:
         book: Book,
         claims: ClaimBook,
         reporter: Reporter,
+        clock: Clock,
         new_lock: Callable[
             [], contextlib.AbstractContextManager[Any]
         ] = threading.Lock,
@@ -91,10 +93,10 @@ class Holdings:
         self._book = book
         self._claims = claims
         self._reporter = reporter
+        self._clock = clock
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
-        self._unsaved: set[NodeId] = set()
         self._left: dict[NodeId, Moment] = {}
         self._moment = Moment(0)
         self._lock = threading.Lock()
@@ -134,32 +136,40 @@ class Holdings:
         """Return what Ironic last said of a held node."""
         return self._book.facts(node)
 
-    def hold(self, row: Any, facts: NodeFacts | None, read_at: Moment) -> None:
+    def hold(
+        self,
+        row: Any,
+        facts: NodeFacts | None,
+        read_at: Moment,
+        *,
+        created: bool = False,
+    ) -> None:
         """Count a node as held; one whose row is new is not offered yet.
 
         :param read_at: before the row was read; nothing is done for a node
             that has left us since
+        :param created: by us just now: it is new, whatever the clocks say
         """
         with self._lock:
-            self._enter(row, read_at)
+            self._enter(row, read_at, created=created)
         if facts is not None:
             self.observe(facts)
 
-    def _enter(self, row: Any, read_at: Moment) -> None:
+    def _enter(
+        self, row: Any, read_at: Moment, *, created: bool = False
+    ) -> None:
         node = node_of(row)
         if node in self._held or self._left.get(node, 0) > read_at:
             return  # Who writes a held row has its lock, and no other.
         self._moment = Moment(self._moment + 1)
         self._held[node] = _Held(row, self._new_lock(), self._moment)
-        if is_new(row):
+        if created or is_new(row, self._clock.wall_s()):
             self._unconfirmed.add(node)
+        else:
+            unmark(row)
 
     def confirm(self, node: NodeId, current: Any | None) -> None:
         """Offer a new node whose row was read again as ours.
-
-        That it is not new any more is not written yet, see :meth:`flush`:
-        the nodes come first, and until then the worker after us would read
-        it once more.
 
         :param current: the row as it was read just now; None: it is gone
         """
@@ -172,7 +182,6 @@ class Holdings:
             unmark(row)
             with self._lock:
                 self._unconfirmed.discard(node)
-                self._unsaved.add(node)
         self.report(node)
 
     def unconfirmed(self) -> frozenset[NodeId]:
@@ -180,33 +189,11 @@ class Holdings:
         with self._lock:
             return frozenset(self._unconfirmed)
 
-    def flush(self, node: NodeId, current: Any | None) -> None:
-        """Write into the row of a confirmed node that it is not new.
-
-        :param current: the row as it was read just now: who has lost one
-            must not write this for who has it
-        """
-        with self.still(node) as row:
-            if row is None:
-                return
-            if current is None or current.host != self.host:
-                self._look_anew(node)
-            else:
-                self._write(node, row, lambda: self._rows.flush(row))
-        with self._lock:
-            self._unsaved.discard(node)
-
-    def unsaved(self) -> frozenset[NodeId]:
-        """Return the confirmed nodes whose row may still say it is new."""
-        with self._lock:
-            return frozenset(self._unsaved)
-
     def drop(self, node: NodeId) -> None:
         """Stop counting a node as held; nothing is written for it again."""
         with self._lock:
             self._held.pop(node, None)
             self._unconfirmed.discard(node)
-            self._unsaved.discard(node)
             self._moment = Moment(self._moment + 1)
             self._left[node] = self._moment
         self._reporter.forget(node)

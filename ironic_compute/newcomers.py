@@ -19,7 +19,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.pace import Pace, Writers
-from ironic_compute.rows import Rows
+from ironic_compute.rows import Rows, is_new, unmark
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
@@ -28,9 +28,6 @@ LOG = logging.getLogger(__name__)
 
 # Looked at together: about as many rows as are created in a second.
 _SLICE_COUNT = 100
-# Rows written in a round that nobody waits for: a quarter of what a conductor
-# can do.
-_FLUSHES_COUNT = 20
 # To ask for so many nodes by name costs as much as to read a page of rows.
 _NAMES_A_PAGE = 4
 
@@ -72,7 +69,6 @@ class Newcomers:
         self._rowless: set[NodeId] = set()
         self._odd: frozenset[NodeId] | None = None
         self._new_since_s: dict[NodeId, float] = {}
-        self._unsaved_since_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
 
     def meet(self, facts: NodeFacts) -> None:
@@ -120,7 +116,6 @@ class Newcomers:
         if strangers:
             self._place_all(strangers)
         self._confirm()
-        self._flush()
 
     def _place_all(self, strangers: Mapping[NodeId, NodeFacts]) -> None:
         """Place a slice at a time: the first may be offered before the last.
@@ -226,7 +221,7 @@ class Newcomers:
         if row is None:
             self._wait(facts)
             return
-        self._holdings.hold(row, facts, read_at)
+        self._holdings.hold(row, facts, read_at, created=True)
         LOG.info('Took up new node %(node)s', {'node': facts.uuid})
 
     def _take_orphan(
@@ -245,6 +240,8 @@ class Newcomers:
         former = row.host
         if self._services.is_there_now(former):
             return  # Since we looked at all of them.
+        if not is_new(row, self._clock.wall_s()):
+            unmark(row)  # It would be as good as new with this change.
         if self._rows.give(row, self._holdings.host, service_id):
             self._holdings.hold(row, facts, read_at)
             LOG.info(
@@ -259,36 +256,19 @@ class Newcomers:
         The while is counted from our own first sight of the row, which may
         be the work of the worker before us.
         """
-        self._new_since_s, ripe = self._ripe(
-            self._new_since_s, self._holdings.unconfirmed()
-        )
+        now_s = self._clock.now_s()
+        self._new_since_s = {
+            node: self._new_since_s.get(node, now_s)
+            for node in sorted(self._holdings.unconfirmed())
+        }
+        ripe = [
+            node
+            for node, since_s in self._new_since_s.items()
+            if now_s - since_s >= self._pace.confirm_s
+        ]
         if ripe:
             found = self._rows.of_nodes(ripe)
             self._writers.each(
                 lambda node: self._holdings.confirm(node, found.get(node)),
                 ripe,
             )
-
-    def _flush(self) -> None:
-        """Write into rows that they are not new any more; a few at a time.
-
-        Later than all that makes their nodes usable: nobody waits for it.
-        """
-        self._unsaved_since_s, ripe = self._ripe(
-            self._unsaved_since_s, self._holdings.unsaved()
-        )
-        some = ripe[:_FLUSHES_COUNT]
-        if some:
-            found = self._rows.of_nodes(some)
-            self._writers.each(
-                lambda node: self._holdings.flush(node, found.get(node)), some
-            )
-
-    def _ripe(
-        self, since_s: Mapping[NodeId, float], nodes: Iterable[NodeId]
-    ) -> tuple[dict[NodeId, float], list[NodeId]]:
-        """Return when each of ``nodes`` was first seen, and the old ones."""
-        now_s = self._clock.now_s()
-        seen_s = {node: since_s.get(node, now_s) for node in sorted(nodes)}
-        confirm_s = self._pace.confirm_s
-        return seen_s, [n for n, s in seen_s.items() if now_s - s >= confirm_s]

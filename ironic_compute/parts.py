@@ -93,7 +93,12 @@ class Parts:
             CONF, tenure, self.metrics, placement
         )
         self.holdings = Holdings(
-            tenure.host, self.rows, self.book, self.claims, self.reconciler
+            tenure.host,
+            self.rows,
+            self.book,
+            self.claims,
+            self.reconciler,
+            tenure.clock,
         )
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet

@@ -63,6 +63,10 @@ FAILED_BUILDS = 'failed_builds'
 # In the stats of a row that was created and not read again as ours yet: it
 # outlives the worker that created it, and an answer that never came.
 NEW = 'ironic_compute_new'
+# The mark says nothing any more in a row that nobody has written for so long:
+# five times as long as a conductor may be about a request that nobody waits
+# for any more, which leaves room for clocks that differ by minutes.
+_NEW_S = 300.0
 
 
 def node_of(row: Any) -> NodeId:
@@ -74,14 +78,21 @@ def node_of(row: Any) -> NodeId:
     return NodeId(row.hypervisor_hostname)
 
 
-def is_new(row: Any) -> bool:
-    """Say whether a row was created, and not confirmed since."""
-    return NEW in (row.stats or {})
+def is_new(row: Any, wall_s: float) -> bool:
+    """Say whether a row was created lately, and not known as ours since.
+
+    :param wall_s: now, in seconds since 1970
+    """
+    if NEW not in (row.stats or {}):
+        return False
+    written_at = row.updated_at or row.created_at
+    return bool(wall_s - written_at.timestamp() < _NEW_S)
 
 
 def unmark(row: Any) -> None:
     """Make a new row an old one; the next save of it tells Nova."""
-    row.stats = {k: v for k, v in row.stats.items() if k != NEW}
+    if NEW in (row.stats or {}):
+        row.stats = {k: v for k, v in row.stats.items() if k != NEW}
 
 
 class Rows:
@@ -158,9 +169,11 @@ class Rows:
     ) -> Any | None:
         """Create the row of a node that has none, or only a deleted one.
 
-        It is new until :func:`unmark`. Creating takes over a row that
-        somebody else has made, so a decision from before the gate opened
-        is not worth anything.
+        It is marked as new, and nobody writes only to take the mark off: it
+        goes with the next change of the row, and means nothing when it is
+        old, see :func:`is_new`. Creating takes over a row that somebody else
+        has made, so a decision from before the gate opened is not worth
+        anything.
 
         :param is_wanted: asked when the gate is open
         :returns: None if it is not wanted any more
@@ -177,15 +190,6 @@ class Rows:
             return None
         row.create()
         return row
-
-    def flush(self, row: Any) -> None:
-        """Write what waits for a save, if no other was the occasion.
-
-        ``row`` is refreshed by the answer: its host may have changed.
-        """
-        if row.obj_what_changed():
-            self._gate.wait()
-            row.save()
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Write what the scheduler reads, if it has changed.

@@ -148,6 +148,7 @@ class ComputeWorker(Worker):
             Book(self.clock),
             claims,
             self.reporter,
+            self.clock,
             lambda: Lock(self.kernel),
         )
         self._make_handover()

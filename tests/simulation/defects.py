@@ -158,8 +158,10 @@ class LonelyNewcomers(Newcomers):
 class TrustingHoldings(Holdings):
     """Offers a new node at once."""
 
-    def _enter(self, row: Any, read_at: Moment) -> None:
-        super()._enter(row, read_at)
+    def _enter(
+        self, row: Any, read_at: Moment, *, created: bool = False
+    ) -> None:
+        super()._enter(row, read_at, created=created)
         self._unconfirmed.clear()
 
 

@@ -17,6 +17,9 @@ from typing import Any
 
 import greenlet
 
+# What people call the beginning, in seconds since 1970.
+WALL_START_S = 1_700_000_000.0
+
 
 class Process:
     """What can be frozen and killed; its tasks with it.
@@ -186,7 +189,8 @@ class Lock:
 class Clock:
     """One machine's clock: its own start, and up to 1 % off.
 
-    It goes on while the machine is frozen, as CLOCK_BOOTTIME does.
+    It goes on while the machine is frozen, as CLOCK_BOOTTIME does. What it
+    says to people is set by a time server, and is up to a second off.
     """
 
     def __init__(self, kernel: Kernel, start_s: float, rate: float) -> None:
@@ -198,7 +202,8 @@ class Clock:
         return self._start_s + self._kernel.now_s * self._rate
 
     def wall_s(self) -> float:
-        return 1_700_000_000.0 + self.now_s()
+        off_s = (self._rate - 1.0) * 100.0
+        return WALL_START_S + self._kernel.now_s + off_s
 
     def sleep(self, seconds: float) -> None:
         self._kernel.sleep(seconds / self._rate)

@@ -40,6 +40,7 @@ class NodeRecord:
     node: str
     host: Host
     service_id: int
+    written_s: float = 0.0
     deleted: bool = False
     stats: dict[str, str] = dataclasses.field(default_factory=dict)
     created_s: float | None = None  # None: given by its former holder.
@@ -147,14 +148,15 @@ class Nova:
         present = self.live_row(node)
         if present is not None and present.host != host:
             self._world.check_holder(letter, present, host)
+        now_s = self._world.kernel.now_s
         if present is None:
-            record = NodeRecord(self.new_id(), node, host, service_id)
+            record = NodeRecord(self.new_id(), node, host, service_id, now_s)
             self.rows[node] = record
         else:
             record = present
             self._change_host(record, host, service_id)
-        record.stats = {NEW: '1'}
-        record.created_s = None if letter.late else self._world.kernel.now_s
+        record.stats, record.written_s = {NEW: '1'}, now_s
+        record.created_s = None if letter.late else now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)
 
@@ -170,6 +172,7 @@ class Nova:
         record = self.live_row(node)
         if record is None:
             raise nova_exception.ComputeHostNotFound(host=node)
+        record.written_s = self._world.kernel.now_s
         if stats is not None:
             record.stats = stats
         if record.host != host:
@@ -180,14 +183,6 @@ class Nova:
             record.created_s = None
             if self._world.faults.strikes('boot meets push'):
                 self._world.load.boot(node, former)
-        return dataclasses.replace(record)
-
-    def save_stats(self, node: str, stats: dict[str, str]) -> NodeRecord:
-        """``ComputeNode.save`` with other stats."""
-        record = self.live_row(node)
-        if record is None:
-            raise nova_exception.ComputeHostNotFound(host=node)
-        record.stats = stats
         return dataclasses.replace(record)
 
     def _change_host(

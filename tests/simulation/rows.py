@@ -6,6 +6,7 @@ of ``ServiceDirectory``; each is one request on the wire.
 """
 
 import dataclasses
+import datetime
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.kernel import WALL_START_S
 from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
 
@@ -31,6 +33,10 @@ class Row:
         self.id = record.id
         self.host = record.host
         self.service_id = record.service_id
+        self.created_at = None
+        self.updated_at = datetime.datetime.fromtimestamp(
+            record.written_s + WALL_START_S, datetime.UTC
+        )
         self.stats = dict(record.stats)
         self.read_stats = dict(record.stats)
 
@@ -99,17 +105,6 @@ class Rows:
                 )
             )
         )
-
-    def flush(self, row: Row) -> None:
-        stats = row.changed_stats
-        if stats is not None:
-            self._gate.wait()
-            node = row.hypervisor_hostname
-            row.take(
-                self._wire.order(
-                    lambda letter: self._nova.save_stats(node, stats)
-                )
-            )
 
     def describe(self, row: Row, facts: NodeFacts) -> None:
         """What the scheduler reads of a row never changes here."""

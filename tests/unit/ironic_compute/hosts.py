@@ -66,6 +66,7 @@ class Cloud:
         self.stock: set[Host] = set()
         self.nova = Nova(
             types.SimpleNamespace(
+                # All is written, and each Service seen, at the beginning.
                 kernel=types.SimpleNamespace(now_s=0.0),
                 faults=types.SimpleNamespace(strikes=lambda what: False),
                 tell=lambda what: None,
@@ -132,7 +133,7 @@ class One:
         self.pool = Pool(cloud.clock)
         rows: Any = self.rows
         self.holdings = Holdings(
-            host, rows, Book(cloud.clock), self.claims, self
+            host, rows, Book(cloud.clock), self.claims, self, cloud.clock
         )
         self.holdings.status = HostStatus(service_id=record.id)
         foreign = ForeignHosts(

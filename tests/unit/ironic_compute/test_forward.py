@@ -46,7 +46,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     manager.ended = []
     manager._parts = types.SimpleNamespace(
         holdings=types.SimpleNamespace(row=lambda node: None),
-        handover=types.SimpleNamespace(look_at=manager.ended.append),
+        newcomers=types.SimpleNamespace(look_at=manager.ended.append),
     )
     monkeypatch.setattr(
         objects.ComputeNode,

@@ -29,7 +29,9 @@ class _Rows:
     def __init__(self) -> None:
         self.given: list[Host] = []
         self.read_count = 0
-        self.row = types.SimpleNamespace(hypervisor_hostname=N1, host=C2)
+        self.row = types.SimpleNamespace(
+            hypervisor_hostname=N1, host=C2, stats={}
+        )
 
     def of_nodes(self, nodes: Any) -> dict[NodeId, Any]:
         self.read_count += 1
@@ -56,10 +58,9 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         status=HostStatus(service_id=1),
         rows=dict,
         unconfirmed=frozenset,
-        unsaved=frozenset,
         confirm=lambda node: None,
         moment=lambda: Moment(0),
-        hold=lambda row, facts, read_at: None,
+        hold=lambda row, facts, read_at, created=False: None,
     )
     foreign = ForeignHosts(services, pool, lambda host: True)
     pace, writers = Pace(1.0, 1.0, push_budget=1), Writers(1)

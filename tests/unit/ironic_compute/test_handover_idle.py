@@ -48,10 +48,6 @@ class Holdings:
         """See Holdings."""
         return frozenset()
 
-    def unsaved(self):
-        """See Holdings."""
-        return frozenset()
-
     def is_free(self, node):
         """See Holdings."""
         self.given.append(node)

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import threading
 import types
 from collections.abc import Callable
@@ -24,9 +25,18 @@ C1, N1 = Host('c1'), NodeId('n1')
 FACTS = NodeFacts(N1, provision_state='available')
 
 
-def _row(host: str = 'c1', **stats: str) -> Any:
+CLOCK = ManualClock(start_s=0.0)
+
+
+def _row(host: str = 'c1', written_ago_s: float = 0.0, **stats: str) -> Any:
     return types.SimpleNamespace(
-        hypervisor_hostname='n1', host=host, stats=stats
+        hypervisor_hostname='n1',
+        host=host,
+        stats=stats,
+        created_at=datetime.datetime.fromtimestamp(
+            CLOCK.wall_s() - written_ago_s, datetime.UTC
+        ),
+        updated_at=None,
     )
 
 
@@ -35,7 +45,6 @@ class FakeRows:
     """Nova's rows as they are in the database."""
 
     present: Any
-    after_save: Callable[[Any], None] = lambda row: None
     while_reading: Callable[[], None] = lambda: None
 
     def of_host(self, host: Host) -> list[Any]:
@@ -45,9 +54,6 @@ class FakeRows:
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
         """Nothing has changed."""
-
-    def flush(self, row: Any) -> None:
-        self.after_save(row)
 
 
 class Reports:
@@ -72,9 +78,10 @@ def reports() -> Reports:
 def _holdings(
     found: FakeRows, reports: Reports, new_lock: Any = threading.Lock
 ) -> Holdings:
-    book = Book(ManualClock(start_s=0.0))
     rows: Any = found
-    return Holdings(C1, rows, book, ClaimBook(), reports, new_lock)
+    return Holdings(
+        C1, rows, Book(CLOCK), ClaimBook(), reports, CLOCK, new_lock
+    )
 
 
 def test_a_new_row_of_an_earlier_worker_is_not_offered(
@@ -91,51 +98,16 @@ def test_a_new_row_of_an_earlier_worker_is_not_offered(
     assert reports.confirmed == {N1: True}
 
 
-def test_a_new_row_that_was_taken_over_is_dropped(reports: Reports) -> None:
-    """Nova is told that it is not new, and answers with another holder."""
-
-    def steal(row: Any) -> None:
-        row.host = 'c2'
-
-    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'}), steal), reports)
-    holdings.load()
-    holdings.observe(FACTS)
-    holdings.confirm(N1, _row())
-    assert holdings.unsaved() == {N1}
-    holdings.flush(N1, _row())
-    assert holdings.row(N1) is None
-    assert not reports.confirmed
-    assert not holdings.unsaved()
-
-
 @pytest.mark.parametrize('current', [None, _row(host='c2')])
 def test_a_new_row_that_is_another_host_s_is_not_written(
     current: Any, reports: Reports
 ) -> None:
     """Who lost a row must not confirm it for who has it."""
-    found = FakeRows(_row(**{rows.NEW: '1'}), after_save=pytest.fail)
-    holdings = _holdings(found, reports)
+    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'})), reports)
     holdings.load()
     holdings.observe(FACTS)
     holdings.confirm(N1, current)
     assert holdings.row(N1) is None
-
-
-@pytest.mark.parametrize('current', [None, _row(host='c2')])
-def test_a_confirmed_row_that_another_took_is_not_written(
-    current: Any, reports: Reports
-) -> None:
-    """It may be new to that host, and the worker after it has to know."""
-    found = FakeRows(_row(**{rows.NEW: '1'}), after_save=pytest.fail)
-    holdings = _holdings(found, reports)
-    holdings.load()
-    holdings.observe(FACTS)
-    holdings.confirm(N1, _row())
-    strangers: list[NodeId] = []
-    holdings.on_stranger = lambda facts: strangers.append(facts.uuid)
-    holdings.flush(N1, current)
-    assert strangers == [N1]
-    assert not holdings.unsaved()
 
 
 def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
@@ -146,15 +118,38 @@ def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
     assert reports.confirmed == {N1: True}
 
 
+def test_a_mark_means_nothing_when_the_row_is_old(reports: Reports) -> None:
+    """Nobody writes only to take it off; the next change does."""
+    row = _row(written_ago_s=301.0, **{rows.NEW: '1'})
+    holdings = _holdings(FakeRows(row), reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    assert reports.confirmed == {N1: True}
+    assert holdings.row(N1).stats == {}
+
+
+def test_a_created_row_is_new_whatever_the_clocks_say(
+    reports: Reports,
+) -> None:
+    """The conductor's clock made its time, and may be an hour behind."""
+    row = _row(written_ago_s=3600.0, **{rows.NEW: '1'})
+    holdings = _holdings(FakeRows(None), reports)
+    holdings.hold(row, FACTS, holdings.moment(), created=True)
+    assert reports.confirmed == {N1: False}
+
+
 def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
     objects.register_all()
-    row = objects.ComputeNode(stats={rows.NEW: '1'})
+    now = datetime.datetime.now(datetime.UTC)
+    row = objects.ComputeNode(
+        stats={rows.NEW: '1'}, created_at=now, updated_at=None
+    )
     rows._describe(row, FACTS)
-    assert rows.is_new(row)
+    assert rows.is_new(row, now.timestamp())
     rows.unmark(row)
     rows._describe(row, FACTS)
-    assert not rows.is_new(row)
+    assert not rows.is_new(row, now.timestamp())
     row.obj_reset_changes()
     assert not rows._describe(row, FACTS)
     rows.unmark(row)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hashring.ring import Host
-from ironic_compute import rows
 from resource_tracker.node import NodeId
 from tests.simulation.wire import Letter
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -50,29 +49,17 @@ def _rounds(cloud: Cloud, one: One, count: int) -> None:
         cloud.clock.advance(1.0)
 
 
-def test_a_new_node_costs_two_writes_and_no_read_of_its_own(
+def test_a_new_node_costs_one_write_and_no_read_of_its_own(
     cloud: Cloud,
 ) -> None:
-    """Its row is made, and later told not to be new; all else is in bulk."""
+    """Its row is made; all else is in bulk."""
     one = cloud.hosts[C1]
     counted = Counted(one)
     one.newcomers.listed(cloud.nodes)
     _rounds(cloud, one, 20)
     assert set(cloud.providers) == set(cloud.nodes)
-    assert not any(row.stats for row in cloud.nova.rows.values())
-    assert counted.counts['write'] == 2 * _NODES_COUNT
+    assert counted.counts['write'] == _NODES_COUNT
     assert counted.counts['read'] < _NODES_COUNT / 10
-
-
-def test_nodes_are_offered_before_nova_hears_that_they_are_not_new(
-    cloud: Cloud,
-) -> None:
-    """Somebody waits for the one, and nobody for the other."""
-    one = cloud.hosts[C1]
-    one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 2)
-    assert set(cloud.providers) == set(cloud.nodes)
-    assert all(rows.NEW in row.stats for row in cloud.nova.rows.values())
 
 
 def test_the_first_are_confirmed_while_others_are_still_created(
@@ -139,10 +126,10 @@ def test_a_pushed_row_is_not_new_to_its_next_holder(cloud: Cloud) -> None:
     assert not two.holdings.unconfirmed()
 
 
-def test_a_worker_that_dies_before_leaves_the_next_one_in_doubt(
+def test_a_worker_that_dies_early_leaves_the_next_one_in_doubt(
     cloud: Cloud,
 ) -> None:
-    """What was confirmed and not written is read once more."""
+    """What was created lately is read once more."""
     one = cloud.hosts[C1]
     one.newcomers.listed(cloud.nodes)
     _rounds(cloud, one, 2)
@@ -151,3 +138,26 @@ def test_a_worker_that_dies_before_leaves_the_next_one_in_doubt(
     again.show('c1')
     _rounds(cloud, again, 2)
     assert not again.holdings.unconfirmed()
+
+
+def test_a_worker_that_dies_late_leaves_no_doubt(cloud: Cloud) -> None:
+    """Nobody can be about to create a row that is as old as this."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    _rounds(cloud, one, 2)
+    cloud.clock.advance(300.0)
+    assert not cloud.add('c1').holdings.unconfirmed()
+
+
+@pytest.mark.parametrize(('age_s', 'is_new'), [(0.0, True), (300.0, False)])
+def test_an_orphan_is_as_new_as_it_was(
+    age_s: float, is_new: bool, cloud: Cloud
+) -> None:
+    """To take it writes its row, which does not make an old one new."""
+    one, orphan = cloud.hosts[C1], NodeId('node-000')
+    cloud.nova.create_row(Letter('c2', 'c2', late=False), orphan, C2, 7)
+    cloud.clock.advance(age_s)
+    one.newcomers.listed({orphan: cloud.nodes[orphan]})
+    one.handover.round()
+    assert cloud.nova.rows[orphan].host == C1
+    assert (orphan in one.holdings.unconfirmed()) is is_new

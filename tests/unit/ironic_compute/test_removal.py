@@ -74,6 +74,7 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
         Book(ManualClock(start_s=0.0)),
         ClaimBook(),
         placement,
+        ManualClock(start_s=0.0),
     )
     holdings.load()
     holdings.observe(FACTS)
