@@ -21,7 +21,7 @@ class Clock(Protocol):
         ...
 
     def wall_s(self) -> float:
-        """Seconds since 1970: for people and files, never for leases."""
+        """Seconds since 1970: for people and records, never for leases."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a node: the only writer of ``ComputeNode.host``.
+"""Who holds a node: writes ``ComputeNode.host``, with ``newcomers``.
 
 What changes a holder follows from the ring of the pool: a node that no host
 holds is taken by the ring's target (``newcomers``), and a *free node* that
@@ -22,7 +22,7 @@ from ironic_compute.gate import Gate
 from ironic_compute.holdings import Holdings
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.pace import Pace, Writers
-from ironic_compute.rows import Rows
+from ironic_compute.rows import Rows, unmark
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool, Standing
 from resource_tracker.node import NodeId
@@ -75,7 +75,10 @@ class Handover:
         if record is None:
             return
         with self._holdings.still(node) as row:
-            if row is None or not self._rows.give(row, host, record.id):
+            if row is None:
+                return
+            unmark(row)
+            if not self._rows.give(row, host, record.id):
                 return
             self._holdings.drop(node)
         LOG.info(
@@ -146,6 +149,7 @@ class Handover:
                 return False
             if self._rows.instances_on(node, self._holdings.host):
                 return False
+            unmark(row)
             return self._rows.give(row, target, record.id)
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:

@@ -19,7 +19,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.rows import Rows, is_new, node_of, unmark
+from ironic_compute.rows import Rows, is_new, node_of
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -72,6 +72,8 @@ class Holdings:
     No lock is held across a request but that of the one node it is about.
     ``on_stranger`` is called with the facts of each node that is not held.
 
+    :param new_s: so old a row is not new any more, whoever created it: no
+        request to create it can still be carried out
     :param new_lock: makes the lock of a node
     """
 
@@ -83,6 +85,7 @@ class Holdings:
         claims: ClaimBook,
         reporter: Reporter,
         clock: Clock,
+        new_s: float,
         new_lock: Callable[
             [], contextlib.AbstractContextManager[Any]
         ] = threading.Lock,
@@ -94,6 +97,7 @@ class Holdings:
         self._claims = claims
         self._reporter = reporter
         self._clock = clock
+        self._new_s = new_s
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
@@ -136,40 +140,30 @@ class Holdings:
         """Return what Ironic last said of a held node."""
         return self._book.facts(node)
 
-    def hold(
-        self,
-        row: Any,
-        facts: NodeFacts | None,
-        read_at: Moment,
-        *,
-        created: bool = False,
-    ) -> None:
+    def hold(self, row: Any, facts: NodeFacts | None, read_at: Moment) -> None:
         """Count a node as held; one whose row is new is not offered yet.
 
         :param read_at: before the row was read; nothing is done for a node
             that has left us since
-        :param created: by us just now: it is new, whatever the clocks say
         """
         with self._lock:
-            self._enter(row, read_at, created=created)
+            self._enter(row, read_at)
         if facts is not None:
             self.observe(facts)
 
-    def _enter(
-        self, row: Any, read_at: Moment, *, created: bool = False
-    ) -> None:
+    def _enter(self, row: Any, read_at: Moment) -> None:
         node = node_of(row)
         if node in self._held or self._left.get(node, 0) > read_at:
             return  # Who writes a held row has its lock, and no other.
         self._moment = Moment(self._moment + 1)
         self._held[node] = _Held(row, self._new_lock(), self._moment)
-        if created or is_new(row, self._clock.wall_s()):
+        if is_new(row, self._clock.wall_s() - self._new_s):
             self._unconfirmed.add(node)
-        else:
-            unmark(row)
 
     def confirm(self, node: NodeId, current: Any | None) -> None:
         """Offer a new node whose row was read again as ours.
+
+        If that fails, it is as unconfirmed as before.
 
         :param current: the row as it was read just now; None: it is gone
         """
@@ -179,10 +173,14 @@ class Holdings:
             if current is None or current.host != self.host:
                 self.drop(node)
                 return
-            unmark(row)
             with self._lock:
                 self._unconfirmed.discard(node)
-        self.report(node)
+        try:
+            self.report(node)
+        except Exception:
+            with self._lock:
+                self._unconfirmed |= {node} & self._held.keys()
+            raise
 
     def unconfirmed(self) -> frozenset[NodeId]:
         """Return the new nodes whose row was not read again yet."""

@@ -7,7 +7,7 @@ until it was read again as ours. An *orphan* (its host has no Service record)
 is taken by the ring's target. Rows of hosts that exist are left to them.
 """
 
-import functools
+import dataclasses
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.holdings import Holdings, Moment
 from ironic_compute.pace import Pace, Writers
-from ironic_compute.rows import Rows, is_new, unmark
+from ironic_compute.rows import Rows
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
@@ -30,6 +30,15 @@ LOG = logging.getLogger(__name__)
 _SLICE_COUNT = 100
 # To ask for so many nodes by name costs as much as to read a page of rows.
 _NAMES_A_PAGE = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Look:
+    """What was seen at one moment of the rows of some nodes."""
+
+    rows: Mapping[NodeId, Any]
+    read_at: Moment
+    began_at_s: float
 
 
 class Newcomers:
@@ -118,26 +127,44 @@ class Newcomers:
         self._confirm()
 
     def _place_all(self, strangers: Mapping[NodeId, NodeFacts]) -> None:
-        """Place a slice at a time: the first may be offered before the last.
+        """Place them; new ones a slice at a time.
 
-        Those that could not be placed are met again.
+        So the first are offered before the last are created, and a row is
+        created soon after it was looked for. Those that could not be placed
+        are met again.
         """
-        nodes, left = sorted(strangers), set(strangers)
-        read_at = self._holdings.moment()
+        left = set(strangers)
         try:
-            found = self._rows.of_nodes(strangers)
-            self._odd = self._odd_ones(left - found.keys())
+            look = self._look(strangers)
+            rowless = {n for n in left - look.rows.keys() if self._may_take(n)}
+            self._odd = self._odd_ones(left - look.rows.keys())
+            left -= self._place_some(strangers, left - rowless, look)
+            nodes = sorted(rowless)
             for start in range(0, len(nodes), _SLICE_COUNT):
-                left -= self._writers.each(
-                    lambda node: self._place(
-                        strangers[node], found.get(node), read_at
-                    ),
-                    nodes[start : start + _SLICE_COUNT],
-                ).keys()
+                some = nodes[start : start + _SLICE_COUNT]
+                look = self._look(some) if start else look
+                left -= self._place_some(strangers, some, look)
                 self._confirm()
         finally:
-            for node in sorted(left):
-                self.meet(strangers[node])
+            with self._lock:  # What was met since is newer.
+                again = {n: strangers[n] for n in left - self._waiting.keys()}
+                self._strangers = {**again, **self._strangers}
+
+    def _look(self, nodes: Iterable[NodeId]) -> _Look:
+        read_at, now_s = self._holdings.moment(), self._clock.now_s()
+        return _Look(self._rows.of_nodes(nodes), read_at, now_s)
+
+    def _place_some(
+        self,
+        strangers: Mapping[NodeId, NodeFacts],
+        nodes: Iterable[NodeId],
+        look: _Look,
+    ) -> set[NodeId]:
+        """Return those that were placed."""
+        placed = self._writers.each(
+            lambda node: self._place(strangers[node], look), sorted(nodes)
+        )
+        return set(placed)
 
     def _odd_ones(self, rowless: Iterable[NodeId]) -> frozenset[NodeId] | None:
         """Return which rows have another uuid; None: to be asked for each.
@@ -167,14 +194,12 @@ class Newcomers:
         with self._lock:
             self._waiting[facts.uuid] = facts
 
-    def _place(
-        self, facts: NodeFacts, row: Any | None, read_at: Moment
-    ) -> None:
+    def _place(self, facts: NodeFacts, look: _Look) -> None:
         """Find out whose a node is that we do not hold."""
-        row = row or self._old_row(facts.uuid)
+        row = look.rows.get(facts.uuid) or self._old_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._holdings.host:
-            self._holdings.hold(row, facts, read_at)
+            self._holdings.hold(row, facts, look.read_at)
         elif holder is not None and self._services.record(holder):
             with self._lock:
                 self._of_others[facts.uuid] = holder
@@ -182,9 +207,9 @@ class Newcomers:
         elif not self._may_take(facts.uuid):
             self._wait(facts)
         elif row is None:
-            self._create(facts, read_at)
+            self._create(facts, look)
         else:
-            self._take_orphan(row, facts, read_at)
+            self._take_orphan(row, facts, look.read_at)
 
     def _old_row(self, node: NodeId) -> Any | None:
         """Return a row that has another uuid than its node.
@@ -213,16 +238,36 @@ class Newcomers:
             and self._holdings.status.service_id is not None
         )
 
-    def _create(self, facts: NodeFacts, read_at: Moment) -> None:
+    def _create(self, facts: NodeFacts, look: _Look) -> None:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
-        wanted = functools.partial(self._may_take, facts.uuid)
-        row = self._rows.create(facts, self._holdings.host, service_id, wanted)
-        if row is None:
+        row = self._rows.create(
+            facts,
+            self._holdings.host,
+            service_id,
+            lambda: self._may_create(facts.uuid, look),
+        )
+        if row is not None:
+            self._holdings.hold(row, facts, look.read_at)
+            LOG.info('Took up new node %(node)s', {'node': facts.uuid})
+        elif self._may_take(facts.uuid):
+            self.meet(facts)  # Too long ago: look again.
+        else:
             self._wait(facts)
-            return
-        self._holdings.hold(row, facts, read_at, created=True)
-        LOG.info('Took up new node %(node)s', {'node': facts.uuid})
+
+    def _may_create(self, node: NodeId, look: _Look) -> bool:
+        """Say whether nobody else can have a confirmed row of a node.
+
+        Only the target of an agreed ring creates one. The ring has been this
+        one since we saw that there is no row; and what was on its way from
+        the time of another ring is not confirmed yet.
+        """
+        looked_ago_s = self._clock.now_s() - look.began_at_s
+        return (
+            self._may_take(node)
+            and self._pool.standing().settled_for_s >= looked_ago_s
+            and looked_ago_s <= self._pace.confirm_s
+        )
 
     def _take_orphan(
         self, row: Any, facts: NodeFacts, read_at: Moment
@@ -240,8 +285,6 @@ class Newcomers:
         former = row.host
         if self._services.is_there_now(former):
             return  # Since we looked at all of them.
-        if not is_new(row, self._clock.wall_s()):
-            unmark(row)  # It would be as good as new with this change.
         if self._rows.give(row, self._holdings.host, service_id):
             self._holdings.hold(row, facts, read_at)
             LOG.info(

@@ -45,6 +45,10 @@ LOG = logging.getLogger(__name__)
 
 _ROUND_S = 1.0
 _ASK_AGAIN_S = 1.0
+# How long a new row may be another's yet: as long as a conductor is about a
+# request, and a while for clocks that differ.
+_CLOCKS_S = 30.0
+_NEW_S = 60.0 + _CLOCKS_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Parts:
         self._stopping = threading.Event()
         self._look_now = threading.Event()
         self.claims = ClaimBook()
-        self.rows = Rows(tenure.gate)
+        self.rows = Rows(tenure.gate, tenure.clock)
         mappings = HostMappings(lambda host: host in tenure.pool.vouched)
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
@@ -99,6 +103,7 @@ class Parts:
             self.claims,
             self.reconciler,
             tenure.clock,
+            new_s=max(_NEW_S, CONF.ironic_compute.confirm_s + _CLOCKS_S),
         )
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet

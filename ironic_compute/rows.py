@@ -3,9 +3,10 @@
 
 Reads are in bulk, at most a thousand rows a reply. A row is written only when
 a field that the scheduler reads has changed, or when its holder does
-(``handover`` alone asks for that). ``ComputeNode.create()`` is an upsert that
-takes over a live row of the same uuid without a word, so it is no lock; and
-``save()`` returns the row, which tells at once whether it is still ours.
+(``handover`` and ``newcomers`` alone ask for that). ``ComputeNode.create()``
+is an upsert that takes over a live row of the same uuid without a word, so it
+is no lock; and ``save()`` returns the row, which tells at once whether it is
+still ours.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ from nova import objects
 from nova.objects import fields as obj_fields
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.gate import Gate
 from ironic_compute.unfinished import ServerRow
@@ -60,13 +62,9 @@ _RATIOS = (
 )
 
 FAILED_BUILDS = 'failed_builds'
-# In the stats of a row that was created and not read again as ours yet: it
+# In the stats of a row that was created: when, in seconds since 1970. It
 # outlives the worker that created it, and an answer that never came.
 NEW = 'ironic_compute_new'
-# The mark says nothing any more in a row that nobody has written for so long:
-# five times as long as a conductor may be about a request that nobody waits
-# for any more, which leaves room for clocks that differ by minutes.
-_NEW_S = 300.0
 
 
 def node_of(row: Any) -> NodeId:
@@ -78,19 +76,16 @@ def node_of(row: Any) -> NodeId:
     return NodeId(row.hypervisor_hostname)
 
 
-def is_new(row: Any, wall_s: float) -> bool:
-    """Say whether a row was created lately, and not known as ours since.
+def is_new(row: Any, since_s: float) -> bool:
+    """Say whether a row was created by one of us after ``since_s``.
 
-    :param wall_s: now, in seconds since 1970
+    :param since_s: in seconds since 1970
     """
-    if NEW not in (row.stats or {}):
-        return False
-    written_at = row.updated_at or row.created_at
-    return bool(wall_s - written_at.timestamp() < _NEW_S)
+    return float((row.stats or {}).get(NEW) or 0.0) > since_s
 
 
 def unmark(row: Any) -> None:
-    """Make a new row an old one; the next save of it tells Nova."""
+    """Make a new row an old one: to be saved with its next holder."""
     if NEW in (row.stats or {}):
         row.stats = {k: v for k, v in row.stats.items() if k != NEW}
 
@@ -102,8 +97,9 @@ class Rows:
     rows. Writes wait at the gate.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, clock: Clock) -> None:
         self._gate = gate
+        self._clock = clock
         self._context = nova_context.get_admin_context()
 
     def of_host(self, host: Host) -> list[Any]:
@@ -169,11 +165,10 @@ class Rows:
     ) -> Any | None:
         """Create the row of a node that has none, or only a deleted one.
 
-        It is marked as new, and nobody writes only to take the mark off: it
-        goes with the next change of the row, and means nothing when it is
-        old, see :func:`is_new`. Creating takes over a row that somebody else
-        has made, so a decision from before the gate opened is not worth
-        anything.
+        It is marked with the time, and nobody writes only to take the mark
+        off: it means nothing when it is old. Creating takes over a row that
+        somebody else has made, so a decision from before the gate opened is
+        not worth anything.
 
         :param is_wanted: asked when the gate is open
         :returns: None if it is not wanted any more
@@ -183,11 +178,11 @@ class Rows:
         for ratio in _RATIOS:
             setattr(row, ratio, 1.0)
         row.uuid = facts.uuid
-        row.stats = {NEW: '1'}
         _describe(row, facts)
         self._gate.wait()
         if not is_wanted():
             return None
+        row.stats = {**row.stats, NEW: f'{self._clock.wall_s():.0f}'}
         row.create()
         return row
 
@@ -196,7 +191,8 @@ class Rows:
 
         ``row`` is refreshed by the answer: its host may have changed.
         """
-        if _describe(row, facts):
+        _describe(row, facts)
+        if row.obj_what_changed():  # Of an earlier save that failed, too.
             self._gate.wait()
             row.save()
 
@@ -256,9 +252,8 @@ class Rows:
         }
 
 
-def _describe(row: Any, facts: NodeFacts) -> bool:
-    """Set the fields the scheduler reads that differ; True if any does."""
-    has_changed = False
+def _describe(row: Any, facts: NodeFacts) -> None:
+    """Set the fields the scheduler reads that differ."""
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
         'hypervisor_hostname': facts.uuid,
@@ -269,24 +264,21 @@ def _describe(row: Any, facts: NodeFacts) -> bool:
         known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
         if known != value and str(known) != str(value):
             setattr(row, name, value)
-            has_changed = True
-    return _set_hv_specs(row, facts) or has_changed
+    _set_hv_specs(row, facts)
 
 
 _UNSET = object()
 
 
-def _set_hv_specs(row: Any, facts: NodeFacts) -> bool:
+def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
     wanted = _hv_specs(facts)
     known = (
         [spec.to_list() for spec in row.supported_hv_specs]
         if row.obj_attr_is_set('supported_hv_specs')
         else None
     )
-    if known == [spec.to_list() for spec in wanted]:
-        return False
-    row.supported_hv_specs = wanted
-    return True
+    if known != [spec.to_list() for spec in wanted]:
+        row.supported_hv_specs = wanted
 
 
 def _hv_specs(facts: NodeFacts) -> list[Any]:
@@ -314,11 +306,10 @@ def _canonical_arch(raw: Any) -> str | None:
 
 def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
     """Return what ComputeCapabilitiesFilter matches flavors against."""
-    known = row.stats if row.obj_attr_is_set('stats') else None
-    failed_builds = (known or {}).get(FAILED_BUILDS, '0')
-    ours = {FAILED_BUILDS: failed_builds}
-    if NEW in (known or {}):
-        ours[NEW] = '1'
+    known = (row.stats if row.obj_attr_is_set('stats') else None) or {}
+    ours = {FAILED_BUILDS: known.get(FAILED_BUILDS, '0')}
+    if NEW in known:
+        ours[NEW] = known[NEW]
     arch = facts.properties.get('cpu_arch')
     stats = {'cpu_arch': str(arch)} if arch else {}
     return {**stats, **capabilities_of(facts), **ours}

@@ -15,6 +15,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
+from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import exits, ironic
 from ironic_compute.cmd.agent import default_config_files, register_opts
@@ -85,7 +86,7 @@ def forget(node: NodeId) -> str | None:
     from ironic_compute import hints
     from ironic_compute.rows import Rows
 
-    rows = Rows(NeverOpen())
+    rows = Rows(NeverOpen(), SystemClock())
     row = rows.of_nodes([node]).get(node) or rows.named(node)
     if row is None or not row.host:
         return f'Nova has no record of node {node}: there is nothing to do'

@@ -138,7 +138,7 @@ class ComputeWorker(Worker):
         makeup = world.makeup
         self.wire = Wire(world, self)
         self.client = Client(world, self.wire, self.gate)
-        self.rows = Rows(world.nova, self.wire, self.gate)
+        self.rows = Rows(world.nova, self.wire, self.gate, self.clock)
         self.services = Services(world.nova, self.wire)
         self.reporter = Reporter(world, self.wire, self.gate)
         claims = ClaimBook()
@@ -149,6 +149,7 @@ class ComputeWorker(Worker):
             claims,
             self.reporter,
             self.clock,
+            90.0,
             lambda: Lock(self.kernel),
         )
         self._make_handover()

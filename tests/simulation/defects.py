@@ -158,10 +158,8 @@ class LonelyNewcomers(Newcomers):
 class TrustingHoldings(Holdings):
     """Offers a new node at once."""
 
-    def _enter(
-        self, row: Any, read_at: Moment, *, created: bool = False
-    ) -> None:
-        super()._enter(row, read_at, created=created)
+    def _enter(self, row: Any, read_at: Moment) -> None:
+        super()._enter(row, read_at)
         self._unconfirmed.clear()
 
 

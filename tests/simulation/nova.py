@@ -40,7 +40,6 @@ class NodeRecord:
     node: str
     host: Host
     service_id: int
-    written_s: float = 0.0
     deleted: bool = False
     stats: dict[str, str] = dataclasses.field(default_factory=dict)
     created_s: float | None = None  # None: given by its former holder.
@@ -142,21 +141,25 @@ class Nova:
     # Changes of rows
 
     def create_row(
-        self, letter: Letter, node: str, host: Host, service_id: int
+        self,
+        letter: Letter,
+        node: str,
+        host: Host,
+        service_id: int,
+        created_s: float = 0.0,
     ) -> NodeRecord:
-        """``ComputeNode.create``: an upsert."""
+        """``ComputeNode.create``: an upsert, with this time in its stats."""
         present = self.live_row(node)
         if present is not None and present.host != host:
             self._world.check_holder(letter, present, host)
-        now_s = self._world.kernel.now_s
         if present is None:
-            record = NodeRecord(self.new_id(), node, host, service_id, now_s)
+            record = NodeRecord(self.new_id(), node, host, service_id)
             self.rows[node] = record
         else:
             record = present
             self._change_host(record, host, service_id)
-        record.stats, record.written_s = {NEW: '1'}, now_s
-        record.created_s = None if letter.late else now_s
+        record.stats = {NEW: f'{created_s:.0f}'}
+        record.created_s = None if letter.late else self._world.kernel.now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)
 
@@ -172,7 +175,6 @@ class Nova:
         record = self.live_row(node)
         if record is None:
             raise nova_exception.ComputeHostNotFound(host=node)
-        record.written_s = self._world.kernel.now_s
         if stats is not None:
             record.stats = stats
         if record.host != host:

@@ -6,17 +6,16 @@ of ``ServiceDirectory``; each is one request on the wire.
 """
 
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from nova import exception as nova_exception
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation.kernel import WALL_START_S
 from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
 
@@ -33,10 +32,6 @@ class Row:
         self.id = record.id
         self.host = record.host
         self.service_id = record.service_id
-        self.created_at = None
-        self.updated_at = datetime.datetime.fromtimestamp(
-            record.written_s + WALL_START_S, datetime.UTC
-        )
         self.stats = dict(record.stats)
         self.read_stats = dict(record.stats)
 
@@ -49,10 +44,13 @@ class Row:
 class Rows:
     """`ironic_compute.rows.Rows`."""
 
-    def __init__(self, nova: Nova, wire: Wire, gate: Any) -> None:
+    def __init__(
+        self, nova: Nova, wire: Wire, gate: Any, clock: Clock
+    ) -> None:
         self._nova = nova
         self._wire = wire
         self._gate = gate
+        self._clock = clock
         # Nodes whose row has a uuid of its own.
         self.odd_ones: set[NodeId] = set()
 
@@ -98,10 +96,11 @@ class Rows:
         self._gate.wait()
         if not is_wanted():
             return None
+        created_s = self._clock.wall_s()
         return Row(
             self._wire.order(
                 lambda letter: self._nova.create_row(
-                    letter, facts.uuid, host, service_id
+                    letter, facts.uuid, host, service_id, created_s
                 )
             )
         )

@@ -66,7 +66,6 @@ class Cloud:
         self.stock: set[Host] = set()
         self.nova = Nova(
             types.SimpleNamespace(
-                # All is written, and each Service seen, at the beginning.
                 kernel=types.SimpleNamespace(now_s=0.0),
                 faults=types.SimpleNamespace(strikes=lambda what: False),
                 tell=lambda what: None,
@@ -127,13 +126,19 @@ class One:
             host, ServiceRecord(nova.new_id(), host, mapped=True)
         )
         wire: Any = _Wire(host)
-        self.rows = Rows(nova, wire, gate)
+        self.rows = Rows(nova, wire, gate, cloud.clock)
         self.services: Any = Services(nova, wire)
         self.claims = ClaimBook()
         self.pool = Pool(cloud.clock)
         rows: Any = self.rows
         self.holdings = Holdings(
-            host, rows, Book(cloud.clock), self.claims, self, cloud.clock
+            host,
+            rows,
+            Book(cloud.clock),
+            self.claims,
+            self,
+            cloud.clock,
+            new_s=90.0,
         )
         self.holdings.status = HostStatus(service_id=record.id)
         foreign = ForeignHosts(

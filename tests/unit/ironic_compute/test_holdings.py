@@ -3,7 +3,6 @@
 
 import contextlib
 import dataclasses
-import datetime
 import threading
 import types
 from collections.abc import Callable
@@ -28,15 +27,13 @@ FACTS = NodeFacts(N1, provision_state='available')
 CLOCK = ManualClock(start_s=0.0)
 
 
-def _row(host: str = 'c1', written_ago_s: float = 0.0, **stats: str) -> Any:
+def _row(host: str = 'c1', created_ago_s: float | None = None) -> Any:
+    """Return a row; without an age: one without the mark of a new one."""
+    stats = {}
+    if created_ago_s is not None:
+        stats[rows.NEW] = f'{CLOCK.wall_s() - created_ago_s:.0f}'
     return types.SimpleNamespace(
-        hypervisor_hostname='n1',
-        host=host,
-        stats=stats,
-        created_at=datetime.datetime.fromtimestamp(
-            CLOCK.wall_s() - written_ago_s, datetime.UTC
-        ),
-        updated_at=None,
+        hypervisor_hostname='n1', host=host, stats=stats
     )
 
 
@@ -46,6 +43,7 @@ class FakeRows:
 
     present: Any
     while_reading: Callable[[], None] = lambda: None
+    trouble: Exception | None = None
 
     def of_host(self, host: Host) -> list[Any]:
         found = [self.present] if self.present else []
@@ -53,7 +51,8 @@ class FakeRows:
         return found
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
-        """Nothing has changed."""
+        if self.trouble is not None:
+            raise self.trouble
 
 
 class Reports:
@@ -80,7 +79,7 @@ def _holdings(
 ) -> Holdings:
     rows: Any = found
     return Holdings(
-        C1, rows, Book(CLOCK), ClaimBook(), reports, CLOCK, new_lock
+        C1, rows, Book(CLOCK), ClaimBook(), reports, CLOCK, 90.0, new_lock
     )
 
 
@@ -88,7 +87,7 @@ def test_a_new_row_of_an_earlier_worker_is_not_offered(
     reports: Reports,
 ) -> None:
     """A worker that died between creating and confirming left it so."""
-    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'})), reports)
+    holdings = _holdings(FakeRows(_row(created_ago_s=0.0)), reports)
     holdings.load()
     holdings.observe(FACTS)
     assert holdings.unconfirmed() == {N1}
@@ -103,57 +102,54 @@ def test_a_new_row_that_is_another_host_s_is_not_written(
     current: Any, reports: Reports
 ) -> None:
     """Who lost a row must not confirm it for who has it."""
-    holdings = _holdings(FakeRows(_row(**{rows.NEW: '1'})), reports)
+    holdings = _holdings(FakeRows(_row(created_ago_s=0.0)), reports)
     holdings.load()
     holdings.observe(FACTS)
     holdings.confirm(N1, current)
     assert holdings.row(N1) is None
 
 
-def test_an_old_row_is_offered_at_once(reports: Reports) -> None:
-    """A start of a worker does not take nodes from the scheduler."""
-    holdings = _holdings(FakeRows(_row()), reports)
+@pytest.mark.parametrize('age_s', [91.0, None])
+def test_an_old_row_is_offered_at_once(
+    age_s: float | None, reports: Reports
+) -> None:
+    """Marked or not: nobody writes a row only to take the mark off."""
+    holdings = _holdings(FakeRows(_row(created_ago_s=age_s)), reports)
     holdings.load()
     holdings.observe(FACTS)
     assert reports.confirmed == {N1: True}
 
 
-def test_a_mark_means_nothing_when_the_row_is_old(reports: Reports) -> None:
-    """Nobody writes only to take it off; the next change does."""
-    row = _row(written_ago_s=301.0, **{rows.NEW: '1'})
-    holdings = _holdings(FakeRows(row), reports)
-    holdings.load()
-    holdings.observe(FACTS)
-    assert reports.confirmed == {N1: True}
-    assert holdings.row(N1).stats == {}
-
-
-def test_a_created_row_is_new_whatever_the_clocks_say(
+def test_a_node_that_could_not_be_offered_is_confirmed_again(
     reports: Reports,
 ) -> None:
-    """The conductor's clock made its time, and may be an hour behind."""
-    row = _row(written_ago_s=3600.0, **{rows.NEW: '1'})
-    holdings = _holdings(FakeRows(None), reports)
-    holdings.hold(row, FACTS, holdings.moment(), created=True)
-    assert reports.confirmed == {N1: False}
+    """Its row's first save fails: nobody else would try again."""
+    found = FakeRows(_row(created_ago_s=0.0))
+    holdings = _holdings(found, reports)
+    holdings.load()
+    holdings.observe(FACTS)
+    found.trouble = TimeoutError()
+    with pytest.raises(TimeoutError):
+        holdings.confirm(N1, _row())
+    assert holdings.unconfirmed() == {N1}
+    found.trouble = None
+    holdings.confirm(N1, _row())
+    assert reports.confirmed == {N1: True}
 
 
 def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
     objects.register_all()
-    now = datetime.datetime.now(datetime.UTC)
-    row = objects.ComputeNode(
-        stats={rows.NEW: '1'}, created_at=now, updated_at=None
-    )
+    row = objects.ComputeNode(stats={rows.NEW: '100'})
     rows._describe(row, FACTS)
-    assert rows.is_new(row, now.timestamp())
-    rows.unmark(row)
-    rows._describe(row, FACTS)
-    assert not rows.is_new(row, now.timestamp())
+    assert rows.is_new(row, 99.0)
+    assert not rows.is_new(row, 100.0)
     row.obj_reset_changes()
-    assert not rows._describe(row, FACTS)
+    rows._describe(row, FACTS)
+    assert not row.obj_what_changed()
     rows.unmark(row)
-    assert not rows._describe(row, FACTS)  # It is no reason to write.
+    rows._describe(row, FACTS)
+    assert not rows.is_new(row, 0.0)
 
 
 def test_a_node_that_left_while_rows_were_read_stays_away(

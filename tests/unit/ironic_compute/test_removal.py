@@ -75,6 +75,7 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
         ClaimBook(),
         placement,
         ManualClock(start_s=0.0),
+        new_s=90.0,
     )
     holdings.load()
     holdings.observe(FACTS)

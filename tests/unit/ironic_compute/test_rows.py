@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows are written when they differ, and until they are."""
+
+import pytest
+from nova import objects
+
+from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.rows import Rows
+from resource_tracker.node import NodeFacts, NodeId
+
+FACTS = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'x86_64'})
+
+
+class _Conductor:
+    """Takes what a row says, unless it is away."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.saved: list[dict[str, object]] = []
+
+    def save(self, row: objects.ComputeNode) -> None:
+        """Answer in place of ComputeNode.save."""
+        if self.is_away:
+            raise TimeoutError
+        self.saved.append(row.obj_get_changes())
+        row.obj_reset_changes()
+
+
+def test_a_row_that_could_not_be_written_is_written_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a row should say is there already; that it does not is known."""
+    objects.register_all()
+    conductor, clock = _Conductor(), ManualClock(start_s=0.0)
+    monkeypatch.setattr(
+        objects.ComputeNode, 'save', lambda r: conductor.save(r)
+    )
+    rows, row = Rows(LeaseGate(clock, 99.0), clock), objects.ComputeNode()
+    rows.describe(row, FACTS)
+    conductor.is_away = True
+    other = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'aarch64'})
+    with pytest.raises(TimeoutError):
+        rows.describe(row, other)
+    conductor.is_away = False
+    rows.describe(row, other)
+    rows.describe(row, other)
+    assert len(conductor.saved) == 2
+    assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
