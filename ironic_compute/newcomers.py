@@ -28,6 +28,8 @@ LOG = logging.getLogger(__name__)
 
 # Looked at together: about as many rows as are created in a second.
 _SLICE_COUNT = 100
+# Good for so long at least: what is looked at may be written then.
+_LOOK_S = 5.0
 # To ask for so many nodes by name costs as much as to read a page of rows.
 _NAMES_A_PAGE = 4
 
@@ -266,7 +268,7 @@ class Newcomers:
         return (
             self._may_take(node)
             and self._pool.standing().settled_for_s >= looked_ago_s
-            and looked_ago_s <= self._pace.confirm_s
+            and looked_ago_s <= max(self._pace.confirm_s, _LOOK_S)
         )
 
     def _take_orphan(

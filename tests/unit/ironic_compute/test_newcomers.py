@@ -187,3 +187,22 @@ def test_rows_that_came_about_during_a_pass_are_not_taken(
     one.newcomers.listed(cloud.nodes)
     _rounds(cloud, one, 20)
     assert len(cloud.moved) == 1  # What was on its way.
+
+
+def test_a_row_is_looked_for_again_after_a_while(cloud: Cloud) -> None:
+    """One that was on its way may be confirmed by then."""
+    one = cloud.hosts[C1]
+    create = cloud.nova.create_row
+
+    def slow(*arguments: Any) -> Any:
+        """Take a sixth of the time that a look is good for."""
+        cloud.clock.advance(1.0)
+        return create(*arguments)
+
+    cloud.nova.create_row = slow  # type: ignore[method-assign]
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    assert len(cloud.nova.rows) == 3 * 6
+    cloud.nova.create_row = create  # type: ignore[method-assign]
+    _rounds(cloud, one, 3)
+    assert set(cloud.providers) == set(cloud.nodes)
