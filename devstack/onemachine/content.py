@@ -17,6 +17,22 @@ _PARALLEL = 8
 # Above this, nodes are copies of the first one's row in Ironic's database.
 _THROUGH_API_MAX = 50
 
+_FORGET_GONE = """
+USE placement;
+DELETE i, t, a FROM resource_providers AS p
+    LEFT JOIN inventories AS i ON i.resource_provider_id = p.id
+    LEFT JOIN resource_provider_traits AS t ON t.resource_provider_id = p.id
+    LEFT JOIN resource_provider_aggregates AS a
+        ON a.resource_provider_id = p.id
+    WHERE p.uuid NOT IN (SELECT uuid FROM ironic.nodes);
+UPDATE resource_providers SET root_provider_id = NULL
+    WHERE uuid NOT IN (SELECT uuid FROM ironic.nodes);
+DELETE FROM resource_providers
+    WHERE uuid NOT IN (SELECT uuid FROM ironic.nodes);
+DELETE FROM nova.compute_nodes
+    WHERE uuid NOT IN (SELECT uuid FROM ironic.nodes);
+"""
+
 
 def each(act: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
     """Do something for all things, a few at once."""
@@ -308,6 +324,14 @@ class Content:
         for host, service in self.services().items():
             if host not in but:
                 self.cloud.compute.delete_service(service)
+
+    def forget_gone_nodes(self) -> None:
+        """Drop the records of nodes that Ironic has not; no daemon may run.
+
+        Daemons do so only after two audits, up to an hour later, and builds
+        are sent to such nodes until then.
+        """
+        sql(self._layout, _FORGET_GONE)
 
     def mapped_hosts(self) -> set[str]:
         """Return the hosts whose cell Nova's API knows."""

@@ -66,6 +66,7 @@ class Stage:
         if not self.plan.stock:
             self.cloud.coordination.choose(self.plan.coordination)
         self.set_nodes(self.plan.nodes_count)
+        self.content.forget_gone_nodes()
         self.start(ALL_HOSTS[:3])
         self.await_offered()
 
