@@ -37,6 +37,9 @@ class Sink(Protocol):
     def observe(self, facts: NodeFacts) -> None:
         """Take in one node as it is now."""
 
+    def deny(self, node: NodeId) -> None:
+        """Take in that Ironic has no such node."""
+
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
 
@@ -98,7 +101,9 @@ class Feed:
         try:
             facts = self._client.node(node)
         except errors.NodeNotFound:
-            return  # The audit is what notices that a node is gone.
+            # That it is to be removed is for the audit to say.
+            self._say(NodeId(node), self._sink.deny, NodeId(node))
+            return
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
@@ -109,12 +114,16 @@ class Feed:
         if not self._client.in_pool(facts):
             return
         self._newer.add(facts)
+        self._say(facts.uuid, self._sink.observe, facts)
+
+    def _say(
+        self, node: NodeId, take_in: Callable[[Any], None], what: Any
+    ) -> None:
         try:
-            self._sink.observe(facts)
+            take_in(what)
         except Exception:
             LOG.exception(
-                'Could not take in a change of node %(node)s',
-                {'node': facts.uuid},
+                'Could not take in a change of node %(node)s', {'node': node}
             )
 
     # All nodes, and those that changed lately

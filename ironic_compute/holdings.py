@@ -37,6 +37,9 @@ class Reporter(Protocol):
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Report a node; the newest call for a node wins."""
 
+    def withdraw(self, node: NodeId) -> None:
+        """Let no build be sent to a node, and change nothing else."""
+
     def forget(self, node: NodeId) -> None:
         """Write nothing more for a node."""
 
@@ -101,6 +104,7 @@ class Holdings:
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._unconfirmed: set[NodeId] = set()
+        self._denied: set[NodeId] = set()
         self._left: dict[NodeId, Moment] = {}
         self._moment = Moment(0)
         self._lock = threading.Lock()
@@ -192,6 +196,7 @@ class Holdings:
         with self._lock:
             self._held.pop(node, None)
             self._unconfirmed.discard(node)
+            self._denied.discard(node)
             self._moment = Moment(self._moment + 1)
             self._left[node] = self._moment
         self._reporter.forget(node)
@@ -255,11 +260,32 @@ class Holdings:
         if facts.uuid not in self._held:
             self.on_stranger(facts)
             return
+        with self._lock:
+            self._denied.discard(facts.uuid)
         if self._book.facts(facts.uuid) is None:
             self._book.hold(facts)
         else:
             self._book.update(facts)
         self.report(facts.uuid)
+
+    def deny(self, node: NodeId) -> None:
+        """Offer a held node no more: Ironic says that there is none.
+
+        Ironic may be wrong: nothing is removed, and the node is offered
+        again as soon as it is seen.
+        """
+        with self.still(node) as row:
+            if row is None or node in self._denied:
+                return
+            with self._lock:
+                self._denied.add(node)
+            self._reporter.withdraw(node)
+        LOG.warning(
+            'Ironic has no node %(node)s any more: no build is sent to it, '
+            'and its records are removed if the next audit does not find it '
+            'either',
+            {'node': node},
+        )
 
     def is_free(self, node: NodeId) -> bool:
         """Say whether a held node has no instance and no claim."""
@@ -279,7 +305,7 @@ class Holdings:
         """Make Nova's row and Placement say what we know of a held node."""
         with self.still(node) as row:
             facts = self.facts(node)
-            if row is None or facts is None:
+            if row is None or facts is None or node in self._denied:
                 return
             if self._write(node, row, lambda: self._rows.describe(row, facts)):
                 self._reporter.submit(facts, self.situation(node))

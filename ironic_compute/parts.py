@@ -178,6 +178,10 @@ class Parts:
         """Take in one node as Ironic has it now."""
         self.holdings.observe(facts)
 
+    def deny(self, node: NodeId) -> None:
+        """Take in that Ironic has no such node."""
+        self.holdings.deny(node)
+
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
         self.holdings.load()

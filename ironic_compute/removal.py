@@ -45,6 +45,8 @@ class Removal:
         denied = frozenset(
             node for node in sorted(absent) if self._is_denied(node)
         )
+        for node in sorted(denied - self._denied):
+            self._holdings.deny(node)
         for node in sorted(denied & self._denied):
             self._remove(node, 'deleted in Ironic')
         # One that was removed and comes back is a new one.

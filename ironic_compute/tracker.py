@@ -15,7 +15,7 @@ from nova import exception as nova_exception
 from nova.compute import claims as nova_claims
 from oslo_log import log as logging
 
-from ironic_compute.errors import IronicComputeError
+from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.holdings import Holdings
 from ironic_compute.ironic import IronicClient
 from ironic_compute.rows import FAILED_BUILDS, Rows
@@ -156,6 +156,8 @@ class BareMetalTracker:
             try:
                 facts = self._client.node(node)
             except IronicComputeError as exc:
+                if isinstance(exc, NodeNotFound):
+                    self._holdings.deny(node)
                 raise nova_exception.ComputeResourcesUnavailable(
                     reason=f'node {node} cannot take a build: {exc}'
                 ) from exc

@@ -85,6 +85,8 @@ def plan(
         sight it is empty: what the node had in Ironic some time ago cannot
         be told from what somebody else set, so both stay
     """
+    if wanted.is_gone:
+        return _offer(known, wanted) if known else ()
     if known is None:
         start: tuple[Write, ...] = (Create(wanted.uuid),)
         known = new_provider(wanted.uuid)
@@ -109,6 +111,8 @@ def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
 
     Before that happens somebody has to look whether they are in use.
     """
+    if wanted.is_gone:
+        return frozenset()
     wanted_class = wanted.inventory and wanted.inventory.resource_class
     return frozenset(known.inventories) - {wanted_class}
 
@@ -167,7 +171,7 @@ def _inventories(
     While another class is in use the wanted one does not appear: the same
     machine would be offered twice. Where both are in use both stay.
     """
-    stays = kept(known, wanted)
+    stays = known.inventories if wanted.is_gone else kept(known, wanted)
     inventories = {
         name: _withdrawn(known.inventories[name]) for name in sorted(stays)
     }

@@ -91,6 +91,8 @@ class WantedProvider:
     :param traits: those that we answer for; others' are not in here
     :param aggregates: None: they are left as they are
     :param may_wait: an inventory that is not there yet is not made now
+    :param is_gone: nothing of it is to be had, and nothing else is said;
+        there is none if there was none
     """
 
     uuid: NodeId
@@ -98,6 +100,7 @@ class WantedProvider:
     traits: frozenset[str]
     aggregates: Aggregates | None
     may_wait: bool = False
+    is_gone: bool = False
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
@@ -156,6 +159,14 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         # can be sent to it, and what describes it is the same from anybody.
         may_wait=not situation.confirmed,
     )
+
+
+def gone(node: NodeId) -> WantedProvider:
+    """Return what Placement should hold of a node that Ironic denies.
+
+    It may be deleted later; until then no build must be sent to it.
+    """
+    return WantedProvider(node, None, frozenset(), None, is_gone=True)
 
 
 def capabilities_of(facts: NodeFacts) -> dict[str, str]:

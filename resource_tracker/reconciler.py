@@ -24,7 +24,12 @@ from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.narrator import Narrator
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Clock, Listed, Placement
-from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider import (
+    Situation,
+    WantedProvider,
+    gone,
+    wanted,
+)
 from resource_tracker.scribe import NotRead, Scribe
 
 LOG = logging.getLogger(__name__)
@@ -101,15 +106,21 @@ class Reconciler:
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Say what is known of a node; the newest call for a node wins."""
-        provider = wanted(facts, situation)
+        self._want(wanted(facts, situation), claimed=situation.claimed)
+        self._narrator.described(facts)
+
+    def withdraw(self, node: NodeId) -> None:
+        """Let nobody be sent to a node that Ironic denies; else as it is."""
+        self._want(gone(node), claimed=False)
+
+    def _want(self, provider: WantedProvider, *, claimed: bool) -> None:
         with self._lock:
             if self._stopped:
                 return
             now_s = self._clock.now_s()
-            if self._nodes.want(provider, now_s, claimed=situation.claimed):
+            if self._nodes.want(provider, now_s, claimed=claimed):
                 self._work_to_do.notify()
             self._start_threads()
-        self._narrator.described(facts)
 
     def forget(self, node: NodeId) -> None:
         """Write nothing more for a node: it is another's.

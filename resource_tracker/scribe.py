@@ -122,6 +122,10 @@ class Scribe:
         require: Callable[[], None],
     ) -> Said:
         known = self._look(wanted, memory)
+        if wanted.is_gone:
+            if known is None:
+                return Said(0)
+            wanted = dataclasses.replace(wanted, traits=memory.ours)
         if known is None:
             # The next one of this uuid may come to the generation that is
             # on the disk, and would be taken for the former.

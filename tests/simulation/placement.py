@@ -58,6 +58,10 @@ class Reporter:
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         self._wishes[facts.uuid] = why_not(facts, situation) is None
 
+    def withdraw(self, node: NodeId) -> None:
+        if node in self._placement.offered:
+            self._wishes[node] = False
+
     def forget(self, node: NodeId) -> None:
         self._wishes.pop(node, None)
 

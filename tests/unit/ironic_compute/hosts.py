@@ -212,6 +212,10 @@ class One:
         if situation.confirmed:
             self._cloud.providers[facts.uuid] = self.host
 
+    def withdraw(self, node: NodeId) -> None:
+        """See Reconciler."""
+        self._cloud.providers.pop(node, None)
+
     def forget(self, node: NodeId) -> None:
         """See Reconciler."""
 

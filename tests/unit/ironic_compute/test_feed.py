@@ -77,6 +77,7 @@ class Sink:
     def __init__(self):
         self.observed = []
         self.audits = []
+        self.denied = []
         self.is_broken = False
         self._told = threading.Condition()
 
@@ -84,6 +85,14 @@ class Sink:
         """See feed.Sink."""
         with self._told:
             self.observed.append(facts)
+            self._told.notify_all()
+        if self.is_broken:
+            raise RuntimeError('broken sink')
+
+    def deny(self, node):
+        """See feed.Sink."""
+        with self._told:
+            self.denied.append(node)
             self._told.notify_all()
         if self.is_broken:
             raise RuntimeError('broken sink')
@@ -181,14 +190,15 @@ def test_burst_is_one_reading_and_one_more(conf, ironic, sink):
     assert ironic.reads == ['n1', 'n1']
 
 
-def test_node_that_is_gone_is_left_to_the_audit(conf, ironic, sink):
-    """One 404 is no reason to tell of anything."""
+def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
+    """By its uuid, though the sink is broken; an error tells of nothing."""
+    sink.is_broken = True
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         feed.poke('nowhere')
         feed.poke('n1')
         sink.wait(lambda: 'n1' in sink.names()[-1:])
-    assert 'nowhere' not in sink.names()
+    assert sink.denied == ['nowhere']
 
 
 def test_node_of_another_pool_is_dropped(conf, ironic, sink):

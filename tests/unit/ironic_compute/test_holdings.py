@@ -60,9 +60,14 @@ class Reports:
 
     def __init__(self) -> None:
         self.confirmed: dict[NodeId, bool] = {}
+        self.withdrawn: list[NodeId] = []
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         self.confirmed[facts.uuid] = situation.confirmed
+
+    def withdraw(self, node: NodeId) -> None:
+        self.withdrawn.append(node)
+        self.confirmed.pop(node, None)
 
     def forget(self, node: NodeId) -> None:
         self.confirmed.pop(node, None)
@@ -247,3 +252,20 @@ def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
         holdings.hold(_row(), None, holdings.moment())
         assert holdings.row(N1) is row
         assert holdings._held[N1].writing.locked()  # type: ignore[attr-defined]
+
+
+def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_seen(
+    reports: Reports,
+) -> None:
+    """Once, whatever else is new of its host; also one never seen before."""
+    holdings = _holdings(FakeRows(_row()), reports)
+    holdings.load()
+    holdings.deny(N1)
+    holdings.deny(N1)
+    holdings.change_status(disabled=True)
+    assert reports.withdrawn == [N1]
+    assert not reports.confirmed
+    holdings.observe(FACTS)
+    assert reports.confirmed == {N1: True}
+    holdings.deny(NodeId('of another host'))
+    assert reports.withdrawn == [N1]

@@ -50,11 +50,14 @@ class Placement:
     """The provider of the node; ``during`` happens while it is removed."""
 
     def __init__(self) -> None:
-        self.is_there = False
+        self.is_there = self.is_withdrawn = False
         self.during = lambda: None
 
     def submit(self, facts: NodeFacts, situation: Any) -> None:
-        self.is_there = True
+        self.is_there, self.is_withdrawn = True, False
+
+    def withdraw(self, node: NodeId) -> None:
+        self.is_withdrawn = True
 
     def forget(self, node: NodeId) -> None:
         """Nothing is under way."""
@@ -89,7 +92,7 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
     placement.during = report
     removal = Removal(holdings, nova, Ironic(), placement)  # type: ignore[arg-type]
     removal.audited({})
-    assert placement.is_there
+    assert placement.is_there and placement.is_withdrawn
     removal.audited({})
     reporting.join()
     assert not placement.is_there

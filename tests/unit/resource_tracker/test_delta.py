@@ -22,6 +22,7 @@ from resource_tracker.provider import (
     Aggregates,
     Inventory,
     WantedProvider,
+    gone,
 )
 from tests.unit.resource_tracker.nodes import NODE
 
@@ -67,6 +68,17 @@ def test_withdrawn_node_is_reserved_before_it_is_described():
     """What is not to be had any more is not to be had at once."""
     writes = plan(_known(), _wanted(reserved=True, traits={'CUSTOM_NEW'}))
     assert _kinds(writes) == [PutInventories, PutTraits]
+
+
+def test_nothing_of_a_gone_node_can_be_had_and_all_else_stays():
+    """All its inventories are reserved, once; no provider is made."""
+    known = _known(in_use=frozenset({A}), traits={'CUSTOM_FOREIGN'})
+    (write,) = plan(known, gone(NODE), ours=OURS)
+    assert write == PutInventories(
+        NODE, {A: Inventory(A, reserved=True).body()}
+    )
+    assert plan(after(known, write, 8), gone(NODE)) == ()
+    assert plan(None, gone(NODE)) == ()
 
 
 def test_only_what_differs_is_written():

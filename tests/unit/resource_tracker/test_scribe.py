@@ -15,7 +15,7 @@ from resource_tracker import errors
 from resource_tracker.census import Census
 from resource_tracker.ledger import FileLedger
 from resource_tracker.memory import Memory
-from resource_tracker.provider import Aggregates, Situation, wanted
+from resource_tracker.provider import Aggregates, Situation, gone, wanted
 from resource_tracker.scribe import Scribe
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import (
@@ -92,6 +92,35 @@ def test_unconfirmed_node_with_a_provider_is_reserved(world):
     world.crash()
     world.say(confirmed=False)
     assert world.held().inventories[GOLD]['reserved'] == 1
+
+
+def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
+    """Its provider is read and reserved; nothing else of it changes."""
+    world.say()
+    traits = world.held().traits
+    world.crash()
+    world.scribe.say(gone(NODE), world.memory, lambda: None)
+    assert world.held().inventories[GOLD]['reserved'] == 1
+    assert world.held().traits == traits
+
+
+def test_gone_node_that_has_no_provider_gets_none(world):
+    """Ironic deleted it before anybody reported it."""
+    said = world.scribe.say(gone(NODE), world.memory, lambda: None)
+    assert said.writes_count == 0
+    assert not world.placement.held
+    world.say()
+    assert world.held().inventories[GOLD]['reserved'] == 0
+
+
+def test_gone_node_that_comes_back_is_told_apart_from_foreign_traits(world):
+    """Which traits are ours is remembered meanwhile."""
+    world.facts = changed(traits=frozenset({'CUSTOM_OLD'}))
+    world.say()
+    world.scribe.say(gone(NODE), world.memory, lambda: None)
+    world.facts = READY
+    world.say()
+    assert 'CUSTOM_OLD' not in world.held().traits
 
 
 def test_unchanged_node_costs_no_request(world):
