@@ -175,18 +175,22 @@ def _inventories(
     inventories = {
         name: _withdrawn(known.inventories[name]) for name in sorted(stays)
     }
-    if wanted.inventory is not None and not _waits(known, wanted):
+    if wanted.inventory is not None:
         name = wanted.inventory.resource_class
-        if not stays or name in (known.in_use or ()):
-            inventories[name] = wanted.inventory.body()
+        record = _record(known.inventories.get(name), wanted)
+        if record and (not stays or name in (known.in_use or ())):
+            inventories[name] = record
     return inventories
 
 
-def _waits(known: KnownProvider, wanted: WantedProvider) -> bool:
-    """Say whether the inventory can come later: one write less for it."""
+def _record(
+    present: Mapping[str, Any] | None, wanted: WantedProvider
+) -> Mapping[str, Any] | None:
+    """Return the record of the wanted class; None: it is not to be there."""
     assert wanted.inventory is not None  # noqa: S101 - see _inventories
-    is_there = wanted.inventory.resource_class in known.inventories
-    return wanted.may_wait and not is_there
+    if wanted.waits and not (present and wanted.inventory.reserved):
+        return present
+    return wanted.inventory.body()
 
 
 def _withdrawn(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -90,7 +90,8 @@ class WantedProvider:
     :param inventory: None: nothing can be asked of the node
     :param traits: those that we answer for; others' are not in here
     :param aggregates: None: they are left as they are
-    :param may_wait: an inventory that is not there yet is not made now
+    :param waits: it is not to be offered yet, nor withdrawn for that: its
+        inventory is not made, and one that is there is at most reserved
     :param is_gone: nothing of it is to be had, and nothing else is said;
         there is none if there was none
     """
@@ -99,7 +100,7 @@ class WantedProvider:
     inventory: Inventory | None
     traits: frozenset[str]
     aggregates: Aggregates | None
-    may_wait: bool = False
+    waits: bool = False
     is_gone: bool = False
 
 
@@ -148,7 +149,10 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
     resource_class = resource_class_of(facts)
     inventory = None
     if resource_class is not None:
-        reserved = why_not(facts, situation) is not None
+        # Whether it waits for its row is not told by a reservation: who comes
+        # after a holder that had confirmed it would take it back.
+        confirmed = dataclasses.replace(situation, confirmed=True)
+        reserved = why_not(facts, confirmed) is not None
         inventory = Inventory(resource_class, reserved)
     return WantedProvider(
         uuid=facts.uuid,
@@ -157,7 +161,7 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         aggregates=situation.aggregates,
         # Its row may turn out to be another's. Without an inventory nobody
         # can be sent to it, and what describes it is the same from anybody.
-        may_wait=not situation.confirmed,
+        waits=not situation.confirmed,
     )
 
 

@@ -6,6 +6,7 @@ the rule of when it is offered (``why_not``), and when that is looked at; the
 traffic of the real ``Reconciler`` has tests of its own.
 """
 
+import dataclasses
 from typing import Any
 
 from resource_tracker.errors import PlacementError
@@ -56,7 +57,15 @@ class Reporter:
         self._wishes: dict[NodeId, bool] = {}
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
-        self._wishes[facts.uuid] = why_not(facts, situation) is None
+        node = facts.uuid
+        confirmed = dataclasses.replace(situation, confirmed=True)
+        is_fit = why_not(facts, confirmed) is None
+        if situation.confirmed or not is_fit:
+            self._wishes[node] = is_fit
+        elif self._placement.offered.get(node):
+            self._wishes.pop(node, None)  # Not withdrawn for that.
+        else:
+            self._wishes[node] = False
 
     def withdraw(self, node: NodeId) -> None:
         if node in self._placement.offered:

@@ -43,7 +43,6 @@ def test_provider_is_the_node():
         (changed(power_state='error'), Situation(), 'power state is error'),
         (changed(power_state=None), Situation(), 'power state is unknown'),
         (READY, Situation(claimed=True), 'claimed'),
-        (READY, Situation(confirmed=False), 'not confirmed'),
     ],
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):

@@ -86,12 +86,32 @@ def test_unconfirmed_node_is_described_and_not_offered(world):
     assert world.placement.requests[3:] == ['PutInventories']
 
 
-def test_unconfirmed_node_with_a_provider_is_reserved(world):
-    """An earlier holder may have left it free."""
+def test_unconfirmed_node_with_a_provider_stays_as_it_is(world):
+    """The holder before us had confirmed it, and died soon after."""
     world.say()
     world.crash()
+    assert world.say(confirmed=False).writes_count == 0
+    assert world.say().writes_count == 0
+
+
+def test_unconfirmed_node_that_is_not_fit_is_reserved(world):
+    """It is as unfit as any; and stays reserved until it is confirmed."""
+    world.say()
+    world.facts = changed(maintenance=True)
     world.say(confirmed=False)
     assert world.held().inventories[GOLD]['reserved'] == 1
+    world.facts = READY
+    world.say(confirmed=False)
+    assert world.held().inventories[GOLD]['reserved'] == 1
+    world.say()
+    assert world.held().inventories[GOLD]['reserved'] == 0
+
+
+def test_unconfirmed_node_that_is_not_fit_is_not_made_known(world):
+    """Nothing of it can be had anyhow."""
+    world.facts = changed(maintenance=True)
+    world.say(confirmed=False)
+    assert world.held().inventories == {}
 
 
 def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
