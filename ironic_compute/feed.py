@@ -21,6 +21,7 @@ from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
+from ironic_compute.told import Told
 from ironic_compute.watermark import Watermark
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -71,6 +72,7 @@ class Feed:
         self._readings = Readings(self._read)
         self._watermark = Watermark(clock)
         self._newer = _Newer()
+        self._told = Told()
         self._outage = _Outage()
         self._listener: Any = None
 
@@ -93,6 +95,11 @@ class Feed:
 
     # One node
 
+    def _hear(self, record: Mapping[str, Any]) -> None:
+        """Read the node that a notification tells news of."""
+        if not self._told.knows(record):
+            self.poke(record['uuid'])
+
     def poke(self, node: str) -> None:
         """Read a node again soon; calls in a burst count as one."""
         self._readings.add(node)
@@ -102,6 +109,7 @@ class Feed:
             facts = self._client.node(node)
         except errors.NodeNotFound:
             # That it is to be removed is for the audit to say.
+            self._told.forget(NodeId(node))
             self._say(NodeId(node), self._sink.deny, NodeId(node))
             return
         except errors.IronicComputeError as exc:
@@ -114,17 +122,20 @@ class Feed:
         if not self._client.in_pool(facts):
             return
         self._newer.add(facts)
-        self._say(facts.uuid, self._sink.observe, facts)
+        if self._say(facts.uuid, self._sink.observe, facts):
+            self._told.add(facts)
 
     def _say(
         self, node: NodeId, take_in: Callable[[Any], None], what: Any
-    ) -> None:
+    ) -> bool:
         try:
             take_in(what)
+            return True
         except Exception:
             LOG.exception(
                 'Could not take in a change of node %(node)s', {'node': node}
             )
+            return False
 
     # All nodes, and those that changed lately
 
@@ -228,7 +239,7 @@ class Feed:
         listener = oslo_messaging.get_notification_listener(
             transport,
             targets,
-            [NodeEvents(self.poke)],
+            [NodeEvents(self._hear)],
             executor=_executor(),
             pool=f'ironic-compute-{self._host}',
         )
@@ -242,11 +253,11 @@ class Feed:
 class NodeEvents:
     """What oslo.messaging calls for each notification.
 
-    :param poke: is told of the node that may have changed
+    :param hear: is told what Ironic says of the node that may have changed
     """
 
-    def __init__(self, poke: Callable[[str], None]) -> None:
-        self._poke = poke
+    def __init__(self, hear: Callable[[Mapping[str, Any]], None]) -> None:
+        self._hear = hear
 
     def info(
         self,
@@ -259,9 +270,9 @@ class NodeEvents:
         """Take a notification for a hint to look at its node."""
         if not _WORTH_A_LOOK.match(event_type):
             return
-        uuid = (payload.get('ironic_object.data') or {}).get('uuid')
-        if uuid:
-            self._poke(uuid)
+        record = payload.get('ironic_object.data') or {}
+        if record.get('uuid'):
+            self._hear(record)
 
     error = info
     warn = info

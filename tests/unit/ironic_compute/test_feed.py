@@ -300,10 +300,10 @@ def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
 )
 def test_only_ends_of_node_events_count(event_type, is_heard):
     """A start says what is wanted, not what is."""
-    poked = []
+    heard = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
-    NodeEvents(poked.append).info({}, 'p', event_type, payload, {})
-    assert poked == (['n1'] if is_heard else [])
+    NodeEvents(heard.append).info({}, 'p', event_type, payload, {})
+    assert heard == ([{'uuid': 'n1'}] if is_heard else [])
 
 
 def test_odd_payload_is_harmless():
@@ -342,6 +342,32 @@ def test_notification_causes_a_reading(conf, ironic, sink):
             if ironic.reads:
                 break
             threading.Event().wait(0.1)
+    assert ironic.reads == ['n2']
+
+
+def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
+    """Mostly they tell of what we did ourselves, and have read."""
+    record = {
+        'uuid': 'n2',
+        'updated_at': '2026-01-01T00:00:00Z',
+        'traits': [],
+        'properties': {},
+        'power_state': 'power off',
+    }
+    ironic.put('n2', power_state='power off')
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        feed.poke('n2')
+        sink.wait(lambda: 'n2' in sink.names()[-1:])
+        threading.Event().wait(QUIET_S)
+        events, kind = NodeEvents(feed._hear), 'baremetal.node.update.end'
+        ironic.reads.clear()
+        events.info({}, 'p', kind, {'ironic_object.data': record}, {})
+        threading.Event().wait(QUIET_S)
+        assert not ironic.reads
+        record['power_state'] = 'power on'
+        events.info({}, 'p', kind, {'ironic_object.data': record}, {})
+        threading.Event().wait(QUIET_S)
     assert ironic.reads == ['n2']
 
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A notification that says nothing new causes no reading."""
+
+import dataclasses
+
+import pytest
+
+from ironic_compute.told import Told
+from resource_tracker.node import NodeFacts, NodeId
+
+FACTS = NodeFacts(
+    NodeId('n1'),
+    resource_class='gold',
+    provision_state='deploying',
+    power_state='power on',
+    traits=frozenset({'CUSTOM_A'}),
+    properties={'cpu_arch': 'x86_64'},
+    updated_at='2026-01-01T00:00:00+00:00',
+)
+# As Ironic's notification writes it.
+RECORD = {
+    'uuid': 'n1',
+    'resource_class': 'gold',
+    'provision_state': 'deploying',
+    'power_state': 'power on',
+    'traits': ['CUSTOM_A'],
+    'properties': {'cpu_arch': 'x86_64'},
+    'updated_at': '2026-01-01T00:00:00Z',
+    'extra': {'not': 'ours'},
+}
+
+
+@pytest.fixture
+def told() -> Told:
+    """Return what knows of one node."""
+    made = Told()
+    made.add(FACTS)
+    return made
+
+
+def test_what_was_told_is_known(told: Told) -> None:
+    """However Ironic writes it; what it says besides is nobody's facts."""
+    assert told.knows(RECORD)
+
+
+@pytest.mark.parametrize(
+    'news',
+    [
+        {'provision_state': 'active'},
+        {'power_state': 'power off'},
+        {'traits': []},
+        {'properties': {'cpu_arch': 'aarch64'}},
+        {'maintenance': True},
+        {'updated_at': '2026-01-01T00:00:01Z'},
+        {'updated_at': None},
+        {'uuid': 'n2'},
+        {'uuid': None},
+    ],
+)
+def test_any_difference_is_news(told: Told, news: dict[str, object]) -> None:
+    """Two changes within a second have the same ``updated_at``."""
+    assert not told.knows({**RECORD, **news})
+
+
+@pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
+def test_a_record_that_says_too_little_is_news(
+    told: Told, missing: str
+) -> None:
+    """Notifications of other Ironics, and of other things about a node."""
+    record = {name: RECORD[name] for name in RECORD if name != missing}
+    assert not told.knows(record)
+
+
+def test_a_list_without_times_makes_nothing_known(told: Told) -> None:
+    """What it said may be older than any notification."""
+    told.add(dataclasses.replace(FACTS, updated_at=None))
+    assert not told.knows(RECORD)
+
+
+def test_a_node_that_was_denied_is_not_known(told: Told) -> None:
+    """If it is there again, that is news."""
+    told.forget(FACTS.uuid)
+    assert not told.knows(RECORD)
