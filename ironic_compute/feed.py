@@ -109,13 +109,17 @@ class Feed:
             facts = self._client.node(node)
         except errors.NodeNotFound:
             # That it is to be removed is for the audit to say.
-            self._told.forget(NodeId(node))
-            self._say(NodeId(node), self._sink.deny, NodeId(node))
+            self._deny(NodeId(node))
             return
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
         self._tell(facts)
+
+    def _deny(self, node: NodeId) -> None:
+        self._told.forget(node)
+        self._newer.deny(node)
+        self._say(node, self._sink.deny, node)
 
     def _tell(self, facts: NodeFacts) -> None:
         """Tell the sink of a node, if it is of our pool."""
@@ -170,6 +174,10 @@ class Feed:
                 },
             )
             self._hand_over(collections.ChainMap(newer, nodes))
+            # The list may have shown them, and no other list would say that
+            # they are gone since.
+            for node in self._newer.denied():
+                self._deny(node)
         finally:
             self._newer.end()
 
@@ -283,18 +291,32 @@ class _Newer:
 
     def __init__(self) -> None:
         self._facts: dict[NodeId, NodeFacts] | None = None
+        self._denied: set[NodeId] = set()
 
     def begin(self) -> dict[NodeId, NodeFacts]:
         """Return what grows with each node that is read from now on."""
         facts: dict[NodeId, NodeFacts] = {}
         self._facts = facts
+        self._denied = set()
         return facts
 
     def add(self, facts: NodeFacts) -> None:
         """Note a node that was read."""
+        self._denied.discard(facts.uuid)
         growing = self._facts
         if growing is not None:
             growing[facts.uuid] = facts
+
+    def deny(self, node: NodeId) -> None:
+        """Note a node that Ironic did not have when it was read."""
+        growing = self._facts
+        if growing is not None:
+            growing.pop(node, None)
+            self._denied.add(node)
+
+    def denied(self) -> frozenset[NodeId]:
+        """Return those that were not read since."""
+        return frozenset(self._denied)
 
     def end(self) -> None:
         """Note no more."""

@@ -144,14 +144,24 @@ class Holdings:
         """Return what Ironic last said of a held node."""
         return self._book.facts(node)
 
-    def hold(self, row: Any, facts: NodeFacts | None, read_at: Moment) -> None:
+    def hold(
+        self,
+        row: Any,
+        facts: NodeFacts | None,
+        read_at: Moment,
+        *,
+        created: bool = False,
+    ) -> None:
         """Count a node as held; one whose row is new is not offered yet.
 
         :param read_at: before the row was read; nothing is done for a node
             that has left us since
+        :param created: by us just now: it is new, however long that took
         """
         with self._lock:
             self._enter(row, read_at)
+            if created:
+                self._unconfirmed |= {node_of(row)} & self._held.keys()
         if facts is not None:
             self.observe(facts)
 

@@ -91,6 +91,12 @@ class Newcomers:
             elif node not in self._of_others:
                 self._strangers[node] = facts
 
+    def deny(self, node: NodeId) -> None:
+        """Take no node that Ironic does not have."""
+        with self._lock:
+            self._strangers.pop(node, None)
+            self._waiting.pop(node, None)
+
     def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """A full list of the pool was read: look at every row again."""
         held = self._holdings.rows()
@@ -250,7 +256,7 @@ class Newcomers:
             lambda: self._may_create(facts.uuid, look),
         )
         if row is not None:
-            self._holdings.hold(row, facts, look.read_at)
+            self._holdings.hold(row, facts, look.read_at, created=True)
             LOG.info('Took up new node %(node)s', {'node': facts.uuid})
         elif self._may_take(facts.uuid):
             self.meet(facts)  # Too long ago: look again.

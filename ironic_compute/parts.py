@@ -45,10 +45,21 @@ LOG = logging.getLogger(__name__)
 
 _ROUND_S = 1.0
 _ASK_AGAIN_S = 1.0
-# How long a new row may be another's yet: as long as a conductor is about a
-# request, and a while for clocks that differ.
+_REQUEST_S = 60.0
+# For controllers whose clocks differ.
 _CLOCKS_S = 30.0
-_NEW_S = 60.0 + _CLOCKS_S
+
+
+def _new_s(conf: Any) -> float:
+    """Return how long a new row may yet turn out to be another's.
+
+    As long as a conductor may be about a request to create it. The option is
+    oslo.messaging's, and there as soon as there is a bus.
+    """
+    name = 'rpc_response_timeout'
+    request_s = getattr(conf, name, _REQUEST_S)
+    longest_s: float = max(request_s, conf.ironic_compute.confirm_s)
+    return longest_s + _CLOCKS_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +114,7 @@ class Parts:
             self.claims,
             self.reconciler,
             tenure.clock,
-            new_s=max(_NEW_S, CONF.ironic_compute.confirm_s + _CLOCKS_S),
+            new_s=_new_s(CONF),
         )
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet
@@ -180,6 +191,7 @@ class Parts:
 
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
+        self.newcomers.deny(node)
         self.holdings.deny(node)
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:

@@ -45,7 +45,7 @@ class Removal:
         denied = frozenset(
             node for node in sorted(absent) if self._is_denied(node)
         )
-        for node in sorted(denied - self._denied):
+        for node in sorted(denied):
             self._holdings.deny(node)
         for node in sorted(denied & self._denied):
             self._remove(node, 'deleted in Ironic')
@@ -117,6 +117,7 @@ class Removal:
             if not self._reconciler.remove(node):
                 return False
         except PlacementError as exc:
+            self._reconciler.withdraw(node)
             LOG.warning(
                 'Could not remove the provider of node %(node)s and will try '
                 'again: %(error)s',

@@ -54,6 +54,15 @@ _NO_CAPACITY: Mapping[str, Any] = {
     'hypervisor_type': 'ironic',
     'hypervisor_version': 1,
 }
+_DESCRIBED = frozenset(
+    {
+        *_NO_CAPACITY,
+        'hypervisor_hostname',
+        'host_ip',
+        'stats',
+        'supported_hv_specs',
+    }
+)
 # Not nullable in a new row, and read by nobody for bare metal.
 _RATIOS = (
     'cpu_allocation_ratio',
@@ -192,7 +201,9 @@ class Rows:
         ``row`` is refreshed by the answer: its host may have changed.
         """
         _describe(row, facts)
-        if row.obj_what_changed():  # Of an earlier save that failed, too.
+        # Of an earlier save that failed, too. Rows of stock nova-compute have
+        # a list in them that looks changed whenever it is read.
+        if row.obj_what_changed() & _DESCRIBED:
             self._gate.wait()
             row.save()
 

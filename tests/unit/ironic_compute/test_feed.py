@@ -201,6 +201,25 @@ def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
     assert sink.denied == ['nowhere']
 
 
+def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
+    """The list has it still, and the next one is half an hour away."""
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+
+    def delete():
+        ironic.during_list = lambda: None
+        del ironic.nodes_by_uuid['n1']
+        feed._read('n1')
+
+    ironic.during_list = delete
+    feed._audit()
+    assert 'n1' in sink.audits[0]
+    assert sink.denied == ['n1', 'n1']
+    ironic.put('n1')
+    feed._read('n1')
+    feed._audit()
+    assert sink.denied == ['n1', 'n1']
+
+
 def test_node_of_another_pool_is_dropped(conf, ironic, sink):
     """Notifications come from all pools."""
     ironic.put('n3', conductor_group='other')

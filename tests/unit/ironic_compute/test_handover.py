@@ -60,7 +60,7 @@ def _handover(rows: _Rows, services: Any) -> Handover:
         unconfirmed=frozenset,
         confirm=lambda node: None,
         moment=lambda: Moment(0),
-        hold=lambda row, facts, read_at: None,
+        hold=lambda row, facts, read_at, created=False: None,
     )
     foreign = ForeignHosts(services, pool, lambda host: True)
     pace, writers = Pace(1.0, 1.0, push_budget=1), Writers(1)

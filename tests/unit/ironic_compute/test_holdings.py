@@ -269,3 +269,11 @@ def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_seen(
     assert reports.confirmed == {N1: True}
     holdings.deny(NodeId('of another host'))
     assert reports.withdrawn == [N1]
+
+
+def test_a_row_that_took_long_to_create_is_new(reports: Reports) -> None:
+    """Longer than a row is new to others; a clock may have jumped, too."""
+    holdings = _holdings(FakeRows(None), reports)
+    row = _row(created_ago_s=3600.0)
+    holdings.hold(row, FACTS, holdings.moment(), created=True)
+    assert reports.confirmed == {N1: False}

@@ -206,3 +206,12 @@ def test_a_row_is_looked_for_again_after_a_while(cloud: Cloud) -> None:
     cloud.nova.create_row = create  # type: ignore[method-assign]
     _rounds(cloud, one, 3)
     assert set(cloud.providers) == set(cloud.nodes)
+
+
+def test_a_node_that_ironic_denies_is_not_taken(cloud: Cloud) -> None:
+    """It was deleted between the list and its turn."""
+    one, gone = cloud.hosts[C1], NodeId('node-000')
+    one.newcomers.listed(cloud.nodes)
+    one.newcomers.deny(gone)
+    _rounds(cloud, one, 3)
+    assert set(cloud.providers) == set(cloud.nodes) - {gone}

@@ -12,6 +12,7 @@ from ironic_compute.book import Book
 from ironic_compute.holdings import Holdings
 from ironic_compute.removal import Removal
 from resource_tracker.claims import ClaimBook
+from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
 
 N1 = NodeId('n1')
@@ -68,9 +69,7 @@ class Placement:
         return True
 
 
-def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
-    """Whatever of the host changes just then: the provider stays gone."""
-    nova, placement = Nova(), Placement()
+def _holdings(nova: Nova, placement: Placement) -> Any:
     holdings: Any = Holdings(
         Host('c1'),
         nova,  # type: ignore[arg-type]
@@ -82,6 +81,13 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
     )
     holdings.load()
     holdings.observe(FACTS)
+    return holdings
+
+
+def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
+    """Whatever of the host changes just then: the provider stays gone."""
+    nova, placement = Nova(), Placement()
+    holdings = _holdings(nova, placement)
     assert placement.is_there
     reporting = threading.Thread(target=holdings.report_all)
 
@@ -98,3 +104,21 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
     assert not placement.is_there
     assert nova.row is None
     assert holdings.row(N1) is None
+
+
+def test_a_node_that_could_not_be_removed_stays_withdrawn() -> None:
+    """The removal struck out what was wanted of its provider."""
+    nova, placement = Nova(), Placement()
+    holdings = _holdings(nova, placement)
+    removal = Removal(holdings, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal.audited({})
+
+    def fail() -> None:
+        placement.is_there, placement.is_withdrawn = True, False
+        raise PlacementError('it is away')
+
+    placement.during = fail
+    removal.audited({})
+    assert placement.is_there
+    assert placement.is_withdrawn
+    assert holdings.row(N1) is not None

@@ -47,3 +47,21 @@ def test_a_row_that_could_not_be_written_is_written_next_time(
     rows.describe(row, other)
     assert len(conductor.saved) == 2
     assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
+
+
+def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a list that looks changed, whenever it is read."""
+    objects.register_all()
+    conductor, clock = _Conductor(), ManualClock(start_s=0.0)
+    monkeypatch.setattr(
+        objects.ComputeNode, 'save', lambda r: conductor.save(r)
+    )
+    rows, row = Rows(LeaseGate(clock, 99.0), clock), objects.ComputeNode()
+    rows.describe(row, FACTS)
+    row.pci_device_pools = objects.PciDevicePoolList(objects=[])
+    row.obj_reset_changes(['pci_device_pools'])
+    assert row.obj_what_changed() == {'pci_device_pools'}
+    rows.describe(row, FACTS)
+    assert len(conductor.saved) == 1
