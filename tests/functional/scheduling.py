@@ -89,6 +89,19 @@ class SchedulerTestCase(pool.PoolTestCase):
             f'{node} for {specs} and {image}',
         )
 
+    def expect_one_of(
+        self, nodes: set[str], specs: dict[str, str], zone: str | None = None
+    ) -> None:
+        """Wait until the scheduler chooses one of these nodes.
+
+        It finds none while one of them is written to: its allocation is
+        refused then, as another generation's.
+        """
+        self.until(
+            lambda: self.chosen(specs, zone=zone) in nodes,
+            f'one of {nodes} for {specs} in {zone}',
+        )
+
 
 def wants(resource_class: str, **traits: str) -> dict[str, str]:
     """Return what a flavor of bare metal says."""
