@@ -317,7 +317,7 @@ class Holdings:
             facts = self.facts(node)
             if row is None or facts is None or node in self._denied:
                 return
-            if self._write(node, row, lambda: self._rows.describe(row, facts)):
+            if self._describe(row, facts):
                 self._reporter.submit(facts, self.situation(node))
 
     def report_all(self) -> None:
@@ -349,26 +349,24 @@ class Holdings:
         if changed:
             self.report_all()
 
-    def _write(
-        self, node: NodeId, row: Any, write: Callable[[], None]
-    ) -> bool:
-        """Write a row; False if the node turned out not ours."""
+    def _describe(self, row: Any, facts: NodeFacts) -> bool:
+        """Write the row if need be; False if the node turned out not ours."""
         try:
-            write()
+            self._rows.describe(row, facts)
         except nova_exception.ComputeHostNotFound:
             LOG.warning(
                 'The record of node %(node)s is gone from Nova; looking at '
                 'the node anew',
-                {'node': node},
+                {'node': facts.uuid},
             )
-            self._look_anew(node)
+            self._look_anew(facts.uuid)
             return False
         if row.host != self.host:
             LOG.warning(
                 'Node %(node)s is held by %(holder)s now and was dropped',
-                {'node': node, 'holder': row.host},
+                {'node': facts.uuid, 'holder': row.host},
             )
-            self._look_anew(node)
+            self._look_anew(facts.uuid)
             return False
         return True
 

@@ -9,7 +9,7 @@ is no lock; and ``save()`` returns the row, which tells at once whether it is
 still ours.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import nova.conf
@@ -54,15 +54,6 @@ _NO_CAPACITY: Mapping[str, Any] = {
     'hypervisor_type': 'ironic',
     'hypervisor_version': 1,
 }
-_DESCRIBED = frozenset(
-    {
-        *_NO_CAPACITY,
-        'hypervisor_hostname',
-        'host_ip',
-        'stats',
-        'supported_hv_specs',
-    }
-)
 # Not nullable in a new row, and read by nobody for bare metal.
 _RATIOS = (
     'cpu_allocation_ratio',
@@ -200,10 +191,10 @@ class Rows:
 
         ``row`` is refreshed by the answer: its host may have changed.
         """
-        _describe(row, facts)
+        described = _describe(row, facts)
         # Of an earlier save that failed, too. Rows of stock nova-compute have
         # a list in them that looks changed whenever it is read.
-        if row.obj_what_changed() & _DESCRIBED:
+        if row.obj_what_changed() & described:
             self._gate.wait()
             row.save()
 
@@ -263,8 +254,8 @@ class Rows:
         }
 
 
-def _describe(row: Any, facts: NodeFacts) -> None:
-    """Set the fields the scheduler reads that differ."""
+def _describe(row: Any, facts: NodeFacts) -> Set[str]:
+    """Set the fields the scheduler reads that differ; return all of them."""
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
         'hypervisor_hostname': facts.uuid,
@@ -276,6 +267,7 @@ def _describe(row: Any, facts: NodeFacts) -> None:
         if known != value and str(known) != str(value):
             setattr(row, name, value)
     _set_hv_specs(row, facts)
+    return wanted.keys() | {'supported_hv_specs'}
 
 
 _UNSET = object()
