@@ -83,24 +83,19 @@ class Sink:
 
     def observe(self, facts):
         """See feed.Sink."""
-        with self._told:
-            self.observed.append(facts)
-            self._told.notify_all()
-        if self.is_broken:
-            raise RuntimeError('broken sink')
+        self._note(self.observed, facts)
 
     def deny(self, node):
         """See feed.Sink."""
-        with self._told:
-            self.denied.append(node)
-            self._told.notify_all()
-        if self.is_broken:
-            raise RuntimeError('broken sink')
+        self._note(self.denied, node)
 
     def audited(self, nodes):
         """See feed.Sink."""
+        self._note(self.audits, dict(nodes))
+
+    def _note(self, heard, what):
         with self._told:
-            self.audits.append(dict(nodes))
+            heard.append(what)
             self._told.notify_all()
         if self.is_broken:
             raise RuntimeError('broken sink')

@@ -27,16 +27,27 @@ class _Conductor:
         row.obj_reset_changes()
 
 
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
+    """Return what rows are saved by."""
+    objects.register_all()
+    made = _Conductor()
+    monkeypatch.setattr(objects.ComputeNode, 'save', lambda r: made.save(r))
+    return made
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Return what may write."""
+    clock = ManualClock(start_s=0.0)
+    return Rows(LeaseGate(clock, 99.0), clock)
+
+
 def test_a_row_that_could_not_be_written_is_written_next_time(
-    monkeypatch: pytest.MonkeyPatch,
+    conductor: _Conductor, rows: Rows
 ) -> None:
     """What a row should say is there already; that it does not is known."""
-    objects.register_all()
-    conductor, clock = _Conductor(), ManualClock(start_s=0.0)
-    monkeypatch.setattr(
-        objects.ComputeNode, 'save', lambda r: conductor.save(r)
-    )
-    rows, row = Rows(LeaseGate(clock, 99.0), clock), objects.ComputeNode()
+    row = objects.ComputeNode()
     rows.describe(row, FACTS)
     conductor.is_away = True
     other = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'aarch64'})
@@ -50,15 +61,10 @@ def test_a_row_that_could_not_be_written_is_written_next_time(
 
 
 def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    conductor: _Conductor, rows: Rows
 ) -> None:
     """It has a list that looks changed, whenever it is read."""
-    objects.register_all()
-    conductor, clock = _Conductor(), ManualClock(start_s=0.0)
-    monkeypatch.setattr(
-        objects.ComputeNode, 'save', lambda r: conductor.save(r)
-    )
-    rows, row = Rows(LeaseGate(clock, 99.0), clock), objects.ComputeNode()
+    row = objects.ComputeNode()
     rows.describe(row, FACTS)
     row.pci_device_pools = objects.PciDevicePoolList(objects=[])
     row.obj_reset_changes(['pci_device_pools'])
