@@ -20,6 +20,7 @@ from ironic_compute.driver import configdrive, faults, instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.steps import Step, run
 from ironic_compute.driver.teardown import Teardown
+from ironic_compute.driver.turns import Turn, Turns
 from ironic_compute.driver.volumes import Volumes, is_root
 from ironic_compute.driver.watch import Watch
 from ironic_compute.states import MEANING, Meaning, PowerState, ProvisionState
@@ -92,6 +93,7 @@ class Deploy:
         self._network = network
         self._volumes = volumes
         self._teardown = teardown
+        self._turns = Turns()
 
     def reserve(self, node: NodeId, instance: Any) -> None:
         """Take a node for a server, if it can take a build; repeatable.
@@ -117,7 +119,11 @@ class Deploy:
         :raises errors.DeployFailed: another node may do
         :raises faults.Cancelled: the user deleted the server
         """
-        run(self._steps(order))
+        turn = self._turns.turn()
+        try:
+            run(self._steps(order, turn))
+        finally:
+            turn.end()
         LOG.info(
             'Built server %(server)s on node %(node)s',
             {'server': order.instance.uuid, 'node': order.node},
@@ -201,7 +207,7 @@ class Deploy:
             if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
                 raise
 
-    def _steps(self, order: Order) -> list[Step]:
+    def _steps(self, order: Order, turn: Turn) -> list[Step]:
         node, uuid = order.node, order.instance.uuid
         return [
             Step(
@@ -209,6 +215,12 @@ class Deploy:
                 lambda: self.reserve(node, order.instance),
                 lambda: self._teardown.release(node, uuid),
             ),
+            # Neutron may be slow: not in a turn.
+            Step(
+                f'networks of server {uuid}',
+                lambda: _await_networks(order),
+            ),
+            Step(f'turn of server {uuid}', turn.begin),
             Step(
                 f'instance_info of node {node}',
                 lambda: self.describe(order),
@@ -227,14 +239,15 @@ class Deploy:
             ),
             Step(
                 f'deploy of node {node}',
-                lambda: self._deploy(order),
+                lambda: self._deploy(order, turn),
                 lambda: self._teardown.free(node, uuid),
             ),
         ]
 
-    def _deploy(self, order: Order) -> None:
+    def _deploy(self, order: Order, turn: Turn) -> None:
         _name_ephemeral_device(order.instance)
         self.ask(order, 'active')
+        turn.end()
         self.wait(order.instance, order.node)
 
     def _validate(self, node: NodeId) -> None:
@@ -329,6 +342,11 @@ def _look(instance: Any) -> None:
         raise faults.Cancelled(
             f'Server {instance.uuid} was deleted while it was built'
         )
+
+
+def _await_networks(order: Order) -> None:
+    """Look at the networks: Nova's list is there when Neutron has answered."""
+    list(order.network_info or ())
 
 
 def _name_ephemeral_device(instance: Any) -> None:
