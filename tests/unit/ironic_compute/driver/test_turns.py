@@ -3,7 +3,11 @@
 
 import threading
 
+from hashring.clock import SystemClock
 from ironic_compute.driver.turns import Turns
+from resource_tracker.node import NodeId
+from tests.fakes.ironic import NODE
+from tests.unit.ironic_compute.driver import fake
 
 WAIT_S = 10.0
 
@@ -47,3 +51,36 @@ def test_a_turn_that_never_began_has_no_end() -> None:
     first.end()
     blocked.join(WAIT_S)
     assert not blocked.is_alive()
+
+
+def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
+    """More deploys are under way than may be asked for at once."""
+    bench = fake.bench()
+    other = NodeId('55555555-5555-5555-5555-555555555555')
+    bench.ironic.add(uuid=other)
+    for facts in bench.ironic.nodes.values():
+        bench.book.hold(facts)
+    bench.driver.attach(
+        bench.ironic, bench.book, lambda node: None, SystemClock()
+    )
+    bench.driver._deploy._turns = Turns(1)
+    servers = (fake.server(), fake.server(uuid=fake.OTHER, node=other))
+    builds = [
+        threading.Thread(target=bench.spawn, args=(server,), daemon=True)
+        for server in servers
+    ]
+    for build in builds:
+        build.start()
+    deploying = [
+        bench.book.wait_for(
+            node, lambda facts: facts.provision_state == 'deploying', WAIT_S
+        )
+        for node in (NODE, other)
+    ]
+    assert all(deploying)
+    for facts in deploying:
+        bench.ironic.settle(facts.uuid)
+        bench.book.update(bench.ironic.nodes[facts.uuid])
+    for build in builds:
+        build.join(WAIT_S)
+    assert not any(build.is_alive() for build in builds)
