@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds ask Ironic in turns, and wait for their machines together."""
 
+import dataclasses
 import threading
 
 from hashring.clock import SystemClock
+from ironic_compute.book import Book
 from ironic_compute.driver.turns import Turns
 from resource_tracker.node import NodeId
 from tests.fakes.ironic import NODE
@@ -55,7 +57,7 @@ def test_a_turn_that_never_began_has_no_end() -> None:
 
 def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
     """More deploys are under way than may be asked for at once."""
-    bench = fake.bench()
+    bench = dataclasses.replace(fake.bench(), book=Book(SystemClock()))
     other = NodeId('55555555-5555-5555-5555-555555555555')
     bench.ironic.add(uuid=other)
     for facts in bench.ironic.nodes.values():
