@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hosts lean on is away for a while, and comes back."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ def coordination(stage: Stage) -> None:
 
     # A lock that cannot be proven to have survived ends its worker, and with
     # it the builds that Ironic has not got yet.
-    _during(stage, 'coordination', outage, may_fail=True)
+    _during(stage, 'coordination', outage, cut_until_s=math.inf)
 
 
 def rabbit(stage: Stage) -> None:
@@ -65,7 +66,7 @@ def _during(
     name: str,
     outage: Callable[[], None],
     *,
-    may_fail: bool = False,
+    cut_until_s: float = -math.inf,
 ) -> None:
     """Have users at work before, during and after an outage."""
     with stage.act(name, HOSTS) as pings, stage.under_load() as load:
@@ -83,4 +84,4 @@ def _during(
         stage.report.none(
             'nodes or servers that changed their host', before.moved(after)
         )
-    stage.judge(load, may_fail=may_fail)
+    stage.judge(load, cut_until_s=cut_until_s)

@@ -34,7 +34,7 @@ def kills(stage: Stage) -> None:
             moved += before.moved(after)
             rewritten += before.unasked(after, written)
         _report_take_overs(stage, served_s, moved, rewritten)
-    stage.judge(load, may_fail=True)
+    stage.judge(load, cut_until_s=math.inf)
 
 
 def _kill_one(stage: Stage, pings: Pings) -> list[float]:
@@ -177,7 +177,8 @@ def freeze(stage: Stage) -> None:
             say(f'Late: {line}')
         slow = [r for r in load.requests if _was_slow(r, frozen_s, thawed_s)]
         stage.report.none('requests meanwhile that took over 60 s', slow)
-    stage.judge(load)
+    # Such a build is as one whose daemon was killed then.
+    stage.judge(load, cut_until_s=frozen_s)
 
 
 def _was_slow(request: object, from_s: float, to_s: float) -> bool:

@@ -171,10 +171,11 @@ class Stage:
         if Dials(self.cloud.layout).turn(name, value):
             self.cloud.restart_ironic(*Dials.CONCERNS[name])
 
-    def judge(self, load: Load, *, may_fail: bool = False) -> None:
+    def judge(self, load: Load, *, cut_until_s: float = -math.inf) -> None:
         """Report how the users' requests ended, and what is left over.
 
-        :param may_fail: builds may end in ERROR, if their message says why
+        :param cut_until_s: builds asked for until then, in seconds since
+            1970, may end in ERROR if their message says why
         """
         report = self.report
         report.figure('requests', load.summary())
@@ -186,7 +187,9 @@ class Stage:
         )
         report.figure(End.UNHEARD.value, len(load.ended(End.UNHEARD)))
         failed = load.ended(End.ERROR)
-        allowed = [r for r in failed if may_fail and _is_cut_short(r)]
+        allowed = [
+            r for r in failed if r.asked_s <= cut_until_s and _is_cut_short(r)
+        ]
         report.figure('builds cut short', len(allowed))
         report.none(
             'other requests that failed',
