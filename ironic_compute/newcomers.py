@@ -76,6 +76,8 @@ class Newcomers:
         self._waits_for: tuple[Ring, bool] | None = None
         self._look_again_at_s = 0.0
         self._of_others: dict[NodeId, Host] = {}
+        self._of_foreign: dict[NodeId, NodeFacts] = {}
+        self._foreign_at_s = 0.0
         self._listed: set[NodeId] = set()
         self._rowless: set[NodeId] = set()
         self._odd: frozenset[NodeId] | None = None
@@ -88,6 +90,8 @@ class Newcomers:
         with self._lock:
             if node in self._waiting:
                 self._waiting[node] = facts
+            elif node in self._of_foreign:
+                self._of_foreign[node] = facts
             elif node not in self._of_others:
                 self._strangers[node] = facts
 
@@ -96,6 +100,7 @@ class Newcomers:
         with self._lock:
             self._strangers.pop(node, None)
             self._waiting.pop(node, None)
+            self._of_foreign.pop(node, None)
 
     def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """A full list of the pool was read: look at every row again."""
@@ -103,6 +108,7 @@ class Newcomers:
         with self._lock:
             self._foreign.anew()
             self._of_others.clear()
+            self._of_foreign.clear()
             unsettled = self._strangers.keys() | self._waiting.keys()
             self._rowless |= self._listed & unsettled
             self._waiting = {}
@@ -114,12 +120,17 @@ class Newcomers:
         with self._lock:
             for node in nodes:
                 self._of_others.pop(node, None)
-                if node in self._waiting:
-                    self._strangers[node] = self._waiting.pop(node)
+                for known in (self._waiting, self._of_foreign):
+                    if node in known:
+                        self._strangers[node] = known.pop(node)
 
     def look_at(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
-        facts = self._strangers.get(node) or self._waiting.get(node)
+        facts = (
+            self._strangers.get(node)
+            or self._waiting.get(node)
+            or self._of_foreign.get(node)
+        )
         read_at = self._holdings.moment()
         row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
         if row is not None and row.host == self._holdings.host:
@@ -129,6 +140,7 @@ class Newcomers:
         """Find out whose the nodes are that were met, and take ours."""
         with self._lock:
             self._end_waits()
+            self._look_at_foreign()
             strangers, self._strangers = self._strangers, {}
         if strangers:
             self._place_all(strangers)
@@ -198,6 +210,19 @@ class Newcomers:
             self._strangers = {**self._waiting, **self._strangers}
             self._waiting = {}
 
+    def _look_at_foreign(self) -> None:
+        """Look at some nodes again that hosts of no agent of ours hold.
+
+        Those hosts tell nobody here when they let a node go, as upon
+        ``ironic-computectl node forget`` in the pool that it leaves.
+        """
+        now_s = self._clock.now_s()
+        if now_s < self._foreign_at_s:
+            return
+        self._foreign_at_s = now_s + self._pace.foreign_s
+        for node in list(self._of_foreign)[:_SLICE_COUNT]:
+            self._strangers.setdefault(node, self._of_foreign.pop(node))
+
     def _wait(self, facts: NodeFacts) -> None:
         with self._lock:
             self._waiting[facts.uuid] = facts
@@ -209,15 +234,21 @@ class Newcomers:
         if holder == self._holdings.host:
             self._holdings.hold(row, facts, look.read_at)
         elif holder is not None and self._services.record(holder):
-            with self._lock:
-                self._of_others[facts.uuid] = holder
-                self._foreign.note(holder, facts.uuid)
+            self._leave(facts, holder)
         elif not self._may_take(facts.uuid):
             self._wait(facts)
         elif row is None:
             self._create(facts, look)
         else:
             self._take_orphan(row, facts, look.read_at)
+
+    def _leave(self, facts: NodeFacts, holder: Host) -> None:
+        with self._lock:
+            self._foreign.note(holder, facts.uuid)
+            if holder in self._pool.known:
+                self._of_others[facts.uuid] = holder
+            else:
+                self._of_foreign[facts.uuid] = facts
 
     def _old_row(self, node: NodeId) -> Any | None:
         """Return a row that has another uuid than its node.

@@ -24,6 +24,8 @@ class Pace:
     """How long the ring must have stayed where not all have the same."""
     look_again_s: float = 10.0
     """Between two looks at rows that nobody may change now."""
+    foreign_s: float = 30.0
+    """Between two looks at rows of hosts that are not of the pool."""
 
 
 class Writers:

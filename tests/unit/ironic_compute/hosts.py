@@ -7,6 +7,7 @@ and a Placement that remembers who said what. A test moves the hosts step by
 step, in any order it likes.
 """
 
+import collections
 import math
 import types
 from collections.abc import Iterable
@@ -224,3 +225,22 @@ class One:
         self._cloud.removed.append(f'provider of {node}')
         self._cloud.providers.pop(node, None)
         return True
+
+
+class Counted:
+    """What a host asks of Nova, by kind."""
+
+    def __init__(self, one: One) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._wire: Any = one.rows._wire
+        one.rows._wire = self  # type: ignore[assignment]
+
+    def ask(self, act: Any) -> Any:
+        """Count a question."""
+        self.counts['read'] += 1
+        return self._wire.ask(act)
+
+    def order(self, act: Any, *, gated: bool = True) -> Any:
+        """Count a change."""
+        self.counts['write'] += 1
+        return self._wire.order(act, gated=gated)

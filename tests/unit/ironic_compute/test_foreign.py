@@ -4,9 +4,9 @@
 import pytest
 
 from hashring.ring import Host
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, ServiceRecord
-from tests.unit.ironic_compute.hosts import Cloud
+from tests.unit.ironic_compute.hosts import Cloud, Counted
 
 N, STOCK = NodeId('node-0'), Host('stock')
 OTHERS = [f'node-{number}' for number in range(1, 9)]
@@ -107,3 +107,57 @@ def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
     one.newcomers.listed(cloud.nodes)
     one.handover.round()
     assert nova.rows[N].host == 'c1'
+
+
+def test_a_node_that_its_former_pool_lets_go_is_taken_up_soon() -> None:
+    """Nobody tells of a removed row, and the next full list is far away."""
+    cloud = _cloud()
+    one = cloud.hosts[Host('c1')]
+    del cloud.nova.rows[N]
+    for _ in range(60):
+        one.handover.round()
+        cloud.clock.advance(1.0)
+    assert cloud.providers[N] == Host('c1')
+
+
+def test_a_foreign_host_that_nova_forgot_leaves_its_nodes_to_the_ring() -> (
+    None
+):
+    """As an orphan's: the row stays and is given to the target."""
+    cloud = _cloud()
+    one = cloud.hosts[Host('c1')]
+    del cloud.nova.services[STOCK]
+    one.services.refresh()
+    for _ in range(60):
+        one.handover.round()
+        cloud.clock.advance(1.0)
+    assert cloud.nova.rows[N].host == Host('c1')
+    assert cloud.providers[N] == Host('c1')
+
+
+def test_what_foreign_hosts_hold_costs_one_question_in_thirty_seconds() -> (
+    None
+):
+    """For as long as it is so; each node has its turn."""
+    cloud = _cloud()
+    one = cloud.hosts[Host('c1')]
+    nova = cloud.nova
+    for number in range(250):
+        node = NodeId(f'late-{number:03}')
+        cloud.nodes[node] = NodeFacts(node)
+        nova.rows[node] = NodeRecord(nova.new_id(), node, STOCK, 1)
+    cloud.settle()
+    counted = Counted(one)
+    asked: list[int] = []
+    for _ in range(100):
+        before = counted.counts['read']
+        one.handover.round()
+        asked.append(counted.counts['read'] - before)
+        cloud.clock.advance(1.0)
+    assert sum(asked) in (3, 4)
+    assert max(asked) == 1
+    del nova.rows[NodeId('late-249')]
+    for _ in range(90):
+        one.handover.round()
+        cloud.clock.advance(1.0)
+    assert cloud.providers['late-249'] == Host('c1')

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many new nodes at once: what they cost, and in which order it is done."""
 
-import collections
 from typing import Any
 
 import pytest
@@ -9,29 +8,10 @@ import pytest
 from hashring.ring import Host
 from resource_tracker.node import NodeId
 from tests.simulation.wire import Letter
-from tests.unit.ironic_compute.hosts import Cloud, One
+from tests.unit.ironic_compute.hosts import Cloud, Counted, One
 
 _NODES_COUNT = 250
 C1, C2 = Host('c1'), Host('c2')
-
-
-class Counted:
-    """What a host asks of Nova, by kind."""
-
-    def __init__(self, one: One) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-        self._wire: Any = one.rows._wire
-        one.rows._wire = self  # type: ignore[assignment]
-
-    def ask(self, act: Any) -> Any:
-        """Count a question."""
-        self.counts['read'] += 1
-        return self._wire.ask(act)
-
-    def order(self, act: Any, *, gated: bool = True) -> Any:
-        """Count a change."""
-        self.counts['write'] += 1
-        return self._wire.order(act, gated=gated)
 
 
 @pytest.fixture
