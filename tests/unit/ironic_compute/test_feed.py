@@ -191,9 +191,12 @@ def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         feed.poke('nowhere')
+        sink.wait(lambda: sink.denied)
+        told_count = len(sink.observed)
         feed.poke('n1')
-        sink.wait(lambda: 'n1' in sink.names()[-1:])
+        sink.wait(lambda: len(sink.observed) > told_count)
     assert sink.denied == ['nowhere']
+    assert sink.names()[-1] == 'n1'
 
 
 def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
