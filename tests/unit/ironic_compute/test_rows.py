@@ -9,6 +9,8 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.rows import Rows
 from resource_tracker.node import NodeFacts, NodeId
 
+objects.register_all()
+
 FACTS = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'x86_64'})
 
 
@@ -30,7 +32,6 @@ class _Conductor:
 @pytest.fixture
 def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
     """Return what rows are saved by."""
-    objects.register_all()
     made = _Conductor()
     monkeypatch.setattr(objects.ComputeNode, 'save', lambda r: made.save(r))
     return made
