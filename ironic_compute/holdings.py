@@ -19,7 +19,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.book import Book
-from ironic_compute.rows import Rows, is_new, node_of
+from ironic_compute.rows import Rows, is_new, node_of, which
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -327,7 +327,9 @@ class Holdings:
 
     def situation(self, node: NodeId) -> Situation:
         """Return what besides Ironic decides how a node is offered."""
+        row = self.row(node)
         return Situation(
+            record='' if row is None else which(row),
             claimed=self._claims.consumer(node) is not None,
             confirmed=node not in self._unconfirmed,
             disabled=self.status.disabled,

@@ -65,6 +65,9 @@ FAILED_BUILDS = 'failed_builds'
 # In the stats of a row that was created: when, in seconds since 1970. It
 # outlives the worker that created it, and an answer that never came.
 NEW = 'ironic_compute_new'
+# The same, for as long as the row is there. Nova gives a row that is made
+# for a deleted one's uuid that one's id and times back (bug 1839560).
+MADE = 'ironic_compute_made'
 
 
 def node_of(row: Any) -> NodeId:
@@ -82,6 +85,11 @@ def is_new(row: Any, since_s: float) -> bool:
     :param since_s: in seconds since 1970
     """
     return float((row.stats or {}).get(NEW) or 0.0) > since_s
+
+
+def which(row: Any) -> str:
+    """Return what tells a row of ours from an earlier one of its uuid."""
+    return str((row.stats or {}).get(MADE) or '')
 
 
 def unmark(row: Any) -> None:
@@ -182,7 +190,9 @@ class Rows:
         self._gate.wait()
         if not is_wanted():
             return None
-        row.stats = {**row.stats, NEW: f'{self._clock.wall_s():.0f}'}
+        now_s = self._clock.wall_s()
+        marks = {NEW: f'{now_s:.0f}', MADE: f'{now_s:.3f}'}
+        row.stats = {**row.stats, **marks}
         row.create()
         return row
 
@@ -311,8 +321,7 @@ def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
     """Return what ComputeCapabilitiesFilter matches flavors against."""
     known = (row.stats if row.obj_attr_is_set('stats') else None) or {}
     ours = {FAILED_BUILDS: known.get(FAILED_BUILDS, '0')}
-    if NEW in known:
-        ours[NEW] = known[NEW]
+    ours |= {mark: known[mark] for mark in (NEW, MADE) if mark in known}
     arch = facts.properties.get('cpu_arch')
     stats = {'cpu_arch': str(arch)} if arch else {}
     return {**stats, **capabilities_of(facts), **ours}

@@ -12,8 +12,9 @@ line that cannot be read is left out and harms only itself, so the process may
 be killed between any two bytes. From time to time the file is replaced by a
 shorter one that says the same.
 
-What this cannot see: a provider that somebody deleted and made anew, with as
-many writes as ours had.
+A provider that was deleted and made anew, with as many writes as the former
+had, shows in the record that Nova has of the node, which is another one then.
+What this cannot see: a provider that an operator deleted alone.
 """
 
 import json
@@ -32,7 +33,7 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 # Lines that say nothing any more before the file is replaced; the file has
 # at most this many, and twice as many as there are nodes.
 _SPARE_LINES_COUNT = 1000
@@ -242,6 +243,7 @@ def _record(node: NodeId, memory: Memory) -> dict[str, Any]:
         'traits': sorted(known.traits),
         'aggregates': None if aggregates is None else sorted(aggregates),
         'ours': sorted(memory.ours),
+        'record': memory.record,
     }
 
 
@@ -256,4 +258,5 @@ def _memory(record: Mapping[str, Any]) -> Memory:
             aggregates=None if aggregates is None else frozenset(aggregates),
         ),
         ours=frozenset(record['ours']),
+        record=record['record'],
     )

@@ -15,9 +15,11 @@ class Memory:
     :param is_doubtful: somebody else wrote the provider, or a build has
         been allocated on it: look again
     :param is_noted: the ledger has all of this
+    :param record: see provider.Situation; of when this was remembered
     """
 
     known: KnownProvider | None = None
     ours: frozenset[str] = frozenset()
     is_doubtful: bool = False
     is_noted: bool = False
+    record: str = ''

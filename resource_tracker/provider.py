@@ -61,6 +61,8 @@ class Situation:
     """Those of the holder's host; None leaves them to others."""
     traits_of_capabilities: frozenset[str] = frozenset()
     """Keys of ``properties.capabilities`` that become CUSTOM_ traits."""
+    record: str = ''
+    """Tells Nova's row of the node from an earlier one of the same uuid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class WantedProvider:
         inventory is not made, and one that is there is at most reserved
     :param is_gone: nothing of it is to be had, and nothing else is said;
         there is none if there was none
+    :param record: see Situation; the provider goes and comes with it
     """
 
     uuid: NodeId
@@ -102,6 +105,7 @@ class WantedProvider:
     aggregates: Aggregates | None
     waits: bool = False
     is_gone: bool = False
+    record: str = ''
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
@@ -162,6 +166,7 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         # Its row may turn out to be another's. Without an inventory nobody
         # can be sent to it, and what describes it is the same from anybody.
         waits=not situation.confirmed,
+        record=situation.record,
     )
 
 

@@ -25,7 +25,6 @@ from resource_tracker.delta import (
 )
 from resource_tracker.ledger import Ledger, NoLedger
 from resource_tracker.memory import Memory
-from resource_tracker.node import NodeId
 from resource_tracker.placement import Clock, Placement
 from resource_tracker.provider import WantedProvider
 
@@ -103,7 +102,7 @@ class Scribe:
         """Do the same, unless a provider has to be read before."""
         if memory.known is None:
             listed = self.census.find(wanted.uuid)
-            if listed is not None and not self._recall(wanted.uuid, memory):
+            if listed is not None and not self._recall(wanted, memory):
                 return NotRead()
         if memory.is_doubtful:
             return NotRead()
@@ -136,8 +135,12 @@ class Scribe:
         for change in writes:
             require()
             now = self._write(change, now, wanted, memory)
-        memory.is_noted &= memory.ours == wanted.traits
+        memory.is_noted &= (memory.ours, memory.record) == (
+            wanted.traits,
+            wanted.record,
+        )
         memory.known, memory.ours = now, wanted.traits
+        memory.record = wanted.record
         if not memory.is_noted:
             self._ledger.note(wanted.uuid, memory)
             memory.is_noted = True
@@ -196,22 +199,29 @@ class Scribe:
         listed = self.census.find(wanted.uuid)
         if listed is None:
             return None
-        if self._recall(wanted.uuid, memory):
+        if self._recall(wanted, memory):
             return memory.known
         return self._placement.provider(listed.uuid)
 
-    def _recall(self, node: NodeId, memory: Memory) -> bool:
-        """Remember an earlier life, if nobody wrote the provider since."""
-        earlier = self._ledger.recall(node)
+    def _recall(self, wanted: WantedProvider, memory: Memory) -> bool:
+        """Remember an earlier life, if nobody wrote the provider since.
+
+        Who served the host meanwhile may have deleted the node's provider
+        and made another, of the same uuid, which now is of that generation.
+        """
+        earlier = self._ledger.recall(wanted.uuid)
         if earlier is None or earlier.known is None:
             return False
-        known, listed = earlier.known, self.census.find_as_it_is(node)
+        if earlier.record != wanted.record:
+            return False
+        known = earlier.known
+        listed = self.census.find_as_it_is(wanted.uuid)
         if listed is None or (
             (known.uuid, known.generation) != (listed.uuid, listed.generation)
         ):
             return False
         memory.known, memory.ours = known, earlier.ours
-        memory.is_noted = True
+        memory.record, memory.is_noted = earlier.record, True
         return True
 
     def _with_aggregates(self, known: KnownProvider) -> KnownProvider:

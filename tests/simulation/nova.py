@@ -15,7 +15,7 @@ from nova import exception as nova_exception
 from nova.compute import vm_states
 
 from hashring.ring import Host
-from ironic_compute.rows import NEW
+from ironic_compute.rows import MADE, NEW
 from tests.simulation.wire import Letter
 
 SERVICE_DOWN_S = 60.0
@@ -158,7 +158,7 @@ class Nova:
         else:
             record = present
             self._change_host(record, host, service_id)
-        record.stats = {NEW: f'{created_s:.0f}'}
+        record.stats = {NEW: f'{created_s:.0f}', MADE: f'{created_s:.3f}'}
         record.created_s = None if letter.late else self._world.kernel.now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)

@@ -145,7 +145,7 @@ def test_a_node_that_could_not_be_offered_is_confirmed_again(
 def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
     objects.register_all()
-    row = objects.ComputeNode(stats={rows.NEW: '100'})
+    row = objects.ComputeNode(stats={rows.NEW: '100', rows.MADE: '100'})
     rows._describe(row, FACTS)
     assert rows.is_new(row, 99.0)
     assert not rows.is_new(row, 100.0)
@@ -155,6 +155,7 @@ def test_describing_a_row_keeps_it_new() -> None:
     rows.unmark(row)
     rows._describe(row, FACTS)
     assert not rows.is_new(row, 0.0)
+    assert rows.which(row) == '100'
 
 
 def test_a_node_that_left_while_rows_were_read_stays_away(

@@ -28,7 +28,9 @@ def memory(generation=3, **fields):
         **fields,
     }
     known = KnownProvider('uuid', generation, **values)
-    return Memory(known=known, ours=frozenset({'COMPUTE_NODE'}))
+    return Memory(
+        known=known, ours=frozenset({'COMPUTE_NODE'}), record='1700000000'
+    )
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def ledger(path):
 
 def facts_of(recalled):
     """What a memory knows, without how it is kept."""
-    return recalled and (recalled.known, recalled.ours)
+    return recalled and (recalled.known, recalled.ours, recalled.record)
 
 
 def read(path, host=HOST):

@@ -130,6 +130,20 @@ def test_provider_written_meanwhile_is_read(worker):
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
+def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
+    """Who served the host meanwhile removed a node and took it up again.
+
+    The new provider has had as many writes as the file has of the former.
+    """
+    worker.placement.held[NODE].inventories[GOLD]['reserved'] = 1
+    worker.say(NODES[0], record='2')
+    assert worker.requests == ['list', 'read', 'PutInventories']
+    assert not worker.placement.held[NODE].inventories[GOLD]['reserved']
+    worker.restart()
+    worker.say(NODES[0], record='2')
+    assert worker.requests == ['list']
+
+
 def test_provider_deleted_meanwhile_is_made(worker):
     """The record of a provider that is gone is of no use."""
     del worker.placement.held[NODES[0].uuid]
