@@ -195,7 +195,7 @@ def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
         told_count = len(sink.observed)
         feed.poke('n1')
         sink.wait(lambda: len(sink.observed) > told_count)
-    assert sink.denied == ['nowhere']
+    assert set(sink.denied) == {'nowhere'}
     assert sink.names()[-1] == 'n1'
 
 
