@@ -87,21 +87,23 @@ class Load:
         self._asking = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._asker: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin; the first boots come at once."""
         self._asking.set()
         self.follow()
-        self._run(self._ask_on)
+        self._asker = self._run(self._ask_on)
 
     def follow(self) -> None:
         """Watch what is asked for come to its end."""
         self._run(self._follow_on)
 
-    def _run(self, run: Callable[[], None]) -> None:
+    def _run(self, run: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self._threads.append(thread)
+        return thread
 
     def stop(
         self,
@@ -115,6 +117,9 @@ class Load:
         """
         self._asking.clear()
         ends_s = time.monotonic() + timeout_s
+        if self._asker is not None:
+            # What it is just asking for is not among the requests yet.
+            self._asker.join(timeout_s)
         while self.pending() and time.monotonic() < ends_s:
             time.sleep(_LOOK_S)
             self._give_up(unheard)
