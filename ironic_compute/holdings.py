@@ -108,6 +108,7 @@ class Holdings:
         self._left: dict[NodeId, Moment] = {}
         self._moment = Moment(0)
         self._lock = threading.Lock()
+        self._settled = threading.Condition(self._lock)
         self.on_stranger: Callable[[NodeFacts], None] = lambda facts: None
 
     def load(self) -> None:
@@ -189,6 +190,7 @@ class Holdings:
                 return
             with self._lock:
                 self._unconfirmed.discard(node)
+                self._settled.notify_all()
         try:
             self.report(node)
         except Exception:
@@ -201,11 +203,19 @@ class Holdings:
         with self._lock:
             return frozenset(self._unconfirmed)
 
+    def await_confirmed(self, node: NodeId, timeout_s: float) -> None:
+        """Block as long as a node is new, or for this time."""
+        with self._settled:
+            self._settled.wait_for(
+                lambda: node not in self._unconfirmed, timeout_s
+            )
+
     def drop(self, node: NodeId) -> None:
         """Stop counting a node as held; nothing is written for it again."""
         with self._lock:
             self._held.pop(node, None)
             self._unconfirmed.discard(node)
+            self._settled.notify_all()
             self._denied.discard(node)
             self._moment = Moment(self._moment + 1)
             self._left[node] = self._moment

@@ -87,6 +87,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
             parts.rows,
             parts.client,
             self.reportclient,
+            confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
         )
         self.tasks = LiveTasks()
         self._upkeep = self._make_upkeep(parts)

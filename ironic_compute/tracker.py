@@ -44,7 +44,11 @@ class NodeClaim(nova_claims.NopClaim):
 
 
 class BareMetalTracker:
-    """What ComputeManager knows as ``self.rt``; any thread may call."""
+    """What ComputeManager knows as ``self.rt``; any thread may call.
+
+    :param confirm_timeout_s: how long a build waits for its node's record to
+        be read again, if that is new
+    """
 
     def __init__(
         self,
@@ -54,9 +58,11 @@ class BareMetalTracker:
         rows: Rows,
         client: IronicClient,
         reportclient: Any,
+        confirm_timeout_s: float = 0.0,
     ) -> None:
         self.host = host
         self.service_ref: Any = None
+        self._confirm_timeout_s = confirm_timeout_s
         self._holdings = holdings
         self._claims = claims
         self._rows = rows
@@ -113,6 +119,8 @@ class BareMetalTracker:
             or cannot take a build now; the conductor takes an alternate
         """
         node = NodeId(nodename)
+        # The worker before us has offered it, or no build would come.
+        self._holdings.await_confirmed(node, self._confirm_timeout_s)
         row = self._holdings.row(node)
         if row is None:
             raise nova_exception.ComputeResourcesUnavailable(

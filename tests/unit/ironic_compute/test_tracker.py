@@ -3,6 +3,8 @@
 
 import dataclasses
 import types
+from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from nova import exception as nova_exception
 
 from hashring.ring import Host
 from ironic_compute import errors
+from ironic_compute.rows import NEW
 from ironic_compute.tracker import BareMetalTracker
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord
@@ -32,9 +35,17 @@ def _just_started() -> tuple[Cloud, One]:
     return cloud, cloud.add(C1)
 
 
-def _tracker(cloud: Any, one: One, rows: Any) -> BareMetalTracker:
+def _tracker(
+    cloud: Any, one: One, rows: Any, confirm_timeout_s: float = 0.0
+) -> BareMetalTracker:
     return BareMetalTracker(
-        one.host, one.holdings, one.claims, rows, cloud, None
+        one.host,
+        one.holdings,
+        one.claims,
+        rows,
+        cloud,
+        None,
+        confirm_timeout_s,
     )
 
 
@@ -70,6 +81,68 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
         cloud.hidden[N] = trouble
     with pytest.raises(
         nova_exception.ComputeResourcesUnavailable, match=sentence
+    ):
+        _claim(cloud, one, save=pytest.fail)
+    assert one.claims.consumer(N) is None
+
+
+@pytest.fixture
+def renewed() -> tuple[Cloud, One]:
+    """A worker after one that created and offered the node a moment ago."""
+    cloud, one = _just_started()
+    cloud.nova.rows[N].stats = {NEW: f'{cloud.clock.wall_s():.0f}'}
+    one.holdings.drop(N)
+    one.holdings.load()
+    assert one.holdings.unconfirmed() == {N}
+    return cloud, one
+
+
+def _claim_meanwhile(
+    renewed: tuple[Cloud, One], event: Callable[[], None]
+) -> None:
+    """Have something happen while a build waits for its node's record."""
+    cloud, one = renewed
+    instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+    tracker = _tracker(cloud, one, one.rows, confirm_timeout_s=30.0)
+    with futures.ThreadPoolExecutor(1) as executor:
+        claiming = executor.submit(
+            tracker.instance_claim, None, instance, N, {}
+        )
+        with pytest.raises(futures.TimeoutError):
+            claiming.result(0.2)
+        event()
+        claiming.result(10.0)
+
+
+def test_build_waits_for_the_record_of_a_node_offered_before_a_restart(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """To be sent on would burn an alternate; three of those are an error."""
+    _, one = renewed
+    row = one.holdings.row(N)
+    _claim_meanwhile(renewed, lambda: one.holdings.confirm(N, row))
+    assert one.claims.consumer(N) == 'server'
+
+
+def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """Its record was read again, and names another host."""
+    _, one = renewed
+    with pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match='not held'
+    ):
+        _claim_meanwhile(renewed, lambda: one.holdings.confirm(N, None))
+    assert one.claims.consumer(N) is None
+
+
+def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """As when nova-conductor does not answer us."""
+    cloud, one = renewed
+    with pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match='not confirmed'
     ):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
