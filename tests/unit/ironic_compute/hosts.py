@@ -106,6 +106,12 @@ class Cloud:
             for node in self.nodes
         }
 
+    def rounds(self, one: 'One', count: int) -> None:
+        """Let so many seconds pass, and one host look in each."""
+        for _ in range(count):
+            one.handover.round()
+            self.clock.advance(1.0)
+
     def settle(self) -> None:
         """Let time pass, and everybody look, until all is done."""
         for _ in range(4):

@@ -114,9 +114,7 @@ def test_a_node_that_its_former_pool_lets_go_is_taken_up_soon() -> None:
     cloud = _cloud()
     one = cloud.hosts[Host('c1')]
     del cloud.nova.rows[N]
-    for _ in range(60):
-        one.handover.round()
-        cloud.clock.advance(1.0)
+    cloud.rounds(one, 60)
     assert cloud.providers[N] == Host('c1')
 
 
@@ -128,9 +126,7 @@ def test_a_foreign_host_that_nova_forgot_leaves_its_nodes_to_the_ring() -> (
     one = cloud.hosts[Host('c1')]
     del cloud.nova.services[STOCK]
     one.services.refresh()
-    for _ in range(60):
-        one.handover.round()
-        cloud.clock.advance(1.0)
+    cloud.rounds(one, 60)
     assert cloud.nova.rows[N].host == Host('c1')
     assert cloud.providers[N] == Host('c1')
 
@@ -157,7 +153,5 @@ def test_what_foreign_hosts_hold_costs_one_question_in_thirty_seconds() -> (
     assert sum(asked) in (3, 4)
     assert max(asked) == 1
     del nova.rows[NodeId('late-249')]
-    for _ in range(90):
-        one.handover.round()
-        cloud.clock.advance(1.0)
+    cloud.rounds(one, 90)
     assert cloud.providers['late-249'] == Host('c1')

@@ -9,7 +9,7 @@ from hashring.ring import Host
 from ironic_compute.rows import NEW
 from resource_tracker.node import NodeId
 from tests.simulation.wire import Letter
-from tests.unit.ironic_compute.hosts import Cloud, Counted, One
+from tests.unit.ironic_compute.hosts import Cloud, Counted
 
 _NODES_COUNT = 250
 C1, C2 = Host('c1'), Host('c2')
@@ -24,12 +24,6 @@ def cloud() -> Cloud:
     return made
 
 
-def _rounds(cloud: Cloud, one: One, count: int) -> None:
-    for _ in range(count):
-        one.handover.round()
-        cloud.clock.advance(1.0)
-
-
 def test_a_new_node_costs_one_write_and_no_read_of_its_own(
     cloud: Cloud,
 ) -> None:
@@ -37,7 +31,7 @@ def test_a_new_node_costs_one_write_and_no_read_of_its_own(
     one = cloud.hosts[C1]
     counted = Counted(one)
     one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 20)
+    cloud.rounds(one, 20)
     assert set(cloud.providers) == set(cloud.nodes)
     assert counted.counts['write'] == _NODES_COUNT
     assert counted.counts['read'] < _NODES_COUNT / 10
@@ -96,7 +90,7 @@ def test_a_pushed_row_is_not_new_to_its_next_holder(cloud: Cloud) -> None:
     """The save that gives it away says so along with it."""
     one = cloud.hosts[C1]
     one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 2)
+    cloud.rounds(one, 2)
     two = cloud.add('c2')
     cloud.show('c2')
     one.handover.round()
@@ -113,11 +107,11 @@ def test_a_worker_that_dies_early_leaves_the_next_one_in_doubt(
     """What was created lately is read once more."""
     one = cloud.hosts[C1]
     one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 2)
+    cloud.rounds(one, 2)
     again = cloud.add('c1')
     assert again.holdings.unconfirmed() == set(cloud.nodes)
     again.show('c1')
-    _rounds(cloud, again, 2)
+    cloud.rounds(again, 2)
     assert not again.holdings.unconfirmed()
 
 
@@ -125,7 +119,7 @@ def test_a_worker_that_dies_late_leaves_no_doubt(cloud: Cloud) -> None:
     """Nobody can be about to create a row that is as old as this."""
     one = cloud.hosts[C1]
     one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 2)
+    cloud.rounds(one, 2)
     cloud.clock.advance(91.0)
     assert not cloud.add('c1').holdings.unconfirmed()
 
@@ -159,14 +153,14 @@ def test_rows_that_came_about_during_a_pass_are_not_taken(
         cloud.nova.create_row = create  # type: ignore[method-assign]
         cloud.show('c2')
         two.newcomers.listed(cloud.nodes)
-        _rounds(cloud, two, 3)
+        cloud.rounds(two, 3)
         assert set(cloud.providers) == set(cloud.nodes)
         cloud.show('c1', 'c2')
         return create(*arguments)
 
     cloud.nova.create_row = meanwhile  # type: ignore[method-assign]
     one.newcomers.listed(cloud.nodes)
-    _rounds(cloud, one, 20)
+    cloud.rounds(one, 20)
     assert len(cloud.moved) == 1  # What was on its way.
 
 
@@ -185,7 +179,7 @@ def test_a_row_is_looked_for_again_after_a_while(cloud: Cloud) -> None:
     one.handover.round()
     assert len(cloud.nova.rows) == 3 * 6
     cloud.nova.create_row = create  # type: ignore[method-assign]
-    _rounds(cloud, one, 3)
+    cloud.rounds(one, 3)
     assert set(cloud.providers) == set(cloud.nodes)
 
 
@@ -194,5 +188,5 @@ def test_a_node_that_ironic_denies_is_not_taken(cloud: Cloud) -> None:
     one, gone = cloud.hosts[C1], NodeId('node-000')
     one.newcomers.listed(cloud.nodes)
     one.newcomers.deny(gone)
-    _rounds(cloud, one, 3)
+    cloud.rounds(one, 3)
     assert set(cloud.providers) == set(cloud.nodes) - {gone}
