@@ -24,6 +24,7 @@ _MODES = {
 }
 _BUILDS = {
     'boot': 'boot, during audits',
+    'claims': 'boot one after the other, during audits',
     'clean_boot': 'boot, others deleted meanwhile',
     'adoption_boot': 'boot while adopted nodes are verified',
 }
@@ -183,6 +184,8 @@ ROWS: Sequence[Row] = (
     *_builds('boot', _BUILDS['boot']),
     _one('boot_audits', '… reads of all nodes meanwhile'),
     *_found('boot'),
+    *_builds('claims', _BUILDS['claims']),
+    _one('claims_audits', '… reads of all nodes meanwhile'),
     *_CLEANING,
     *_builds('clean_boot', _BUILDS['clean_boot']),
     *_found('clean'),

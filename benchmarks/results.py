@@ -20,6 +20,7 @@ PARTS = (
     'quiet',
     'burst',
     'boots',
+    'claims',
     'cleaning',
     'deploys',
 )

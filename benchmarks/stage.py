@@ -34,6 +34,8 @@ class Plan:
     burst_count: int = 200
     change_max_s: float = 1200.0
     boots_count: int = 200
+    claims_count: int = 100
+    claim_pace_s: float = 2.0
     cleaned_count: int = 100
     deploys_count: int = 100
     deploy_delay_s: int = 60

@@ -14,6 +14,8 @@ _DETAILS: Mapping[str, str] = {
     'idle ironic': 'Requests to Ironic a minute, idle',
     'boot requests': "Nova's requests of one build, cast → spawn",
     'boot request ms': '… median of each, ms',
+    'claims requests': '… booted one after the other',
+    'claims request ms': '… of these, median of each, ms',
     'boot retried': 'Why builds were sent to another node',
     'clean_boot retried': '… while others were cleaned',
     'deploy ironic': 'Requests to Ironic a slow deploy',

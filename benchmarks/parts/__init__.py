@@ -18,6 +18,7 @@ PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'quiet': changes.quiet,
     'burst': changes.burst,
     'boots': boots.boots,
+    'claims': boots.claims,
     'cleaning': cleaning.cleaning,
     'deploys': deploys.slow,
 }

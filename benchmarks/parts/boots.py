@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many servers booted at once, while all nodes are read again and again."""
+"""Servers booted while all nodes are read again and again."""
 
 from benchmarks.parts import servers
 from benchmarks.parts.audits import Audits
@@ -7,13 +7,25 @@ from benchmarks.stage import OFTEN, Note, Stage
 
 
 def boots(stage: Stage, note: Note) -> None:
-    """Boot, look into the log, let Nova's own tools look, delete."""
-    stage.have(OFTEN)
-    audits = Audits(stage)
-    count = min(stage.plan.boots_count, stage.nodes_count)
-    asked = servers.Boots(stage, count)
-    asked.await_all(note, 'boot')
-    asked.record(note, 'boot')
-    note.figure('boot_audits', audits.count())
+    """Boot many at once, let Nova's own tools look, delete."""
+    _boot(stage, note, 'boot', stage.plan.boots_count)
     servers.health(stage, note, 'boot')
     servers.clear(stage.content, stage.plan.boot_max_s)
+
+
+def claims(stage: Stage, note: Note) -> None:
+    """Boot one after the other: what a claim takes if nothing queues."""
+    count, pace_s = stage.plan.claims_count, stage.plan.claim_pace_s
+    _boot(stage, note, 'claims', count, pace_s)
+    servers.clear(stage.content, stage.plan.boot_max_s)
+
+
+def _boot(
+    stage: Stage, note: Note, part: str, count: int, pace_s: float = 0.0
+) -> None:
+    stage.have(OFTEN)
+    audits = Audits(stage)
+    asked = servers.Boots(stage, min(count, stage.nodes_count), pace_s)
+    asked.await_all(note, part)
+    asked.record(note, part)
+    note.figure(f'{part}_audits', audits.count())

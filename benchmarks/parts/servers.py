@@ -18,18 +18,21 @@ POINTS = {'p50': 0.5, 'p99': 0.99, 'max': 1.0}
 
 
 class Boots:
-    """Servers asked for at once.
+    """Servers asked for at once, or one after the other.
 
     Makes the note of what came of them: ``record`` and ``await_all``.
+
+    :param pace_s: how long after one the next is asked for; 0: at once
     """
 
-    def __init__(self, stage: Stage, count: int) -> None:
+    def __init__(self, stage: Stage, count: int, pace_s: float = 0.0) -> None:
         self._stage = stage
         self._tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
         self._database = Database(stage.subject.layout)
         self._begun_s = time.monotonic()
         names = server_names(str(count))
-        self.ids = [s.id for s in stage.content.create_servers(names)]
+        asked = stage.content.create_servers(names, pace_s=pace_s)
+        self.ids = [server.id for server in asked]
 
     def await_all(self, note: Note, part: str) -> None:
         """Wait until Nova has come to an end with all of them."""
