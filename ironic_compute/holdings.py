@@ -10,7 +10,7 @@ never asks Ironic by itself.
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NewType, Protocol
 
 from nova import exception as nova_exception
@@ -116,14 +116,19 @@ class Holdings:
         read_at = self.moment()
         rows = {node_of(row): row for row in self._rows.of_host(self.host)}
         with self._lock:
-            gone = [
-                node
-                for node, held in self._held.items()
-                if node not in rows and held.since <= read_at
-            ]
             for node in sorted(rows.keys() - self._held.keys()):
                 self._enter(rows[node], read_at)
-        for node in sorted(gone):
+        self.lose(self.rows().keys() - rows.keys(), read_at)
+
+    def lose(self, nodes: Iterable[NodeId], read_at: Moment) -> None:
+        """Drop nodes whose rows, as they were read, are not ours."""
+        with self._lock:
+            gone = [
+                node
+                for node in sorted(nodes)
+                if node in self._held and self._held[node].since <= read_at
+            ]
+        for node in gone:
             self.drop(node)
 
     def moment(self) -> Moment:

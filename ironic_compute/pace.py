@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast holders may change, and what writes several rows at once."""
+"""How fast holders may change, and what goes through many nodes."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
+
+# So many rows are parsed in a hundredth of a second.
+_PART_COUNT = 200
+# About twice as long as such a part takes.
+REST_S = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +32,20 @@ class Pace:
     """Between two looks at rows that nobody may change now."""
     foreign_s: float = 30.0
     """Between two looks at rows of hosts that are not of the pool."""
+
+
+def in_parts(
+    nodes: Iterable[NodeId], clock: Clock, rest_s: float
+) -> Iterator[Sequence[NodeId]]:
+    """Yield many nodes a part at a time, with a rest between them.
+
+    All threads share one interpreter, and claims come before an audit.
+    """
+    ordered = sorted(nodes)
+    for start in range(0, len(ordered), _PART_COUNT):
+        if start:
+            clock.sleep(rest_s)
+        yield ordered[start : start + _PART_COUNT]
 
 
 class Writers:

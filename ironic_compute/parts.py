@@ -31,8 +31,9 @@ from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.orders import HostOrders
-from ironic_compute.pace import Pace, Writers
+from ironic_compute.pace import REST_S, Pace, Writers, in_parts
 from ironic_compute.removal import Removal
+from ironic_compute.review import Review
 from ironic_compute.rows import Rows
 from ironic_compute.services import Looks, ServiceDirectory
 from ironic_compute.view import Pool
@@ -116,6 +117,7 @@ class Parts:
             tenure.clock,
             new_s=_new_s(CONF),
         )
+        self.review = Review(self.holdings, self.rows, tenure.clock)
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet
         self.removal = Removal(
@@ -196,9 +198,12 @@ class Parts:
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
-        self.holdings.load()
-        for facts in nodes.values():
-            self.holdings.observe(facts)
+        # A restart is over when the first one is; the others have time.
+        rest_s = REST_S if self._has_audited else 0.0
+        self.review.audited(rest_s)
+        for some in in_parts(nodes, self.clock, rest_s):
+            for facts in filter(None, map(nodes.get, some)):
+                self.holdings.observe(facts)
         self.newcomers.listed(nodes)
         self.removal.audited(nodes)
         if self._has_audited:

@@ -8,6 +8,7 @@ that changes something waits at the gate.
 
 import argparse
 import functools
+import gc
 import os
 import sys
 import threading
@@ -52,6 +53,10 @@ PROG = 'ironic-compute-worker'
 MANAGER = 'ironic_compute.manager.IronicComputeManager'
 
 _ALIVE_INTERVAL_S = 5.0
+# A thread that computes keeps the interpreter so long before one that has an
+# answer gets its turn; a claim has fifteen such moments, and Python's 5 ms
+# were most of what it took while a list of all nodes was read.
+_TURN_S = 0.0005
 
 # What suits a worker better than Nova's defaults; an operator's value wins.
 _DEFAULTS = (
@@ -163,6 +168,7 @@ def _accept(appointment: pipe.Appointment) -> Tenure:
 
 
 def _serve(tenure: Tenure, report_fd: int, down: pipe.LineReader) -> int:
+    sys.setswitchinterval(_TURN_S)
     silence_s = CONF.ironic_compute.worker_silence_s
     line = AgentLine(tenure, report_fd, down, give_up_s=silence_s)
     line.start()
@@ -221,6 +227,9 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
     watch = reception.Reception(server.rpc_servers, tenure.gate)
 
     def serve() -> None:
+        # Modules, and the records of what we hold, stay; to look through
+        # them again and again would stop all threads each time.
+        gc.freeze()
         watch.start()
         line.say(pipe.IsServing())
 

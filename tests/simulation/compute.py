@@ -21,6 +21,7 @@ from ironic_compute.foreign import ForeignHosts
 from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.pace import Pace, Writers
 from ironic_compute.resume import Resume
+from ironic_compute.review import Review
 from ironic_compute.strays import LOST_STATES, LostBuilds
 from ironic_compute.tracker import BareMetalTracker
 from resource_tracker.claims import ClaimBook
@@ -154,6 +155,11 @@ class ComputeWorker(Worker):
         )
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet
+        self.review = Review(
+            self.holdings,
+            self.rows,  # type: ignore[arg-type]
+            self.clock,
+        )
         self.removal = makeup.removal(
             self.holdings, self.rows, self.client, self.reporter
         )
@@ -362,7 +368,7 @@ class ComputeWorker(Worker):
     def _audit(self) -> None:
         """``Parts.audited``."""
         nodes = self.client.nodes()
-        self.holdings.load()
+        self.review.audited()
         for facts in nodes.values():
             self.holdings.observe(facts)
         self.newcomers.listed(nodes)

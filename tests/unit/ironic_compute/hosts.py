@@ -25,6 +25,7 @@ from ironic_compute.holdings import Holdings, HostStatus
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
+from ironic_compute.review import Review
 from ironic_compute.view import Pool
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
@@ -179,6 +180,7 @@ class One:
         client: Any = cloud
         me: Any = self
         self.removal = Removal(self.holdings, rows, client, me)
+        self.review = Review(self.holdings, rows, cloud.clock)
         self.holdings.load()
 
     def show(self, *ring: str, agreed: bool = True) -> None:
@@ -202,7 +204,7 @@ class One:
 
     def take(self, listed: dict[NodeId, NodeFacts]) -> None:
         """Take in a list that was read some time ago."""
-        self.holdings.load()
+        self.review.audited()
         for facts in listed.values():
             self.holdings.observe(facts)
         self.newcomers.listed(listed)

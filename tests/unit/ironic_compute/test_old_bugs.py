@@ -107,6 +107,7 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
     cloud.show('c2')
     one.handover.round()
     two.audit()
+    two.handover.round()
     assert not one.rows.delete(stale)
     assert cloud.holders() == {N: [C2]}
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the rows of held nodes are still ours; asked with each audit.
+
+In parts: to parse one reply about thousands keeps the interpreter from all
+other threads for so long that claims would notice. Rows that are ours of late
+are found by ``newcomers`` among the nodes that are not held. Only a row of
+ours whose node neither Ironic nor we know shows in nothing but a list of all
+rows, which is read once in a while.
+"""
+
+from collections.abc import Sequence
+
+from hashring.clock import Clock
+from ironic_compute.holdings import Holdings
+from ironic_compute.pace import REST_S, in_parts
+from ironic_compute.rows import Rows
+from resource_tracker.node import NodeId
+
+_LOAD_INTERVAL_S = 3600.0
+
+
+class Review:
+    """Looks at the rows of all held nodes; one thread calls ``audited``.
+
+    To be made when the holdings are about to be loaded.
+    """
+
+    def __init__(self, holdings: Holdings, rows: Rows, clock: Clock) -> None:
+        self._holdings = holdings
+        self._rows = rows
+        self._clock = clock
+        self._loaded_at_s = clock.now_s()
+
+    def audited(self, rest_s: float = REST_S) -> None:
+        """Drop the nodes whose row is not ours any more.
+
+        :param rest_s: between two parts
+        """
+        now_s = self._clock.now_s()
+        if now_s - self._loaded_at_s >= _LOAD_INTERVAL_S:
+            self._holdings.load()
+            self._loaded_at_s = now_s
+            return
+        for some in in_parts(self._holdings.rows(), self._clock, rest_s):
+            self._look(some)
+
+    def _look(self, nodes: Sequence[NodeId]) -> None:
+        read_at, host = self._holdings.moment(), self._holdings.host
+        found = self._rows.of_nodes(nodes)
+        # Rows made before Nova 18 have another uuid than their node.
+        rows = {n: found.get(n) or self._rows.named(n) for n in nodes}
+        ours = {n for n, row in rows.items() if row and row.host == host}
+        self._holdings.lose(rows.keys() - ours, read_at)
