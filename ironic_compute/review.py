@@ -23,12 +23,21 @@ class Review:
     """Looks at the rows of all held nodes; one thread calls ``audited``.
 
     To be made when the holdings are about to be loaded.
+
+    :param load_interval_s: how often all rows of the host are read
     """
 
-    def __init__(self, holdings: Holdings, rows: Rows, clock: Clock) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        rows: Rows,
+        clock: Clock,
+        load_interval_s: float = _LOAD_INTERVAL_S,
+    ) -> None:
         self._holdings = holdings
         self._rows = rows
         self._clock = clock
+        self._load_interval_s = load_interval_s
         self._loaded_at_s = clock.now_s()
 
     def audited(self, rest_s: float = REST_S) -> None:
@@ -37,7 +46,7 @@ class Review:
         :param rest_s: between two parts
         """
         now_s = self._clock.now_s()
-        if now_s - self._loaded_at_s >= _LOAD_INTERVAL_S:
+        if now_s - self._loaded_at_s >= self._load_interval_s:
             self._holdings.load()
             self._loaded_at_s = now_s
             return
