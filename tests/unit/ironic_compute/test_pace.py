@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many nodes are gone through."""
+
+import pytest
+
+from hashring.clock import ManualClock
+from ironic_compute.pace import in_parts
+from resource_tracker.node import NodeId
+
+
+@pytest.mark.parametrize(
+    ('count', 'parts_count'), [(0, 0), (1, 1), (200, 1), (201, 2), (1000, 5)]
+)
+def test_all_are_gone_through_with_rests_between(
+    count: int, parts_count: int
+) -> None:
+    """And nobody waits before the first part or after the last."""
+    clock = ManualClock(start_s=0.0)
+    nodes = [NodeId(f'node-{number:04}') for number in range(count)]
+    parts = list(in_parts(reversed(nodes), clock, 0.5))
+    assert [node for some in parts for node in some] == nodes
+    assert len(parts) == parts_count
+    assert clock.now_s() == max(parts_count - 1, 0) * 0.5
