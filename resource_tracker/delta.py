@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from resource_tracker import shared
 from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
     WantedProvider,
@@ -131,9 +132,10 @@ def after(
         case Create():
             return known
         case PutInventories(inventories=inventories):
-            return dataclasses.replace(known, inventories=inventories)
+            said = shared.record(inventories)
+            return dataclasses.replace(known, inventories=said)
         case PutTraits(traits=traits):
-            return dataclasses.replace(known, traits=traits)
+            return dataclasses.replace(known, traits=shared.names(traits))
         case PutAggregates(aggregates=aggregates):
             return dataclasses.replace(known, aggregates=aggregates)
 

@@ -20,6 +20,7 @@ What this cannot see: a provider that an operator deleted alone.
 import json
 import os
 import pathlib
+import sys
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from typing import Any, Protocol
 
 from oslo_log import log as logging
 
+from resource_tracker import shared
 from resource_tracker.delta import KnownProvider
 from resource_tracker.memory import Memory
 from resource_tracker.node import NodeId
@@ -95,8 +97,8 @@ class FileLedger:
         self._fd: int | None = None
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._earlier = _memories(_lines(self._path, self._header))
-            self._replace()
+            self._earlier = self._read()
+            self._replace(self._earlier)
         except OSError as exc:
             self._give_up(exc)
 
@@ -133,7 +135,7 @@ class FileLedger:
                 os.write(self._fd, _line(record))
                 self._count(record)
                 if self._is_too_long():
-                    self._replace()
+                    self._replace(self._read())
             except OSError as exc:
                 self._give_up(exc)
 
@@ -148,9 +150,11 @@ class FileLedger:
         spare_count = max(self._spare_lines_count, len(self._nodes))
         return self._lines_count > len(self._nodes) + spare_count
 
-    def _replace(self) -> None:
+    def _read(self) -> dict[NodeId, Memory]:
+        return _memories(_lines(self._path, self._header))
+
+    def _replace(self, memories: Mapping[NodeId, Memory]) -> None:
         """Write what counts into a new file and put it in the old's place."""
-        memories = _memories(_lines(self._path, self._header))
         beside = self._path.with_name(f'{self._path.name}.new')
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         fd = os.open(beside, flags, 0o600)
@@ -183,11 +187,10 @@ class FileLedger:
 def _write_all(
     fd: int, header: Mapping[str, Any], memories: Mapping[NodeId, Memory]
 ) -> None:
-    """Write a whole file; a write may take less than it was given."""
-    records = [header, *(_record(n, m) for n, m in memories.items())]
-    left = memoryview(b''.join(_line(record) for record in records))
-    while left:
-        left = left[os.write(fd, left) :]
+    """Write a whole file."""
+    with open(fd, 'wb', closefd=False) as file:
+        file.write(_line(header))
+        file.writelines(_line(_record(n, m)) for n, m in memories.items())
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
@@ -200,21 +203,18 @@ def _lines(
 ) -> Iterator[Mapping[str, Any]]:
     """Return the records that can be read; none of a foreign file."""
     try:
-        content = path.read_bytes()
+        file = path.open('rb')
     except FileNotFoundError:
         return
-    first, *others = content.split(b'\n')
-    if _parsed(first) != header:
-        LOG.info('Did not use %(path)s: it is not ours', {'path': path})
-        return
-    for line in others:
-        record = _parsed(line)
-        if record is not None:
-            yield record
+    with file:
+        if _parsed(file.readline()) != header:
+            LOG.info('Did not use %(path)s: it is not ours', {'path': path})
+            return
+        yield from filter(None, map(_parsed, file))
 
 
 def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    checksum, _, body = line.partition(b' ')
+    checksum, _, body = line.rstrip(b'\n').partition(b' ')
     if not body or checksum != b'%08x' % zlib.crc32(body):
         return None
     record: Mapping[str, Any] = json.loads(body)
@@ -224,7 +224,7 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
 def _memories(records: Iterator[Mapping[str, Any]]) -> dict[NodeId, Memory]:
     memories: dict[NodeId, Memory] = {}
     for record in records:
-        node = NodeId(record['node'])
+        node = NodeId(sys.intern(record['node']))
         memories.pop(node, None)
         if 'uuid' in record:
             memories[node] = _memory(record)
@@ -251,12 +251,12 @@ def _memory(record: Mapping[str, Any]) -> Memory:
     aggregates = record['aggregates']
     return Memory(
         known=KnownProvider(
-            uuid=record['uuid'],
+            uuid=sys.intern(record['uuid']),
             generation=record['generation'],
-            inventories=record['inventories'],
-            traits=frozenset(record['traits']),
+            inventories=shared.record(record['inventories']),
+            traits=shared.names(frozenset(record['traits'])),
             aggregates=None if aggregates is None else frozenset(aggregates),
         ),
-        ours=frozenset(record['ours']),
+        ours=shared.names(frozenset(record['ours'])),
         record=record['record'],
     )

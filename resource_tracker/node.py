@@ -7,9 +7,11 @@ reference (baremetal/#list-nodes-detailed).
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any, NewType
 
+from resource_tracker import shared
 from resource_tracker.errors import MalformedNode
 
 NodeId = NewType('NodeId', str)
@@ -132,7 +134,7 @@ def _uuid(raw: Any) -> str:
 
 def _text(raw: Any, name: str) -> str | None:
     found: str | None = _value(raw, name, str)
-    return found
+    return None if found is None else sys.intern(found)
 
 
 def _flag(raw: Any, name: str) -> bool:
@@ -143,11 +145,11 @@ def _traits(raw: Any) -> frozenset[str]:
     found = _value(raw, 'traits', list) or ()
     if not all(isinstance(trait, str) for trait in found):
         raise MalformedNode(_name_of(raw), 'traits')
-    return frozenset(found)
+    return shared.names(frozenset(found))
 
 
 def _properties(raw: Any) -> Mapping[str, Any]:
-    return dict(_value(raw, 'properties', Mapping) or {})
+    return shared.record(dict(_value(raw, 'properties', Mapping) or {}))
 
 
 def _name_of(raw: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ksa_exc
 
-from resource_tracker import errors
+from resource_tracker import errors, shared
 from resource_tracker.delta import (
     Create,
     Inventories,
@@ -132,8 +132,8 @@ class Placement:
                 return KnownProvider(
                     uuid=uuid,
                     generation=_generation(held),
-                    inventories=held['inventories'],
-                    traits=frozenset(tagged['traits']),
+                    inventories=shared.record(held['inventories']),
+                    traits=shared.names(frozenset(tagged['traits'])),
                 )
         raise errors.GenerationConflict(
             f'provider {uuid} changed at each of {_READS_MAX} reads'

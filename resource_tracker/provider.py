@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import os_resource_classes
 import os_traits
 
+from resource_tracker import shared
 from resource_tracker.node import NodeFacts, NodeId
 
 COMPUTE_NODE = os_traits.COMPUTE_NODE
@@ -191,7 +192,7 @@ def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
     ours = {COMPUTE_NODE, OWNER_NOVA}
     if situation.disabled:
         ours.add(COMPUTE_STATUS_DISABLED)
-    return (
+    return shared.names(
         facts.traits
         | situation.capability_traits
         | _capability_traits(facts, situation.traits_of_capabilities)

@@ -10,7 +10,7 @@ request. Whoever calls sees to it that one node is said by one thread.
 import dataclasses
 from collections.abc import Callable
 
-from resource_tracker import errors
+from resource_tracker import errors, shared
 from resource_tracker.census import Census
 from resource_tracker.delta import (
     Create,
@@ -155,7 +155,7 @@ class Scribe:
         """
         held = wanted.traits & (known.traits if known else frozenset())
         usable = held | self._placement.usable(wanted.traits - held)
-        return dataclasses.replace(wanted, traits=usable)
+        return dataclasses.replace(wanted, traits=shared.names(usable))
 
     def _write(
         self,
