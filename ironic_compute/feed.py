@@ -4,8 +4,9 @@
 Ironic's notifications say within a second that a node may have changed; the
 delta list finds every few seconds what they missed; the full audit finds what
 neither can see, deletions above all. A notification is a hint: the node is
-read again, bursts as one. Nothing is ever inferred from an error: the sink
-hears only of what was read well, and an Ironic that is down is said once.
+read again, bursts as one; until then it is believed if it is later than all
+that is known. Nothing is ever inferred from an error: the sink hears only of
+what was read well, and an Ironic that is down is said once.
 """
 
 import collections
@@ -96,9 +97,17 @@ class Feed:
     # One node
 
     def _hear(self, record: Mapping[str, Any]) -> None:
-        """Read the node that a notification tells news of."""
-        if not self._told.knows(record):
-            self.poke(record['uuid'])
+        """Take in what a notification tells, and read the node.
+
+        With a hundred deploys under way Ironic takes seconds to answer, and
+        a node that was cleaned would not be offered for so long.
+        """
+        if self._told.knows(record):
+            return
+        facts = self._told.later(record)
+        if facts is not None:
+            self._tell(facts)
+        self.poke(record['uuid'])
 
     def poke(self, node: str) -> None:
         """Read a node again soon; calls in a burst count as one."""

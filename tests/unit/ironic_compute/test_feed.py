@@ -388,6 +388,31 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
+def test_later_news_is_told_before_ironic_answers(conf, ironic, sink):
+    """It takes seconds when it is busy; the node is read all the same."""
+    ironic.put('n2', provision_state='cleaning')
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        feed.poke('n2')
+        sink.wait(lambda: 'n2' in sink.names()[-1:])
+        threading.Event().wait(QUIET_S)
+        ironic.reads.clear()
+        ironic.may_read.clear()
+        feed._hear(
+            {
+                'uuid': 'n2',
+                'updated_at': '2026-01-01T00:00:01Z',
+                'traits': [],
+                'properties': {},
+                'provision_state': 'available',
+            }
+        )
+        assert sink.observed[-1].provision_state == 'available'
+        ironic.may_read.set()
+        sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')
+    assert ironic.reads == ['n2']
+
+
 def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):
     """The other sources go on without it."""
     conf.set_override('use_notifications', True, 'ironic_compute')

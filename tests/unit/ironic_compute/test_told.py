@@ -81,3 +81,42 @@ def test_a_node_that_was_denied_is_not_known(told: Told) -> None:
     """If it is there again, that is news."""
     told.forget(FACTS.uuid)
     assert not told.knows(RECORD)
+
+
+def test_later_news_is_believed(told: Told) -> None:
+    """As Ironic's API would say it; what is not in it is as it was told."""
+    news = {'provision_state': 'active', 'updated_at': '2026-01-01T00:00:01Z'}
+    told.add(dataclasses.replace(FACTS, shard='s1', reservation='c1'))
+    assert told.later({**RECORD, **news}) == dataclasses.replace(
+        FACTS,
+        provision_state='active',
+        updated_at='2026-01-01T00:00:01+00:00',
+        shard='s1',
+        reservation='c1',
+    )
+
+
+@pytest.mark.parametrize(
+    'stamp', ['2026-01-01T00:00:00Z', '2025-12-31T23:59:59Z', None]
+)
+def test_what_may_be_older_is_not_believed(
+    told: Told, stamp: str | None
+) -> None:
+    """Messages overtake each other, and a second holds many changes."""
+    news = {'provision_state': 'available', 'updated_at': stamp}
+    assert told.later({**RECORD, **news}) is None
+
+
+@pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
+def test_a_record_that_says_too_little_is_not_believed(
+    told: Told, missing: str
+) -> None:
+    """Else a node would seem to have lost what is not in it."""
+    record = {**RECORD, 'updated_at': '2026-01-01T00:00:01Z'}
+    del record[missing]
+    assert told.later(record) is None
+
+
+def test_news_of_an_unknown_node_is_not_believed() -> None:
+    """Whether it is of our pool is not known either."""
+    assert Told().later(RECORD) is None
