@@ -13,9 +13,8 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-# So many rows are parsed in a hundredth of a second.
-_PART_COUNT = 200
-# About twice as long as such a part takes.
+# The rows of so many are parsed in a hundredth of a second.
+_PART_COUNT = 500
 REST_S = 0.2
 
 

@@ -31,7 +31,7 @@ ALL = [
     ),
     cfg.FloatOpt(
         'aggregates_interval_s',
-        default=180.0,
+        default=300.0,
         min=0.0,
         help="Seconds between two looks at Nova's host aggregates, one RPC "
         'each. All nodes of a host are put into the Placement aggregates of '

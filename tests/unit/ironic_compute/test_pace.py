@@ -9,7 +9,7 @@ from resource_tracker.node import NodeId
 
 
 @pytest.mark.parametrize(
-    ('count', 'parts_count'), [(0, 0), (1, 1), (200, 1), (201, 2), (1000, 5)]
+    ('count', 'parts_count'), [(0, 0), (1, 1), (500, 1), (501, 2), (2000, 4)]
 )
 def test_all_are_gone_through_with_rests_between(
     count: int, parts_count: int

@@ -15,7 +15,7 @@ N1 = NodeId('node-001')
 @pytest.fixture
 def cloud() -> Cloud:
     """Return a pool of two hosts, the first of which holds all nodes."""
-    made = Cloud(f'node-{number:03}' for number in range(250))
+    made = Cloud(f'node-{number:03}' for number in range(600))
     one = made.add('c1')
     made.show('c1')
     one.newcomers.listed(made.nodes)
@@ -33,7 +33,7 @@ def test_a_row_that_was_given_away_is_dropped(cloud: Cloud) -> None:
     cloud.nova.rows[N1].host = C2
     _one(cloud).review.audited()
     assert _one(cloud).holdings.row(N1) is None
-    assert len(_one(cloud).holdings.rows()) == 249
+    assert len(_one(cloud).holdings.rows()) == 599
 
 
 def test_a_row_that_is_gone_is_dropped(cloud: Cloud) -> None:
@@ -71,7 +71,7 @@ def test_a_row_that_came_to_us_meanwhile_stays_held(cloud: Cloud) -> None:
 
 
 def test_rows_are_read_some_at_a_time(cloud: Cloud) -> None:
-    """No reply is about all of them: 250 nodes take two."""
+    """No reply is about all of them: 600 nodes take two."""
     counted = Counted(_one(cloud))
     _one(cloud).review.audited()
     assert counted.counts == {'read': 2}
