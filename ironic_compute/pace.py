@@ -13,10 +13,6 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-# The rows of so many are parsed in a hundredth of a second.
-_PART_COUNT = 500
-REST_S = 0.2
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
@@ -34,17 +30,20 @@ class Pace:
 
 
 def in_parts(
-    nodes: Iterable[NodeId], clock: Clock, rest_s: float
+    nodes: Iterable[NodeId], count: int, clock: Clock, rest_s: float
 ) -> Iterator[Sequence[NodeId]]:
     """Yield many nodes a part at a time, with a rest between them.
 
-    All threads share one interpreter, and claims come before an audit.
+    All threads share one interpreter, and claims come before an audit: what
+    is done about a part should take a fifth of the time or less.
+
+    :param count: nodes in a part
     """
     ordered = sorted(nodes)
-    for start in range(0, len(ordered), _PART_COUNT):
+    for start in range(0, len(ordered), count):
         if start:
             clock.sleep(rest_s)
-        yield ordered[start : start + _PART_COUNT]
+        yield ordered[start : start + count]
 
 
 class Writers:

@@ -12,11 +12,14 @@ from collections.abc import Sequence
 
 from hashring.clock import Clock
 from ironic_compute.holdings import Holdings
-from ironic_compute.pace import REST_S, in_parts
+from ironic_compute.pace import in_parts
 from ironic_compute.rows import Rows
 from resource_tracker.node import NodeId
 
 _LOAD_INTERVAL_S = 3600.0
+# One RPC each, so not too few.
+_ROWS_A_PART = 500
+_REST_S = 0.6
 
 
 class Review:
@@ -40,17 +43,18 @@ class Review:
         self._load_interval_s = load_interval_s
         self._loaded_at_s = clock.now_s()
 
-    def audited(self, rest_s: float = REST_S) -> None:
+    def audited(self, *, hurry: bool = False) -> None:
         """Drop the nodes whose row is not ours any more.
 
-        :param rest_s: between two parts
+        :param hurry: do not rest between the parts
         """
         now_s = self._clock.now_s()
         if now_s - self._loaded_at_s >= self._load_interval_s:
             self._holdings.load()
             self._loaded_at_s = now_s
             return
-        for some in in_parts(self._holdings.rows(), self._clock, rest_s):
+        held, rest_s = self._holdings.rows(), 0.0 if hurry else _REST_S
+        for some in in_parts(held, _ROWS_A_PART, self._clock, rest_s):
             self._look(some)
 
     def _look(self, nodes: Sequence[NodeId]) -> None:
