@@ -87,15 +87,37 @@ class IronicReader:
 
     # Reading
 
-    def nodes(self) -> tuple[NodeFacts, ...]:
+    def nodes(self, limit: int = 1000) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool; without ``updated_at``.
 
-        A record that cannot be read is logged and left out.
+        A record that cannot be read is logged and left out. Each page is
+        parsed while Ironic rests, and all other threads have their turns
+        while it works on the next one.
+
+        :param limit: nodes in one page; more than Ironic's own ``[api]
+            max_limit`` are several requests
         """
         fields = list(fields_for(self.microversion()))
+        found: list[NodeFacts] = []
+        page = self._page(limit, None, fields)
+        while page:
+            found += _parsed(page)
+            is_last = len(page) < limit
+            page = () if is_last else self._page(limit, page[-1].uuid, fields)
+        return tuple(found)
+
+    def _page(
+        self, limit: int, marker: str | None, fields: list[str]
+    ) -> Sequence[Any]:
+        """Return the next nodes of the pool; fewer than asked for: the last.
+
+        The client follows the pages of an Ironic that has shorter ones.
+        """
         with self._ironic.asked('list the nodes') as client:
-            found = client.node.list(limit=0, fields=fields, **self._pool())
-        return tuple(_parsed(found))
+            page: Sequence[Any] = client.node.list(
+                limit=limit, marker=marker, fields=fields, **self._pool()
+            )
+        return page
 
     def changed_since(
         self, updated_at: str | None, limit: int = 100

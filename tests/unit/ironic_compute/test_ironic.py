@@ -283,6 +283,29 @@ def test_error_on_the_second_page_is_no_short_list(client, http):
         client.nodes()
 
 
+def test_list_goes_on_after_a_full_page(client, http):
+    """From its last node, until one is not full."""
+    pages = [[record(), record(OTHER)], [record('n3'), record('n4')], []]
+    http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
+    found = [facts.uuid for facts in client.nodes(limit=2)]
+    assert found == [NODE, OTHER, 'n3', 'n4']
+    assert http.last_request.qs['marker'] == ['n4']
+    assert http.last_request.qs['limit'] == ['2']
+
+
+def test_error_after_a_full_page_is_no_short_list(client, http):
+    """Whoever asked for the next page."""
+    http.get(
+        f'{URL}/v1/nodes/',
+        [
+            {'json': {'nodes': [record()]}},
+            {'status_code': 500, 'json': fault('database is away')},
+        ],
+    )
+    with pytest.raises(errors.IronicUnavailable, match='database is away'):
+        client.nodes(limit=1)
+
+
 def test_bad_record_harms_itself_alone(client, http, caplog):
     """One odd node does not hide the others."""
     nodes = [record(traits='x'), record(OTHER)]
