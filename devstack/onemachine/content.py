@@ -186,15 +186,11 @@ class Content:
         return self.cloud.compute.get_server(server_id)
 
     def create_servers(
-        self,
-        names: Sequence[str],
-        host: str | None = None,
-        pace_s: float = 0.0,
+        self, names: Iterable[str], host: str | None = None
     ) -> list[Any]:
-        """Ask for servers; returns when nova-api has them.
+        """Ask for servers, some at once; returns when nova-api has them.
 
         :param host: where, unless the scheduler may choose
-        :param pace_s: how long to wait after each; 0: some at once
         """
         cloud = self.cloud
         # Looked up once: the connection finds its services at first use,
@@ -204,17 +200,15 @@ class Content:
         network = cloud.network.find_network(registry.NETWORK, False)
 
         def create(name: str) -> Any:
-            server = cloud.compute.create_server(
+            return cloud.compute.create_server(
                 name=name,
                 flavor_id=flavor.id,
                 image_id=image.id,
                 networks=[{'uuid': network.id}],
                 **({'host': host} if host else {}),
             )
-            time.sleep(pace_s)
-            return server
 
-        return list(map(create, names)) if pace_s else each(create, names)
+        return each(create, names)
 
     def boot(self, count: int, timeout_s: float = 180) -> list[Any]:
         """Boot so many servers and wait until all are ACTIVE."""
