@@ -99,24 +99,23 @@ class IronicReader:
         """
         fields = list(fields_for(self.microversion()))
         found: list[NodeFacts] = []
-        page = self._page(limit, None, fields)
-        while page:
+        marker: str | None = None
+        while True:
+            page = self._page(
+                'list the nodes', limit=limit, marker=marker, fields=fields
+            )
             found += _parsed(page)
-            is_last = len(page) < limit
-            page = () if is_last else self._page(limit, page[-1].uuid, fields)
-        return tuple(found)
+            if len(page) < limit:
+                return tuple(found)
+            marker = page[-1].uuid
 
-    def _page(
-        self, limit: int, marker: str | None, fields: list[str]
-    ) -> Sequence[Any]:
+    def _page(self, what: str, **query: Any) -> Sequence[Any]:
         """Return the next nodes of the pool; fewer than asked for: the last.
 
         The client follows the pages of an Ironic that has shorter ones.
         """
-        with self._ironic.asked('list the nodes') as client:
-            page: Sequence[Any] = client.node.list(
-                limit=limit, marker=marker, fields=fields, **self._pool()
-            )
+        with self._ironic.asked(what) as client:
+            page: Sequence[Any] = client.node.list(**query, **self._pool())
         return page
 
     def changed_since(
@@ -151,17 +150,14 @@ class IronicReader:
         return [f for f in found if (f.updated_at or '') >= oldest]
 
     def _changed_page(self, limit: int, marker: str | None) -> Sequence[Any]:
-        what = 'list the changed nodes'
-        with self._ironic.asked(what) as client:
-            page: Sequence[Any] = client.node.list(
-                limit=limit,
-                marker=marker,
-                detail=True,
-                sort_key='updated_at',
-                sort_dir='desc',
-                **self._pool(),
-            )
-        return page
+        return self._page(
+            'list the changed nodes',
+            limit=limit,
+            marker=marker,
+            detail=True,
+            sort_key='updated_at',
+            sort_dir='desc',
+        )
 
     def node(self, node: str) -> NodeFacts:
         """Return one node as it is now."""

@@ -362,6 +362,14 @@ def test_notification_causes_a_reading(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
+def _have_told(feed, sink, node):
+    """Have a node read by itself, and nothing under way any more."""
+    sink.wait(lambda: sink.audits)
+    feed.poke(node)
+    sink.wait(lambda: node in sink.names()[-1:])
+    threading.Event().wait(QUIET_S)
+
+
 def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     """Mostly they tell of what we did ourselves, and have read."""
     record = {
@@ -373,10 +381,7 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     }
     ironic.put('n2', power_state='power off')
     with running(conf, ironic, sink) as feed:
-        sink.wait(lambda: sink.audits)
-        feed.poke('n2')
-        sink.wait(lambda: 'n2' in sink.names()[-1:])
-        threading.Event().wait(QUIET_S)
+        _have_told(feed, sink, 'n2')
         events, kind = NodeEvents(feed._hear), 'baremetal.node.update.end'
         ironic.reads.clear()
         events.info({}, 'p', kind, {'ironic_object.data': record}, {})
@@ -392,10 +397,7 @@ def test_later_news_is_told_before_ironic_answers(conf, ironic, sink):
     """It takes seconds when it is busy; the node is read all the same."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
-        sink.wait(lambda: sink.audits)
-        feed.poke('n2')
-        sink.wait(lambda: 'n2' in sink.names()[-1:])
-        threading.Event().wait(QUIET_S)
+        _have_told(feed, sink, 'n2')
         ironic.reads.clear()
         ironic.may_read.clear()
         feed._hear(
