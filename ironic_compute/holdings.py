@@ -19,6 +19,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.book import Book
+from ironic_compute.compact import compact
 from ironic_compute.rows import Rows, is_new, node_of, which
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
@@ -176,7 +177,8 @@ class Holdings:
         if node in self._held or self._left.get(node, 0) > read_at:
             return  # Who writes a held row has its lock, and no other.
         self._moment = Moment(self._moment + 1)
-        self._held[node] = _Held(row, self._new_lock(), self._moment)
+        held = _Held(compact(row), self._new_lock(), self._moment)
+        self._held[node] = held
         if is_new(row, self._clock.wall_s() - self._new_s):
             self._unconfirmed.add(node)
 

@@ -21,6 +21,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute.compact import compact
 from ironic_compute.gate import Gate
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
@@ -205,8 +206,7 @@ class Rows:
         # Of an earlier save that failed, too. Rows of stock nova-compute have
         # a list in them that looks changed whenever it is read.
         if row.obj_what_changed() & described:
-            self._gate.wait()
-            row.save()
+            self._save(row)
 
     def count_failed_builds(self, row: Any, count: int) -> None:
         """Write how many builds in a row failed on a node.
@@ -217,14 +217,17 @@ class Rows:
         if int(stats.get(FAILED_BUILDS) or 0) == count:
             return
         row.stats = {**stats, FAILED_BUILDS: str(count)}
+        self._save(row)
+
+    def _save(self, row: Any) -> None:
         self._gate.wait()
         row.save()
+        compact(row)  # The answer brings all values anew.
 
     def give(self, row: Any, host: Host, service_id: int) -> bool:
         """Make ``host`` the holder; return whether the row says so now."""
         row.host, row.service_id = host, service_id
-        self._gate.wait()
-        row.save()
+        self._save(row)
         return bool(row.host == host)
 
     def delete(self, row: Any) -> bool:

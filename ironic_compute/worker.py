@@ -228,7 +228,9 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
 
     def serve() -> None:
         # Modules, and the records of what we hold, stay; to look through
-        # them again and again would stop all threads each time.
+        # them again and again would stop all threads each time. What is
+        # garbage already would stay, too.
+        gc.collect()
         gc.freeze()
         watch.start()
         line.say(pipe.IsServing())

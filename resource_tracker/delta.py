@@ -120,7 +120,7 @@ def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
 
 def kept(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
     """Return the unwanted classes that stay because they are in use."""
-    return dropped(known, wanted) & (known.in_use or frozenset())
+    return shared.names(dropped(known, wanted) & (known.in_use or frozenset()))
 
 
 def after(

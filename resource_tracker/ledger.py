@@ -255,7 +255,9 @@ def _memory(record: Mapping[str, Any]) -> Memory:
             generation=record['generation'],
             inventories=shared.record(record['inventories']),
             traits=shared.names(frozenset(record['traits'])),
-            aggregates=None if aggregates is None else frozenset(aggregates),
+            aggregates=None
+            if aggregates is None
+            else shared.names(frozenset(aggregates)),
         ),
         ours=shared.names(frozenset(record['ours'])),
         record=record['record'],

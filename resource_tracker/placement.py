@@ -9,6 +9,7 @@ https://docs.openstack.org/api-ref/placement/
 """
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -114,7 +115,8 @@ class Placement:
     def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Return the aggregates of a provider, and its generation."""
         answer = self._read(uuid, 'aggregates')
-        return frozenset(answer['aggregates']), _generation(answer)
+        found = shared.names(frozenset(answer['aggregates']))
+        return found, _generation(answer)
 
     def provider(self, uuid: str) -> KnownProvider | None:
         """Return a provider as it is now; None if there is none.
@@ -218,7 +220,11 @@ class Placement:
     def _list(self, query: str) -> list[Listed]:
         body = self._ask('GET', f'/resource_providers{query}')
         return [
-            Listed(record['uuid'], record['name'], record['generation'])
+            Listed(
+                sys.intern(record['uuid']),
+                sys.intern(record['name']),
+                record['generation'],
+            )
             for record in body['resource_providers']
         ]
 

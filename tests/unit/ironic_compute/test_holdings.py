@@ -4,7 +4,6 @@
 import contextlib
 import dataclasses
 import threading
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,8 @@ from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
 
+objects.register_all()
+
 C1, N1 = Host('c1'), NodeId('n1')
 FACTS = NodeFacts(N1, provision_state='available')
 
@@ -32,7 +33,7 @@ def _row(host: str = 'c1', created_ago_s: float | None = None) -> Any:
     stats = {}
     if created_ago_s is not None:
         stats[rows.NEW] = f'{CLOCK.wall_s() - created_ago_s:.0f}'
-    return types.SimpleNamespace(
+    return objects.ComputeNode(
         hypervisor_hostname='n1', host=host, stats=stats
     )
 
@@ -144,7 +145,6 @@ def test_a_node_that_could_not_be_offered_is_confirmed_again(
 
 def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
-    objects.register_all()
     row = objects.ComputeNode(stats={rows.NEW: '100', rows.MADE: '100'})
     rows._describe(row, FACTS)
     assert rows.is_new(row, 99.0)

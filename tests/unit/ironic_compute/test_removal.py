@@ -2,8 +2,9 @@
 """A node that Ironic has deleted goes, and nobody makes it anew."""
 
 import threading
-import types
 from typing import Any
+
+from nova import objects
 
 from hashring.clock import ManualClock
 from hashring.ring import Host
@@ -15,6 +16,8 @@ from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
 
+objects.register_all()
+
 N1 = NodeId('n1')
 FACTS = NodeFacts(N1, provision_state='available')
 
@@ -23,7 +26,7 @@ class Nova:
     """The row of one node."""
 
     def __init__(self) -> None:
-        self.row: Any = types.SimpleNamespace(
+        self.row: Any = objects.ComputeNode(
             hypervisor_hostname='n1', host='c1', stats={}
         )
 
