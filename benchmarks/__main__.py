@@ -145,6 +145,7 @@ def run_here(options: argparse.Namespace) -> int:
     for turn in left(results.load(path), options):
         subject = Subject(turn.subject, options.state)
         subject.refuse_company()
+        subject.forget_others()
         content = Content(subject.layout)
         content.enroll(turn.nodes_count)
         content.withdraw(turn.nodes_count)

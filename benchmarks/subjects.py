@@ -104,6 +104,15 @@ class Subject:
                 'there are servers: "devstack/cloud delete --all" first'
             )
 
+    def forget_others(self) -> None:
+        """See that no other compute host has nodes that are to be ours."""
+        holders = sql(
+            self.layout,
+            'SELECT DISTINCT host FROM nova.compute_nodes WHERE deleted = 0;',
+        )
+        if set(holders.split()) - {HOST}:
+            self.forget()
+
     def forget(self) -> None:
         """Let neither Nova nor Placement know any node or compute host."""
         self.refuse_company()
