@@ -8,6 +8,7 @@ ours whose node neither Ironic nor we know shows in nothing but a list of all
 rows, which is read once in a while.
 """
 
+import gc
 from collections.abc import Sequence
 
 from hashring.clock import Clock
@@ -51,6 +52,9 @@ class Review:
         now_s = self._clock.now_s()
         if now_s - self._loaded_at_s >= self._load_interval_s:
             self._holdings.load()
+            # The values of a row refer to it. What Python finds too late is
+            # not given back: 11 MiB of 5,000 nodes.
+            gc.collect()
             self._loaded_at_s = now_s
             return
         held, rest_s = self._holdings.rows(), 0.0 if hurry else _REST_S

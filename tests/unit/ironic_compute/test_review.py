@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an audit finds out about the rows of held nodes, and what it asks."""
 
+import gc
+import weakref
+from typing import Any
+
 import pytest
 
 from hashring.ring import Host
@@ -75,6 +79,30 @@ def test_rows_are_read_some_at_a_time(cloud: Cloud) -> None:
     counted = Counted(_one(cloud))
     _one(cloud).review.audited()
     assert counted.counts == {'read': 2}
+
+
+def test_rows_that_were_read_again_are_freed(cloud: Cloud) -> None:
+    """They refer to themselves, as Nova's do; nobody waits for chance."""
+    one, read = _one(cloud), []
+    of_host = one.rows.of_host
+
+    def circles(host: Host) -> list[Any]:
+        found = of_host(host)
+        for row in found:
+            row.values = [row]
+        read.extend(weakref.ref(row) for row in found)
+        return found
+
+    one.rows.of_host = circles  # type: ignore[method-assign]
+    cloud.clock.advance(3600.0)
+    gc.disable()
+    try:
+        one.review.audited()
+        kept = [row() for row in read if row() is not None]
+    finally:
+        gc.enable()
+    assert len(read) == 600
+    assert not kept
 
 
 def test_a_row_that_nothing_else_shows_is_found_within_an_hour(
