@@ -27,6 +27,16 @@ def answers(port: int) -> bool:
         return probe.connect_ex((ADDRESS, port)) == 0
 
 
+def _becomes_free(port: int, timeout_s: float) -> bool:
+    """Wait until nothing listens on a port; say if it came to that."""
+    deadline_s = time.monotonic() + timeout_s
+    while answers(port):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.1)
+    return True
+
+
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat behind the name."""
     try:
@@ -101,10 +111,15 @@ class Record:
 
 
 class Processes:
-    """The recorded processes of one cloud."""
+    """The recorded processes of one cloud.
 
-    def __init__(self, layout: Layout) -> None:
+    :param let_go_s: how long a port is waited for. A process whose first
+        thread has ended looks dead, and listens until its last is gone
+    """
+
+    def __init__(self, layout: Layout, let_go_s: float = 5.0) -> None:
         self._layout = layout
+        self._let_go_s = let_go_s
         self._folder = layout.folder('run')
 
     def start(
@@ -126,7 +141,7 @@ class Processes:
             if list(record.command) in ([], list(command)):
                 return record.pid
             self.stop(name)
-        if port is not None and answers(port):
+        if port is not None and not _becomes_free(port, self._let_go_s):
             raise CloudError(
                 f'another program listens on {ADDRESS}:{port}, which is '
                 f"{name}'s: stop it, or choose another --port-base"

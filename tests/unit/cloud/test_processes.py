@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import threading
 
 import pytest
 from onemachine import processes
@@ -54,8 +55,21 @@ def test_pid_of_another_process_is_not_believed(running, layout):
     running.stop('one')
 
 
-def test_taken_port_is_told(running):
+def test_port_that_becomes_free_is_waited_for(running):
+    """Who listened there is about to end."""
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ending = threading.Timer(0.5, taken.close)
+        ending.start()
+        assert running.start('one', SLEEP, port=port)
+        ending.join()
+
+
+def test_taken_port_is_told(layout):
     """The sentence names the port and the cure."""
+    running = processes.Processes(layout, let_go_s=0.2)
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen()
