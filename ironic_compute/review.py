@@ -8,8 +8,7 @@ ours whose node neither Ironic nor we know shows in nothing but a list of all
 rows, which is read once in a while.
 """
 
-import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hashring.clock import Clock
 from ironic_compute.holdings import Holdings
@@ -29,6 +28,7 @@ class Review:
     To be made when the holdings are about to be loaded.
 
     :param load_interval_s: how often all rows of the host are read
+    :param on_loaded: called each time they were
     """
 
     def __init__(
@@ -37,11 +37,13 @@ class Review:
         rows: Rows,
         clock: Clock,
         load_interval_s: float = _LOAD_INTERVAL_S,
+        on_loaded: Callable[[], object] = lambda: None,
     ) -> None:
         self._holdings = holdings
         self._rows = rows
         self._clock = clock
         self._load_interval_s = load_interval_s
+        self._on_loaded = on_loaded
         self._loaded_at_s = clock.now_s()
 
     def audited(self, *, hurry: bool = False) -> None:
@@ -52,9 +54,7 @@ class Review:
         now_s = self._clock.now_s()
         if now_s - self._loaded_at_s >= self._load_interval_s:
             self._holdings.load()
-            # The values of a row refer to it. What Python finds too late is
-            # not given back: 11 MiB of 5,000 nodes.
-            gc.collect()
+            self._on_loaded()
             self._loaded_at_s = now_s
             return
         held, rest_s = self._holdings.rows(), 0.0 if hurry else _REST_S
