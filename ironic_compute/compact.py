@@ -15,7 +15,8 @@ from nova.objects import base
 
 _RowT = TypeVar('_RowT')
 
-# Different values that are remembered; more than these are not shared.
+# Different values that are remembered. When there are more, all are forgotten:
+# what many rows have is soon found again.
 _KEPT_COUNT = 1024
 _first: dict[tuple[type, Any], Any] = {}
 
@@ -66,7 +67,6 @@ def _(value: base.NovaObject) -> Any:
 
 def _one(value: Any, says: Any) -> Any:
     """Return the first value that said the same."""
-    key = (type(value), says)
-    if len(_first) < _KEPT_COUNT:
-        return _first.setdefault(key, value)
-    return _first.get(key, value)
+    if len(_first) >= _KEPT_COUNT:
+        _first.clear()
+    return _first.setdefault((type(value), says), value)
