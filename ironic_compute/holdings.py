@@ -113,13 +113,16 @@ class Holdings:
         self.on_stranger: Callable[[NodeFacts], None] = lambda facts: None
 
     def load(self) -> None:
-        """Read from Nova which nodes this host holds."""
+        """Read from Nova which nodes this host holds: when it starts."""
         read_at = self.moment()
-        rows = {node_of(row): row for row in self._rows.of_host(self.host)}
+        self.gain(self._rows.of_host(self.host), read_at)
+
+    def gain(self, rows: Iterable[Any], read_at: Moment) -> None:
+        """Hold nodes whose rows, as they were read, are ours."""
         with self._lock:
-            for node in sorted(rows.keys() - self._held.keys()):
-                self._enter(rows[node], read_at)
-        self.lose(self.rows().keys() - rows.keys(), read_at)
+            for row in rows:
+                if row.host == self.host:
+                    self._enter(row, read_at)
 
     def lose(self, nodes: Iterable[NodeId], read_at: Moment) -> None:
         """Drop nodes whose rows, as they were read, are not ours."""

@@ -2,64 +2,69 @@
 """Whether the rows of held nodes are still ours; asked with each audit.
 
 In parts: to parse one reply about thousands keeps the interpreter from all
-other threads for so long that claims would notice. Rows that are ours of late
-are found by ``newcomers`` among the nodes that are not held. Only a row of
-ours whose node neither Ironic nor we know shows in nothing but a list of all
-rows, which is read once in a while.
+other threads for so long that claims would notice, and takes memory that is
+never given back. Rows that are ours of late are found by ``newcomers`` among
+the nodes that are not held. Only a row of ours whose node neither Ironic nor
+we know shows in nothing but all rows of the cell, of which every second audit
+reads some pages instead.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hashring.clock import Clock
 from ironic_compute.holdings import Holdings
 from ironic_compute.pace import in_parts
-from ironic_compute.rows import Rows
+from ironic_compute.rows import Marker, MarkerGone, Rows
 from resource_tracker.node import NodeId
 
-_LOAD_INTERVAL_S = 3600.0
 # One RPC each, so not too few.
 _ROWS_A_PART = 500
+# One RPC each. What is searched for is rare, so a few thousand rows may take
+# some hours.
+_PAGES_AN_AUDIT = 3
 _REST_S = 0.6
 
 
 class Review:
-    """Looks at the rows of all held nodes; one thread calls ``audited``.
+    """Looks at the rows of all held nodes; one thread calls ``audited``."""
 
-    To be made when the holdings are about to be loaded.
-
-    :param load_interval_s: how often all rows of the host are read
-    :param on_loaded: called each time they were
-    """
-
-    def __init__(
-        self,
-        holdings: Holdings,
-        rows: Rows,
-        clock: Clock,
-        load_interval_s: float = _LOAD_INTERVAL_S,
-        on_loaded: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, holdings: Holdings, rows: Rows, clock: Clock) -> None:
         self._holdings = holdings
         self._rows = rows
         self._clock = clock
-        self._load_interval_s = load_interval_s
-        self._on_loaded = on_loaded
-        self._loaded_at_s = clock.now_s()
+        self._marker: Marker | None = None
+        self._is_to_search = False
 
     def audited(self, *, hurry: bool = False) -> None:
-        """Drop the nodes whose row is not ours any more.
+        """Drop the nodes whose row is not ours any more, or find others.
 
         :param hurry: do not rest between the parts
         """
-        now_s = self._clock.now_s()
-        if now_s - self._loaded_at_s >= self._load_interval_s:
-            self._holdings.load()
-            self._on_loaded()
-            self._loaded_at_s = now_s
-            return
-        held, rest_s = self._holdings.rows(), 0.0 if hurry else _REST_S
+        if self._is_to_search:
+            self._search()
+        else:
+            self._look_at_held(0.0 if hurry else _REST_S)
+        self._is_to_search = not self._is_to_search
+
+    def _look_at_held(self, rest_s: float) -> None:
+        held = self._holdings.rows()
         for some in in_parts(held, _ROWS_A_PART, self._clock, rest_s):
             self._look(some)
+
+    def _search(self) -> None:
+        """Read on where the last search stopped, at most to the last row."""
+        for _ in range(_PAGES_AN_AUDIT):
+            read_at = self._holdings.moment()
+            try:
+                page = self._rows.page(self._marker)
+            except MarkerGone:
+                self._marker = None
+                continue
+            self._holdings.gain(page.rows, read_at)
+            self._marker = page.marker
+            if self._marker is None:
+                return
+            self._clock.sleep(_REST_S)
 
     def _look(self, nodes: Sequence[NodeId]) -> None:
         read_at, host = self._holdings.moment(), self._holdings.host

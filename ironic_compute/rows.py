@@ -9,8 +9,9 @@ is no lock; and ``save()`` returns the row, which tells at once whether it is
 still ours.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any
+from typing import Any, NewType
 
 import nova.conf
 from nova import context as nova_context
@@ -32,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 _ROWS_A_REPLY = 1000
 # Of rows of any kind; those of hypervisors are many times as long as ours.
-_ROWS_A_PAGE = 250
+_ROWS_A_PAGE = 500
 
 # What an Ironic node is to the scheduler's filters besides its provider:
 # nothing that a virtual machine could be put on.
@@ -99,6 +100,24 @@ def unmark(row: Any) -> None:
         row.stats = {k: v for k, v in row.stats.items() if k != NEW}
 
 
+Marker = NewType('Marker', int)
+
+
+class MarkerGone(Exception):
+    """The row where a page ended is there no more."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of the cell, and where the next page begins.
+
+    ``marker`` is None after the last page.
+    """
+
+    rows: list[Any]
+    marker: Marker | None
+
+
 class Rows:
     """Read and write ComputeNode rows through nova-conductor.
 
@@ -142,10 +161,25 @@ class Rows:
         except nova_exception.ComputeHostNotFound:
             return None
 
+    def page(self, marker: Marker | None) -> Page:
+        """Return 500 rows of the cell, of whatever host, in one RPC.
+
+        :param marker: where the page before this one ended; None: begin
+        :raises MarkerGone: the row at the marker was deleted: begin anew
+        """
+        try:
+            rows = objects.ComputeNodeList.get_by_pagination(
+                self._context, limit=_ROWS_A_PAGE, marker=marker
+            )
+        except nova_exception.MarkerNotFound as error:
+            raise MarkerGone from error
+        is_last = len(rows) < _ROWS_A_PAGE
+        return Page(list(rows), None if is_last else Marker(rows[-1].id))
+
     def odd(self, pages_max: int) -> frozenset[NodeId] | None:
         """Return the nodes whose row has a uuid of its own.
 
-        Reads all rows of the cell, one RPC for each 250, so that thousands
+        Reads all rows of the cell, one RPC for each 500, so that thousands
         of nodes need not be asked for by name.
 
         :returns: None if there are too many rows, or they change meanwhile
@@ -154,15 +188,13 @@ class Rows:
         marker = None
         for _ in range(pages_max):
             try:
-                page = objects.ComputeNodeList.get_by_pagination(
-                    self._context, limit=_ROWS_A_PAGE, marker=marker
-                )
-            except nova_exception.MarkerNotFound:
+                page = self.page(marker)
+            except MarkerGone:
                 return None
-            names |= {node_of(r) for r in page if r.uuid != node_of(r)}
-            if len(page) < _ROWS_A_PAGE:
+            names |= {node_of(r) for r in page.rows if r.uuid != node_of(r)}
+            marker = page.marker
+            if marker is None:
                 return frozenset(names)
-            marker = page[-1].id
         return None
 
     def create(

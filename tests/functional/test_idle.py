@@ -58,9 +58,10 @@ _CAUSES = {
         'upkeep_interval_s', 1 + 1 / resume.WITHOUT_TASK_EVERY
     ),
     'strays._waiting': _a_minute('lost_build_s', 2),
-    # Not while we look: of the own host, and of the nodes of others.
-    'rows.of_host': _a_minute('audit_interval_s', 1),
-    'rows.of_nodes': _a_minute('audit_interval_s', 1),
+    # Not while we look: each second audit of 5,000 own nodes, and each other
+    # one of some of the cell's.
+    'rows.of_nodes': _a_minute('audit_interval_s', 10) / 2,
+    'rows.page': _a_minute('audit_interval_s', 3) / 2,
 }
 
 

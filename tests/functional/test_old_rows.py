@@ -119,7 +119,7 @@ class OldRowsTest(pool.PoolTestCase):
         (known, *_) = objects.ComputeNodeList.get_all(self.context)
         odd = [str(uuid.uuid4()) for _ in range(2)]
         self._copy(known, odd[0], str(uuid.uuid4()), 'hypervisor')
-        for number in range(240):
+        for number in range(490):
             plain = str(uuid.uuid5(uuid.NAMESPACE_DNS, f'plain-{number}'))
             self._copy(known, plain, plain, 'hypervisor')
         self._copy(known, odd[1], str(uuid.uuid4()), 'hypervisor')

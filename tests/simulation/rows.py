@@ -14,10 +14,14 @@ from nova import exception as nova_exception
 from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
+from ironic_compute.rows import Marker, MarkerGone, Page
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
+
+# So few that a search has several pages in a small cloud, too.
+_ROWS_A_PAGE = 4
 
 
 class Row:
@@ -80,6 +84,20 @@ class Rows:
         def read() -> Row | None:
             found = self._nova.live_row(node)
             return None if found is None else Row(found)
+
+        return self._wire.ask(read)
+
+    def page(self, marker: Marker | None) -> Page:
+        def read() -> Page:
+            live = {r.id: r for r in self._nova.rows.values() if not r.deleted}
+            if marker is not None and marker not in live:
+                raise MarkerGone
+            some = sorted(n for n in live if n > (marker or 0))[:_ROWS_A_PAGE]
+            is_last = len(some) < _ROWS_A_PAGE
+            return Page(
+                [Row(live[number]) for number in some],
+                None if is_last else Marker(some[-1]),
+            )
 
         return self._wire.ask(read)
 

@@ -186,17 +186,23 @@ def test_a_node_that_left_while_rows_were_read_stays_away(
 def test_a_node_that_came_while_rows_were_read_stays(
     reports: Reports,
 ) -> None:
-    """It is no more missing than a list that is older than it."""
-    found = FakeRows(None)
-    holdings = _holdings(found, reports)
-    found.while_reading = lambda: holdings.hold(
-        _row(), FACTS, holdings.moment()
-    )
-    holdings.load()
+    """It is no more missing than an answer that is older than it."""
+    holdings = _holdings(FakeRows(None), reports)
+    read_at = holdings.moment()
+    holdings.hold(_row(), FACTS, holdings.moment())
+    holdings.lose({N1}, read_at)
     assert holdings.row(N1) is not None
-    found.while_reading = lambda: None
-    holdings.load()
+    holdings.lose({N1}, holdings.moment())
     assert holdings.row(N1) is None
+
+
+def test_only_rows_of_ours_are_gained(reports: Reports) -> None:
+    """A page of the cell's rows has those of everybody."""
+    holdings = _holdings(FakeRows(None), reports)
+    holdings.gain([_row(host='c2')], holdings.moment())
+    assert holdings.row(N1) is None
+    holdings.gain([_row()], holdings.moment())
+    assert holdings.row(N1) is not None
 
 
 def test_a_node_that_was_perhaps_given_away_is_left_alone(
