@@ -51,8 +51,6 @@ PACE = Pace(
 ROUND_S = 2.0
 FEED_S = 4.0
 AUDIT_S = 15.0
-# As many audits later as with the defaults.
-LOAD_S = 2 * AUDIT_S
 SERVICES_S = 8.0
 REPORT_S = 10.0
 FIRST_LOOK_S = 5.0
@@ -161,7 +159,6 @@ class ComputeWorker(Worker):
             self.holdings,
             self.rows,  # type: ignore[arg-type]
             self.clock,
-            LOAD_S,
         )
         self.removal = makeup.removal(
             self.holdings, self.rows, self.client, self.reporter
