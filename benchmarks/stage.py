@@ -35,7 +35,7 @@ class Plan:
     change_max_s: float = 1200.0
     boots_count: int = 200
     claims_count: int = 100
-    claim_pace_s: float = 2.0
+    claim_pace_s: float = 4.0
     cleaned_count: int = 100
     deploys_count: int = 100
     deploy_delay_s: int = 60

@@ -303,6 +303,9 @@ _APPLICATIONS = {
     'ironic': 'ironic.wsgi',
     'nova': 'nova.wsgi.osapi_compute',
 }
+# All others wait for something. Placement computes, as its reports from many
+# nodes come at once, and a process of Python has one core.
+_PROCESSES = {'placement': 2}
 
 
 def uwsgi(layout: Layout, service: str) -> Sections:
@@ -311,7 +314,7 @@ def uwsgi(layout: Layout, service: str) -> Sections:
         'http-socket': f'{ADDRESS}:{layout.port(service)}',
         'module': f'{_APPLICATIONS[service]}:application',
         'virtualenv': layout.venv,
-        'processes': 1,
+        'processes': _PROCESSES.get(service, 1),
         'threads': 12,
         'enable-threads': 'true',
         'lazy-apps': 'true',
