@@ -70,6 +70,14 @@ def parser() -> argparse.ArgumentParser:
         help='what is measured; default: everything',
     )
     made.add_argument('--idle', type=float, default=300.0, help='seconds')
+    made.add_argument(
+        '--stolen-max',
+        type=float,
+        default=100.0,
+        metavar='PERCENT',
+        help='parts during which other machines on the same hardware had more '
+        'of the processors are not kept',
+    )
     for name, count, text in _AMOUNTS:
         made.add_argument(f'--{name}', type=int, default=count, help=text)
     made.add_argument(
@@ -151,7 +159,7 @@ def run_here(options: argparse.Namespace) -> int:
         content = Content(subject.layout)
         content.enroll(turn.nodes_count)
         content.withdraw(turn.nodes_count)
-        bench = Bench(subject, turn.nodes_count, plan)
+        bench = Bench(subject, turn.nodes_count, plan, options.stolen_max)
         for one in bench.run(turn.parts):
             results.save(path, [*results.load(path), one])
         failed += bench.failed

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from onemachine.progress import say, step
 
+from benchmarks import proc
 from benchmarks.parts import PARTS
 from benchmarks.parts.servers import try_clear
 from benchmarks.results import Run
@@ -14,10 +15,21 @@ from benchmarks.subjects import Subject
 
 
 class Bench:
-    """Measures one subject with so many nodes."""
+    """Measures one subject with so many nodes.
 
-    def __init__(self, subject: Subject, nodes_count: int, plan: Plan) -> None:
+    :param stolen_max_percent: parts during which other machines had more of
+        the processors are not kept
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        nodes_count: int,
+        plan: Plan,
+        stolen_max_percent: float = 100.0,
+    ) -> None:
         self._stage = Stage(subject, nodes_count, plan)
+        self._stolen_max_percent = stolen_max_percent
         self.failed: list[str] = []
 
     def run(self, parts: Iterable[str]) -> Iterator[Run]:
@@ -27,15 +39,16 @@ class Bench:
         """
         try:
             for part in parts:
-                note = Note()
-                if self._measure(part, note):
+                note, before = Note(), proc.processors_now()
+                if self._measure(part, note) and self._is_ours(
+                    part, before.stolen_percent(proc.processors_now()), note
+                ):
                     yield self._run_of(part, note)
         finally:
             self._stage.stop()
 
     def _measure(self, part: str, note: Note) -> bool:
-        kind = self._stage.subject.kind
-        name = f'{kind}, {self._stage.nodes_count} nodes: {part}'
+        name = self._name(part)
         try:
             with step(name):
                 PARTS[part](self._stage, note)
@@ -47,6 +60,23 @@ class Bench:
             self._stage.stop()
             return False
         return True
+
+    def _is_ours(self, part: str, stolen_percent: float, note: Note) -> bool:
+        """Note how much of the machine was not there; say if too much."""
+        note.figure(f'{part}_stolen_percent', stolen_percent)
+        if stolen_percent <= self._stolen_max_percent:
+            return True
+        name = self._name(part)
+        say(
+            f'{name} is not kept: other machines had {stolen_percent:.0f} % '
+            f'of these processors meanwhile (--stolen-max)'
+        )
+        self.failed.append(name)
+        return False
+
+    def _name(self, part: str) -> str:
+        kind = self._stage.subject.kind
+        return f'{kind}, {self._stage.nodes_count} nodes: {part}'
 
     def _run_of(self, part: str, note: Note) -> Run:
         return Run(

@@ -7,6 +7,8 @@ Figures that belong together share a row, as p50 / p95 / max.
 import dataclasses
 from collections.abc import Sequence
 
+from benchmarks.results import PARTS
+
 _CHANGES = {
     'maintenance_set': 'maintenance set',
     'maintenance_unset': 'maintenance unset',
@@ -176,6 +178,14 @@ _DEPLOYS = [
     _one('deploy_server_cpu_s', _COUNTED['server_cpu_s']),
 ]
 
+_STOLEN = [
+    _one(
+        f'{part}_stolen_percent',
+        f'{part}: of the processors, other machines had meanwhile, %',
+    )
+    for part in PARTS
+]
+
 ROWS: Sequence[Row] = (
     *_REPORTS,
     *_builds('adoption_boot', _BUILDS['adoption_boot']),
@@ -190,5 +200,6 @@ ROWS: Sequence[Row] = (
     *_builds('clean_boot', _BUILDS['clean_boot']),
     *_found('clean'),
     *_DEPLOYS,
+    *_STOLEN,
 )
 NAMES = frozenset(name for row in ROWS for name in row.names)

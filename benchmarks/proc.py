@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU and memory of processes and all their descendants, from /proc."""
+"""CPU and memory of processes and of the machine, from /proc."""
 
 import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
+_PROC = pathlib.Path('/proc')
 _TICKS_PER_S = os.sysconf('SC_CLK_TCK')
 
 
@@ -32,8 +33,38 @@ def parse(pid: int, stat: str, status: str) -> Process:
     return Process(pid, int(fields[1]), ticks / _TICKS_PER_S, rss_kib)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Processors:
+    """What the machine's processors had done until one moment, in ticks.
+
+    :param stolen: what they would have done, but ran other machines
+    """
+
+    total: int
+    stolen: int
+
+    def stolen_percent(self, until: 'Processors') -> float:
+        """Return which share of the processors was lost from here on."""
+        ticks = until.total - self.total
+        return 100.0 * (until.stolen - self.stolen) / ticks if ticks else 0.0
+
+
+def processors(stat: str) -> Processors:
+    """Read /proc/stat: of its first line, the eighth number is steal.
+
+    The ninth and tenth, time of guests, are in the first two as well.
+    """
+    ticks = [int(field) for field in stat.split('\n', 1)[0].split()[1:9]]
+    return Processors(sum(ticks), ticks[7])
+
+
+def processors_now() -> Processors:
+    """Return what the processors of this machine have done."""
+    return processors((_PROC / 'stat').read_text())
+
+
 def all_processes(
-    root: pathlib.Path = pathlib.Path('/proc'),
+    root: pathlib.Path = _PROC,
 ) -> dict[int, Process]:
     """Return all processes; one that ends meanwhile is left out."""
     found = {}

@@ -39,6 +39,22 @@ def test_family_is_all_descendants():
     assert proc.rss_mib(family) == 1.5
 
 
+def test_what_other_machines_had_is_told():
+    """Of all that passed, also where a guest's time stands once more."""
+    before = proc.processors('cpu  10 0 10 70 5 0 0 5 10 0\ncpu0 1 2 3\n')
+    after = proc.processors('cpu  30 0 20 110 5 0 5 30 20 0\ncpu0 1 2 3\n')
+    assert before == proc.Processors(100, 5)
+    assert before.stolen_percent(after) == 25.0
+    assert before.stolen_percent(before) == 0.0
+
+
+def test_real_processors_do_not_go_back():
+    """The kernel's own numbers are read."""
+    before = proc.processors_now()
+    assert 0.0 <= before.stolen_percent(proc.processors_now()) <= 100.0
+    assert before.total > 0
+
+
 def test_real_process_uses_what_it_uses():
     """A child that computes shows up with its CPU and memory."""
     code = 'sum(range(3 * 10**6)); print(1, flush=True); input()'
