@@ -39,6 +39,9 @@ class Sink(Protocol):
     def observe(self, facts: NodeFacts) -> None:
         """Take in one node as it is now."""
 
+    def renew(self, facts: NodeFacts) -> None:
+        """Take in one node as it is now, if it is held though not ours."""
+
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
 
@@ -131,8 +134,11 @@ class Feed:
         self._say(node, self._sink.deny, node)
 
     def _tell(self, facts: NodeFacts) -> None:
-        """Tell the sink of a node, if it is of our pool."""
+        """Tell the sink of a node, if it is of our pool or held."""
         if not self._client.in_pool(facts):
+            # Notifications say no shard: what they say later is not enough.
+            self._told.forget(facts.uuid)
+            self._say(facts.uuid, self._sink.renew, facts)
             return
         self._newer.add(facts)
         if self._say(facts.uuid, self._sink.observe, facts):

@@ -29,6 +29,9 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
+# A round is a second. Each look at such a node is two requests to Nova.
+_ASK_AGAIN_ROUNDS = 100
+
 
 class Handover:
     """Take new nodes, push free ones; ``round`` is called about each second.
@@ -65,6 +68,8 @@ class Handover:
         self._tell = tell
         self._sorted_for: tuple[Ring, frozenset[NodeId]] | None = None
         self._elsewhere: dict[NodeId, Host] = {}
+        self._with_server: set[NodeId] = set()
+        self._rounds_count = 0
 
     def follow(self, node: NodeId, host: Host) -> None:
         """Give a node to the host that its server is on.
@@ -111,6 +116,9 @@ class Handover:
         return max(pace.settle_s, pace.disagree_s)
 
     def _push(self, ring: Ring) -> None:
+        self._rounds_count += 1
+        if self._rounds_count % _ASK_AGAIN_ROUNDS == 0:
+            self._with_server.clear()
         free = (n for n in self._misplaced(ring) if self._is_free(n))
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._elsewhere[node] for node in some}
@@ -135,7 +143,8 @@ class Handover:
 
     def _is_free(self, node: NodeId) -> bool:
         return (
-            node not in self._holdings.unconfirmed()
+            node not in self._with_server
+            and node not in self._holdings.unconfirmed()
             and self._holdings.is_free(node)
         )
 
@@ -148,6 +157,8 @@ class Handover:
             if row is None or not self._is_ours_now(node, row):
                 return False
             if self._rows.instances_on(node, self._holdings.host):
+                # Nova has a server there that Ironic knows nothing of.
+                self._with_server.add(node)
                 return False
             unmark(row)
             return self._rows.give(row, target, record.id)

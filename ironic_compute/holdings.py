@@ -10,7 +10,7 @@ never asks Ironic by itself.
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NewType, Protocol
 
 from nova import exception as nova_exception
@@ -287,9 +287,13 @@ class Holdings:
 
     def observe(self, facts: NodeFacts) -> None:
         """Take in what Ironic says of any node of the pool."""
-        if facts.uuid not in self._held:
+        if not self.renew(facts):
             self.on_stranger(facts)
-            return
+
+    def renew(self, facts: NodeFacts) -> bool:
+        """Take in what Ironic says of a node, of whatever pool, if held."""
+        if facts.uuid not in self._held:
+            return False
         with self._lock:
             self._denied.discard(facts.uuid)
         if self._book.facts(facts.uuid) is None:
@@ -297,6 +301,7 @@ class Holdings:
         else:
             self._book.update(facts)
         self.report(facts.uuid)
+        return True
 
     def deny(self, node: NodeId) -> None:
         """Offer a held node no more: Ironic says that there is none.
@@ -341,9 +346,15 @@ class Holdings:
                 self._reporter.submit(facts, self.situation(node))
 
     def report_all(self) -> None:
-        """Report each held node: something of the host has changed."""
+        """Report each held node: something of the host has changed.
+
+        One that cannot be is reported by the next audit.
+        """
         for node in self.rows():
-            self.report(node)
+            try:
+                self.report(node)
+            except Exception:
+                LOG.exception('Could not report node %(n)s', {'n': node})
 
     def situation(self, node: NodeId) -> Situation:
         """Return what besides Ironic decides how a node is offered."""
@@ -373,28 +384,15 @@ class Holdings:
 
     def _describe(self, row: Any, facts: NodeFacts) -> bool:
         """Write the row if need be; False if the node turned out not ours."""
-        try:
+        holder = None
+        with contextlib.suppress(nova_exception.ComputeHostNotFound):
             self._rows.describe(row, facts)
-        except nova_exception.ComputeHostNotFound:
-            LOG.warning(
-                'The record of node %(node)s is gone from Nova; looking at '
-                'the node anew',
-                {'node': facts.uuid},
-            )
-            self._look_anew(facts.uuid)
-            return False
-        if row.host != self.host:
-            LOG.warning(
-                'Node %(node)s is held by %(holder)s now and was dropped',
-                {'node': facts.uuid, 'holder': row.host},
-            )
-            self._look_anew(facts.uuid)
-            return False
-        return True
-
-
-def missing(
-    held: Mapping[NodeId, Any], listed: Mapping[NodeId, NodeFacts]
-) -> frozenset[NodeId]:
-    """Return the held nodes that a full list does not show."""
-    return frozenset(held) - frozenset(listed)
+            holder = row.host
+        if holder == self.host:
+            return True
+        LOG.warning(
+            'Node %(node)s is held by %(holder)s now and was dropped',
+            {'node': facts.uuid, 'holder': holder or 'nobody'},
+        )
+        self._look_anew(facts.uuid)
+        return False

@@ -194,6 +194,10 @@ class Parts:
         """Take in one node as Ironic has it now."""
         self.holdings.observe(facts)
 
+    def renew(self, facts: NodeFacts) -> None:
+        """Take in a node that has left the pool, if it is still held."""
+        self.holdings.renew(facts)
+
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
         self.newcomers.deny(node)
@@ -203,7 +207,7 @@ class Parts:
         """Take in all nodes of the pool, read without an error."""
         # A restart is over when the first one is; the others have time.
         hurry = not self._has_audited
-        self.review.audited(hurry=hurry)
+        self._review(hurry=hurry)
         self._observe_all(nodes, 0.0 if hurry else _REST_S)
         self.newcomers.listed(nodes)
         self.removal.audited(nodes)
@@ -212,13 +216,33 @@ class Parts:
             reporting.audit(self.reconciler)
         self._has_audited = True
 
+    def _review(self, *, hurry: bool) -> None:
+        """Look at records; what Ironic said must not be lost for them."""
+        try:
+            self.review.audited(hurry=hurry)
+        except Exception:
+            LOG.exception(
+                'Could not look at the records of nodes; the next audit will'
+            )
+
     def _observe_all(
         self, nodes: Mapping[NodeId, NodeFacts], rest_s: float
     ) -> None:
         for some in in_parts(nodes, _NODES_A_PART, self.clock, rest_s):
             # What was read meanwhile shows in it, and may be gone again.
             for facts in filter(None, map(nodes.get, some)):
-                self.holdings.observe(facts)
+                self._observe_one(facts)
+
+    def _observe_one(self, facts: NodeFacts) -> None:
+        """Take in one node of many, none of which waits for another."""
+        try:
+            self.holdings.observe(facts)
+        except Exception:
+            LOG.exception(
+                'Could not take in node %(node)s', {'node': facts.uuid}
+            )
+            # The cause may be gone by then; else the next audit will see.
+            self.feed.poke(facts.uuid)
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)

@@ -24,6 +24,8 @@ _DELTA_PAGES_MAX = 100
 _FIRST_PAGE_NODES = 20
 
 Record = Mapping[str, Any]
+# A project that nobody is in.
+_OF_OTHERS = '/v1/nodes?project=nobody&limit=1&fields=uuid'
 
 
 class IronicReader:
@@ -163,6 +165,20 @@ class IronicReader:
         """Return one node as it is now."""
         with self._ironic.asked(f'read node {node}') as client:
             return NodeFacts.parse(client.node.get(node).to_dict())
+
+    def sees_all(self) -> bool:
+        """Say whether Ironic shows us all nodes, whoever owns them.
+
+        Who may see those of his own project only has "404" for all others
+        and short lists without an error; but to ask for another project's is
+        forbidden to him (``baremetal:node:list_all``).
+        """
+        try:
+            with self._ironic.asked('show the nodes of others') as client:
+                client.http_client.json_request('GET', _OF_OTHERS)
+        except errors.IronicRefused:
+            return False
+        return True
 
     def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance."""

@@ -3,8 +3,9 @@
 
 A node that a full list does not show may be gone, may have left the pool, or
 the list may be wrong. Only Ironic's own "404" for that very uuid, twice and
-an audit apart, with nothing allocated on it, counts as gone. Errors,
-time-outs, short lists and empty ones never do (bugs 1750450, 1853009).
+an audit apart, with nothing allocated on it, counts as gone, and only if
+Ironic shows us all nodes. Errors, time-outs, short lists and empty ones never
+do (bugs 1750450, 1853009).
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.holdings import Holdings, missing
+from ironic_compute.holdings import Holdings
 from ironic_compute.ironic import IronicClient
 from ironic_compute.rows import Rows
 from resource_tracker.errors import PlacementError
@@ -41,21 +42,44 @@ class Removal:
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Look at the held nodes that a full list did not show."""
-        absent = missing(self._holdings.rows(), nodes)
+        absent = self._holdings.rows().keys() - nodes.keys()
         denied = frozenset(
             node for node in sorted(absent) if self._is_denied(node)
         )
         for node in sorted(denied):
             self._holdings.deny(node)
-        for node in sorted(denied & self._denied):
-            self._remove(node, 'deleted in Ironic')
+        again = denied & self._denied
+        if again and self._is_certain(len(again)):
+            for node in sorted(again):
+                self._remove(node, 'deleted in Ironic')
         # One that was removed and comes back is a new one.
         self._denied = denied & self._holdings.rows().keys()
 
-    def _is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic answers 404 for this very uuid."""
+    def _is_certain(self, count: int) -> bool:
+        """Say whether "404" is certain to mean that there is no such node."""
         try:
-            self._client.node(node)
+            if self._client.sees_all():
+                return True
+        except errors.IronicComputeError as exc:
+            LOG.debug('Could not ask what Ironic shows: %(exc)s', {'exc': exc})
+            return False
+        LOG.error(
+            'Ironic says that %(count)d nodes of this host do not exist, but '
+            'it does not show us the nodes of all projects: their records '
+            'stay. Give the user of [ironic] in nova.conf system scope or '
+            'the role that Ironic allows to list all nodes',
+            {'count': count},
+        )
+        return False
+
+    def _is_denied(self, node: NodeId) -> bool:
+        """Say whether Ironic answers 404 for this very uuid.
+
+        It is offered as Ironic has it now, though it left the pool: nobody
+        else tells us of it.
+        """
+        try:
+            self._holdings.renew(self._client.node(node))
         except errors.NodeNotFound:
             return True
         except errors.IronicComputeError as exc:

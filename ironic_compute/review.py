@@ -40,11 +40,13 @@ class Review:
 
         :param hurry: do not rest between the parts
         """
-        if self._is_to_search:
+        is_to_search = self._is_to_search
+        # Before either: one that fails each time must not stop the other.
+        self._is_to_search = not is_to_search
+        if is_to_search:
             self._search()
         else:
             self._look_at_held(0.0 if hurry else _REST_S)
-        self._is_to_search = not self._is_to_search
 
     def _look_at_held(self, rest_s: float) -> None:
         held = self._holdings.rows()

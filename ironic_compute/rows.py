@@ -341,8 +341,10 @@ def _hv_specs(facts: NodeFacts) -> list[Any]:
 
 
 def _canonical_arch(raw: Any) -> str | None:
+    # Ironic keeps whatever JSON it was given: "cpu_arch=64" is a number.
+    name = None if raw is None else str(raw)
     try:
-        arch: str | None = obj_fields.Architecture.canonicalize(raw)
+        arch: str | None = obj_fields.Architecture.canonicalize(name)
     except nova_exception.InvalidArchitectureName:
         LOG.warning(
             'Ignored the unknown cpu_arch %(arch)s of an Ironic node',

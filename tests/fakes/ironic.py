@@ -119,6 +119,10 @@ class FakeIronic:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
 
+    def sees_all(self) -> bool:
+        """See IronicClient."""
+        return True
+
     def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """See IronicClient."""
         found = (

@@ -171,6 +171,9 @@ class Client:
         facts: NodeFacts = self._ask(lambda: self._ironic.node(node))
         return facts
 
+    def sees_all(self) -> bool:
+        return bool(self._ask(lambda: True))
+
     def node_of_instance(self, server: str) -> NodeFacts | None:
         facts: NodeFacts | None = self._ask(
             lambda: self._ironic.of_instance(server)

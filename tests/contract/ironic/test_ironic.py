@@ -205,6 +205,11 @@ def test_version_is_agreed_on(world):
     assert world.ironic.microversion() == (1, 95)
 
 
+def test_all_nodes_are_shown_to_us(world, node):
+    """Else "404" would not mean that there is no such node."""
+    assert world.ironic.sees_all()
+
+
 def test_volume_target_stays_until_it_is_taken_away(world, node):
     """A teardown leaves it; it goes only when the machine is off."""
     volume = _server()

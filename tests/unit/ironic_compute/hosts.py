@@ -100,6 +100,10 @@ class Cloud:
             raise errors.NodeNotFound(node)
         return self.nodes[NodeId(node)]
 
+    def sees_all(self) -> bool:
+        """See IronicClient."""
+        return True
+
     def holders(self) -> dict[str, list[Host]]:
         """Who holds each node, by the hosts' own lights."""
         return {

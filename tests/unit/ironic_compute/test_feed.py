@@ -78,12 +78,17 @@ class Sink:
         self.observed = []
         self.audits = []
         self.denied = []
+        self.renewed = []
         self.is_broken = False
         self._told = threading.Condition()
 
     def observe(self, facts):
         """See feed.Sink."""
         self._note(self.observed, facts)
+
+    def renew(self, facts):
+        """See feed.Sink."""
+        self._note(self.renewed, facts)
 
     def deny(self, node):
         """See feed.Sink."""
@@ -218,15 +223,17 @@ def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
     assert sink.denied == ['n1', 'n1']
 
 
-def test_node_of_another_pool_is_dropped(conf, ironic, sink):
-    """Notifications come from all pools."""
+def test_node_of_another_pool_is_none_of_ours(conf, ironic, sink):
+    """Notifications come from all pools; it may be held all the same."""
     ironic.put('n3', conductor_group='other')
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         feed.poke('n3')
+        sink.wait(lambda: sink.renewed)
         threading.Event().wait(QUIET_S)
     assert ironic.reads == ['n3']
     assert 'n3' not in sink.names()
+    assert {facts.uuid for facts in sink.renewed} == {'n3'}
 
 
 def test_delta_list_finds_what_nobody_said(conf, ironic, sink):

@@ -10,7 +10,7 @@ from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover
+from ironic_compute.handover import _ASK_AGAIN_ROUNDS, Handover
 from ironic_compute.holdings import HostStatus, Moment
 from ironic_compute.mappings import HostMappings
 from ironic_compute.newcomers import Newcomers
@@ -18,7 +18,8 @@ from ironic_compute.pace import Pace, Writers
 from ironic_compute.services import ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.node import NodeFacts, NodeId
-from tests.unit.ironic_compute.hosts import Cloud
+from tests.simulation.nova import ServerRecord
+from tests.unit.ironic_compute.hosts import Cloud, Counted
 
 C1, C2, N1 = Host('c1'), Host('c2'), NodeId('n1')
 
@@ -113,6 +114,27 @@ def test_nodes_of_a_disabled_host_move_once() -> None:
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
     nodes = [node for node, _, _ in cloud.moved]
     assert len(nodes) == len(set(nodes))
+
+
+def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
+    """Ironic has lost the server, Nova has not: the node stays for long."""
+    cloud = Cloud(['node-1'])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    server = ServerRecord('s1', 0.0, host=C1, node='node-1')
+    cloud.nova.servers['s1'] = server
+    cloud.add('c2')
+    cloud.show('c2')
+    cloud.settle()
+    counted = Counted(one)
+    for _ in range(2 * _ASK_AGAIN_ROUNDS):
+        one.handover.round()
+    assert counted.counts == {'read': 2 * 2}
+    server.deleted = True
+    for _ in range(_ASK_AGAIN_ROUNDS):
+        one.handover.round()
+    assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
 
 
 def test_disagreement_does_not_hold_nodes_for_ever() -> None:

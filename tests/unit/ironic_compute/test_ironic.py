@@ -543,6 +543,23 @@ def test_volume_target_is_made_and_unmade(client, http):
     client.delete_volume_target('t1')
 
 
+@pytest.mark.parametrize(('status', 'sees_all'), [(200, True), (403, False)])
+def test_it_is_known_whether_ironic_shows_all_nodes(
+    client, http, status, sees_all
+):
+    """Only who may list all nodes may ask for those of another project."""
+    http.get(f'{URL}/v1/nodes?project=nobody', status_code=status, json={})
+    assert client.sees_all() is sees_all
+    assert http.last_request.qs['limit'] == ['1']
+
+
+def test_an_ironic_that_is_away_says_nothing_of_what_it_shows(client, http):
+    """Neither is certain then."""
+    http.get(f'{URL}/v1/nodes?project=nobody', status_code=503)
+    with pytest.raises(errors.IronicUnavailable):
+        client.sees_all()
+
+
 def test_nothing_is_repeated_below_those_who_may(client, http):
     """A read is sent once too: a repetition on top of another is 3,600."""
     http.get(f'{URL}/v1/nodes/{NODE}', status_code=503)

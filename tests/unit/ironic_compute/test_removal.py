@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that Ironic has deleted goes, and nobody makes it anew."""
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -44,7 +45,13 @@ class Nova:
 
 
 class Ironic:
-    """Has no node."""
+    """Has no node, or shows none."""
+
+    def __init__(self, *, shows_all: bool = True) -> None:
+        self._shows_all = shows_all
+
+    def sees_all(self) -> bool:
+        return self._shows_all
 
     def node(self, node: NodeId) -> NodeFacts:
         raise errors.NodeNotFound(f'no node {node}')
@@ -55,10 +62,12 @@ class Placement:
 
     def __init__(self) -> None:
         self.is_there = self.is_withdrawn = False
+        self.said: NodeFacts | None = None
         self.during = lambda: None
 
     def submit(self, facts: NodeFacts, situation: Any) -> None:
         self.is_there, self.is_withdrawn = True, False
+        self.said = facts
 
     def withdraw(self, node: NodeId) -> None:
         self.is_withdrawn = True
@@ -107,6 +116,33 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
     assert not placement.is_there
     assert nova.row is None
     assert holdings.row(N1) is None
+
+
+def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
+    """Who may see some projects' nodes only has "404" for all others."""
+    nova, placement = Nova(), Placement()
+    holdings = _holdings(nova, placement)
+    blind = Ironic(shows_all=False)
+    removal = Removal(holdings, nova, blind, placement)  # type: ignore[arg-type]
+    for _ in range(3):
+        removal.audited({})
+    assert placement.is_there and placement.is_withdrawn
+    assert holdings.row(N1) is not None
+
+
+def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
+    """Lists do not show it any more, and it may be in maintenance."""
+    nova, placement = Nova(), Placement()
+    holdings = _holdings(nova, placement)
+    ironic = Ironic()
+    now = dataclasses.replace(FACTS, maintenance=True, shard='other')
+    ironic.node = lambda node: now  # type: ignore[method-assign]
+    Removal(holdings, nova, ironic, placement).audited({})  # type: ignore[arg-type]
+    assert holdings.facts(N1) == now
+    assert placement.said == now
+    holdings.drop(N1)
+    assert not holdings.renew(now)
+    assert holdings.facts(N1) is None
 
 
 def test_a_node_that_could_not_be_removed_stays_withdrawn() -> None:

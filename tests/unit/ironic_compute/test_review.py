@@ -108,6 +108,22 @@ def test_a_search_begins_anew_where_the_last_row_is_gone(
     _audit_until(cloud, lambda: _is_held(cloud))
 
 
+def test_a_search_that_fails_does_not_stop_the_look(cloud: Cloud) -> None:
+    """Nor does it stop the next search: each has every second audit."""
+    one = _one(cloud)
+
+    def fail(marker: object) -> None:
+        raise TimeoutError
+
+    one.rows.page = fail  # type: ignore[assignment, method-assign]
+    cloud.nova.rows[N1].host = C2
+    one.review._is_to_search = True
+    with pytest.raises(TimeoutError):
+        one.review.audited()
+    one.review.audited()
+    assert one.holdings.row(N1) is None
+
+
 def _give_unknown(cloud: Cloud) -> None:
     letter = Letter('c2', 'c2', late=False)
     cloud.nova.create_row(letter, NodeId('node-gone'), C1, 7)

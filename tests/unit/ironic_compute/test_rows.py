@@ -44,6 +44,18 @@ def rows() -> Rows:
     return Rows(LeaseGate(clock, 99.0), clock)
 
 
+@pytest.mark.parametrize('arch', [64, True, ['x86_64'], 'no-such'])
+def test_odd_cpu_arch_harms_no_node(
+    arch: object, conductor: _Conductor, rows: Rows
+) -> None:
+    """Ironic takes any JSON for a property."""
+    row = objects.ComputeNode()
+    odd = NodeFacts(NodeId('n1'), properties={'cpu_arch': arch})
+    rows.describe(row, odd)
+    assert conductor.saved
+    assert row.supported_hv_specs == []
+
+
 def test_a_row_that_could_not_be_written_is_written_next_time(
     conductor: _Conductor, rows: Rows
 ) -> None:
