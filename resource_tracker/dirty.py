@@ -133,6 +133,24 @@ class DirtyNodes:
             entry.may_read = True
             self._schedule(entry, at_s)
 
+    def revisit(self, node: NodeId, at_s: float) -> None:
+        """More can be said of a node by now: say it then, if not before.
+
+        Who is just saying it may have begun too early to know.
+        """
+        entry = self._entries.get(node)
+        if entry is not None and entry.due_s is None:
+            entry.said = None
+            self._schedule(entry, at_s)
+
+    def wanting(self, traits: frozenset[str]) -> list[NodeId]:
+        """Return the nodes that are to have any of these traits."""
+        return [
+            node
+            for node, entry in self._entries.items()
+            if traits & entry.wanted.traits
+        ]
+
     def is_at_rest(self, node: NodeId) -> bool:
         """Say whether there is an entry that nobody is working on."""
         return node in self._entries and node not in self._busy

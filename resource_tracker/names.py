@@ -3,7 +3,8 @@
 
 A CUSTOM_ name must exist before its first use; it is made once a process,
 and once more if somebody removed it since. A standard name exists or does
-not, by the age of Placement's own library; what it does not know is left out.
+not, by the age of Placement's own library; what it does not know is left out,
+and asked for again from time to time: Placement may have been upgraded.
 """
 
 import contextlib
@@ -49,6 +50,24 @@ class Names:
                 lambda: self._look_up(unseen),
             )
         return frozenset(t for t in traits if self._standard.get(t, True))
+
+    def learn(self) -> frozenset[str]:
+        """Ask again for the standard traits that were unknown.
+
+        :returns: those that are known by now; without a request if none
+            was unknown
+        """
+        seen = self._standard.copy()  # Other threads add to it.
+        unknown = frozenset(t for t, known in seen.items() if not known)
+        learned = self._known(unknown) if unknown else frozenset()
+        self._standard.update(dict.fromkeys(learned, True))
+        if learned:
+            LOG.info(
+                'Placement knows %(traits)s by now; set on all nodes that '
+                'want it',
+                {'traits': ', '.join(sorted(learned))},
+            )
+        return learned
 
     @contextlib.contextmanager
     def made(self, kind: Kind, names: Iterable[str]) -> Iterator[None]:
@@ -101,18 +120,20 @@ class Names:
                 del self._asking[key]
         answer.result()
 
-    def _look_up(self, traits: Iterable[str]) -> None:
-        asked = sorted(traits)
-        answer = self._ask('GET', f'/traits?name=in:{",".join(asked)}')
-        known = frozenset(answer['traits'])
-        for trait in asked:
-            self._standard[trait] = trait in known
-        unknown = ', '.join(t for t in asked if t not in known)
+    def _look_up(self, traits: frozenset[str]) -> None:
+        known = self._known(traits)
+        self._standard.update({trait: trait in known for trait in traits})
+        unknown = ', '.join(sorted(traits - known))
         if unknown:
             LOG.info(
                 'Placement does not know %(traits)s; left out of all nodes',
                 {'traits': unknown},
             )
+
+    def _known(self, traits: frozenset[str]) -> frozenset[str]:
+        asked = ','.join(sorted(traits))
+        answer = self._ask('GET', f'/traits?name=in:{asked}')
+        return traits & frozenset(answer['traits'])
 
 
 def _is_custom(name: str) -> bool:

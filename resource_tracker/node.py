@@ -108,6 +108,24 @@ class NodeFacts:
 
 
 _FLAGS = ('maintenance', 'retired')
+# Fields that many nodes, or many records of a node, say the same in. Some
+# releases of Python never let go of what is interned, so a stamp or an error
+# would be kept for ever.
+_INTERNED = frozenset(
+    {
+        'uuid',
+        'resource_class',
+        'provision_state',
+        'target_provision_state',
+        'power_state',
+        'target_power_state',
+        'conductor_group',
+        'shard',
+        'owner',
+        'lessee',
+        'fault',
+    }
+)
 _TEXTS = tuple(
     field.name
     for field in dataclasses.fields(NodeFacts)
@@ -134,7 +152,9 @@ def _uuid(raw: Any) -> str:
 
 def _text(raw: Any, name: str) -> str | None:
     found: str | None = _value(raw, name, str)
-    return None if found is None else sys.intern(found)
+    if found is None or name not in _INTERNED:
+        return found
+    return sys.intern(found)
 
 
 def _flag(raw: Any, name: str) -> bool:

@@ -8,9 +8,10 @@ the caller looks again and decides. API reference:
 https://docs.openstack.org/api-ref/placement/
 """
 
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ksa_exc
@@ -65,6 +66,10 @@ class _NoClock:
     def now_s(self) -> float:
         """Stand still."""
         return 0.0
+
+
+def _nothing() -> None:
+    """Require nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,25 +163,34 @@ class Placement:
         """
         return self._names.usable(frozenset(traits))
 
+    def learn(self) -> frozenset[str]:
+        """Return the traits that it can hold by now, and could not before.
+
+        Each is returned once. No request if it could hold all.
+        """
+        return self._names.learn()
+
     # Writing
 
-    def write(self, change: Write, generation: int) -> int:
+    def write(
+        self,
+        change: Write,
+        generation: int,
+        require: Callable[[], None] = _nothing,
+    ) -> int:
         """Carry out one write of a plan; return the next generation.
 
+        New names are made before it, and that may take long.
+
+        :param require: called just before the write itself is sent; raises
+            if it is not to be
         :raises errors.GenerationConflict: somebody else wrote meanwhile
         :raises errors.ProviderExists: there is one of this uuid or name
         :raises errors.ProviderInUse: it would take away what is allocated
         """
-        match change:
-            case Create(uuid=uuid):
-                return self._create(uuid)
-            case PutInventories(uuid=uuid, inventories=inventories):
-                return self._put_inventories(uuid, inventories, generation)
-            case PutTraits(uuid=uuid, traits=traits):
-                return self._put_traits(uuid, traits, generation)
-            case PutAggregates(uuid=uuid, aggregates=aggregates):
-                body = {'aggregates': sorted(aggregates)}
-                return self._put(uuid, 'aggregates', body, generation)
+        with self._named(change):
+            require()
+            return self._write(change, generation)
 
     def delete(self, uuid: str) -> None:
         """Delete a provider; one that is not there is no error.
@@ -188,6 +202,29 @@ class Placement:
         except errors.ProviderNotFound:
             return
 
+    def _named(self, change: Write) -> contextlib.AbstractContextManager[None]:
+        """See that the names exist that a write uses."""
+        match change:
+            case PutInventories(inventories=inventories):
+                return self._names.made('resource_classes', inventories)
+            case PutTraits(traits=traits):
+                return self._names.made('traits', self.usable(traits))
+            case _:
+                return contextlib.nullcontext()
+
+    def _write(self, change: Write, generation: int) -> int:
+        match change:
+            case Create(uuid=uuid):
+                return self._create(uuid)
+            case PutInventories(uuid=uuid, inventories=inventories):
+                return self._put_inventories(uuid, inventories, generation)
+            case PutTraits(uuid=uuid, traits=traits):
+                body = {'traits': sorted(self.usable(traits))}
+                return self._put(uuid, 'traits', body, generation)
+            case PutAggregates(uuid=uuid, aggregates=aggregates):
+                body = {'aggregates': sorted(aggregates)}
+                return self._put(uuid, 'aggregates', body, generation)
+
     def _create(self, uuid: str) -> int:
         body = {'uuid': uuid, 'name': uuid}
         answer = self._ask('POST', '/resource_providers', body)
@@ -197,16 +234,7 @@ class Placement:
         self, uuid: str, inventories: Inventories, generation: int
     ) -> int:
         body = {'inventories': {k: dict(v) for k, v in inventories.items()}}
-        with self._names.made('resource_classes', inventories):
-            return self._put(uuid, 'inventories', body, generation)
-
-    def _put_traits(
-        self, uuid: str, traits: Iterable[str], generation: int
-    ) -> int:
-        names = self.usable(traits)
-        body = {'traits': sorted(names)}
-        with self._names.made('traits', names):
-            return self._put(uuid, 'traits', body, generation)
+        return self._put(uuid, 'inventories', body, generation)
 
     def _put(
         self, uuid: str, part: str, body: Mapping[str, Any], generation: int

@@ -137,7 +137,8 @@ class Reconciler:
         """Find the providers that others have written, or deleted.
 
         One request for all; those that are not as we know them are read
-        again soon. Blocks for Placement.
+        again soon. Nodes that lack a trait which Placement did not know are
+        written again if it does by now. Blocks for Placement.
 
         :returns: how many there are
         :raises errors.PlacementError: Placement did not answer
@@ -155,6 +156,7 @@ class Reconciler:
         ]
         self._doubt(drifted)
         self._meter.drifted(len(drifted))
+        self._revisit(self._placement.learn())
         return len(drifted)
 
     def remove(self, node: NodeId) -> bool:
@@ -293,6 +295,18 @@ class Reconciler:
                 if self._nodes.is_at_rest(node):
                     self._nodes.doubt(node, at_s)
                     self._work_to_do.notify()
+
+    def _revisit(self, learned: frozenset[str]) -> None:
+        """Say all nodes again that lack one of these traits, in turn."""
+        if not learned:
+            return
+        with self._lock:
+            nodes = self._nodes.wanting(learned)
+        for node in nodes:
+            at_s = self._turn_s()
+            with self._lock:
+                self._nodes.revisit(node, at_s)
+                self._work_to_do.notify()
 
     def _require(self, entry: dirty.Entry) -> None:
         """The fence before each write."""

@@ -82,7 +82,8 @@ class Scribe:
     ) -> Said:
         """Make Placement say what is wanted of a node.
 
-        :param require: called before each write; raises if it is not to be
+        :param require: called before each write, and again just before it is
+            sent; raises if it is not to be
         :raises errors.PlacementError: it did not work; what was written
             before is remembered
         """
@@ -134,17 +135,25 @@ class Scribe:
         now = known or new_provider(wanted.uuid)
         for change in writes:
             require()
-            now = self._write(change, now, wanted, memory)
-        memory.is_noted &= (memory.ours, memory.record) == (
-            wanted.traits,
-            wanted.record,
-        )
+            now = self._write(change, now, wanted, memory, require)
+            if change is not writes[-1]:
+                self._note(wanted, memory)  # This life may end here.
+        memory.is_noted &= memory.ours == wanted.traits
         memory.known, memory.ours = now, wanted.traits
-        memory.record = wanted.record
-        if not memory.is_noted:
-            self._ledger.note(wanted.uuid, memory)
-            memory.is_noted = True
+        self._note(wanted, memory)
         return Said(len(writes), kept(now, wanted))
+
+    def _note(self, wanted: WantedProvider, memory: Memory) -> None:
+        """Keep what is known by now, if the ledger has anything else.
+
+        Between two writes of a plan ``ours`` has the former traits as well:
+        those that are to go are there until the write that takes them away.
+        """
+        if memory.is_noted and memory.record == wanted.record:
+            return
+        memory.record = wanted.record
+        self._ledger.note(wanted.uuid, memory)
+        memory.is_noted = True
 
     def _usable(
         self, wanted: WantedProvider, known: KnownProvider | None
@@ -163,15 +172,20 @@ class Scribe:
         now: KnownProvider,
         wanted: WantedProvider,
         memory: Memory,
+        require: Callable[[], None],
     ) -> KnownProvider:
-        if isinstance(change, PutTraits):
-            # Before the answer: it may be lost, and the traits are there.
-            memory.ours |= wanted.traits
-        generation = self._placement.write(change, now.generation)
+        def leave() -> None:
+            # Once more: new names were made since, which may take a minute.
+            require()
+            memory.is_noted = False
+            if isinstance(change, PutTraits):
+                # Before the answer: it may be lost, and the traits are there.
+                memory.ours |= wanted.traits
+
+        generation = self._placement.write(change, now.generation, leave)
         if isinstance(change, Create):
             self.census.made(wanted.uuid)
         memory.known = after(now, change, generation)
-        memory.is_noted = False
         return memory.known
 
     def _look(

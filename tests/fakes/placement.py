@@ -48,6 +48,7 @@ class FakePlacement:
         self.on_request: Callable[[str, str], None] = lambda kind, uuid: None
         self.standard_traits = _STANDARD
         self._lock = threading.RLock()
+        self._unknown: set[str] = set()  # What was left out so far.
 
     # The client's methods
 
@@ -97,15 +98,35 @@ class FakePlacement:
             return present.aggregates, present.generation
 
     def usable(self, traits: Iterable[str]) -> frozenset[str]:
-        """Leave out what is neither standard nor custom."""
-        return frozenset(
-            trait
-            for trait in traits
-            if os_traits.is_custom(trait) or trait in self.standard_traits
-        )
+        """Leave out what is neither standard nor custom, or was not once."""
+        wanted = frozenset(traits)
+        custom = frozenset(filter(os_traits.is_custom, wanted))
+        with self._lock:
+            known = self.standard_traits - self._unknown
+            self._unknown |= wanted - custom - known
+        return custom | (wanted & known)
 
-    def write(self, change: Write, generation: int) -> int:
+    def learn(self) -> frozenset[str]:
+        """Ask again for what was left out, if anything was."""
+        if not self._unknown:
+            return frozenset()
+        self._arrive('learn', '')
+        with self._lock:
+            learned = frozenset(self._unknown & self.standard_traits)
+            self._unknown -= learned
+        return learned
+
+    def write(
+        self,
+        change: Write,
+        generation: int,
+        require: Callable[[], None] = lambda: None,
+    ) -> int:
         """Take one write; return the next generation."""
+        if isinstance(change, PutInventories | PutTraits):
+            # Here the real client makes new names; no request of the fake.
+            self.on_request('names', change.uuid)
+        require()
         self._arrive(type(change).__name__, change.uuid)
         with self._lock:
             if isinstance(change, Create):
@@ -199,6 +220,10 @@ class FakePlacement:
         with self._lock:
             self.held[uuid].aggregates |= {aggregate}
             self.held[uuid].generation += 1
+
+    def upgrade(self, trait: str) -> None:
+        """An operator installs a newer library of traits."""
+        self.standard_traits |= {trait}
 
     def tag(self, uuid: str, trait: str) -> None:
         """Another client sets a trait."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from oslo_config import cfg
 from oslo_config import fixture as oslo_fixture
 from placement import conf as placement_conf
-from placement import direct
+from placement import context, direct
+from placement.objects import trait as traits
 from placement.tests import fixtures
 
 from resource_tracker.placement import Placement
@@ -16,8 +17,9 @@ from resource_tracker.placement import Placement
 class RealPlacement(Placement):
     """Our client on the real service; ``requests`` is what it has sent."""
 
-    def __init__(self, adapter):
+    def __init__(self, adapter, conf):
         super().__init__(adapter)
+        self._conf = conf
         self.requests = []
 
     def _ask(self, method, url, body=None):
@@ -50,6 +52,12 @@ class RealPlacement(Placement):
         body = self._ask('GET', url)
         body['traits'].append(trait)
         self._ask('PUT', url, body)
+
+    def upgrade(self, trait):
+        """An operator installs a newer library of traits."""
+        traits.Trait(
+            context.RequestContext(config=self._conf), name=trait
+        ).create()
 
     def untag_everywhere(self, uuid, trait):
         """An operator removes a trait from a provider, and for good."""
@@ -86,4 +94,4 @@ def real_placement() -> Iterator[RealPlacement]:
         fixtures.Database(oslo_fixture.Config(conf)),
         direct.PlacementDirect(conf) as adapter,
     ):
-        yield RealPlacement(adapter)
+        yield RealPlacement(adapter, conf)

@@ -97,6 +97,19 @@ def test_stale_generation_is_a_conflict(placement, node, change):
 
 
 @pytest.mark.parametrize('change', CHANGES)
+def test_write_that_is_not_allowed_is_not_sent(placement, node, change):
+    """Whoever lost the right to write leaves the provider as it is."""
+    before = placement.provider(node)
+
+    def require():
+        raise PermissionError
+
+    with pytest.raises(PermissionError):
+        placement.write(change(node), before.generation, require)
+    assert placement.provider(node) == before
+
+
+@pytest.mark.parametrize('change', CHANGES)
 def test_write_answers_the_next_generation(placement, node, change):
     """What a write returns is what the next one has to carry."""
     answered = _write(placement, change(node))
@@ -171,6 +184,27 @@ def test_traits_of_a_newer_library_are_left_out(placement, node):
     assert placement.usable(traits) == {'COMPUTE_NODE', 'CUSTOM_ODD'}
     _write(placement, PutTraits(node, traits))
     assert placement.provider(node).traits == {'COMPUTE_NODE', 'CUSTOM_ODD'}
+
+
+def test_trait_that_an_upgrade_brings_is_learned(placement, node):
+    """What was left out is set once Placement knows it; told once."""
+    traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE'})
+    placement.usable(traits)
+    assert placement.learn() == frozenset()
+    placement.upgrade('HW_FROM_THE_FUTURE')
+    assert placement.usable(traits) == {'COMPUTE_NODE'}
+    assert placement.learn() == {'HW_FROM_THE_FUTURE'}
+    assert placement.learn() == frozenset()
+    _write(placement, PutTraits(node, traits))
+    assert placement.provider(node).traits == traits
+
+
+def test_nothing_is_learned_when_all_is_known(placement):
+    """Without a request: an idle daemon asks for no names."""
+    placement.usable(frozenset({'COMPUTE_NODE', 'CUSTOM_ODD'}))
+    placement.requests.clear()
+    assert placement.learn() == frozenset()
+    assert placement.requests == []
 
 
 def test_same_traits_again_leave_the_generation(placement, node):

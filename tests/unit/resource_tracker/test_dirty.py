@@ -55,6 +55,32 @@ def test_busy_node_is_not_taken_twice(nodes):
     assert nodes.take(1).wanted == TWO
 
 
+def test_node_that_is_being_said_is_revisited_after(nodes):
+    """Who says it may have looked too early; once more is enough."""
+    nodes.want(ONE, 0)
+    task = nodes.take(0)
+    nodes.revisit(NODE, 5)
+    assert nodes.take(5) is None
+    nodes.done(task, Settled(), 5)
+    assert nodes.take(4) is None
+    nodes.done(nodes.take(5), Settled(), 5)
+    assert nodes.take(9) is None
+
+
+def test_node_that_is_gone_is_not_revisited(nodes):
+    """It was forgotten while its turn was worked out."""
+    nodes.revisit(NODE, 0)
+    assert nodes.take(0) is None
+
+
+def test_only_who_wants_a_trait_is_revisited(nodes):
+    """The others have nothing more to say."""
+    nodes.want(ONE, 0)
+    nodes.want(OTHER, 0)
+    nodes.want(TWO, 0)
+    assert nodes.wanting(frozenset({'CUSTOM_1'})) == ['other']
+
+
 def _known(nodes):
     """The memory of a node of which something is known."""
     nodes.want(ONE, 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that many threads meet at once are asked for once."""
 
+import logging
 import threading
 from concurrent import futures
 
@@ -20,6 +21,7 @@ class Slow:
         self.may_answer = threading.Event()
         self.asked = []
         self.error = None
+        self.standard = ['COMPUTE_NODE']
 
     def __call__(self, method, url):
         """Answer in a while."""
@@ -27,7 +29,7 @@ class Slow:
         assert self.may_answer.wait(10)
         if self.error is not None:
             raise self.error
-        return {'traits': ['COMPUTE_NODE']}
+        return {'traits': self.standard}
 
 
 @pytest.fixture
@@ -63,6 +65,42 @@ def test_standard_traits_are_looked_up_once(slow):
     wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
     found = _all_at_once(slow, lambda: names.usable(wanted))
     assert found == [{'COMPUTE_NODE', GOLD}] * THREADS_COUNT
+    assert len(slow.asked) == 1
+
+
+def test_what_an_upgrade_brings_is_learned_once(slow):
+    """Only what was unknown is asked for, and said when it is known."""
+    slow.may_answer.set()
+    names = Names(slow)
+    wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
+    names.usable(wanted)
+    assert names.learn() == frozenset()
+    slow.standard = ['COMPUTE_NODE', 'OF_TOMORROW']
+    assert names.learn() == {'OF_TOMORROW'}
+    assert slow.asked[1:] == [('GET', '/traits?name=in:OF_TOMORROW')] * 2
+    assert names.usable(wanted) == wanted
+    assert names.learn() == frozenset()
+    assert len(slow.asked) == 3
+
+
+def test_unknown_traits_are_told_once(slow, caplog):
+    """However often they are asked for in vain."""
+    caplog.set_level(logging.INFO, 'resource_tracker')
+    slow.may_answer.set()
+    names = Names(slow)
+    names.usable(frozenset({'OF_TOMORROW'}))
+    for _ in range(3):
+        names.learn()
+    assert len(caplog.messages) == 1
+
+
+def test_nothing_is_asked_when_nothing_was_unknown(slow):
+    """An idle daemon asks Placement for no names."""
+    slow.may_answer.set()
+    names = Names(slow)
+    assert names.learn() == frozenset()
+    names.usable(frozenset({'COMPUTE_NODE', GOLD}))
+    assert names.learn() == frozenset()
     assert len(slow.asked) == 1
 
 

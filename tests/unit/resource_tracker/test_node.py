@@ -62,6 +62,31 @@ def test_invented_state_is_kept_as_it_is():
     assert facts.provision_state == 'dreaming'
 
 
+def _parsed_twice(name):
+    """What two records say that have equal texts in a field, not the same."""
+    texts = [''.join(['2026-11-21', 'T03:00:00Z']) for _ in range(2)]
+    assert texts[0] is not texts[1]
+    return [getattr(NodeFacts.parse({**RECORD, name: t}), name) for t in texts]
+
+
+@pytest.mark.parametrize('name', ['uuid', 'provision_state', 'owner', 'shard'])
+def test_what_many_records_say_is_kept_once(name):
+    """Thousands of nodes have a dozen states, and one owner or two."""
+    one, other = _parsed_twice(name)
+    assert one is other
+
+
+@pytest.mark.parametrize(
+    'name',
+    ['name', 'updated_at', 'last_error', 'reservation', 'instance_uuid'],
+)
+def test_what_is_always_new_is_not_kept_for_ever(name):
+    """Python may never let go of what is interned, so these are not."""
+    one, other = _parsed_twice(name)
+    assert one == other
+    assert one is not other
+
+
 @pytest.mark.parametrize(
     ('name', 'value'),
     [

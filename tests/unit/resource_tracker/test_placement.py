@@ -10,7 +10,7 @@ from keystoneauth1 import adapter, session, token_endpoint
 from requests import adapters
 
 from resource_tracker import errors
-from resource_tracker.delta import PutAggregates
+from resource_tracker.delta import PutAggregates, PutInventories, PutTraits
 from resource_tracker.placement import MICROVERSION, Placement
 
 CHANGE = PutAggregates('u', frozenset())
@@ -104,6 +104,28 @@ def test_write_is_never_sent_twice():
     with pytest.raises(errors.PlacementUnavailable):
         client.write(CHANGE, 1)
     assert len(wire.sent) == 1
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        PutTraits('u', frozenset({'CUSTOM_NEW'})),
+        PutInventories('u', {'CUSTOM_NEW': {'total': 1}}),
+    ],
+    ids=['traits', 'inventories'],
+)
+def test_right_is_asked_for_after_new_names_are_made(change):
+    """Making a name may take a minute, and a lease does not last that."""
+    client, wire = _client((201, ''), (200, '{}'))
+
+    def require():
+        if wire.sent:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        client.write(change, 1, require)
+    ((request, _),) = wire.sent
+    assert request.url.endswith('/CUSTOM_NEW')
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,26 @@ def test_audit_reads_allocations_once_and_writes_nothing(worker):
     assert worker.audit() == 0
 
 
+def test_audit_sets_a_trait_that_an_upgrade_brought(tmp_path):
+    """One request more while it is unknown, and none when it is known."""
+    worker = Worker(tmp_path / 'ledger')
+    worker.placement.standard_traits -= {'OWNER_NOVA'}
+    worker.restart()
+    with contextlib.closing(_Stopped(worker)):
+        worker.say(*NODES[:3])
+        worker.requests.clear()
+        assert worker.audit() == 0
+        assert worker.requests == ['list', 'learn']
+        worker.placement.upgrade('OWNER_NOVA')
+        worker.audit()
+        assert worker.requests[2:] == ['list', 'learn'] + ['PutTraits'] * 3
+        worker.requests.clear()
+        assert worker.audit() == 0
+        assert worker.requests == ['list']
+    held = worker.placement.held.values()
+    assert all('OWNER_NOVA' in provider.traits for provider in held)
+
+
 def test_audit_makes_a_deleted_provider_anew(worker):
     """An operator who deletes the wrong provider has it again."""
     worker.say(*NODES)

@@ -202,6 +202,83 @@ def test_provider_made_anew_is_not_taken_for_the_former(tmp_path):
     assert world.held().inventories[GOLD]['reserved'] == 0
 
 
+class Killed(BaseException):
+    """The end of a life, between any two requests."""
+
+
+def _end_before(world, kind, error):
+    """Say the node; nothing of this kind arrives, and the life ends."""
+
+    def end(what, uuid):
+        if what == kind:
+            raise error
+
+    world.placement.on_request = end
+    with pytest.raises(type(error)):
+        world.say()
+    world.placement.on_request = lambda what, uuid: None
+    world.crash()
+
+
+@pytest.mark.parametrize(
+    'end', [Killed(), errors.PlacementUnavailable('down')], ids=repr
+)
+@pytest.mark.parametrize('record', ['', '2'])
+def test_life_that_ends_between_two_writes_leaves_no_trait(
+    tmp_path, end, record
+):
+    """What was acknowledged before is on the disk, and the traits are ours.
+
+    A build gave the node a new record meanwhile, or none did.
+    """
+    world = World(tmp_path / 'ledger')
+    world.say(record=record)
+    world.facts = changed(maintenance=True, traits=frozenset())
+    _end_before(world, 'PutTraits', end)
+    assert world.held().inventories[GOLD]['reserved'] == 1
+    world.placement.requests.clear()
+    world.say()
+    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+    assert world.placement.requests == ['list', 'PutTraits']
+
+
+def test_life_that_ends_before_a_new_node_is_offered(tmp_path):
+    """Its traits are ours though its first plan never came to its end."""
+    world = World(tmp_path / 'ledger')
+    _end_before(world, 'PutInventories', Killed())
+    world.facts = changed(traits=frozenset())
+    world.say()
+    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
+def test_trait_that_another_set_between_two_lives_is_not_ours(tmp_path):
+    """Of another generation than the disk has: nothing is taken away."""
+    world = World(tmp_path / 'ledger')
+    world.say()
+    world.facts = changed(maintenance=True, traits=frozenset())
+    _end_before(world, 'PutTraits', Killed())
+    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    world.say()
+    assert {'CUSTOM_GPU', 'CUSTOM_FOREIGN'} <= world.held().traits
+
+
+def test_each_write_is_noted_once_and_nothing_else(tmp_path):
+    """A line a write; a node that has not changed writes none."""
+    path = tmp_path / 'ledger'
+    world = World(path)
+
+    def lines_count():
+        return path.read_text().count('\n') - 1
+
+    world.say()
+    assert lines_count() == 3
+    world.say()
+    assert lines_count() == 3
+    world.facts = changed(maintenance=True, traits=frozenset({'CUSTOM_B'}))
+    world.say()
+    assert lines_count() == 5
+
+
 def test_conflict_is_read_again_and_tried_once_more(world):
     """A foreign write in between costs one read and one more write."""
     world.say()
@@ -277,10 +354,9 @@ def test_provider_whose_answer_was_lost_is_found(world):
 
 def test_write_that_is_not_allowed_is_not_sent(world):
     """The right to write is asked for before each single write."""
-    answers = iter([True, False])
 
     def require():
-        if not next(answers):
+        if 'Create' in world.placement.requests:
             raise PermissionError
 
     with pytest.raises(PermissionError):
@@ -288,6 +364,31 @@ def test_write_that_is_not_allowed_is_not_sent(world):
     assert world.placement.requests == ['list', 'Create']
     world.say()
     assert world.placement.requests.count('Create') == 1
+
+
+@pytest.mark.parametrize(
+    'facts',
+    [changed(traits=frozenset({'CUSTOM_NEW'})), changed(maintenance=True)],
+    ids=['PutTraits', 'PutInventories'],
+)
+def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
+    """A new name takes a request, and the lease may lapse meanwhile.
+
+    Traits that never left are not ours either.
+    """
+    world.say()
+    world.placement.requests.clear()
+    ours, made = world.memory.ours, []
+    world.placement.on_request = lambda what, uuid: made.append(what)
+
+    def require():
+        if 'names' in made:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        world.scribe.say(wanted(facts, Situation()), world.memory, require)
+    assert world.placement.requests == []
+    assert world.memory.ours == ours
 
 
 def test_many_at_once_ask_for_one_list():
