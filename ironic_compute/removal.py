@@ -73,13 +73,9 @@ class Removal:
         return False
 
     def _is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic answers 404 for this very uuid.
-
-        It is offered as Ironic has it now, though it left the pool: nobody
-        else tells us of it.
-        """
+        """Say whether Ironic answers 404 for this very uuid."""
         try:
-            self._holdings.renew(self._client.node(node))
+            facts = self._client.node(node)
         except errors.NodeNotFound:
             return True
         except errors.IronicComputeError as exc:
@@ -91,7 +87,17 @@ class Removal:
             'says "ironic-computectl node forget %(node)s"',
             {'node': node},
         )
+        self._renew(facts)
         return False
+
+    def _renew(self, facts: NodeFacts) -> None:
+        """Offer a node that left the pool as it is now: no list says it."""
+        try:
+            self._holdings.renew(facts)
+        except Exception:
+            LOG.exception(
+                'Could not take in node %(node)s', {'node': facts.uuid}
+            )
 
     def forget(self, node: NodeId) -> str | None:
         """Remove what Nova has of a held node that has left this pool.
