@@ -26,7 +26,7 @@ class Bench:
         subject: Subject,
         nodes_count: int,
         plan: Plan,
-        stolen_max_percent: float = 100.0,
+        stolen_max_percent: float,
     ) -> None:
         self._stage = Stage(subject, nodes_count, plan)
         self._stolen_max_percent = stolen_max_percent

@@ -20,6 +20,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
+from ironic_compute.pace import tried
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
 from ironic_compute.told import Told
@@ -131,30 +132,18 @@ class Feed:
     def _deny(self, node: NodeId) -> None:
         self._told.forget(node)
         self._newer.deny(node)
-        self._say(node, self._sink.deny, node)
+        tried(node, self._sink.deny, node)
 
     def _tell(self, facts: NodeFacts) -> None:
         """Tell the sink of a node, if it is of our pool or held."""
         if not self._client.in_pool(facts):
             # Notifications say no shard: what they say later is not enough.
             self._told.forget(facts.uuid)
-            self._say(facts.uuid, self._sink.renew, facts)
+            tried(facts.uuid, self._sink.renew, facts)
             return
         self._newer.add(facts)
-        if self._say(facts.uuid, self._sink.observe, facts):
+        if tried(facts.uuid, self._sink.observe, facts):
             self._told.add(facts)
-
-    def _say(
-        self, node: NodeId, take_in: Callable[[Any], None], what: Any
-    ) -> bool:
-        try:
-            take_in(what)
-            return True
-        except Exception:
-            LOG.exception(
-                'Could not take in a change of node %(node)s', {'node': node}
-            )
-            return False
 
     # All nodes, and those that changed lately
 

@@ -20,6 +20,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.book import Book
 from ironic_compute.compact import compact
+from ironic_compute.pace import tried
 from ironic_compute.rows import Rows, is_new, node_of, which
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
@@ -351,10 +352,7 @@ class Holdings:
         One that cannot be is reported by the next audit.
         """
         for node in self.rows():
-            try:
-                self.report(node)
-            except Exception:
-                LOG.exception('Could not report node %(n)s', {'n': node})
+            tried(node, self.report, node)
 
     def situation(self, node: NodeId) -> Situation:
         """Return what besides Ironic decides how a node is offered."""

@@ -46,6 +46,21 @@ def in_parts(
         yield ordered[start : start + count]
 
 
+def tried(node: NodeId, act: Callable[..., object], *args: Any) -> bool:
+    """Take in what is new of one node; its error harms no other node.
+
+    :returns: whether it worked; else the error is logged
+    """
+    try:
+        act(*args)
+    except Exception:
+        LOG.exception(
+            'Could not take in a change of node %(node)s', {'node': node}
+        )
+        return False
+    return True
+
+
 class Writers:
     """Do something about many nodes, some of them at once.
 

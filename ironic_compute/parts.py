@@ -31,7 +31,7 @@ from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.orders import HostOrders
-from ironic_compute.pace import Pace, Writers, in_parts
+from ironic_compute.pace import Pace, Writers, in_parts, tried
 from ironic_compute.removal import Removal
 from ironic_compute.review import Review
 from ironic_compute.rows import Rows
@@ -231,18 +231,9 @@ class Parts:
         for some in in_parts(nodes, _NODES_A_PART, self.clock, rest_s):
             # What was read meanwhile shows in it, and may be gone again.
             for facts in filter(None, map(nodes.get, some)):
-                self._observe_one(facts)
-
-    def _observe_one(self, facts: NodeFacts) -> None:
-        """Take in one node of many, none of which waits for another."""
-        try:
-            self.holdings.observe(facts)
-        except Exception:
-            LOG.exception(
-                'Could not take in node %(node)s', {'node': facts.uuid}
-            )
-            # The cause may be gone by then; else the next audit will see.
-            self.feed.poke(facts.uuid)
+                if not tried(facts.uuid, self.holdings.observe, facts):
+                    # The cause may be gone by then; else the next audit sees.
+                    self.feed.poke(facts.uuid)
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)

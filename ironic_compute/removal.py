@@ -16,6 +16,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.holdings import Holdings
 from ironic_compute.ironic import IronicClient
+from ironic_compute.pace import tried
 from ironic_compute.rows import Rows
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
@@ -87,17 +88,9 @@ class Removal:
             'says "ironic-computectl node forget %(node)s"',
             {'node': node},
         )
-        self._renew(facts)
+        # No list says how it is now, and it is still offered.
+        tried(node, self._holdings.renew, facts)
         return False
-
-    def _renew(self, facts: NodeFacts) -> None:
-        """Offer a node that left the pool as it is now: no list says it."""
-        try:
-            self._holdings.renew(facts)
-        except Exception:
-            LOG.exception(
-                'Could not take in node %(node)s', {'node': facts.uuid}
-            )
 
     def forget(self, node: NodeId) -> str | None:
         """Remove what Nova has of a held node that has left this pool.

@@ -55,7 +55,9 @@ class Review:
 
     def _search(self) -> None:
         """Read on where the last search stopped, at most to the last row."""
-        for _ in range(_PAGES_AN_AUDIT):
+        for number in range(_PAGES_AN_AUDIT):
+            if number:
+                self._clock.sleep(_REST_S)
             read_at = self._holdings.moment()
             try:
                 page = self._rows.page(self._marker)
@@ -66,7 +68,6 @@ class Review:
             self._marker = page.marker
             if self._marker is None:
                 return
-            self._clock.sleep(_REST_S)
 
     def _look(self, nodes: Sequence[NodeId]) -> None:
         read_at, host = self._holdings.moment(), self._holdings.host

@@ -126,7 +126,12 @@ class DirtyNodes:
         return True
 
     def doubt(self, node: NodeId, at_s: float) -> None:
-        """Somebody else wrote a node's provider: look at it then."""
+        """Somebody else wrote a node's provider: look at it then.
+
+        Not if we are at work on the node: it may have been us.
+        """
+        if node in self._busy or node not in self._entries:
+            return
         entry = self._entries[node]
         entry.memory.is_doubtful, entry.said = True, None
         if entry.due_s is None:
@@ -150,10 +155,6 @@ class DirtyNodes:
             for node, entry in self._entries.items()
             if traits & entry.wanted.traits
         ]
-
-    def is_at_rest(self, node: NodeId) -> bool:
-        """Say whether there is an entry that nobody is working on."""
-        return node in self._entries and node not in self._busy
 
     def at_rest(self) -> dict[NodeId, Entry]:
         """Return the entries that nobody is working on."""

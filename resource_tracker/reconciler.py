@@ -12,7 +12,7 @@ request, and no request that writes leaves while the gate is shut.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from oslo_log import log as logging
@@ -154,10 +154,17 @@ class Reconciler:
             for node, held in known.items()
             if held is not None and is_drifted(held, listed.get(held.uuid))
         ]
-        self._doubt(drifted)
+        self._in_turn(drifted, self._nodes.doubt)
         self._meter.drifted(len(drifted))
-        self._revisit(self._placement.learn())
+        self._learn()
         return len(drifted)
+
+    def _learn(self) -> None:
+        """Have the nodes written that lack a trait Placement knows by now."""
+        if learned := self._placement.learn():
+            with self._lock:
+                lacking = self._nodes.wanting(learned)
+            self._in_turn(lacking, self._nodes.revisit)
 
     def remove(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
@@ -288,24 +295,16 @@ class Reconciler:
             self._next_read_s = turn_s + self._read_interval_s
         return turn_s
 
-    def _doubt(self, nodes: Iterable[NodeId]) -> None:
+    def _in_turn(
+        self,
+        nodes: Iterable[NodeId],
+        look: Callable[[NodeId, float], None],
+    ) -> None:
+        """Have nodes looked at that have not changed, each when it may be."""
         for node in nodes:
             at_s = self._turn_s()
             with self._lock:
-                if self._nodes.is_at_rest(node):
-                    self._nodes.doubt(node, at_s)
-                    self._work_to_do.notify()
-
-    def _revisit(self, learned: frozenset[str]) -> None:
-        """Say all nodes again that lack one of these traits, in turn."""
-        if not learned:
-            return
-        with self._lock:
-            nodes = self._nodes.wanting(learned)
-        for node in nodes:
-            at_s = self._turn_s()
-            with self._lock:
-                self._nodes.revisit(node, at_s)
+                look(node, at_s)
                 self._work_to_do.notify()
 
     def _require(self, entry: dirty.Entry) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from onemachine.layout import ADDRESS, Layout
-from onemachine.progress import CloudError
+from onemachine.progress import CloudError, wait_until
 
 
 def answers(port: int) -> bool:
@@ -25,16 +25,6 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((ADDRESS, port)) == 0
-
-
-def _becomes_free(port: int, timeout_s: float) -> bool:
-    """Wait until nothing listens on a port; say if it came to that."""
-    deadline_s = time.monotonic() + timeout_s
-    while answers(port):
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -141,12 +131,23 @@ class Processes:
             if list(record.command) in ([], list(command)):
                 return record.pid
             self.stop(name)
-        if port is not None and not _becomes_free(port, self._let_go_s):
+        if port is not None and answers(port):
+            self._await_free(name, port)
+        return self._spawn(name, command, environment)
+
+    def _await_free(self, name: str, port: int) -> None:
+        try:
+            wait_until(
+                f'port {port} free',
+                lambda: not answers(port),
+                self._let_go_s,
+                interval_s=0.1,
+            )
+        except CloudError as exc:
             raise CloudError(
                 f'another program listens on {ADDRESS}:{port}, which is '
                 f"{name}'s: stop it, or choose another --port-base"
-            )
-        return self._spawn(name, command, environment)
+            ) from exc
 
     def _spawn(
         self,
