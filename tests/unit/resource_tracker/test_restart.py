@@ -227,7 +227,7 @@ def test_adopter_makes_new_providers_at_once(worker):
 def test_adopter_reads_in_the_order_it_is_told(worker):
     """Whoever is submitted first, as changed lately, is first."""
     order = []
-    _adopter(worker, read_rate=200.0)
+    _adopter(worker, read_rate=20.0)
     worker.placement.on_request = lambda kind, uuid: (
         kind == 'read' and order.append(uuid)
     )
