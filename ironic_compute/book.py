@@ -14,7 +14,7 @@ from collections.abc import Callable
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute import errors
+from ironic_compute import errors, stamps
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Book:
             if known is None:
                 self._enter(facts)
                 return True
-            if _is_older(facts, known):
+            if self._is_older(facts, known):
                 return False
             facts = _stamped(facts, known)
             self._enter(facts)
@@ -66,6 +66,14 @@ class Book:
             self._by_instance[facts.instance_uuid] = facts.uuid
         self._facts[facts.uuid] = facts
         self._changed.notify_all()
+
+    def _is_older(self, facts: NodeFacts, known: NodeFacts) -> bool:
+        """Say whether facts are; no stamp of the future makes them so."""
+        if facts.updated_at is None or known.updated_at is None:
+            return False
+        return facts.updated_at < known.updated_at and not stamps.is_ahead(
+            known.updated_at, self._clock.wall_s()
+        )
 
     def _unlink(self, facts: NodeFacts | None) -> None:
         """Forget a node's instance, unless it is on another node by now."""
@@ -144,7 +152,7 @@ class Book:
             return None
         with self._changed:
             known = self._facts.get(facts.uuid)
-            if known is not None and not _is_older(facts, known):
+            if known is not None and not self._is_older(facts, known):
                 self._enter(facts)
         return facts
 
@@ -198,12 +206,3 @@ def _stamped(facts: NodeFacts, known: NodeFacts) -> NodeFacts:
     if facts.updated_at is not None:
         return facts
     return dataclasses.replace(facts, updated_at=known.updated_at)
-
-
-def _is_older(facts: NodeFacts, known: NodeFacts) -> bool:
-    """ISO 8601 stamps of one service sort as text."""
-    return (
-        facts.updated_at is not None
-        and known.updated_at is not None
-        and facts.updated_at < known.updated_at
-    )

@@ -11,8 +11,9 @@ from ironic_compute import errors
 from ironic_compute.book import Book
 from resource_tracker.node import NodeFacts
 
-OLD = '2026-01-01T00:00:01+00:00'
-NEW = '2026-01-01T00:00:02+00:00'
+OLD = '2023-01-01T00:00:01+00:00'
+NEW = '2023-01-01T00:00:02+00:00'
+AHEAD = '2043-01-01T00:00:00+00:00'
 
 
 def node(uuid='n1', **fields):
@@ -29,6 +30,15 @@ def test_older_facts_are_ignored():
     """A slow answer does not undo a quick one."""
     book = Book(ManualClock())
     book.hold(node(provision_state='active', updated_at=NEW))
+    assert not book.update(node(provision_state='deploying'))
+    assert book.facts('n1').provision_state == 'active'
+
+
+def test_stamp_of_a_clock_that_is_ahead_makes_nothing_old():
+    """One conductor wrote with it, and what another one writes is news."""
+    book = Book(ManualClock())
+    book.hold(node(provision_state='deploying', updated_at=AHEAD))
+    assert book.update(node(provision_state='active', updated_at=NEW))
     assert not book.update(node(provision_state='deploying'))
     assert book.facts('n1').provision_state == 'active'
 

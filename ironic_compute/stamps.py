@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Ironic's ``updated_at`` can be relied on for.
+
+Whichever of Ironic's machines writes a node stamps it, in whole seconds, by
+its own clock. ISO 8601 texts of one service sort as time does, so stamps are
+compared as they are; one that lies in the future says only that a clock is
+wrong, and must hide nothing that others write meanwhile.
+"""
+
+import datetime
+
+# More than clocks differ that somebody cares for.
+_TOLERANCE_S = 60.0
+
+
+def at(wall_s: float) -> str:
+    """Return the stamp of a moment, in seconds since 1970."""
+    moment = datetime.datetime.fromtimestamp(int(wall_s), datetime.UTC)
+    return moment.isoformat()
+
+
+def shifted(stamp: str, by_s: float) -> str:
+    """Return a stamp so much later; as it is if it is none."""
+    try:
+        moment = datetime.datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    return (moment + datetime.timedelta(seconds=by_s)).isoformat()
+
+
+def is_ahead(stamp: str, wall_s: float) -> bool:
+    """Say whether a stamp is of a clock that is ahead of ours."""
+    return stamp > at(wall_s + _TOLERANCE_S)
