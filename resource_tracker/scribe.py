@@ -222,20 +222,21 @@ class Scribe:
 
         Who served the host meanwhile may have deleted the node's provider
         and made another, of the same uuid, which now is of that generation.
+        Else the traits that we had set are ours, whoever wrote it since.
         """
         earlier = self._ledger.recall(wanted.uuid)
         if earlier is None or earlier.known is None:
             return False
         if earlier.record != wanted.record:
             return False
-        known = earlier.known
+        known, memory.ours = earlier.known, earlier.ours
         listed = self.census.find_as_it_is(wanted.uuid)
         if listed is None or (
             (known.uuid, known.generation) != (listed.uuid, listed.generation)
         ):
             return False
-        memory.known, memory.ours = known, earlier.ours
-        memory.record, memory.is_noted = earlier.record, True
+        memory.known, memory.record = known, earlier.record
+        memory.is_noted = True
         return True
 
     def _with_aggregates(self, known: KnownProvider) -> KnownProvider:

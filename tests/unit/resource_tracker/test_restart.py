@@ -130,6 +130,26 @@ def test_provider_written_meanwhile_is_read(worker):
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
+def test_trait_that_went_is_removed_whoever_wrote_the_provider(worker):
+    """A server's allocation does not make our traits those of others."""
+    worker.placement.allocate(NODE, 'server', GOLD)
+    worker.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    worker.say(dataclasses.replace(NODES[0], traits=frozenset()))
+    traits = worker.placement.held[NODE].traits
+    assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
+
+
+def test_trait_of_others_stays_after_a_provider_was_made_anew(worker):
+    """What we had set on the former one says nothing of this one."""
+    worker.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    bare = dataclasses.replace(NODES[0], traits=frozenset())
+    worker.say(bare, record='2')
+    traits = worker.placement.held[NODE].traits
+    assert traits == {'OWNER_NOVA', 'COMPUTE_NODE', 'CUSTOM_FOREIGN'} | (
+        NODES[0].traits
+    )
+
+
 def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
     """Who served the host meanwhile removed a node and took it up again.
 
