@@ -10,16 +10,15 @@ what was read well, and an Ironic that is down is said once.
 """
 
 import collections
-import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import oslo_messaging
 from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
+from ironic_compute.notifications import new_listener
 from ironic_compute.pace import tried
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
@@ -29,9 +28,9 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# The first event says what is wanted, not what is: only ends count.
-_WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
 _RETRY_LISTENER_S = 30.0
+# Clocks of machines in good order differ by less.
+_SKEW_S = 60.0
 
 
 class Sink(Protocol):
@@ -80,9 +79,11 @@ class Feed:
         self._told = Told()
         self._outage = _Outage()
         self._listener: Any = None
+        self._started_at_s = 0.0
 
     def start(self) -> None:
         """Start reading, with a full audit first."""
+        self._started_at_s = self._clock.wall_s()
         self._readings.start()
         for target, name in (
             (self._keep_auditing, 'audit'),
@@ -239,55 +240,13 @@ class Feed:
             self._stopping.wait(_RETRY_LISTENER_S)
 
     def _listen(self) -> None:
-        transport = oslo_messaging.get_notification_transport(
-            self._conf, url=self._options.notification_transport_url or None
-        )
-        # Without an exchange it would be Nova's, where Ironic says nothing.
-        exchange = self._options.notification_exchange
-        targets = [
-            oslo_messaging.Target(topic=topic, exchange=exchange)
-            for topic in self._options.notification_topics
-        ]
-        listener = oslo_messaging.get_notification_listener(
-            transport,
-            targets,
-            [NodeEvents(self._hear)],
-            executor=_executor(),
-            pool=f'ironic-compute-{self._host}',
-        )
+        since_s = self._started_at_s - _SKEW_S
+        listener = new_listener(self._conf, self._host, self._hear, since_s)
         # Blocks while the broker is away, and so would stop() before its end.
         listener.start()
         self._listener = listener
         if self._stopping.is_set():
             listener.stop()
-
-
-class NodeEvents:
-    """What oslo.messaging calls for each notification.
-
-    :param hear: is told what Ironic says of the node that may have changed
-    """
-
-    def __init__(self, hear: Callable[[Mapping[str, Any]], None]) -> None:
-        self._hear = hear
-
-    def info(
-        self,
-        context: Any,
-        publisher_id: str,
-        event_type: str,
-        payload: Mapping[str, Any],
-        metadata: Any,
-    ) -> None:
-        """Take a notification for a hint to look at its node."""
-        if not _WORTH_A_LOOK.match(event_type):
-            return
-        record = payload.get('ironic_object.data') or {}
-        if record.get('uuid'):
-            self._hear(record)
-
-    error = info
-    warn = info
 
 
 class _Newer:
@@ -354,11 +313,3 @@ class _Outage:
             is_over = not self._failing
         if is_over:
             LOG.info('Ironic answers again')
-
-
-def _executor() -> str:
-    """Return how listeners run under Nova's choice of concurrency."""
-    from nova import utils as nova_utils
-
-    threads = nova_utils.concurrency_mode_threading()
-    return 'threading' if threads else 'eventlet'

@@ -10,7 +10,8 @@ from oslo_config import cfg
 
 from hashring.clock import SystemClock
 from ironic_compute import errors, opts
-from ironic_compute.feed import Feed, NodeEvents
+from ironic_compute.feed import Feed
+from ironic_compute.notifications import NodeEvents
 from resource_tracker.node import NodeFacts
 
 WAIT_S = 10.0
@@ -311,33 +312,6 @@ def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
     assert 'broken sink' in caplog.text
 
 
-@pytest.mark.parametrize(
-    ('event_type', 'is_heard'),
-    [
-        ('baremetal.node.provision_set.success', True),
-        ('baremetal.node.update.end', True),
-        ('baremetal.node.power_set.error', True),
-        ('baremetal.node.update.start', False),
-        ('baremetal.port.update.end', False),
-        ('compute.instance.update', False),
-    ],
-)
-def test_only_ends_of_node_events_count(event_type, is_heard):
-    """A start says what is wanted, not what is."""
-    heard = []
-    payload = {'ironic_object.data': {'uuid': 'n1'}}
-    NodeEvents(heard.append).info({}, 'p', event_type, payload, {})
-    assert heard == ([{'uuid': 'n1'}] if is_heard else [])
-
-
-def test_odd_payload_is_harmless():
-    """What has no uuid concerns no node."""
-    events = NodeEvents(lambda node: pytest.fail(node))
-    kind = 'baremetal.node.update.end'
-    events.error({}, 'p', kind, {'ironic_object.data': None}, {})
-    events.info({}, 'p', kind, {}, {})
-
-
 def test_notification_causes_a_reading(conf, ironic, sink):
     """Through oslo.messaging itself, on its driver for one process."""
     oslo_messaging.get_notification_transport(conf, 'fake://')
@@ -389,7 +363,8 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     ironic.put('n2', power_state='power off')
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
-        events, kind = NodeEvents(feed._hear), 'baremetal.node.update.end'
+        events = NodeEvents(feed._hear, 0.0)
+        kind = 'baremetal.node.update.end'
         ironic.reads.clear()
         events.info({}, 'p', kind, {'ironic_object.data': record}, {})
         threading.Event().wait(QUIET_S)

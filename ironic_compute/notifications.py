@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Ironic says by itself: which notifications are worth a look.
+
+Each host has a queue of its own, which outlives the worker. What came while
+nobody served the host is all there, days of it perhaps; the first audit has
+seen what became of it, so it is left out.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import oslo_messaging
+from oslo_utils import timeutils
+
+Hear = Callable[[Mapping[str, Any]], None]
+
+# The first event says what is wanted, not what is: only ends count.
+_WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
+
+
+class NodeEvents:
+    """What oslo.messaging calls for each notification.
+
+    :param hear: is told what Ironic says of the node that may have changed
+    :param since_s: what was sent before is left out; in seconds since 1970
+    """
+
+    def __init__(self, hear: Hear, since_s: float) -> None:
+        self._hear = hear
+        self._since_s = since_s
+
+    def info(
+        self,
+        context: Any,
+        publisher_id: str,
+        event_type: str,
+        payload: Mapping[str, Any],
+        metadata: Any,
+    ) -> None:
+        """Take a notification for a hint to look at its node."""
+        if not _WORTH_A_LOOK.match(event_type):
+            return
+        if _sent_at_s(metadata) < self._since_s:
+            return
+        record = payload.get('ironic_object.data') or {}
+        if record.get('uuid'):
+            self._hear(record)
+
+    error = info
+    warn = info
+
+
+def new_listener(conf: Any, host: str, hear: Hear, since_s: float) -> Any:
+    """Return a listener of oslo.messaging that is not started yet.
+
+    :param conf: Nova's, with our group ``ironic_compute``
+    :param host: names the queue
+    """
+    options = conf.ironic_compute
+    transport = oslo_messaging.get_notification_transport(
+        conf, url=options.notification_transport_url or None
+    )
+    # Without an exchange it would be Nova's, where Ironic says nothing.
+    exchange = options.notification_exchange
+    targets = [
+        oslo_messaging.Target(topic=topic, exchange=exchange)
+        for topic in options.notification_topics
+    ]
+    return oslo_messaging.get_notification_listener(
+        transport,
+        targets,
+        [NodeEvents(hear, since_s)],
+        executor=_executor(),
+        pool=f'ironic-compute-{host}',
+    )
+
+
+def _sent_at_s(metadata: Any) -> float:
+    """Return when a message was sent, in seconds since 1970.
+
+    What does not say so is as good as new.
+    """
+    try:
+        return timeutils.parse_isotime(metadata['timestamp']).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return math.inf
+
+
+def _executor() -> str:
+    """Return how listeners run under Nova's choice of concurrency."""
+    from nova import utils as nova_utils
+
+    threads = nova_utils.concurrency_mode_threading()
+    return 'threading' if threads else 'eventlet'
