@@ -35,11 +35,12 @@ class Book:
         self._clock = clock
         self._facts: dict[NodeId, NodeFacts] = {}
         self._by_instance: dict[str, NodeId] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._waiting: dict[NodeId, list[threading.Condition]] = {}
 
     def hold(self, facts: NodeFacts) -> None:
         """Enter a node."""
-        with self._changed:
+        with self._lock:
             self._enter(facts)
 
     def update(self, facts: NodeFacts) -> bool:
@@ -49,7 +50,7 @@ class Book:
 
         :returns: whether anything is different now
         """
-        with self._changed:
+        with self._lock:
             known = self._facts.get(facts.uuid)
             if known is None:
                 self._enter(facts)
@@ -65,7 +66,7 @@ class Book:
         if facts.instance_uuid is not None:
             self._by_instance[facts.instance_uuid] = facts.uuid
         self._facts[facts.uuid] = facts
-        self._changed.notify_all()
+        self._wake(facts.uuid)
 
     def _is_older(self, facts: NodeFacts, known: NodeFacts) -> bool:
         """Say whether facts are; no stamp of the future makes them so."""
@@ -84,9 +85,9 @@ class Book:
 
     def drop(self, node: NodeId) -> None:
         """Strike a node out."""
-        with self._changed:
+        with self._lock:
             self._unlink(self._facts.pop(node, None))
-            self._changed.notify_all()
+            self._wake(node)
 
     def facts(self, node: NodeId) -> NodeFacts | None:
         """Return what Ironic last said of a node."""
@@ -94,7 +95,7 @@ class Book:
 
     def held(self) -> tuple[NodeId, ...]:
         """Return all nodes in the book."""
-        with self._changed:
+        with self._lock:
             return tuple(self._facts)
 
     def by_instance(self, instance_uuid: str) -> NodeFacts | None:
@@ -122,12 +123,12 @@ class Book:
         """
         wait = _Wait(self._clock.now_s(), timeout_s, refresh_s)
         while True:
-            with self._changed:
+            with self._lock:
                 wait.look(self._facts.get(node), self._clock.now_s())
                 if wait.seen is not None and predicate(wait.seen):
                     return wait.seen
                 if not wait.is_dropped:
-                    self._changed.wait(min(_RECHECK_S, refresh_s))
+                    self._await_news(node, min(_RECHECK_S, refresh_s))
             now_s = self._clock.now_s()
             if wait.is_over(now_s):
                 raise errors.WaitTimeout(wait.says(node))
@@ -138,6 +139,25 @@ class Book:
             if refresh is not None and wait.is_silent(now_s):
                 wait.seen = self._refreshed(refresh) or wait.seen
                 wait.heard(now_s)
+
+    def _await_news(self, node: NodeId, timeout_s: float) -> None:
+        """Wait until a node changes; nobody is woken for another one's sake.
+
+        Of hundreds of deploys all would be, for each change of each.
+        """
+        news = threading.Condition(self._lock)
+        waiting = self._waiting.setdefault(node, [])
+        waiting.append(news)
+        try:
+            news.wait(timeout_s)
+        finally:
+            waiting.remove(news)
+            if not waiting:
+                del self._waiting[node]
+
+    def _wake(self, node: NodeId) -> None:
+        for news in self._waiting.get(node, ()):
+            news.notify()
 
     def _refreshed(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
         """Read a node anew; an Ironic that is away is waited for."""
@@ -150,7 +170,7 @@ class Book:
                 raise
             LOG.debug('Could not read a node anew: %(exc)s', {'exc': exc})
             return None
-        with self._changed:
+        with self._lock:
             known = self._facts.get(facts.uuid)
             if known is not None and not self._is_older(facts, known):
                 self._enter(facts)

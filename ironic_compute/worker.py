@@ -55,8 +55,10 @@ MANAGER = 'ironic_compute.manager.IronicComputeManager'
 _ALIVE_INTERVAL_S = 5.0
 # A thread that computes keeps the interpreter so long before one that has an
 # answer gets its turn; a claim has fifteen such moments, and Python's 5 ms
-# were most of what it took while a list of all nodes was read.
-_TURN_S = 0.0001
+# were most of what it took while a list of all nodes was read. Each thread
+# that waits for its turn wakes as often: with a hundred of them a tenth of
+# this took six times the work from all.
+_TURN_S = 0.001
 
 # What suits a worker better than Nova's defaults; an operator's value wins.
 _DEFAULTS = (
@@ -65,6 +67,9 @@ _DEFAULTS = (
     # A build is a thread that waits for Ironic; ten at once is no limit
     # that bare metal knows.
     (None, 'max_concurrent_builds', limits.ENOUGH_COUNT),
+    # Nova starts a thread for each server until it has all of them (1000),
+    # and a look at a server's power is an answer of nova-conductor.
+    (None, 'sync_power_state_pool_size', 10),
     (None, 'graceful_shutdown_timeout', 60),
     (None, 'manager_shutdown_timeout', 45),
 )

@@ -13,6 +13,7 @@ from resource_tracker.node import NodeFacts
 
 OLD = '2023-01-01T00:00:01+00:00'
 NEW = '2023-01-01T00:00:02+00:00'
+PATIENCE_S = 10.0
 AHEAD = '2043-01-01T00:00:00+00:00'
 
 
@@ -71,6 +72,46 @@ def test_instance_that_moved_is_found_on_its_new_node():
     book.drop('n2')
     assert book.by_instance('i1') is None
     assert book.held() == ()
+
+
+def test_waiter_is_not_woken_for_another_node():
+    """Of hundreds of deploys each change would wake them all."""
+    book, looks = Book(SystemClock()), []
+    book.hold(node('n1'))
+    book.hold(node('n2'))
+
+    def is_done(facts):
+        looks.append(facts)
+        return is_active(facts)
+
+    waiter = threading.Thread(target=book.wait_for, args=('n1', is_done))
+    waiter.start()
+    for number in range(50):
+        book.update(node('n2', power_state=str(number)))
+        threading.Event().wait(0.01)
+    looks_before = len(looks)
+    book.update(node('n1', provision_state='active'))
+    waiter.join(PATIENCE_S)
+    # The first look, and one each second however long that took.
+    assert looks_before < 10
+    assert looks[-1].provision_state == 'active'
+    assert not waiter.is_alive()
+
+
+def test_waiters_of_one_node_are_all_woken():
+    """A build and an order by an operator may wait for the same."""
+    book = Book(SystemClock())
+    book.hold(node('n1'))
+    waiters = [
+        threading.Thread(target=book.wait_for, args=('n1', is_active))
+        for _ in range(8)
+    ]
+    for waiter in waiters:
+        waiter.start()
+    book.update(node('n1', provision_state='active'))
+    for waiter in waiters:
+        waiter.join(PATIENCE_S)
+    assert not any(waiter.is_alive() for waiter in waiters)
 
 
 def test_waiter_is_woken_by_news():
