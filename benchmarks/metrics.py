@@ -194,6 +194,7 @@ ROWS: Sequence[Row] = (
     *_builds('boot', _BUILDS['boot']),
     _one('boot_audits', '… reads of all nodes meanwhile'),
     *_found('boot'),
+    _one('boot_delete_s', '… seconds until all are deleted again'),
     *_builds('claims', _BUILDS['claims']),
     _one('claims_audits', '… reads of all nodes meanwhile'),
     *_CLEANING,

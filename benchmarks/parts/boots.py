@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers booted while all nodes are read again and again."""
 
+import time
+
 from benchmarks.parts import servers
 from benchmarks.parts.audits import Audits
 from benchmarks.stage import OFTEN, Note, Stage
@@ -10,7 +12,9 @@ def boots(stage: Stage, note: Note) -> None:
     """Boot many at once, let Nova's own tools look, delete."""
     _boot(stage, note, 'boot', stage.plan.boots_count)
     servers.health(stage, note, 'boot')
+    begun_s = time.monotonic()
     servers.clear(stage.content, stage.plan.boot_max_s)
+    note.figure('boot_delete_s', time.monotonic() - begun_s)
 
 
 def claims(stage: Stage, note: Note) -> None:
