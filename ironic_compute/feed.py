@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.notifications import new_listener
+from ironic_compute.notifications import HEARERS_COUNT, new_listener
 from ironic_compute.pace import tried
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
@@ -243,7 +243,7 @@ class Feed:
         since_s = self._started_at_s - _SKEW_S
         listener = new_listener(self._conf, self._host, self._hear, since_s)
         # Blocks while the broker is away, and so would stop() before its end.
-        listener.start()
+        listener.start(override_pool_size=HEARERS_COUNT)
         self._listener = listener
         if self._stopping.is_set():
             listener.stop()

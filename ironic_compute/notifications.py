@@ -16,6 +16,11 @@ from oslo_utils import timeutils
 
 Hear = Callable[[Mapping[str, Any]], None]
 
+# Each takes a moment. By default oslo.messaging starts a thread for each
+# message until it has as many as requests are served at once, a thousand
+# here, and each of them wakes up once a second for ever.
+HEARERS_COUNT = 4
+
 # The first event says what is wanted, not what is: only ends count.
 _WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
 

@@ -312,8 +312,9 @@ def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
     assert 'broken sink' in caplog.text
 
 
-def test_notification_causes_a_reading(conf, ironic, sink):
-    """Through oslo.messaging itself, on its driver for one process."""
+@pytest.fixture
+def notifier(conf):
+    """Ironic's, through oslo.messaging itself, for one process."""
     oslo_messaging.get_notification_transport(conf, 'fake://')
     conf.set_override('use_notifications', True, 'ironic_compute')
     conf.set_override(
@@ -321,26 +322,53 @@ def test_notification_causes_a_reading(conf, ironic, sink):
     )
     # Each service has its own, in its own configuration.
     conf.set_override('control_exchange', 'ironic')
-    notifier = oslo_messaging.Notifier(
+    made = oslo_messaging.Notifier(
         oslo_messaging.get_notification_transport(conf, 'fake://'),
         publisher_id='ironic-conductor.c1',
         driver='messaging',
         topics=['ironic_versioned_notifications'],
     )
     conf.set_override('control_exchange', 'nova')
+    return made
+
+
+def _notify(notifier, node):
+    """Have Ironic say that a node may have changed."""
+    payload = {'ironic_object.data': {'uuid': node}}
+    notifier.info({}, 'baremetal.node.provision_set.end', payload)
+
+
+def _await(is_so):
+    """Wait until something is so, or long enough."""
+    for _ in range(100):
+        if is_so():
+            return
+        threading.Event().wait(0.1)
+
+
+def test_notification_causes_a_reading(conf, ironic, sink, notifier):
+    """As soon as it comes."""
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         ironic.reads.clear()
-        notifier.info(
-            {},
-            'baremetal.node.provision_set.end',
-            {'ironic_object.data': {'uuid': 'n2'}},
-        )
-        for _ in range(100):
-            if ironic.reads:
-                break
-            threading.Event().wait(0.1)
+        _notify(notifier, 'n2')
+        _await(lambda: ironic.reads)
     assert ironic.reads == ['n2']
+
+
+def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
+    """Each idle one would wake up every second as long as the worker lives."""
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+        _notify(notifier, 'n1')
+        _await(lambda: ironic.reads)
+        before_count = threading.active_count()
+        for _ in range(60):
+            _notify(notifier, 'n1')
+        _notify(notifier, 'n2')
+        _await(lambda: 'n2' in ironic.reads)
+        assert threading.active_count() < before_count + 10
+    assert 'n2' in ironic.reads
 
 
 def _have_told(feed, sink, node):
