@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute import errors
+from ironic_compute import errors, stamps
 from ironic_compute.notifications import HEARERS_COUNT, new_listener
 from ironic_compute.pace import tried
 from ironic_compute.reader import IronicReader
@@ -29,8 +29,6 @@ from resource_tracker.node import NodeFacts, NodeId
 LOG = logging.getLogger(__name__)
 
 _RETRY_LISTENER_S = 30.0
-# Clocks of machines in good order differ by less.
-_SKEW_S = 60.0
 
 
 class Sink(Protocol):
@@ -79,11 +77,11 @@ class Feed:
         self._told = Told()
         self._outage = _Outage()
         self._listener: Any = None
-        self._started_at_s = 0.0
+        self._news_since_s = 0.0
 
     def start(self) -> None:
         """Start reading, with a full audit first."""
-        self._started_at_s = self._clock.wall_s()
+        self._news_since_s = self._clock.wall_s() - stamps.SKEW_S
         self._readings.start()
         for target, name in (
             (self._keep_auditing, 'audit'),
@@ -240,8 +238,9 @@ class Feed:
             self._stopping.wait(_RETRY_LISTENER_S)
 
     def _listen(self) -> None:
-        since_s = self._started_at_s - _SKEW_S
-        listener = new_listener(self._conf, self._host, self._hear, since_s)
+        listener = new_listener(
+            self._conf, self._host, self._hear, self._news_since_s
+        )
         # Blocks while the broker is away, and so would stop() before its end.
         listener.start(override_pool_size=HEARERS_COUNT)
         self._listener = listener

@@ -9,8 +9,8 @@ wrong, and must hide nothing that others write meanwhile.
 
 import datetime
 
-# More than clocks differ that somebody cares for.
-_TOLERANCE_S = 60.0
+# Clocks that somebody cares for differ by less.
+SKEW_S = 60.0
 
 
 def at(wall_s: float) -> str:
@@ -30,4 +30,4 @@ def shifted(stamp: str, by_s: float) -> str:
 
 def is_ahead(stamp: str, wall_s: float) -> bool:
     """Say whether a stamp is of a clock that is ahead of ours."""
-    return stamp > at(wall_s + _TOLERANCE_S)
+    return stamp > at(wall_s + SKEW_S)
