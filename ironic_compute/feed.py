@@ -3,10 +3,10 @@
 
 Ironic's notifications say within a second that a node may have changed; the
 delta list finds every few seconds what they missed; the full audit finds what
-neither can see, deletions above all. A notification is a hint: the node is
-read again, bursts as one; until then it is believed if it is later than all
-that is known. Nothing is ever inferred from an error: the sink hears only of
-what was read well, and an Ironic that is down is said once.
+neither can see, deletions above all. A notification is believed if it is later
+than all that is known; in any doubt the node is read again, bursts as one.
+Nothing is ever inferred from an error: the sink hears only of what was read
+well, and an Ironic that is down is said once.
 """
 
 import collections
@@ -42,6 +42,9 @@ class Sink(Protocol):
 
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
+
+    def is_denied(self, node: NodeId) -> bool:
+        """Say whether Ironic had no such node when it was last asked."""
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
@@ -99,18 +102,27 @@ class Feed:
 
     # One node
 
-    def _hear(self, record: Mapping[str, Any]) -> None:
-        """Take in what a notification tells, and read the node.
+    def _hear(self, record: Mapping[str, Any], shows_all: bool) -> None:
+        """Take in what a notification tells, or read the node.
 
         With a hundred deploys under way Ironic takes seconds to answer, and
-        a node that was cleaned would not be offered for so long.
+        each of them would ask it five times.
+
+        :param shows_all: whether all that has changed shows in the record
         """
         if self._told.knows(record):
             return
-        facts = self._told.later(record)
-        if facts is not None:
+        facts = self._told.heard(record)
+        is_told = facts is not None and self._tell(facts)
+        if not (is_told and shows_all):
+            self.poke(record['uuid'])
+
+    def take(self, facts: NodeFacts) -> None:
+        """Take in a node that was read, by whomever, just now."""
+        if self._told.read(facts):
             self._tell(facts)
-        self.poke(record['uuid'])
+        else:
+            self.poke(facts.uuid)
 
     def poke(self, node: str) -> None:
         """Read a node again soon; calls in a burst count as one."""
@@ -126,23 +138,28 @@ class Feed:
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
-        self._tell(facts)
+        self.take(facts)
 
     def _deny(self, node: NodeId) -> None:
         self._told.forget(node)
         self._newer.deny(node)
         tried(node, self._sink.deny, node)
 
-    def _tell(self, facts: NodeFacts) -> None:
-        """Tell the sink of a node, if it is of our pool or held."""
+    def _tell(self, facts: NodeFacts) -> bool:
+        """Tell the sink of a node of our pool; return whether it took it in.
+
+        One of another pool may be held all the same.
+        """
         if not self._client.in_pool(facts):
             # Notifications say no shard: what they say later is not enough.
             self._told.forget(facts.uuid)
             tried(facts.uuid, self._sink.renew, facts)
-            return
+            return False
         self._newer.add(facts)
-        if tried(facts.uuid, self._sink.observe, facts):
-            self._told.add(facts)
+        is_told = tried(facts.uuid, self._sink.observe, facts)
+        if not is_told:
+            self._told.forget(facts.uuid)
+        return is_told
 
     # All nodes, and those that changed lately
 
@@ -197,9 +214,13 @@ class Feed:
     def _read_delta(self) -> None:
         changed = self._client.changed_since(self._watermark.since())
         for facts in changed:
+            if self._sink.is_denied(facts.uuid):
+                # The list may be older than that.
+                self.poke(facts.uuid)
+                continue
             # Even if it is as we told it last: others read nodes, too, and
             # it may have gone there and back.
-            self._tell(facts)
+            self.take(facts)
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )

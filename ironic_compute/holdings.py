@@ -323,6 +323,10 @@ class Holdings:
             {'node': node},
         )
 
+    def is_denied(self, node: NodeId) -> bool:
+        """Say whether a held node is one that Ironic has denied."""
+        return node in self._denied
+
     def is_free(self, node: NodeId) -> bool:
         """Say whether a held node has no instance and no claim."""
         facts = self.facts(node)

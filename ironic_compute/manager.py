@@ -79,7 +79,7 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         self._parts = parts
         super().__init__(_make_driver_loadable(), *args, **kwargs)
         gated.gate_placement(self.reportclient, parts.gate)
-        self.driver.attach(parts.client, parts.book, parts.feed.poke)
+        self.driver.attach(parts.client, parts.book, parts.feed)
         self.rt = BareMetalTracker(
             self.host,
             parts.holdings,

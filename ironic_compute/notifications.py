@@ -14,7 +14,7 @@ from typing import Any
 import oslo_messaging
 from oslo_utils import timeutils
 
-Hear = Callable[[Mapping[str, Any]], None]
+Hear = Callable[[Mapping[str, Any], bool], None]
 
 # Each takes a moment. By default oslo.messaging starts a thread for each
 # message until it has as many as requests are served at once, a thousand
@@ -23,12 +23,16 @@ HEARERS_COUNT = 4
 
 # The first event says what is wanted, not what is: only ends count.
 _WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
+# What Ironic does to a node shows in a notification; what is asked for in a
+# PATCH may not: the node's shard.
+_SHOWS_ALL = re.compile(r'^baremetal\.node\.(power|provision)_set\.')
 
 
 class NodeEvents:
     """What oslo.messaging calls for each notification.
 
-    :param hear: is told what Ironic says of the node that may have changed
+    :param hear: is told what Ironic says of the node that may have changed,
+        and whether all that has changed shows in that
     :param since_s: what was sent before is left out; in seconds since 1970
     """
 
@@ -51,7 +55,7 @@ class NodeEvents:
             return
         record = payload.get('ironic_object.data') or {}
         if record.get('uuid'):
-            self._hear(record)
+            self._hear(record, bool(_SHOWS_ALL.match(event_type)))
 
     error = info
     warn = info

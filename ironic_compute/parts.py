@@ -203,6 +203,10 @@ class Parts:
         self.newcomers.deny(node)
         self.holdings.deny(node)
 
+    def is_denied(self, node: NodeId) -> bool:
+        """Say whether Ironic had no such node when it was last asked."""
+        return self.holdings.is_denied(node)
+
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
         # A restart is over when the first one is; the others have time.

@@ -5,12 +5,14 @@ A notification comes with most of what Ironic's API says of the node. Mostly
 it tells of something that we did ourselves and have read since. One that
 says nothing else than what was told already is no reason to read the node;
 in any doubt it is. One that is later than what was told is news, before an
-Ironic that is busy has answered what the node is now.
+Ironic that is busy has answered what the node is now. An answer of the same
+second may be older than such news, and is not believed.
 """
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oslo_utils import timeutils
@@ -30,18 +32,61 @@ _COMPARED = tuple(
 
 
 class Told:
-    """The facts of the nodes that were told one by one."""
+    """The facts of the nodes that were told one by one; any thread may call.
+
+    What is entered here is to be told; ``forget`` it if that failed.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._facts: dict[NodeId, NodeFacts] = {}
+        self._heard: set[NodeId] = set()
 
-    def add(self, facts: NodeFacts) -> None:
-        """Note what was told of a node."""
-        self._facts[facts.uuid] = facts
+    def read(self, facts: NodeFacts) -> bool:
+        """Enter what a node was when it was read.
+
+        :returns: False if what was heard of it meanwhile may be later;
+            nothing is known of the node then, and it is to be read again
+        """
+        node = facts.uuid
+        with self._lock:
+            told = self._facts[node] if node in self._heard else None
+            self._heard.discard(node)
+            if told is not None and _may_be_older(facts, told):
+                del self._facts[node]
+                return False
+            self._facts[node] = facts
+            return True
+
+    def heard(self, record: Mapping[str, Any]) -> NodeFacts | None:
+        """Enter a node as a notification has it, if that is later news.
+
+        What the record lacks is as it was told, but whatever ends sets the
+        node free. None if it may be as old as that, or does not say enough:
+        the node has to be read. Traits have no stamp, so others than were
+        told may be older.
+        """
+        with self._lock:
+            said, told = self._both(record)
+            if said is None or told is None or said.traits != told.traits:
+                return None
+            if _time(said) <= _time(told):
+                return None
+            news = {n: getattr(said, n) for n in _COMPARED if n in record}
+            # As the API writes it, for whoever compares texts.
+            stamp = f'{_time(said).isoformat()}+00:00'
+            facts = dataclasses.replace(
+                told, **news, reservation=None, updated_at=stamp
+            )
+            self._facts[facts.uuid] = facts
+            self._heard.add(facts.uuid)
+            return facts
 
     def forget(self, node: NodeId) -> None:
         """What was told of a node is not true any more."""
-        self._facts.pop(node, None)
+        with self._lock:
+            self._facts.pop(node, None)
+            self._heard.discard(node)
 
     def knows(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record of a notification says nothing new.
@@ -52,25 +97,9 @@ class Told:
         said, told = self._both(record)
         if said is None or told is None:
             return False
-        return _time(said) == _time(told) and all(
-            getattr(said, name) == getattr(told, name)
-            for name in _COMPARED
-            if name in record
+        return _time(said) == _time(told) and _same(
+            said, told, [name for name in _COMPARED if name in record]
         )
-
-    def later(self, record: Mapping[str, Any]) -> NodeFacts | None:
-        """Return a node as a notification has it, if that is later news.
-
-        What the record lacks is as it was told. None if it may be as old as
-        that, or does not say enough: the node has to be read.
-        """
-        said, told = self._both(record)
-        if said is None or told is None or _time(said) <= _time(told):
-            return None
-        news = {n: getattr(said, n) for n in _COMPARED if n in record}
-        # As the API writes it, for whoever compares texts.
-        stamp = f'{_time(said).isoformat()}+00:00'
-        return dataclasses.replace(told, **news, updated_at=stamp)
 
     def _both(
         self, record: Mapping[str, Any]
@@ -93,3 +122,14 @@ def _time(facts: NodeFacts) -> datetime.datetime:
     parsed = timeutils.parse_isotime(facts.updated_at or '')
     found: datetime.datetime = timeutils.normalize_time(parsed)
     return found
+
+
+def _same(one: NodeFacts, other: NodeFacts, names: Iterable[str]) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _may_be_older(read: NodeFacts, heard: NodeFacts) -> bool:
+    """Say whether an answer may be from before a notification."""
+    if read.updated_at is None:
+        return True
+    return _time(read) <= _time(heard) and not _same(read, heard, _COMPARED)

@@ -7,7 +7,7 @@ a later Nova adds are taken and ignored.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
@@ -27,7 +27,7 @@ from ironic_compute.driver.rebuild import Rebuild
 from ironic_compute.driver.rescue import Rescue
 from ironic_compute.driver.teardown import Teardown
 from ironic_compute.driver.volumes import Volumes, mapping_of
-from ironic_compute.driver.watch import Watch
+from ironic_compute.driver.watch import News, Watch
 from ironic_compute.ironic import IronicClient
 from resource_tracker.node import NodeId
 
@@ -53,14 +53,11 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         self,
         client: IronicClient,
         book: Book,
-        poke: Callable[[str], None],
+        news: News,
         clock: Clock | None = None,
     ) -> None:
-        """Give the driver what it works with.
-
-        :param poke: asks the feed to read a node again soon
-        """
-        self._watch = watch = Watch(client, book, poke, clock or SystemClock())
+        """Give the driver what it works with."""
+        self._watch = watch = Watch(client, book, news, clock or SystemClock())
         self._network = Network(watch)
         self._power = Power(watch)
         self._volumes = Volumes(watch, self._power)

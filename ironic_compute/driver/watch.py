@@ -8,7 +8,7 @@ under way while we acted may have put an older state into the book.
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import nova.conf
 from oslo_log import log as logging
@@ -33,29 +33,36 @@ _HELD_S = 300.0
 _NOT_HELD_S = 10.0
 
 
-class Watch:
-    """What all operations of the driver share.
+class News(Protocol):
+    """What hears of the nodes that the driver reads (``Feed``)."""
 
-    :param poke: asks the feed to read a node again soon
-    """
+    def take(self, facts: NodeFacts) -> None:
+        """Take in what a node was just now."""
+
+    def poke(self, node: str) -> None:
+        """Read a node again soon."""
+
+
+class Watch:
+    """What all operations of the driver share."""
 
     def __init__(
         self,
         client: IronicClient,
         book: Book,
-        poke: Callable[[str], None],
+        news: News,
         clock: Clock,
     ) -> None:
         self.client = client
         self.book = book
         self.clock = clock
-        self._poke = poke
+        self._news = news
         self.waits = Waits()
 
     def read(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now."""
         facts = self.client.node(node)
-        self.book.update(facts)
+        self._news.take(facts)
         return facts
 
     def look(self, node: NodeId) -> NodeFacts:
@@ -85,15 +92,20 @@ class Watch:
         return facts
 
     def acted(self, node: NodeId) -> None:
-        """Note that we changed something on a node."""
-        self._poke(node)
+        """Note that we changed something on a node.
+
+        :raises errors.NodeNotFound: Ironic has the node no more
+        """
         try:
             self.read(node)
+        except errors.NodeNotFound:
+            raise
         except errors.IronicComputeError as exc:
             LOG.debug(
                 'Could not read node %(node)s after acting on it: %(error)s',
                 {'node': node, 'error': exc},
             )
+            self._news.poke(node)
 
     def until(
         self,

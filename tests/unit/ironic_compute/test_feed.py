@@ -80,6 +80,7 @@ class Sink:
         self.audits = []
         self.denied = []
         self.renewed = []
+        self.gone = set()
         self.is_broken = False
         self._told = threading.Condition()
 
@@ -94,6 +95,10 @@ class Sink:
     def deny(self, node):
         """See feed.Sink."""
         self._note(self.denied, node)
+
+    def is_denied(self, node):
+        """See feed.Sink."""
+        return node in self.gone
 
     def audited(self, nodes):
         """See feed.Sink."""
@@ -403,26 +408,90 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
-def test_later_news_is_told_before_ironic_answers(conf, ironic, sink):
-    """It takes seconds when it is busy; the node is read all the same."""
+# Of a second later than what a test's Ironic says.
+_AVAILABLE = {
+    'uuid': 'n2',
+    'updated_at': '2026-01-01T00:00:01Z',
+    'traits': [],
+    'properties': {},
+    'provision_state': 'available',
+}
+
+
+def test_later_news_is_believed(conf, ironic, sink):
+    """Ironic is not asked: it takes seconds when it is busy."""
+    ironic.put('n2', provision_state='cleaning')
+    with running(conf, ironic, sink) as feed:
+        _have_told(feed, sink, 'n2')
+        ironic.reads.clear()
+        feed._hear(_AVAILABLE, True)
+        assert sink.observed[-1].provision_state == 'available'
+        threading.Event().wait(QUIET_S)
+    assert ironic.reads == []
+
+
+def test_later_news_that_may_not_show_all_is_told_before_a_reading(
+    conf, ironic, sink
+):
+    """What somebody asked for may be a field that no notification has."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
         ironic.may_read.clear()
-        feed._hear(
-            {
-                'uuid': 'n2',
-                'updated_at': '2026-01-01T00:00:01Z',
-                'traits': [],
-                'properties': {},
-                'provision_state': 'available',
-            }
+        feed._hear(_AVAILABLE, False)
+        assert sink.observed[-1].provision_state == 'available'
+        ironic.put(
+            'n2', updated_at='2026-01-01T00:00:01+00:00', shard='another'
         )
+        ironic.may_read.set()
+        sink.wait(lambda: sink.observed[-1].shard == 'another')
+
+
+def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
+    """It is asked for again, even if what was heard was wrong."""
+    ironic.put('n2', provision_state='cleaning')
+    with running(conf, ironic, sink) as feed:
+        _have_told(feed, sink, 'n2')
+        feed._hear(_AVAILABLE, True)
+        ironic.reads.clear()
+        ironic.may_read.clear()
+        feed.take(ironic.nodes_by_uuid['n2'])
         assert sink.observed[-1].provision_state == 'available'
         ironic.may_read.set()
         sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')
+        threading.Event().wait(QUIET_S)
     assert ironic.reads == ['n2']
+
+
+def test_node_of_later_news_that_was_not_taken_in_is_read(conf, ironic, sink):
+    """Or it would be as it was until the next delta list."""
+    ironic.put('n2', provision_state='cleaning')
+    with running(conf, ironic, sink) as feed:
+        _have_told(feed, sink, 'n2')
+        ironic.reads.clear()
+        ironic.may_read.clear()
+        sink.is_broken = True
+        feed._hear(_AVAILABLE, True)
+        sink.is_broken = False
+        ironic.may_read.set()
+        sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')
+    assert ironic.reads == ['n2']
+
+
+def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
+    """It may have been under way when the node was deleted."""
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        threading.Event().wait(QUIET_S)
+        sink.gone.add('n1')
+        ironic.may_read.clear()
+        told_count = sink.names().count('n1')
+        feed._read_delta()
+        assert sink.names().count('n1') == told_count
+        ironic.may_read.set()
+        sink.wait(lambda: sink.names().count('n1') > told_count)
+    assert ironic.reads == ['n1']
 
 
 def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):

@@ -23,8 +23,28 @@ def test_only_ends_of_node_events_count(event_type, is_heard):
     """A start says what is wanted, not what is."""
     heard = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
-    NodeEvents(heard.append, 0.0).info({}, 'p', event_type, payload, {})
+    events = NodeEvents(lambda record, _: heard.append(record), 0.0)
+    events.info({}, 'p', event_type, payload, {})
     assert heard == ([{'uuid': 'n1'}] if is_heard else [])
+
+
+@pytest.mark.parametrize(
+    ('event_type', 'shows_all'),
+    [
+        ('baremetal.node.provision_set.end', True),
+        ('baremetal.node.power_set.success', True),
+        ('baremetal.node.update.end', False),
+        ('baremetal.node.create.success', False),
+        ('baremetal.node.provision_setup.end', False),
+    ],
+)
+def test_what_is_asked_for_may_not_show(event_type, shows_all):
+    """A PATCH may give the node another shard, which no record has."""
+    heard = []
+    payload = {'ironic_object.data': {'uuid': 'n1'}}
+    events = NodeEvents(lambda _, whether: heard.append(whether), 0.0)
+    events.info({}, 'p', event_type, payload, {})
+    assert heard == [shows_all]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +61,9 @@ def test_what_waited_in_the_queue_is_left_out(metadata, is_heard):
     """Days of news may be there, of which the first audit knows the end."""
     heard = []
     noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
-    events = NodeEvents(heard.append, noon.timestamp())
+    events = NodeEvents(
+        lambda record, _: heard.append(record), noon.timestamp()
+    )
     payload = {'ironic_object.data': {'uuid': 'n1'}}
     events.info({}, 'p', 'baremetal.node.update.end', payload, metadata)
     assert bool(heard) == is_heard
@@ -49,7 +71,7 @@ def test_what_waited_in_the_queue_is_left_out(metadata, is_heard):
 
 def test_odd_payload_is_harmless():
     """What has no uuid concerns no node."""
-    events = NodeEvents(lambda node: pytest.fail(node), 0.0)
+    events = NodeEvents(lambda record, _: pytest.fail(str(record)), 0.0)
     kind = 'baremetal.node.update.end'
     events.error({}, 'p', kind, {'ironic_object.data': None}, {})
     events.info({}, 'p', kind, {}, {})

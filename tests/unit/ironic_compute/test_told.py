@@ -34,7 +34,7 @@ RECORD = {
 def told() -> Told:
     """Return what knows of one node."""
     made = Told()
-    made.add(FACTS)
+    made.read(FACTS)
     return made
 
 
@@ -73,7 +73,7 @@ def test_a_record_that_says_too_little_is_news(
 
 def test_a_list_without_times_makes_nothing_known(told: Told) -> None:
     """What it said may be older than any notification."""
-    told.add(dataclasses.replace(FACTS, updated_at=None))
+    told.read(dataclasses.replace(FACTS, updated_at=None))
     assert not told.knows(RECORD)
 
 
@@ -84,15 +84,17 @@ def test_a_node_that_was_denied_is_not_known(told: Told) -> None:
 
 
 def test_later_news_is_believed(told: Told) -> None:
-    """As Ironic's API would say it; what is not in it is as it was told."""
+    """As Ironic's API would say it; what is not in it is as it was told.
+
+    It tells of an end, so nobody holds the lock any more.
+    """
     news = {'provision_state': 'active', 'updated_at': '2026-01-01T00:00:01Z'}
-    told.add(dataclasses.replace(FACTS, shard='s1', reservation='c1'))
-    assert told.later({**RECORD, **news}) == dataclasses.replace(
+    told.read(dataclasses.replace(FACTS, shard='s1', reservation='c1'))
+    assert told.heard({**RECORD, **news}) == dataclasses.replace(
         FACTS,
         provision_state='active',
         updated_at='2026-01-01T00:00:01+00:00',
         shard='s1',
-        reservation='c1',
     )
 
 
@@ -104,7 +106,7 @@ def test_what_may_be_older_is_not_believed(
 ) -> None:
     """Messages overtake each other, and a second holds many changes."""
     news = {'provision_state': 'available', 'updated_at': stamp}
-    assert told.later({**RECORD, **news}) is None
+    assert told.heard({**RECORD, **news}) is None
 
 
 @pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
@@ -114,9 +116,53 @@ def test_a_record_that_says_too_little_is_not_believed(
     """Else a node would seem to have lost what is not in it."""
     record = {**RECORD, 'updated_at': '2026-01-01T00:00:01Z'}
     del record[missing]
-    assert told.later(record) is None
+    assert told.heard(record) is None
 
 
 def test_news_of_an_unknown_node_is_not_believed() -> None:
     """Whether it is of our pool is not known either."""
-    assert Told().later(RECORD) is None
+    assert Told().heard(RECORD) is None
+
+
+def test_traits_of_later_news_may_be_older(told: Told) -> None:
+    """They have no stamp, and the conductor may have read them long ago."""
+    news = {'updated_at': '2026-01-01T00:00:01Z', 'traits': []}
+    assert told.heard({**RECORD, **news}) is None
+
+
+ACTIVE = {
+    **RECORD,
+    'provision_state': 'active',
+    'updated_at': '2026-01-01T00:00:01Z',
+}
+
+
+@pytest.mark.parametrize(
+    ('stamp', 'state', 'is_new'),
+    [
+        ('2026-01-01T00:00:02+00:00', 'error', True),
+        ('2026-01-01T00:00:01+00:00', 'active', True),
+        ('2026-01-01T00:00:01+00:00', 'deploying', False),
+        ('2026-01-01T00:00:00+00:00', 'deploying', False),
+        (None, 'deploying', False),
+    ],
+)
+def test_an_answer_may_be_older_than_what_was_heard(
+    told: Told, stamp: str | None, state: str, is_new: bool
+) -> None:
+    """It was under way when the notification came; the next one is not."""
+    assert told.heard(ACTIVE)
+    answer = dataclasses.replace(
+        FACTS, provision_state=state, updated_at=stamp
+    )
+    assert told.read(answer) is is_new
+    assert told.knows({**ACTIVE}) is (state == 'active')
+    assert told.read(answer)
+
+
+def test_an_answer_is_not_older_than_another(told: Told) -> None:
+    """A clock was put back; what was read before is over."""
+    old = dataclasses.replace(FACTS, updated_at='2025-01-01T00:00:00+00:00')
+    assert told.read(old)
+    assert told.read(FACTS)
+    assert told.read(old)

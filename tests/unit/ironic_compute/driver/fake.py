@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver on an Ironic in memory.
 
-Work that Ironic does by itself is done when the driver pokes the feed, so
-tests wait for nothing.
+Work that Ironic does by itself is done when the driver has looked what came of
+its request, so tests wait for nothing.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from nova.network import model as network_model
 from hashring.clock import ManualClock
 from ironic_compute.book import Book
 from ironic_compute.driver.driver import IronicComputeDriver
+from resource_tracker.node import NodeFacts
 from tests.fakes.ironic import NODE, FakeIronic
 
 objects.register_all()
@@ -50,6 +51,28 @@ class Bench:
         )
 
 
+class News:
+    """The feed: Ironic goes on when the driver has acted and looked."""
+
+    def __init__(self, ironic: FakeIronic, book: Book) -> None:
+        self._ironic = ironic
+        self._book = book
+        self._calls_count = 0
+
+    def take(self, facts: NodeFacts) -> None:
+        """See Feed."""
+        self._book.update(facts)
+        if len(self._ironic.calls) > self._calls_count:
+            self._calls_count = len(self._ironic.calls)
+            self.poke(facts.uuid)
+
+    def poke(self, node: str) -> None:
+        """See Feed."""
+        self._ironic.settle(node)
+        if node in self._ironic.nodes:
+            self._book.update(self._ironic.nodes[node])
+
+
 def bench(**node: Any) -> Bench:
     """Make a driver whose Ironic has one node, which is held."""
     ironic, clock = FakeIronic(), ManualClock()
@@ -58,24 +81,15 @@ def bench(**node: Any) -> Bench:
     for facts in ironic.nodes.values():
         book.hold(facts)
 
-    def poke(node: str) -> None:
-        ironic.settle(node)
-        book.update(ironic.nodes[node])
-
     driver = IronicComputeDriver(None)
-    driver.attach(ironic, book, poke, clock)
+    driver.attach(ironic, book, News(ironic, book), clock)
     return Bench(ironic, driver, book, clock)
 
 
 def on(ironic: Any, bench: Bench) -> Bench:
     """Put another Ironic between a bench's driver and its own."""
-
-    def poke(node: str) -> None:
-        bench.ironic.settle(node)
-        if node in bench.ironic.nodes:
-            bench.book.update(bench.ironic.nodes[node])
-
-    bench.driver.attach(ironic, bench.book, poke, bench.clock)
+    news = News(bench.ironic, bench.book)
+    bench.driver.attach(ironic, bench.book, news, bench.clock)
     return dataclasses.replace(bench, ironic=ironic)
 
 

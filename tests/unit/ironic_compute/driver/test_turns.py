@@ -14,6 +14,13 @@ from tests.unit.ironic_compute.driver import fake
 WAIT_S = 10.0
 
 
+class _Idle(fake.News):
+    """Ironic goes on when the test says so."""
+
+    def poke(self, node: str) -> None:
+        """See Feed."""
+
+
 def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
     """There is no turn left until one is over."""
     turns, began = Turns(1), threading.Event()
@@ -62,9 +69,8 @@ def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
     bench.ironic.add(uuid=other)
     for facts in bench.ironic.nodes.values():
         bench.book.hold(facts)
-    bench.driver.attach(
-        bench.ironic, bench.book, lambda node: None, SystemClock()
-    )
+    news = _Idle(bench.ironic, bench.book)
+    bench.driver.attach(bench.ironic, bench.book, news, SystemClock())
     bench.driver._deploy._turns = Turns(1)
     servers = (fake.server(), fake.server(uuid=fake.OTHER, node=other))
     builds = [
