@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers booted while all nodes are read again and again."""
+"""Servers booted at once, and one by one while all nodes are read."""
 
 import time
 
@@ -10,6 +10,7 @@ from benchmarks.stage import OFTEN, Note, Stage
 
 def boots(stage: Stage, note: Note) -> None:
     """Boot many at once, let Nova's own tools look, delete."""
+    stage.have()
     _boot(stage, note, 'boot', stage.plan.boots_count)
     servers.health(stage, note, 'boot')
     begun_s = time.monotonic()
@@ -20,6 +21,7 @@ def boots(stage: Stage, note: Note) -> None:
 def claims(stage: Stage, note: Note) -> None:
     """Boot one after the other: what a claim takes if nothing queues."""
     count, pace_s = stage.plan.claims_count, stage.plan.claim_pace_s
+    stage.have(OFTEN)
     _boot(stage, note, 'claims', count, pace_s)
     servers.clear(stage.content, stage.plan.boot_max_s)
 
@@ -27,7 +29,6 @@ def claims(stage: Stage, note: Note) -> None:
 def _boot(
     stage: Stage, note: Note, part: str, count: int, pace_s: float = 0.0
 ) -> None:
-    stage.have(OFTEN)
     audits = Audits(stage)
     asked = servers.Boots(stage, min(count, stage.nodes_count), pace_s)
     asked.await_all(note, part)
