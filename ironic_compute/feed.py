@@ -108,13 +108,13 @@ class Feed:
         With a hundred deploys under way Ironic takes seconds to answer, and
         each of them would ask it five times.
 
-        :param shows_all: whether all that has changed shows in the record
+        :param shows_all: the node cannot have got another shard
         """
         if self._told.knows(record):
             return
         facts = self._told.heard(record)
         is_told = facts is not None and self._tell(facts)
-        if not (is_told and shows_all):
+        if not is_told or (self._client.is_shard and not shows_all):
             self.poke(record['uuid'])
 
     def take(self, facts: NodeFacts) -> None:

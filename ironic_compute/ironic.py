@@ -13,6 +13,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.gate import Gate
 from ironic_compute.reader import IronicReader, Record
+from resource_tracker.node import NodeFacts
 
 LOG = logging.getLogger(__name__)
 
@@ -93,9 +94,10 @@ class IronicClient(IronicReader):
         with self._ironic.asked(what) as client:
             return send(client)
 
-    def reserve(self, node: str, instance_uuid: str) -> None:
+    def reserve(self, node: str, instance_uuid: str) -> NodeFacts:
         """Put an instance on a node: Ironic refuses a second one.
 
+        :returns: the node as it is then
         :raises errors.NodeAssociated: another instance has it, or the
             instance has another node
         """
@@ -103,27 +105,27 @@ class IronicClient(IronicReader):
             {'op': 'add', 'path': '/instance_uuid', 'value': instance_uuid}
         ]
         try:
-            self._change(
-                f'reserve node {node}',
-                lambda client: client.node.update(node, patch),
-            )
+            return self._update(f'reserve node {node}', node, patch)
         except (errors.NodeLocked, errors.IronicRefused) as exc:
-            self._judge_refusal(node, instance_uuid, exc)
+            return self._judge_refusal(node, instance_uuid, exc)
         except errors.NodeAssociated:
-            if self.node(node).instance_uuid != instance_uuid:
+            present = self.node(node)
+            if present.instance_uuid != instance_uuid:
                 raise
+            return present
 
     def _judge_refusal(
         self, node: str, instance_uuid: str, exc: errors.IronicComputeError
-    ) -> None:
+    ) -> NodeFacts:
         """Find out whether the node is taken, whatever Ironic's text says."""
-        present = self.node(node).instance_uuid
-        if present is None:
+        present = self.node(node)
+        if present.instance_uuid is None:
             raise exc
-        if present != instance_uuid:
+        if present.instance_uuid != instance_uuid:
             raise errors.NodeAssociated(
-                f'Node {node} has instance {present} already'
+                f'Node {node} has instance {present.instance_uuid} already'
             ) from exc
+        return present
 
     def release(self, node: str, instance_uuid: str) -> None:
         """Take an instance off a node; another's instance stays."""
@@ -132,12 +134,20 @@ class IronicClient(IronicReader):
         # Exactly this patch: Ironic takes it in more states than others.
         self.patch(node, [{'op': 'remove', 'path': '/instance_uuid'}])
 
-    def patch(self, node: str, patch: Sequence[Record]) -> None:
-        """Change fields of a node, by operations of JSON patch."""
-        self._change(
-            f'change node {node}',
-            lambda client: client.node.update(node, list(patch)),
+    def patch(self, node: str, patch: Sequence[Record]) -> NodeFacts:
+        """Change fields of a node, by operations of JSON patch.
+
+        :returns: the node as it is then
+        """
+        return self._update(f'change node {node}', node, patch)
+
+    def _update(
+        self, what: str, node: str, patch: Sequence[Record]
+    ) -> NodeFacts:
+        answer = self._change(
+            what, lambda client: client.node.update(node, list(patch))
         )
+        return NodeFacts.parse(answer.to_dict())
 
     def set_provision_state(
         self,

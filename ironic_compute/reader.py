@@ -78,6 +78,11 @@ class IronicReader:
             filters['shards'] = [self._group.shard]
         return filters
 
+    @property
+    def is_shard(self) -> bool:
+        """Whether the pool is a shard's, of which no notification tells."""
+        return self._group.shard is not None
+
     def in_pool(self, facts: NodeFacts) -> bool:
         """Say whether a node belongs to our conductor group and shard."""
         group, shard = self._group.conductor_group, self._group.shard

@@ -106,11 +106,11 @@ class Deploy:
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
-            self._watch.patiently(
+            reserved = self._watch.patiently(
                 lambda: self._client.reserve(node, instance.uuid),
                 errors.Retriable,
             )
-            self._watch.acted(node)
+            self._watch.take(reserved)
 
     def spawn(self, order: Order) -> None:
         """Build a server; returns when its node is active.
@@ -129,20 +129,27 @@ class Deploy:
             {'server': order.instance.uuid, 'node': order.node},
         )
 
-    def wait(self, instance: Any, node: NodeId) -> None:
+    def wait(
+        self, instance: Any, node: NodeId, seen: NodeFacts | None = None
+    ) -> None:
         """Block until Ironic has deployed a node.
 
+        :param seen: the node as it was read just now
         :raises errors.DeployFailed: it could not
         :raises faults.Cancelled: the user deleted the server
         """
         for look in itertools.count(1):
             try:
                 outcome, facts = self._watch.until(
-                    node, lambda facts: verdict(facts, instance.uuid), _LOOK_S
+                    node,
+                    lambda facts: verdict(facts, instance.uuid),
+                    _LOOK_S,
+                    seen=seen,
                 )
                 break
             except errors.WaitTimeout:
                 _look(instance)
+            seen = None
             if look % _LOOKS_COUNT == 0:
                 self._watch.look(node)
         if outcome is Outcome.DONE:
@@ -161,16 +168,18 @@ class Deploy:
             list(order.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
         )
-        self._watch.patiently(
+        described = self._watch.patiently(
             lambda: self._client.patch(order.node, patches), errors.Retriable
         )
+        self._watch.take(described)
 
     def ask(
         self, order: Order, target: str, on_asking: Callable[[], None] = _idle
-    ) -> None:
+    ) -> NodeFacts | None:
         """Ask for ``active`` or ``rebuild`` with a config drive.
 
         :param on_asking: called when nothing is left to do but to ask
+        :returns: the node as it was afterwards, if Ironic said so
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
         drive = self._watch.asked(
@@ -192,7 +201,7 @@ class Deploy:
             if 'image' in str(exc).lower():
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
-        self._watch.acted(order.node)
+        return self._watch.acted(order.node)
 
     def _send(self, order: Order, target: str, drive: Any) -> None:
         """Ask for a deploy; if only the answer was lost, it is under way."""
@@ -246,9 +255,9 @@ class Deploy:
 
     def _deploy(self, order: Order, turn: Turn) -> None:
         _name_ephemeral_device(order.instance)
-        self.ask(order, 'active')
+        seen = self.ask(order, 'active')
         turn.end()
-        self.wait(order.instance, order.node)
+        self.wait(order.instance, order.node, seen)
 
     def _validate(self, node: NodeId) -> None:
         result = self._watch.asked(lambda: self._client.validate(node))

@@ -41,8 +41,8 @@ class Rebuild:
             )
         node = self._watch.node_of(instance).uuid
         self._deploy.describe(order, preserve_ephemeral)
-        self._deploy.ask(order, 'rebuild', lambda: _say_asked(instance))
-        self._deploy.wait(instance, node)
+        seen = self._deploy.ask(order, 'rebuild', lambda: _say_asked(instance))
+        self._deploy.wait(instance, node, seen)
 
 
 def _say_asked(instance: Any) -> None:

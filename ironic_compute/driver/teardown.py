@@ -107,12 +107,17 @@ class Teardown:
                 {'server': instance.uuid},
             )
             return
-        self.free(facts.uuid, instance.uuid)
+        self.free(facts.uuid, instance.uuid, facts)
 
-    def free(self, node: NodeId, instance_uuid: str) -> None:
-        """Free one node of one server, from any state."""
+    def free(
+        self, node: NodeId, instance_uuid: str, seen: NodeFacts | None = None
+    ) -> None:
+        """Free one node of one server, from any state.
+
+        :param seen: the node as it was read just now
+        """
         try:
-            self._free(node, instance_uuid)
+            self._free(node, instance_uuid, seen or self._watch.look(node))
         except (errors.NodeNotFound, errors.NodeGone):
             LOG.info(
                 'Node %(node)s is gone from Ironic, and server %(server)s '
@@ -149,8 +154,9 @@ class Teardown:
             self._client.release(node, instance_uuid)
             self._watch.acted(node)
 
-    def _free(self, node: NodeId, instance_uuid: str) -> None:
-        facts = self._watch.look(node)
+    def _free(
+        self, node: NodeId, instance_uuid: str, facts: NodeFacts
+    ) -> None:
         if not self._is_ours(facts, instance_uuid):
             return
         state = ProvisionState.parse(facts.provision_state)
@@ -158,7 +164,7 @@ class Teardown:
             self._try_release(node, instance_uuid)
         elif state in _NEVER_DEPLOYED & _BUSY:
             self._watch.until(node, _is_not_busy, _TEARDOWN_S)
-            self._free(node, instance_uuid)
+            self._free(node, instance_uuid, self._watch.look(node))
         elif state in _NEVER_DEPLOYED:
             self.clean_up(node, instance_uuid)
         else:
@@ -168,9 +174,12 @@ class Teardown:
         """Have Ironic tear the node down; that includes VIFs and info."""
         targets = self._volumes.targets(node)
         was_held = self._ask_until_accepted(node, instance_uuid)
-        self._watch.acted(node)
+        seen = self._watch.acted(node)
         facts = self._watch.until(
-            node, lambda facts: _ended(facts, instance_uuid), _TEARDOWN_S
+            node,
+            lambda facts: _ended(facts, instance_uuid),
+            _TEARDOWN_S,
+            seen=seen,
         )
         if self._is_ours(facts, instance_uuid) and _is_error(facts):
             raise errors.TeardownFailed(

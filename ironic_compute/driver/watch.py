@@ -61,9 +61,7 @@ class Watch:
 
     def read(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now."""
-        facts = self.client.node(node)
-        self._news.take(facts)
-        return facts
+        return self.take(self.client.node(node))
 
     def look(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now, if need be after a while."""
@@ -91,13 +89,18 @@ class Watch:
             )
         return facts
 
-    def acted(self, node: NodeId) -> None:
-        """Note that we changed something on a node.
+    def take(self, facts: NodeFacts) -> NodeFacts:
+        """Note what Ironic answered when we changed something on a node."""
+        self._news.take(facts)
+        return facts
+
+    def acted(self, node: NodeId) -> NodeFacts | None:
+        """Note that we changed something on a node; return what it is now.
 
         :raises errors.NodeNotFound: Ironic has the node no more
         """
         try:
-            self.read(node)
+            return self.read(node)
         except errors.NodeNotFound:
             raise
         except errors.IronicComputeError as exc:
@@ -106,6 +109,7 @@ class Watch:
                 {'node': node, 'error': exc},
             )
             self._news.poke(node)
+            return None
 
     def until(
         self,
@@ -113,6 +117,7 @@ class Watch:
         verdict: Callable[[NodeFacts], Verdict | None],
         timeout_s: float,
         refresh_s: float | None = None,
+        seen: NodeFacts | None = None,
     ) -> Verdict:
         """Block until ``verdict`` says something about the node.
 
@@ -120,10 +125,14 @@ class Watch:
         one for all nodes, brings the news.
 
         :param refresh_s: read the node after so long without news
+        :param seen: the node as it was read just now
         :param verdict: returns None while there is nothing to say
         :raises errors.WaitTimeout: it said nothing for ``timeout_s``
         :raises errors.NodeNotFound: Ironic has the node no more
         """
+        result = None if seen is None else verdict(seen)
+        if result is not None:
+            return result
         deadline_s = self.clock.now_s() + timeout_s
         while True:
             left_s = deadline_s - self.clock.now_s()

@@ -172,7 +172,7 @@ class FakeIronic:
         if facts.provision_state in ironic_machine.IN_TRANSITION:
             raise errors.NodeLocked('a state transition is in progress')
 
-    def reserve(self, node: str, instance_uuid: str) -> None:
+    def reserve(self, node: str, instance_uuid: str) -> NodeFacts:
         """See IronicClient."""
         self._patching('reserve', node, instance_uuid)
         if self.nodes[node].instance_uuid not in (None, instance_uuid):
@@ -181,6 +181,7 @@ class FakeIronic:
         if other is not None and other.uuid != node:
             raise errors.NodeAssociated('instance is associated')
         self.change(node, instance_uuid=instance_uuid)
+        return self.nodes[node]
 
     def release(self, node: str, instance_uuid: str) -> None:
         """See IronicClient."""
@@ -188,7 +189,7 @@ class FakeIronic:
         if self.nodes[node].instance_uuid == instance_uuid:
             self.change(node, instance_uuid=None)
 
-    def patch(self, node: str, patch: list[Mapping[str, Any]]) -> None:
+    def patch(self, node: str, patch: list[Mapping[str, Any]]) -> NodeFacts:
         """See IronicClient."""
         self._patching('patch', node)
         for change in patch:
@@ -197,6 +198,7 @@ class FakeIronic:
                 self.infos[node] = dict(change['value'])
             else:
                 self.infos[node][parts[1]] = change['value']
+        return self.nodes[node]
 
     def set_provision_state(
         self, node: str, target: str, **arguments: Any

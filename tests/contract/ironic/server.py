@@ -69,13 +69,24 @@ class RealIronic:
     def write(self, node: str, **fields: object) -> None:
         """Write fields of a node into the database itself."""
         names = ', '.join(f'{name} = ?' for name in fields)
+        self._execute(
+            f'UPDATE nodes SET {names} WHERE uuid = ?',
+            (*fields.values(), node),
+        )
+
+    def give_trait(self, node: str, trait: str) -> None:
+        """Write a trait of a node into the database itself."""
+        self._execute(
+            'INSERT INTO node_traits (node_id, trait, version)'
+            " SELECT id, ?, '1.0' FROM nodes WHERE uuid = ?",
+            (trait, node),
+        )
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> None:
         with contextlib.closing(
             sqlite3.connect(self._database, timeout=20)
         ) as database:
-            database.execute(
-                f'UPDATE nodes SET {names} WHERE uuid = ?',
-                (*fields.values(), node),
-            )
+            database.execute(statement, values)
             database.commit()
 
     def has_drivers(self) -> bool:

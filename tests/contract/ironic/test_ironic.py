@@ -5,6 +5,7 @@ VIFs are not part of it: a real Ironic attaches them only with a Neutron. The
 real cloud of ``devstack/cloud`` has one.
 """
 
+import dataclasses
 import uuid
 
 import pytest
@@ -65,6 +66,21 @@ def test_node_is_reserved_once(world, node):
     with pytest.raises(errors.NodeAssociated):
         world.ironic.reserve(node, _server())
     assert world.ironic.node(node).instance_uuid == server
+
+
+def _lasting(facts):
+    """Leave out what the end of a request changes: the lock and the time."""
+    return dataclasses.replace(facts, reservation=None, updated_at=None)
+
+
+def test_a_change_is_answered_with_the_node(world, node):
+    """All of it, or it would seem to have lost its traits."""
+    world.give_trait(node, 'CUSTOM_A')
+    reserved = world.ironic.reserve(node, _server())
+    assert reserved.traits == {'CUSTOM_A'}
+    assert _lasting(reserved) == _lasting(world.ironic.node(node))
+    described = world.ironic.patch(node, _patch())
+    assert _lasting(described) == _lasting(world.ironic.node(node))
 
 
 def test_server_has_one_node(world, node):

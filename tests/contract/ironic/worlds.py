@@ -29,6 +29,9 @@ class World(Protocol):
     def put(self, node: str, state: str) -> None:
         """Have a node in a provision state, whatever led there."""
 
+    def give_trait(self, node: str, trait: str) -> None:
+        """Give a node a trait."""
+
     def lock(self, node: str) -> None:
         """Let some conductor work on a node."""
 
@@ -45,12 +48,16 @@ class FakeWorld:
     def enroll(self) -> str:
         """See World."""
         node = str(uuid.uuid4())
-        self.ironic.add(uuid=node)
+        self.ironic.add(uuid=node, properties={'cpu_arch': 'x86_64'})
         return node
 
     def put(self, node: str, state: str) -> None:
         """See World."""
         self.ironic.change(node, provision_state=state)
+
+    def give_trait(self, node: str, trait: str) -> None:
+        """See World."""
+        self.ironic.change(node, traits=frozenset({trait}))
 
     def lock(self, node: str) -> None:
         """See World."""
@@ -83,7 +90,9 @@ class RealWorld:
     def enroll(self) -> str:
         """See World."""
         made = self._operator.node.create(
-            driver='fake-hardware', resource_class='gold'
+            driver='fake-hardware',
+            resource_class='gold',
+            properties={'cpu_arch': 'x86_64'},
         )
         self.put(made.uuid, 'available')
         return str(made.uuid)
@@ -97,6 +106,10 @@ class RealWorld:
             power_state='power on',
             reservation=None,
         )
+
+    def give_trait(self, node: str, trait: str) -> None:
+        """See World."""
+        self._real.give_trait(node, trait)
 
     def lock(self, node: str) -> None:
         """See World."""

@@ -29,6 +29,7 @@ class Ironic:
         self.may_read = threading.Event()
         self.may_read.set()
         self.during_list = lambda: None
+        self.is_shard = False
 
     def put(self, uuid, **fields):
         """Enroll or change a node."""
@@ -418,13 +419,17 @@ _AVAILABLE = {
 }
 
 
-def test_later_news_is_believed(conf, ironic, sink):
+@pytest.mark.parametrize(
+    ('is_shard', 'shows_all'), [(False, False), (False, True), (True, True)]
+)
+def test_later_news_is_believed(conf, ironic, sink, is_shard, shows_all):
     """Ironic is not asked: it takes seconds when it is busy."""
     ironic.put('n2', provision_state='cleaning')
+    ironic.is_shard = is_shard
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
-        feed._hear(_AVAILABLE, True)
+        feed._hear(_AVAILABLE, shows_all)
         assert sink.observed[-1].provision_state == 'available'
         threading.Event().wait(QUIET_S)
     assert ironic.reads == []
@@ -435,6 +440,7 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
 ):
     """What somebody asked for may be a field that no notification has."""
     ironic.put('n2', provision_state='cleaning')
+    ironic.is_shard = True
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()

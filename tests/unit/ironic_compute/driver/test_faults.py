@@ -116,6 +116,16 @@ def _requests(operation):
     return list(bench.ironic.requests)
 
 
+@pytest.mark.parametrize(
+    ('operation', 'reads_count'), [('spawn', 5), ('destroy', 4)]
+)
+def test_ironic_is_not_asked_for_what_it_answered(operation, reads_count):
+    """With hundreds of servers at once its API is what is waited for."""
+    asked = _requests(operation)
+    names = ('node', 'node_of_instance')
+    assert sum(name in names for name in asked) == reads_count
+
+
 _CASES = [
     pytest.param(
         operation, at, fault, id=f'{operation}-{at}-{name}-{fault.name}'
