@@ -11,7 +11,7 @@ well, and an Ironic that is down is said once.
 
 import collections
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from oslo_log import log as logging
@@ -19,7 +19,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors, stamps
 from ironic_compute.notifications import HEARERS_COUNT, new_listener
-from ironic_compute.pace import tried
+from ironic_compute.pace import Rest, tried
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
 from ironic_compute.told import Told
@@ -178,14 +178,15 @@ class Feed:
         A list has no stamps and takes seconds, so what it says of such a
         node may be old, and nothing would correct it.
         """
-        if self._watermark.since() is None:
+        is_first = self._watermark.since() is None
+        if is_first:
             # Before all others those that changed lately: if anything is
             # not as Placement has it, it is among them.
             self._read_delta()
         started_s = self._clock.now_s()
         newer = self._newer.begin()
         try:
-            nodes = {facts.uuid: facts for facts in self._client.nodes()}
+            nodes = {facts.uuid: facts for facts in self._list(is_first)}
             LOG.debug(
                 'Read %(count)d nodes in %(seconds).1f s',
                 {
@@ -200,6 +201,12 @@ class Feed:
                 self._deny(node)
         finally:
             self._newer.end()
+
+    def _list(self, hurry: bool) -> Sequence[NodeFacts]:
+        """Read all nodes; builds ask the same Ironic and come before us."""
+        if hurry:
+            return self._client.nodes()
+        return self._client.nodes(rest=Rest(self._clock))
 
     def _hand_over(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         try:

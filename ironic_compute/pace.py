@@ -13,6 +13,8 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
+_REST_MAX_S = 5.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
@@ -44,6 +46,23 @@ def in_parts(
         if start:
             clock.sleep(rest_s)
         yield ordered[start : start + count]
+
+
+class Rest:
+    """As long as the work before it took: others have half of the time.
+
+    Called between two parts of a long work; made when that begins.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_s = clock.now_s()
+
+    def __call__(self) -> None:
+        """Rest, but not for long if somebody else was slow."""
+        took_s = self._clock.now_s() - self._began_s
+        self._clock.sleep(min(took_s, _REST_MAX_S))
+        self._began_s = self._clock.now_s()
 
 
 def tried(node: NodeId, act: Callable[..., object], *args: Any) -> bool:

@@ -28,6 +28,10 @@ Record = Mapping[str, Any]
 _OF_OTHERS = '/v1/nodes?project=nobody&limit=1&fields=uuid'
 
 
+def _go_on() -> None:
+    """Do not rest."""
+
+
 class IronicReader:
     """What changes nothing and needs no lease; any thread may call.
 
@@ -94,7 +98,9 @@ class IronicReader:
 
     # Reading
 
-    def nodes(self, limit: int = 1000) -> tuple[NodeFacts, ...]:
+    def nodes(
+        self, limit: int = 500, rest: Callable[[], None] = _go_on
+    ) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool; without ``updated_at``.
 
         A record that cannot be read is logged and left out. Each page is
@@ -103,6 +109,7 @@ class IronicReader:
 
         :param limit: nodes in one page; more than Ironic's own ``[api]
             max_limit`` are several requests
+        :param rest: called between two pages
         """
         fields = list(fields_for(self.microversion()))
         found: list[NodeFacts] = []
@@ -115,6 +122,7 @@ class IronicReader:
             if len(page) < limit:
                 return tuple(found)
             marker = page[-1].uuid
+            rest()
 
     def _page(self, what: str, **query: Any) -> Sequence[Any]:
         """Return the next nodes of the pool; fewer than asked for: the last.

@@ -61,7 +61,7 @@ class LivingIronic:
             self.fake.change(node, provision_state='available')
         return self.fake.nodes.get(node, facts)
 
-    def nodes(self) -> tuple[NodeFacts, ...]:
+    def nodes(self, **paging: Any) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool."""
         return tuple(filter(self.in_pool, self.fake.nodes.values()))
 

@@ -30,6 +30,7 @@ class Ironic:
         self.may_read.set()
         self.during_list = lambda: None
         self.is_shard = False
+        self.rested = []
 
     def put(self, uuid, **fields):
         """Enroll or change a node."""
@@ -41,9 +42,10 @@ class Ironic:
         if self.is_down:
             raise errors.IronicUnavailable('Ironic did not answer')
 
-    def nodes(self):
+    def nodes(self, rest=None):
         """See IronicReader."""
         self._answer()
+        self.rested.append(rest is not None)
         found = tuple(self.nodes_by_uuid.values())
         self.during_list()
         return found
@@ -228,6 +230,14 @@ def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
     feed._read('n1')
     feed._audit()
     assert sink.denied == ['n1', 'n1']
+
+
+def test_only_the_first_list_of_all_nodes_is_in_a_hurry(conf, ironic, sink):
+    """A restart is over with it; each later one has time, builds have not."""
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+    for _ in range(3):
+        feed._audit()
+    assert ironic.rested == [False, True, True]
 
 
 def test_node_of_another_pool_is_none_of_ours(conf, ironic, sink):

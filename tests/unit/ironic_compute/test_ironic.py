@@ -287,8 +287,10 @@ def test_list_goes_on_after_a_full_page(client, http):
     """From its last node, until one is not full."""
     pages = [[record(), record(OTHER)], [record('n3'), record('n4')], []]
     http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
-    found = [facts.uuid for facts in client.nodes(limit=2)]
-    assert found == [NODE, OTHER, 'n3', 'n4']
+    rests = []
+    nodes = client.nodes(limit=2, rest=lambda: rests.append(http.call_count))
+    assert [facts.uuid for facts in nodes] == [NODE, OTHER, 'n3', 'n4']
+    assert rests == [http.call_count - 2, http.call_count - 1]
     assert http.last_request.qs['marker'] == ['n4']
     assert http.last_request.qs['limit'] == ['2']
 

@@ -123,7 +123,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
     class Ironic:
         """Reads for five minutes; the world goes on."""
 
-        def nodes(self) -> tuple[NodeFacts, ...]:
+        def nodes(self, **paging: object) -> tuple[NodeFacts, ...]:
             one.claims.claim(NodeId(booted), 'new')
             serve(cloud, C1, NodeId(booted), 'new')
             feed._tell(cloud.nodes[NodeId(booted)])
