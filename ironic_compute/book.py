@@ -116,7 +116,8 @@ class Book:
         A node that is not in the book is waited for too, by ``refresh``.
 
         :param timeout_s: None waits for ever
-        :param refresh: reads the node anew, after ``refresh_s`` without news
+        :param refresh: reads the node anew, after ``refresh_s`` without news;
+            what it returns is for this waiter alone
         :raises errors.WaitTimeout: it did not get there in time
         :raises errors.NodeGone: Ironic does not have it any more, or it was
             struck out and there is no ``refresh`` to ask
@@ -162,7 +163,7 @@ class Book:
     def _refreshed(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
         """Read a node anew; an Ironic that is away is waited for."""
         try:
-            facts = refresh()
+            return refresh()
         except errors.NodeNotFound as exc:
             raise errors.NodeGone(str(exc)) from exc
         except errors.IronicComputeError as exc:
@@ -170,11 +171,6 @@ class Book:
                 raise
             LOG.debug('Could not read a node anew: %(exc)s', {'exc': exc})
             return None
-        with self._lock:
-            known = self._facts.get(facts.uuid)
-            if known is not None and not self._is_older(facts, known):
-                self._enter(facts)
-        return facts
 
 
 class _Wait:

@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors, stamps
-from ironic_compute.notifications import HEARERS_COUNT, new_listener
+from ironic_compute.notifications import HEARERS_COUNT, Worth, new_listener
 from ironic_compute.pace import Rest, tried
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
@@ -44,7 +44,7 @@ class Sink(Protocol):
         """Take in that Ironic has no such node."""
 
     def is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic had no such node when it was last asked."""
+        """Say whether Ironic had no such held node when last asked for it."""
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
@@ -102,20 +102,22 @@ class Feed:
 
     # One node
 
-    def _hear(self, record: Mapping[str, Any], shows_all: bool) -> None:
+    def _hear(self, record: Mapping[str, Any], worth: Worth) -> None:
         """Take in what a notification tells, or read the node.
 
         With a hundred deploys under way Ironic takes seconds to answer, and
         each of them would ask it five times.
-
-        :param shows_all: the node cannot have got another shard
         """
-        if self._told.knows(record):
-            return
-        facts = self._told.heard(record)
-        is_told = facts is not None and self._tell(facts)
-        if not is_told or (self._client.is_shard and not shows_all):
+        shows_all = worth is Worth.ALL or not self._client.is_shard
+        if worth is Worth.HINT or not (self._believe(record) and shows_all):
             self.poke(record['uuid'])
+
+    def _believe(self, record: Mapping[str, Any]) -> bool:
+        """Tell what a record says that is not known; False: it is in doubt."""
+        if self._told.knows(record):
+            return True
+        facts = self._told.heard(record)
+        return facts is not None and self._tell(facts)
 
     def take(self, facts: NodeFacts) -> None:
         """Take in a node that was read, by whomever, just now."""
@@ -221,13 +223,15 @@ class Feed:
     def _read_delta(self) -> None:
         changed = self._client.changed_since(self._watermark.since())
         for facts in changed:
-            if self._sink.is_denied(facts.uuid):
-                # The list may be older than that.
+            # The list may be older than what was read or heard meanwhile.
+            if self._sink.is_denied(facts.uuid) or (
+                not self._told.listed(facts)
+            ):
                 self.poke(facts.uuid)
                 continue
             # Even if it is as we told it last: others read nodes, too, and
             # it may have gone there and back.
-            self.take(facts)
+            self._tell(facts)
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )

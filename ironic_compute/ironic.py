@@ -144,10 +144,12 @@ class IronicClient(IronicReader):
     def _update(
         self, what: str, node: str, patch: Sequence[Record]
     ) -> NodeFacts:
-        answer = self._change(
-            what, lambda client: client.node.update(node, list(patch))
-        )
-        return NodeFacts.parse(answer.to_dict())
+        def update(client: Any) -> NodeFacts:
+            answer = client.node.update(node, list(patch))
+            return NodeFacts.parse(answer.to_dict())
+
+        answered: NodeFacts = self._change(what, update)
+        return answered
 
     def set_provision_state(
         self,

@@ -6,6 +6,7 @@ nobody served the host is all there, days of it perhaps; the first audit has
 seen what became of it, so it is left out.
 """
 
+import enum
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +15,19 @@ from typing import Any
 import oslo_messaging
 from oslo_utils import timeutils
 
-Hear = Callable[[Mapping[str, Any], bool], None]
+
+class Worth(enum.Enum):
+    """What the record of a notification is good for."""
+
+    HINT = enum.auto()
+    """The node is to be read: it is gone, or was never saved like that."""
+    SAVED = enum.auto()
+    """The node as it was saved, but for its shard, which no record has."""
+    ALL = enum.auto()
+    """That of something that changes no shard."""
+
+
+Hear = Callable[[Mapping[str, Any], Worth], None]
 
 # Each takes a moment. By default oslo.messaging starts a thread for each
 # message until it has as many as requests are served at once, a thousand
@@ -22,17 +35,15 @@ Hear = Callable[[Mapping[str, Any], bool], None]
 HEARERS_COUNT = 4
 
 # The first event says what is wanted, not what is: only ends count.
-_WORTH_A_LOOK = re.compile(r'^baremetal\.node\..*\.(end|success|error)$')
-# What Ironic does to a node shows in a notification; what is asked for in a
-# PATCH may not: the node's shard.
-_SHOWS_ALL = re.compile(r'^baremetal\.node\.(power|provision)_set\.')
+_END = re.compile(r'^baremetal\.node\.(\w+)\.(end|success|error)$')
+# What Ironic does to a node. The others tell of what somebody asked for.
+_OWN_WORK = frozenset({'power_set', 'power_state_corrected', 'provision_set'})
 
 
 class NodeEvents:
     """What oslo.messaging calls for each notification.
 
-    :param hear: is told what Ironic says of the node that may have changed,
-        and whether all that has changed shows in that
+    :param hear: is told what Ironic says of the node that may have changed
     :param since_s: what was sent before is left out; in seconds since 1970
     """
 
@@ -48,14 +59,15 @@ class NodeEvents:
         payload: Mapping[str, Any],
         metadata: Any,
     ) -> None:
-        """Take a notification for a hint to look at its node."""
-        if not _WORTH_A_LOOK.match(event_type):
+        """Take in what a notification says of its node, if that is an end."""
+        ended = _END.match(event_type)
+        if ended is None:
             return
         if _sent_at_s(metadata) < self._since_s:
             return
         record = payload.get('ironic_object.data') or {}
         if record.get('uuid'):
-            self._hear(record, bool(_SHOWS_ALL.match(event_type)))
+            self._hear(record, _worth(*ended.groups()))
 
     error = info
     warn = info
@@ -84,6 +96,17 @@ def new_listener(conf: Any, host: str, hear: Hear, since_s: float) -> Any:
         executor=_executor(),
         pool=f'ironic-compute-{host}',
     )
+
+
+def _worth(what: str, end: str) -> Worth:
+    """Return what the record of an event is good for.
+
+    Ironic's API tells of a node that was deleted as it was before, and of a
+    request that failed as if it had not.
+    """
+    if what in _OWN_WORK:
+        return Worth.ALL
+    return Worth.HINT if what == 'delete' or end == 'error' else Worth.SAVED
 
 
 def _sent_at_s(metadata: Any) -> float:

@@ -204,7 +204,7 @@ class Parts:
         self.holdings.deny(node)
 
     def is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic had no such node when it was last asked."""
+        """Say whether Ironic had no such held node when last asked for it."""
         return self.holdings.is_denied(node)
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:

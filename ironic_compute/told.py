@@ -43,20 +43,34 @@ class Told:
         self._heard: set[NodeId] = set()
 
     def read(self, facts: NodeFacts) -> bool:
-        """Enter what a node was when it was read.
+        """Enter what a node was when it was read by itself.
 
         :returns: False if what was heard of it meanwhile may be later;
             nothing is known of the node then, and it is to be read again
         """
-        node = facts.uuid
         with self._lock:
-            told = self._facts[node] if node in self._heard else None
+            heard = facts.uuid in self._heard
+            return self._enter(
+                facts, self._facts[facts.uuid] if heard else None
+            )
+
+    def listed(self, facts: NodeFacts) -> bool:
+        """Enter what a node was in a list, which takes longer to come.
+
+        :returns: False if what was read or heard meanwhile may be later
+        """
+        with self._lock:
+            return self._enter(facts, self._facts.get(facts.uuid))
+
+    def _enter(self, facts: NodeFacts, rival: NodeFacts | None) -> bool:
+        node = facts.uuid
+        if rival is not None and _may_be_older(facts, rival):
+            self._drop(node)
+            return False
+        if rival is None or _is_later(facts, rival):
             self._heard.discard(node)
-            if told is not None and _may_be_older(facts, told):
-                del self._facts[node]
-                return False
             self._facts[node] = facts
-            return True
+        return True
 
     def heard(self, record: Mapping[str, Any]) -> NodeFacts | None:
         """Enter a node as a notification has it, if that is later news.
@@ -70,7 +84,7 @@ class Told:
             said, told = self._both(record)
             if said is None or told is None or said.traits != told.traits:
                 return None
-            if _time(said) <= _time(told):
+            if not _is_later(said, told):
                 return None
             news = {n: getattr(said, n) for n in _COMPARED if n in record}
             # As the API writes it, for whoever compares texts.
@@ -85,8 +99,11 @@ class Told:
     def forget(self, node: NodeId) -> None:
         """What was told of a node is not true any more."""
         with self._lock:
-            self._facts.pop(node, None)
-            self._heard.discard(node)
+            self._drop(node)
+
+    def _drop(self, node: NodeId) -> None:
+        self._facts.pop(node, None)
+        self._heard.discard(node)
 
     def knows(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record of a notification says nothing new.
@@ -118,18 +135,27 @@ class Told:
 
 
 def _time(facts: NodeFacts) -> datetime.datetime:
-    """Return when a node last changed; Ironic writes it in two ways."""
+    """Return the second a node last changed in.
+
+    Ironic writes it in two ways, and with some databases less than seconds,
+    which its notifications never have.
+    """
     parsed = timeutils.parse_isotime(facts.updated_at or '')
     found: datetime.datetime = timeutils.normalize_time(parsed)
-    return found
+    return found.replace(microsecond=0)
 
 
 def _same(one: NodeFacts, other: NodeFacts, names: Iterable[str]) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def _may_be_older(read: NodeFacts, heard: NodeFacts) -> bool:
-    """Say whether an answer may be from before a notification."""
-    if read.updated_at is None:
-        return True
-    return _time(read) <= _time(heard) and not _same(read, heard, _COMPARED)
+def _is_later(one: NodeFacts, other: NodeFacts) -> bool:
+    """Say whether facts are; those without a time are not."""
+    if one.updated_at is None or other.updated_at is None:
+        return False
+    return _time(one) > _time(other)
+
+
+def _may_be_older(answer: NodeFacts, known: NodeFacts) -> bool:
+    """Say whether an answer may be from before what is known."""
+    return not _is_later(answer, known) and not _same(answer, known, _COMPARED)

@@ -61,7 +61,12 @@ class Watch:
 
     def read(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now."""
-        return self.take(self.client.node(node))
+        try:
+            return self.take(self.client.node(node))
+        except errors.NodeNotFound:
+            # The feed tells everybody, or more builds come to it.
+            self._news.poke(node)
+            raise
 
     def look(self, node: NodeId) -> NodeFacts:
         """Return the node as Ironic has it now, if need be after a while."""
@@ -200,7 +205,7 @@ class Watch:
                 node,
                 lambda facts: verdict(facts) is not None,
                 max(timeout_s, 0.0),
-                refresh=lambda: self.client.node(node),
+                refresh=lambda: self.read(node),
                 refresh_s=refresh_s,
             )
         except errors.NodeGone:

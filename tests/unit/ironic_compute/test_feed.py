@@ -11,7 +11,7 @@ from oslo_config import cfg
 from hashring.clock import SystemClock
 from ironic_compute import errors, opts
 from ironic_compute.feed import Feed
-from ironic_compute.notifications import NodeEvents
+from ironic_compute.notifications import NodeEvents, Worth
 from resource_tracker.node import NodeFacts
 
 WAIT_S = 10.0
@@ -430,16 +430,17 @@ _AVAILABLE = {
 
 
 @pytest.mark.parametrize(
-    ('is_shard', 'shows_all'), [(False, False), (False, True), (True, True)]
+    ('is_shard', 'worth'),
+    [(False, Worth.SAVED), (False, Worth.ALL), (True, Worth.ALL)],
 )
-def test_later_news_is_believed(conf, ironic, sink, is_shard, shows_all):
+def test_later_news_is_believed(conf, ironic, sink, is_shard, worth):
     """Ironic is not asked: it takes seconds when it is busy."""
     ironic.put('n2', provision_state='cleaning')
     ironic.is_shard = is_shard
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
-        feed._hear(_AVAILABLE, shows_all)
+        feed._hear(_AVAILABLE, worth)
         assert sink.observed[-1].provision_state == 'available'
         threading.Event().wait(QUIET_S)
     assert ironic.reads == []
@@ -455,7 +456,7 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
         ironic.may_read.clear()
-        feed._hear(_AVAILABLE, False)
+        feed._hear(_AVAILABLE, Worth.SAVED)
         assert sink.observed[-1].provision_state == 'available'
         ironic.put(
             'n2', updated_at='2026-01-01T00:00:01+00:00', shard='another'
@@ -464,12 +465,39 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
         sink.wait(lambda: sink.observed[-1].shard == 'another')
 
 
+@pytest.mark.parametrize('stamp', ['00:00', '00:01'])
+def test_a_node_that_ironic_deleted_is_read(conf, ironic, sink, stamp):
+    """The API tells of it as it was: nothing new, or later by its lock."""
+    record = {**_AVAILABLE, 'updated_at': f'2026-01-01T00:{stamp}Z'}
+    ironic.put('n2', provision_state='available')
+    with running(conf, ironic, sink) as feed:
+        _have_told(feed, sink, 'n2')
+        del ironic.nodes_by_uuid['n2']
+        payload = {'ironic_object.data': record}
+        events = NodeEvents(feed._hear, 0.0)
+        events.info({}, 'p', 'baremetal.node.delete.end', payload, {})
+        sink.wait(lambda: sink.denied)
+    assert sink.denied == ['n2']
+
+
+def test_what_a_failed_request_asked_for_is_not_told(conf, ironic, sink):
+    """It was never saved, whatever time it has."""
+    with running(conf, ironic, sink) as feed:
+        _have_told(feed, sink, 'n2')
+        told_count = len(sink.observed)
+        payload = {'ironic_object.data': _AVAILABLE}
+        events = NodeEvents(feed._hear, 0.0)
+        events.error({}, 'p', 'baremetal.node.update.error', payload, {})
+        sink.wait(lambda: len(sink.observed) > told_count)
+    assert sink.observed[-1].provision_state is None
+
+
 def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
     """It is asked for again, even if what was heard was wrong."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
-        feed._hear(_AVAILABLE, True)
+        feed._hear(_AVAILABLE, Worth.ALL)
         ironic.reads.clear()
         ironic.may_read.clear()
         feed.take(ironic.nodes_by_uuid['n2'])
@@ -488,7 +516,7 @@ def test_node_of_later_news_that_was_not_taken_in_is_read(conf, ironic, sink):
         ironic.reads.clear()
         ironic.may_read.clear()
         sink.is_broken = True
-        feed._hear(_AVAILABLE, True)
+        feed._hear(_AVAILABLE, Worth.ALL)
         sink.is_broken = False
         ironic.may_read.set()
         sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')

@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from ironic_compute.notifications import NodeEvents
+from ironic_compute.notifications import NodeEvents, Worth
 
 
 @pytest.mark.parametrize(
@@ -29,22 +29,27 @@ def test_only_ends_of_node_events_count(event_type, is_heard):
 
 
 @pytest.mark.parametrize(
-    ('event_type', 'shows_all'),
+    ('event', 'worth'),
     [
-        ('baremetal.node.provision_set.end', True),
-        ('baremetal.node.power_set.success', True),
-        ('baremetal.node.update.end', False),
-        ('baremetal.node.create.success', False),
-        ('baremetal.node.provision_setup.end', False),
+        ('provision_set.end', Worth.ALL),
+        ('provision_set.error', Worth.ALL),
+        ('power_set.success', Worth.ALL),
+        ('power_state_corrected.success', Worth.ALL),
+        ('update.end', Worth.SAVED),
+        ('maintenance_set.end', Worth.SAVED),
+        ('provision_setup.end', Worth.SAVED),
+        ('update.error', Worth.HINT),
+        ('maintenance_set.error', Worth.HINT),
+        ('delete.end', Worth.HINT),
     ],
 )
-def test_what_is_asked_for_may_not_show(event_type, shows_all):
-    """A PATCH may give the node another shard, which no record has."""
+def test_not_every_record_is_the_node(event, worth):
+    """Some show what was never saved, or a node that is gone."""
     heard = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
-    events = NodeEvents(lambda _, whether: heard.append(whether), 0.0)
-    events.info({}, 'p', event_type, payload, {})
-    assert heard == [shows_all]
+    events = NodeEvents(lambda _, worth: heard.append(worth), 0.0)
+    events.info({}, 'p', f'baremetal.node.{event}', payload, {})
+    assert heard == [worth]
 
 
 @pytest.mark.parametrize(

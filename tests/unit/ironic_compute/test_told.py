@@ -156,8 +156,41 @@ def test_an_answer_may_be_older_than_what_was_heard(
         FACTS, provision_state=state, updated_at=stamp
     )
     assert told.read(answer) is is_new
-    assert told.knows({**ACTIVE}) is (state == 'active')
+    assert told.knows(ACTIVE) is (state == 'active')
     assert told.read(answer)
+
+
+def test_an_answer_that_agrees_leaves_no_room_for_an_older_one(
+    told: Told,
+) -> None:
+    """A list was under way all the time."""
+    assert told.heard(ACTIVE)
+    active = dataclasses.replace(
+        FACTS, provision_state='active', updated_at=ACTIVE['updated_at']
+    )
+    old = dataclasses.replace(active, provision_state='deploying')
+    assert told.read(active)
+    assert not told.read(old)
+
+
+@pytest.mark.parametrize('second', [0, 1])
+def test_a_list_may_be_older_than_an_answer(told: Told, second: int) -> None:
+    """It takes longer to come; what was read by itself is not compared."""
+    stamp = f'2026-01-01T00:00:0{second}+00:00'
+    available = dataclasses.replace(FACTS, provision_state='available')
+    listed = dataclasses.replace(available, updated_at=stamp)
+    assert told.listed(FACTS)
+    assert told.listed(listed) is bool(second)
+    assert told.listed(available)
+
+
+def test_less_than_a_second_makes_nothing_later(told: Told) -> None:
+    """Some databases keep it; notifications never have it."""
+    assert told.heard(ACTIVE)
+    answer = dataclasses.replace(
+        FACTS, updated_at='2026-01-01T00:00:01.250000+00:00'
+    )
+    assert not told.read(answer)
 
 
 def test_an_answer_is_not_older_than_another(told: Told) -> None:

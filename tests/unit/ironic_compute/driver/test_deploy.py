@@ -34,6 +34,23 @@ def test_build_ends_active():
     ]
 
 
+def test_node_that_is_gone_is_read_by_the_feed():
+    """Or the next build comes to it as well."""
+    bench = fake.bench()
+    poked = []
+
+    class News(fake.News):
+        def poke(self, node):
+            poked.append(node)
+
+    news = News(bench.ironic, bench.book)
+    bench.driver.attach(bench.ironic, bench.book, news, bench.clock)
+    bench.ironic.nodes.clear()
+    with pytest.raises(nova_exception.ComputeResourcesUnavailable):
+        bench.spawn(fake.server())
+    assert set(poked) == {fake.NODE}
+
+
 def test_instance_info_says_what_was_ordered():
     """Ironic learns image, sizes, people, capabilities and traits."""
     bench = fake.bench(properties={'local_gb': 100})
