@@ -25,7 +25,7 @@ _MODES = {
     'burst': 'in a burst, during audits',
 }
 _BUILDS = {
-    'boot': 'boot, during audits',
+    'boot': 'boot at once',
     'claims': 'boot one after the other, during audits',
     'clean_boot': 'boot, others deleted meanwhile',
     'adoption_boot': 'boot while adopted nodes are verified',

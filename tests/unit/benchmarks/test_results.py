@@ -66,7 +66,7 @@ def test_table_has_all_that_was_measured():
     assert f'| {title} |  | 1,234 |  | 0+1 |' in second
     idle = 'idle: requests to Placement a minute'
     assert f'| {idle} | 0 | 200 |  | 3+1 |' in first
-    boot = 'boot, during audits: seconds until all are ACTIVE'
+    boot = 'boot at once: seconds until all are ACTIVE'
     assert f'| {boot} | never |  |  | 3+0 |' in first
     assert 'memory' not in text
 
