@@ -9,7 +9,7 @@ import subprocess
 from argparse import Namespace
 from collections.abc import Callable
 
-from onemachine import running
+from onemachine import naming, running
 from onemachine.control import Cloud
 from onemachine.dials import Dials
 from onemachine.layout import Layout
@@ -100,7 +100,7 @@ def _boot(layout: Layout, arguments: Namespace) -> None:
     from onemachine import content
 
     contents = content.Content(layout)
-    names = content.server_names(arguments.what)
+    names = naming.server_names(arguments.what)
     if arguments.no_wait:
         contents.create_servers(names)
     else:

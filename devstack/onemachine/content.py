@@ -3,7 +3,6 @@
 
 import collections
 import concurrent.futures
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from onemachine import registry, running
 from onemachine.backends import sql
 from onemachine.layout import Layout
+from onemachine.naming import free_numbers, node_name, server_names
 from onemachine.progress import CloudError, step, wait_until
 
 _PARALLEL = 8
@@ -53,14 +53,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return '\n'.join([lines[0], '-' * len(lines[0]), *lines[1:]])
 
 
-def server_names(what: str) -> list[str]:
-    """Return names for servers: so many new ones, or the one given."""
-    if not what.isdecimal():
-        return [what]
-    stamp = int(time.time()) % 100000
-    return [f'server-{stamp:05d}-{i}' for i in range(int(what))]
-
-
 class Content:
     """Asks and changes a cloud through its APIs, as its users would."""
 
@@ -83,13 +75,17 @@ class Content:
         with step(f'Enrolling {count - present} nodes'):
             through_api = min(count, _THROUGH_API_MAX) - present
             if through_api > 0:
-                each(self._enroll_one, range(present, present + through_api))
+                each(self._enroll_one, self._free_numbers(through_api))
             if count > _THROUGH_API_MAX:
                 self._copy_nodes(count - len(self.nodes()))
 
+    def _free_numbers(self, count: int) -> list[int]:
+        names = {node.name for node in self.nodes().values()}
+        return free_numbers(names, count)
+
     def _enroll_one(self, number: int) -> None:
         node = self.metal.create_node(
-            name=f'node-{number:05d}',
+            name=node_name(number),
             driver='fake-hardware',
             resource_class=registry.RESOURCE_CLASS,
             properties={'cpu_arch': 'x86_64', 'capabilities': 'boot:uefi'},
@@ -135,14 +131,13 @@ class Content:
         # Daemons that run find new nodes by it.
         own.add('updated_at')
         copied = ', '.join(f'`{c}`' for c in columns if c not in own)
-        present = len(self.nodes())
         statements = [
             'INSERT INTO ironic.nodes '  # noqa: S608
             f'(updated_at, uuid, name, {copied}) '
             f"SELECT UTC_TIMESTAMP(), '{uuid.uuid4()}', "
-            f"'node-{present + i:05d}', {copied} "
+            f"'{node_name(number)}', {copied} "
             "FROM ironic.nodes WHERE provision_state='available' LIMIT 1;"
-            for i in range(count)
+            for number in self._free_numbers(count)
         ]
         sql(self._layout, '\n'.join(statements))
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from onemachine import content, registry, running
+from onemachine import content, naming, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, elapsed_s, say, step, wait_until
@@ -116,7 +116,7 @@ class Story:
 
     def _boot(self) -> list[Any]:
         """Boot servers; two of them on c1, for what follows."""
-        names = content.server_names(str(SERVER_COUNT))
+        names = naming.server_names(str(SERVER_COUNT))
         with step(f'Booting {SERVER_COUNT} servers'):
             asked = self._content.create_servers(names[:2], host='c1')
             asked += self._content.create_servers(names[2:])

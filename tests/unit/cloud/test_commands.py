@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from onemachine import actions, content, parser, running
+from onemachine import actions, content, naming, parser, running
 from onemachine.layout import REPOSITORY
 
 PROGRAM = REPOSITORY / 'devstack' / 'cloud'
@@ -84,8 +84,15 @@ def test_worker_is_known_by_its_title(words, host):
 
 def test_servers_are_counted_or_named():
     """boot takes a number or a name."""
-    assert content.server_names('web') == ['web']
-    assert len(set(content.server_names('3'))) == 3
+    assert naming.server_names('web') == ['web']
+    assert len(set(naming.server_names('3'))) == 3
+
+
+def test_a_new_node_takes_the_place_of_one_that_was_deleted():
+    """Ironic refuses a second node of a name."""
+    names = {'node-00000', 'node-00002', 'web'}
+    assert naming.free_numbers(names, 3) == [1, 3, 4]
+    assert naming.free_numbers((), 2) == [0, 1]
 
 
 def test_tables_line_up():
