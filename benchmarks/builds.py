@@ -3,7 +3,8 @@
 
 A build's *own* time is what lies between its message and the call of the
 driver's ``spawn``, without the moments in which a request of this build to
-another service was under way: conductor, Placement, Neutron, Ironic. What
+another service was under way: conductor, Placement, Neutron, Ironic. An RPC
+lasts from Nova's asking to Nova's having the answer (``telling``). What
 waits for a lock, a thread or a periodic task is therefore in it. Beside the
 build its networks are allocated: what that thread asks for counts from the
 last word of the build itself on, which waits for it then, if it is silent.
@@ -27,9 +28,8 @@ _AGAIN = re.compile(
     # Other lines have it at their end, as what went wrong before.
     _SERVER + r'Build of instance \S+ was re-scheduled: (?P<why>.*)'
 )
-_SENT = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
-_CALL = re.compile(r'CALL msg_id: (?P<id>\w+)')
-_REPLY = re.compile(r'received reply msg_id: (?P<id>\w+)')
+# Lines of ``telling``.
+_RPC = re.compile(r'^RPC (?P<end>begins|ends): (?P<what>.*)')
 _CONNECT = re.compile('^(Starting new HTTP|Resetting dropped) connection')
 _ANSWER = re.compile(
     r':(?P<port>\d+) "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/\S+" \d+'
@@ -176,32 +176,28 @@ def _calls(
 
 
 class _Calls:
-    """Pairs the line of a request with that of its answer."""
+    """Pairs the beginning of a request with its end."""
 
     def __init__(self, services: Mapping[int, str]) -> None:
         self.found: dict[str, list[Call]] = collections.defaultdict(list)
         self._services = services
-        self._sent: dict[tuple[int, str], tuple[str, float]] = {}
-        self._waiting: dict[str, tuple[Line, str, float]] = {}
+        self._calling: dict[tuple[int, str], float] = {}
         self._connected: dict[tuple[int, str], float] = {}
 
     def read(self, line: Line) -> None:
         """Take in the next line."""
-        if line.logger.startswith('oslo_messaging'):
+        if line.logger == 'benchmarks.rpc':
             self._read_rpc(line)
         elif line.logger.startswith('urllib3'):
             self._read_http(line)
 
     def _read_rpc(self, line: Line) -> None:
-        if hit := _SENT.search(line.text):
-            kind = f'RPC {hit["to"]} {hit["method"]}'
-            self._sent[line.thread] = kind, line.at_s
-        elif (hit := _CALL.search(line.text)) and line.thread in self._sent:
-            kind, begun_s = self._sent.pop(line.thread)
-            self._waiting[hit['id']] = line, kind, begun_s
-        elif (hit := _REPLY.search(line.text)) and hit['id'] in self._waiting:
-            asked, kind, begun_s = self._waiting.pop(hit['id'])
-            self._note(asked, kind, begun_s, line.at_s)
+        hit = _RPC.match(line.text)
+        if hit and hit['end'] == 'begins':
+            self._calling[line.thread] = line.at_s
+        elif hit and line.thread in self._calling:
+            begun_s = self._calling.pop(line.thread)
+            self._note(line, f'RPC {hit["what"]}', begun_s, line.at_s)
 
     def _read_http(self, line: Line) -> None:
         if _CONNECT.search(line.text):

@@ -120,7 +120,7 @@ def _builds(part: str, how: str) -> list[Row]:
         _one(f'{part}_retried_count', '… builds sent to another node'),
         _one(f'{part}_built_count', '… builds that came to the driver'),
         _spread(
-            f'{part}_claim_ms',
+            f'{part}_own_ms',
             '… cast → spawn without requests to other services, ms',
             *points,
         ),

@@ -14,7 +14,7 @@ _SHOWN = (
     ('restart_s', 'seconds until verified after a restart'),
     ('notified_maintenance_set_p50', 'maintenance → reserved, median s'),
     ('first_s', 'first report of all nodes, seconds'),
-    ('claims_claim_ms_p99', 'cast → spawn, own time, p99 in ms'),
+    ('claims_own_ms_p99', 'cast → spawn, own time, p99 in ms'),
 )
 _STYLES = {OURS: 'o-', STOCK: 's--'}
 

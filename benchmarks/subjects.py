@@ -22,11 +22,13 @@ from benchmarks import proc
 from benchmarks.results import OURS
 
 HOST = 'bench'
+_TELLING = pathlib.Path(__file__).parent / 'telling'
 # What each message and request is, when a build is where, when it serves;
 # for both subjects alike. No line has the content of a request.
 _TELLS = (
     'amqp=WARN,amqplib=WARN,qpid.messaging=INFO,oslo.messaging=INFO,'
     'oslo_messaging=INFO,oslo_messaging._drivers.amqpdriver=DEBUG,'
+    'benchmarks.rpc=DEBUG,'
     'oslo_messaging.rpc.server=DEBUG,'
     'oslo_service=INFO,oslo_service.periodic_task=DEBUG,'
     'nova.compute.manager=DEBUG,nova.service=DEBUG,ironic_compute.feed=DEBUG,'
@@ -62,6 +64,7 @@ class TellingLayout(Layout):
         plain = super().environment(**more)
         return {
             **plain,
+            'PYTHONPATH': str(_TELLING),
             'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS,
             'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
             'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _PLAIN,

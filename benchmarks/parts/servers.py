@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from onemachine import allocations
-from onemachine.content import Content, each, server_names
+from onemachine.content import Content, each
+from onemachine.naming import server_names
 from onemachine.progress import CloudError, say, step
 
 from benchmarks import builds, logs
@@ -61,7 +62,7 @@ class Boots:
         found = builds.builds(lines, self._stage.subject.ports)
         note.figure(f'{part}_built_count', len(found))
         for name, values in (
-            ('claim', [build.own_s * 1000 for build in found]),
+            ('own', [build.own_s * 1000 for build in found]),
             ('claim_all', [build.total_s * 1000 for build in found]),
             ('claim_queue', [build.queued_s * 1000 for build in found]),
         ):

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has ``telling`` on its path tells of each RPC, both ends."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from benchmarks import telling
+
+# A client of oslo.messaging's own broker in memory, whose server is a thread
+# beside it.
+PROGRAM = """
+import logging, threading
+logging.basicConfig(level=logging.DEBUG, format='%(name)s %(message)s')
+import oslo_messaging
+from oslo_config import cfg
+
+class Conductor:
+    target = oslo_messaging.Target(version='1.0')
+    def answer(self, ctxt, what):
+        if what == 'nothing':
+            raise ValueError(what)
+        return what
+
+transport = oslo_messaging.get_rpc_transport(cfg.CONF, 'fake:')
+target = oslo_messaging.Target(topic='conductor', server='a', version='1.0')
+server = oslo_messaging.get_rpc_server(
+    transport, target, [Conductor()], executor='threading'
+)
+server.start()
+client = oslo_messaging.get_rpc_client(transport, target)
+print(client.prepare(timeout=10).call({}, 'answer', what='this'))
+try:
+    client.call({}, 'answer', what='nothing')
+except Exception as exc:
+    print(type(exc).__name__)
+server.stop()
+"""
+
+
+def test_calls_are_told_of_at_both_ends():
+    """Also one that fails; the answers are as without."""
+    folder = pathlib.Path(telling.__path__[0])
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', PROGRAM],
+        env={**os.environ, 'PYTHONPATH': str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ['this', 'ValueError']
+    told = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith('benchmarks.rpc')
+    ]
+    assert (
+        told
+        == [
+            'benchmarks.rpc RPC begins: conductor answer',
+            'benchmarks.rpc RPC ends: conductor answer',
+        ]
+        * 2
+    )
