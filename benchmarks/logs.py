@@ -20,8 +20,8 @@ _LINE = re.compile(
     r'[A-Z]+ (?P<logger>\S+) \[thread:(?P<thread>.*?)\] '
     r'\[(?P<request>.*?)\] (?P<text>.*)'
 )
-# Lines of oslo.messaging and oslo.service.
-_RPC = re.compile(r'Calling RPC method (?P<method>\S+) on target (?P<to>\S+)')
+# Lines of ``telling`` and oslo.service.
+_RPC = re.compile(r'^RPC (begins|cast): (?P<what>.*)')
 _TASK = re.compile(r'Running periodic task (?P<task>\S+)')
 
 Counts = collections.Counter[str]
@@ -106,10 +106,10 @@ def rpcs(lines: Iterable[str]) -> Counts:
     for line in parsed(lines):
         if task := _TASK.search(line.text):
             tasks[line.request] = task['task']
-        elif hit := _RPC.search(line.text):
+        elif hit := _RPC.match(line.text):
             plain = re.sub(r'[-_]?\d+', '', line.thread[1])
             cause = tasks.get(line.request, plain) if line.request else plain
-            counts[f'{cause}: {hit["to"]} {hit["method"]}'] += 1
+            counts[f'{cause}: {hit["what"]}'] += 1
     return counts
 
 

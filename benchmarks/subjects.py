@@ -27,8 +27,7 @@ _TELLING = pathlib.Path(__file__).parent / 'telling'
 # for both subjects alike. No line has the content of a request.
 _TELLS = (
     'amqp=WARN,amqplib=WARN,qpid.messaging=INFO,oslo.messaging=INFO,'
-    'oslo_messaging=INFO,oslo_messaging._drivers.amqpdriver=DEBUG,'
-    'benchmarks.rpc=DEBUG,'
+    'oslo_messaging=INFO,benchmarks.rpc=DEBUG,'
     'oslo_messaging.rpc.server=DEBUG,'
     'oslo_service=INFO,oslo_service.periodic_task=DEBUG,'
     'nova.compute.manager=DEBUG,nova.service=DEBUG,ironic_compute.feed=DEBUG,'

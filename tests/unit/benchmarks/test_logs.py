@@ -62,21 +62,21 @@ def test_kind_names_no_single_thing(path, kind):
 def told(thread, text, request=''):
     """A line of a compute process that is measured."""
     return (
-        f'2026-11-21 08:00:00.100 7 DEBUG oslo_messaging._drivers.amqpdriver'
+        f'2026-11-21 08:00:00.100 7 DEBUG benchmarks.rpc'
         f' [thread:{thread}] [{request}] {text}'
     )
 
 
 def call(method):
-    """What oslo.messaging says before it sends."""
-    return f'Calling RPC method {method} on target conductor _send /x.py:759'
+    """What ``telling`` says before it is sent."""
+    return f'RPC begins: conductor {method}'
 
 
 def test_messages_are_counted_by_what_causes_them():
     """Our threads by name, Nova's by the periodic task they work for."""
     lines = [
         told('services', call('object_class_action_versions')),
-        told('services', "CALL msg_id: 5 exchange 'nova' topic 'conductor'"),
+        told('services', 'RPC ends: conductor object_class_action_versions'),
         told('rows_3', call('object_action')),
         told('Thread-7', 'Running periodic task ComputeManager._a', 'req-1'),
         told(
@@ -86,7 +86,8 @@ def test_messages_are_counted_by_what_causes_them():
         # Nova 34 lets several threads report its nodes.
         told('Thread-9', call('object_class_action_versions'), 'req-1'),
         told('Thread-8', call('object_action')),
-        'Calling RPC method of_a_line_without_its_thread on target x',
+        told('Thread-6', 'RPC cast: scheduler sync_instance_info'),
+        'RPC begins: conductor of_a_line_without_its_thread',
     ]
     counts = logs.rpcs(lines)
     assert counts == {
@@ -94,6 +95,7 @@ def test_messages_are_counted_by_what_causes_them():
         'rows: conductor object_action': 1,
         'ComputeManager._poll: conductor object_class_action_versions': 2,
         'Thread: conductor object_action': 1,
+        'Thread: scheduler sync_instance_info': 1,
     }
     assert logs.of_our_own(counts) == 2
 

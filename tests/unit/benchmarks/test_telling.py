@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has ``telling`` on its path tells of each RPC, both ends."""
+"""A process that has ``telling`` on its path tells of each RPC."""
 
 import os
 import pathlib
@@ -35,12 +35,13 @@ try:
     client.call({}, 'answer', what='nothing')
 except Exception as exc:
     print(type(exc).__name__)
+client.cast({}, 'answer', what='this')
 server.stop()
 """
 
 
-def test_calls_are_told_of_at_both_ends():
-    """Also one that fails; the answers are as without."""
+def test_what_is_sent_is_told_of():
+    """Calls at both ends, also if they fail; the answers are as without."""
     folder = pathlib.Path(telling.__path__[0])
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', PROGRAM],
@@ -56,11 +57,8 @@ def test_calls_are_told_of_at_both_ends():
         for line in done.stderr.splitlines()
         if line.startswith('benchmarks.rpc')
     ]
-    assert (
-        told
-        == [
-            'benchmarks.rpc RPC begins: conductor answer',
-            'benchmarks.rpc RPC ends: conductor answer',
-        ]
-        * 2
-    )
+    both = [
+        'benchmarks.rpc RPC begins: conductor answer',
+        'benchmarks.rpc RPC ends: conductor answer',
+    ]
+    assert told == [*both, *both, 'benchmarks.rpc RPC cast: conductor answer']
