@@ -4,6 +4,10 @@
 A plain value that decides; ``reconciler`` locks it, waits for it and carries
 it out. It holds one entry a node: the newest that is wanted counts, and a
 node that is being said is not taken a second time.
+
+A node that a build has can wait: Nova's allocation keeps it from all others
+already. A hundred builds at once would else stand before the node that has
+just come free, and before the one that must not be offered any more.
 """
 
 import dataclasses
@@ -66,6 +70,7 @@ class Entry:
     :param failures_count: in a row
     :param kept: classes that could not go, because something is allocated
     :param may_read: its turn has come, or it is urgent
+    :param can_wait: a build has it, and all others go first
     :param dirty_since_s: when the wish came that is not said yet
     """
 
@@ -77,7 +82,11 @@ class Entry:
     kept: frozenset[str] = frozenset()
     memory: Memory = dataclasses.field(default_factory=Memory)
     may_read: bool = False
+    can_wait: bool = False
     dirty_since_s: float | None = None
+
+
+_Queue = list[tuple[float, int, Entry]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,39 +98,62 @@ class Task:
 
 
 class DirtyNodes:
-    """The entries of all nodes; not for two threads at once."""
+    """The entries of all nodes; not for two threads at once.
 
-    def __init__(self) -> None:
+    :param waiting_max: of the nodes that can wait, so many are said at once
+    """
+
+    def __init__(self, waiting_max: int = 1) -> None:
         self._entries: dict[NodeId, Entry] = {}
         self._busy: set[NodeId] = set()
         self._order = itertools.count()
-        self._due: list[tuple[float, int, Entry]] = []
+        self._due: _Queue = []
+        self._can_wait: _Queue = []
+        self._waiting_max = waiting_max
+        self._waiting_taken: set[NodeId] = set()
 
     def entry(self, node: NodeId) -> Entry | None:
         """Return what is kept of a node."""
         return self._entries.get(node)
 
     def want(
-        self, wanted: WantedProvider, now_s: float, *, claimed: bool = False
+        self,
+        wanted: WantedProvider,
+        now_s: float,
+        *,
+        claimed: bool = False,
+        occupied: bool = False,
     ) -> bool:
         """Note what is wanted of a node; say if there is something to do.
 
         :param claimed: a build has the node, so its allocation was written
             to the provider since; to read that first is cheaper than a write
             that conflicts
+        :param occupied: a build has it, or Ironic says that a server has
         """
         entry = self._entries.get(wanted.uuid)
+        can_wait = claimed or (occupied and bool(entry and entry.can_wait))
         if entry is None:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
         elif wanted == entry.wanted and self._is_cared_for(entry):
-            return False
+            return self._is_now_urgent(entry, can_wait, now_s)
         else:
             entry.may_read = True  # It changed: nothing is more urgent.
             if claimed and self._is_remembered(entry):
                 entry.memory.is_doubtful = True
-        entry.wanted = wanted
+        entry.wanted, entry.can_wait = wanted, can_wait
         if entry.dirty_since_s is None:
             entry.dirty_since_s = now_s
+        self._schedule(entry, now_s)
+        return True
+
+    def _is_now_urgent(
+        self, entry: Entry, can_wait: bool, now_s: float
+    ) -> bool:
+        """Let a node wait no longer whose build is gone."""
+        if entry.due_s is None or can_wait or not entry.can_wait:
+            return False
+        entry.can_wait = False
         self._schedule(entry, now_s)
         return True
 
@@ -165,16 +197,30 @@ class DirtyNodes:
         }
 
     def take(self, now_s: float) -> Task | None:
-        """Return the node that is due longest; it is busy until ``done``."""
-        while self._due and self._due[0][0] <= now_s:
-            due_s, _, entry = heapq.heappop(self._due)
-            if entry.due_s == due_s and self._is_ready(entry):
-                entry.due_s = None
-                # A pass that fails leaves neither the old nor the new.
-                entry.said = None
-                self._busy.add(entry.node)
-                return Task(entry, entry.wanted)
+        """Return the node that is due longest; it is busy until ``done``.
+
+        Those that can wait come after all others.
+        """
+        for queue in self._open_queues():
+            while queue and queue[0][0] <= now_s:
+                due_s, _, entry = heapq.heappop(queue)
+                if entry.due_s == due_s and self._is_ready(entry):
+                    return self._taken(entry)
         return None
+
+    def _open_queues(self) -> tuple[_Queue, ...]:
+        if len(self._waiting_taken) < self._waiting_max:
+            return self._due, self._can_wait
+        return (self._due,)
+
+    def _taken(self, entry: Entry) -> Task:
+        entry.due_s = None
+        # A pass that fails leaves neither the old nor the new.
+        entry.said = None
+        self._busy.add(entry.node)
+        if entry.can_wait:
+            self._waiting_taken.add(entry.node)
+        return Task(entry, entry.wanted)
 
     def done(self, task: Task, outcome: Outcome, now_s: float) -> None:
         """Note how it went, and let the node be taken again.
@@ -207,6 +253,7 @@ class DirtyNodes:
     def release(self, node: NodeId) -> None:
         """Let a node be taken again."""
         self._busy.discard(node)
+        self._waiting_taken.discard(node)
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             # Its place in the order may have come and gone while it was busy.
@@ -229,7 +276,7 @@ class DirtyNodes:
 
     def next_due_s(self) -> float | None:
         """Return when to call ``take`` at the latest; None: no need."""
-        return self._due[0][0] if self._due else None
+        return min((q[0][0] for q in self._open_queues() if q), default=None)
 
     def is_idle(self) -> bool:
         """Say whether all that can be said is said."""
@@ -255,7 +302,8 @@ class DirtyNodes:
 
     def _schedule(self, entry: Entry, due_s: float) -> None:
         entry.due_s = due_s
-        heapq.heappush(self._due, (due_s, next(self._order), entry))
+        queue = self._can_wait if entry.can_wait else self._due
+        heapq.heappush(queue, (due_s, next(self._order), entry))
 
     def _note(self, task: Task, outcome: Outcome, now_s: float) -> None:
         entry = task.entry
@@ -279,4 +327,4 @@ class DirtyNodes:
 
     def _said(self, task: Task) -> None:
         task.entry.said, task.entry.failures_count = task.wanted, 0
-        task.entry.dirty_since_s = None
+        task.entry.can_wait, task.entry.dirty_since_s = False, None

@@ -14,9 +14,10 @@ ALL = [
         min=1,
         max=64,
         help='Nodes reported to Placement at once. Writes of one node stay '
-        'in order. Higher: the first report of many nodes ends sooner. '
-        'Lower: less load on Placement; it does about 100 writes a second '
-        'on two cores whatever this says.',
+        'in order. Nodes that builds have just taken go last, and are half '
+        'of these at most. Higher: the first report of many nodes ends '
+        'sooner. Lower: less load on Placement; it does about 100 writes a '
+        'second on two cores whatever this says.',
     ),
     cfg.FloatOpt(
         'read_rate',

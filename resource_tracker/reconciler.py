@@ -97,7 +97,8 @@ class Reconciler:
         self._work_to_do = threading.Condition(lock)
         self._work_done = threading.Condition(lock)
         self._lock = lock
-        self._nodes = dirty.DirtyNodes()
+        # The others are for nodes that cannot wait.
+        self._nodes = dirty.DirtyNodes(max(1, parallelism // 2))
         self._stopped = False
         self._parallelism = parallelism
         self._threads: list[threading.Thread] = []
@@ -106,19 +107,28 @@ class Reconciler:
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Say what is known of a node; the newest call for a node wins."""
-        self._want(wanted(facts, situation), claimed=situation.claimed)
+        claimed = situation.claimed
+        occupied = claimed or facts.instance_uuid is not None
+        self._want(wanted(facts, situation), claimed, occupied)
         self._narrator.described(facts)
 
     def withdraw(self, node: NodeId) -> None:
         """Let nobody be sent to a node that Ironic denies; else as it is."""
-        self._want(gone(node), claimed=False)
+        self._want(gone(node))
 
-    def _want(self, provider: WantedProvider, *, claimed: bool) -> None:
+    def _want(
+        self,
+        provider: WantedProvider,
+        claimed: bool = False,
+        occupied: bool = False,
+    ) -> None:
         with self._lock:
             if self._stopped:
                 return
             now_s = self._clock.now_s()
-            if self._nodes.want(provider, now_s, claimed=claimed):
+            if self._nodes.want(
+                provider, now_s, claimed=claimed, occupied=occupied
+            ):
                 self._work_to_do.notify()
             self._start_threads()
 

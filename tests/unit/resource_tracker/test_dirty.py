@@ -121,6 +121,53 @@ def test_claim_of_a_node_not_looked_at_yet_needs_no_doubt(nodes):
     assert not nodes.entry(NODE).memory.is_doubtful
 
 
+def _named(name, wanted=ONE):
+    return dataclasses.replace(wanted, uuid=name)
+
+
+def test_nodes_of_builds_go_last(nodes):
+    """Their allocations keep them from others; who comes free is needed."""
+    nodes.want(_named('built on'), 0, claimed=True, occupied=True)
+    nodes.want(_named('free'), 5)
+    assert nodes.take(9).wanted.uuid == 'free'
+    assert nodes.take(9).wanted.uuid == 'built on'
+
+
+def test_builds_leave_room_for_others():
+    """However many begin at once; and nobody is told to look in vain."""
+    nodes = DirtyNodes(waiting_max=2)
+    for name in ('a', 'b', 'c'):
+        nodes.want(_named(name), 0, claimed=True, occupied=True)
+    first, _ = nodes.take(0), nodes.take(0)
+    assert nodes.take(0) is None
+    assert nodes.next_due_s() is None
+    nodes.want(_named('free'), 1)
+    assert nodes.take(1).wanted.uuid == 'free'
+    nodes.done(first, RetryAfter(60), 2)
+    assert nodes.next_due_s() == 0
+    assert nodes.take(2).wanted.uuid == 'c'
+
+
+def test_node_is_waited_for_again_when_its_build_is_gone(nodes):
+    """Its allocation may be gone as well; who wants it has not changed."""
+    nodes.want(_named('built on'), 0, claimed=True, occupied=True)
+    assert not nodes.want(_named('built on'), 1, occupied=True)
+    nodes.want(OTHER, 2)
+    assert nodes.want(_named('built on'), 1)
+    assert nodes.take(9).wanted.uuid == 'built on'
+    assert nodes.take(9).wanted == OTHER
+    assert nodes.take(9) is None
+
+
+def test_node_of_a_server_is_as_urgent_as_any_once_it_was_said(nodes):
+    """Only the burst of builds had to wait."""
+    nodes.want(ONE, 0, claimed=True, occupied=True)
+    nodes.done(nodes.take(0), Settled(), 0)
+    nodes.want(_named('built on'), 1, claimed=True, occupied=True)
+    nodes.want(TWO, 2, occupied=True)
+    assert nodes.take(9).wanted == TWO
+
+
 def test_what_is_said_is_not_dirty(nodes):
     """The same wish again is nothing to do."""
     nodes.want(ONE, 0)
@@ -236,6 +283,7 @@ _OUTCOMES = st.sampled_from(
 _EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just('want'), st.sampled_from([ONE, TWO, OTHER])),
+        st.tuples(st.just('claim'), st.sampled_from([ONE, TWO, OTHER])),
         st.tuples(st.just('take'), st.none()),
         st.tuples(st.just('done'), _OUTCOMES),
         st.tuples(st.just('forget'), st.just(NODE)),
@@ -250,8 +298,9 @@ def test_any_order_of_events_ends_with_the_newest_wish_said(events):
     """No wish is lost, none is said after its node was forgotten."""
     nodes, now_s, tasks, newest = DirtyNodes(), 0.0, [], {}
     for what, value in events:
-        if what == 'want':
-            nodes.want(value, now_s)
+        if what in ('want', 'claim'):
+            claimed = what == 'claim'
+            nodes.want(value, now_s, claimed=claimed, occupied=claimed)
             newest[value.uuid] = value
         elif what == 'take' and (task := nodes.take(now_s)):
             busy = {t.entry.node for t in tasks}

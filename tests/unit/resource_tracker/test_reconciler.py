@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
+import time
 from collections import defaultdict
 
 import pytest
@@ -137,6 +138,28 @@ def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
     placement.requests.clear()
     say(reconciler, changed(instance_uuid=None))
     assert placement.requests == ['PutInventories']
+
+
+def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
+    """Placement hangs with all that is asked for builds, and is not full."""
+    built = [numbered(number) for number in range(2, 12)]
+    for facts in [*built, READY]:
+        reconciler.submit(facts, Situation())
+    assert reconciler.drain(PATIENCE_S)
+    turnstile = Turnstile(placement, 'read')
+    for facts in built:
+        placement.allocate(facts.uuid, 'server', GOLD)
+        reconciler.submit(facts, Situation(claimed=True))
+    turnstile.wait()
+    reconciler.submit(changed(maintenance=True), Situation())
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not reserved(placement) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert reserved(placement)
+    assert {reserved(placement, facts) for facts in built} == {0}
+    turnstile.let_go.set()
+    assert reconciler.drain(PATIENCE_S)
+    assert {reserved(placement, facts) for facts in built} == {1}
 
 
 def test_burst_is_said_once(placement, reconciler):
