@@ -100,17 +100,17 @@ class Task:
 class DirtyNodes:
     """The entries of all nodes; not for two threads at once.
 
-    :param waiting_max: of the nodes that can wait, so many are said at once
+    :param patient_max: of the nodes that can wait, so many are said at once
     """
 
-    def __init__(self, waiting_max: int = 1) -> None:
+    def __init__(self, patient_max: int = 1) -> None:
         self._entries: dict[NodeId, Entry] = {}
         self._busy: set[NodeId] = set()
         self._order = itertools.count()
         self._due: _Queue = []
-        self._can_wait: _Queue = []
-        self._waiting_max = waiting_max
-        self._waiting_taken: set[NodeId] = set()
+        self._patient: _Queue = []
+        self._patient_max = patient_max
+        self._patient_taken: set[NodeId] = set()
 
     def entry(self, node: NodeId) -> Entry | None:
         """Return what is kept of a node."""
@@ -136,7 +136,7 @@ class DirtyNodes:
         if entry is None:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
         elif wanted == entry.wanted and self._is_cared_for(entry):
-            return self._is_now_urgent(entry, can_wait, now_s)
+            return not can_wait and self._let_pass(entry, now_s)
         else:
             entry.may_read = True  # It changed: nothing is more urgent.
             if claimed and self._is_remembered(entry):
@@ -147,11 +147,9 @@ class DirtyNodes:
         self._schedule(entry, now_s)
         return True
 
-    def _is_now_urgent(
-        self, entry: Entry, can_wait: bool, now_s: float
-    ) -> bool:
-        """Let a node wait no longer whose build is gone."""
-        if entry.due_s is None or can_wait or not entry.can_wait:
+    def _let_pass(self, entry: Entry, now_s: float) -> bool:
+        """Let a node whose build is gone wait no longer; say if it did."""
+        if entry.due_s is None or not entry.can_wait:
             return False
         entry.can_wait = False
         self._schedule(entry, now_s)
@@ -209,8 +207,8 @@ class DirtyNodes:
         return None
 
     def _open_queues(self) -> tuple[_Queue, ...]:
-        if len(self._waiting_taken) < self._waiting_max:
-            return self._due, self._can_wait
+        if len(self._patient_taken) < self._patient_max:
+            return self._due, self._patient
         return (self._due,)
 
     def _taken(self, entry: Entry) -> Task:
@@ -219,7 +217,7 @@ class DirtyNodes:
         entry.said = None
         self._busy.add(entry.node)
         if entry.can_wait:
-            self._waiting_taken.add(entry.node)
+            self._patient_taken.add(entry.node)
         return Task(entry, entry.wanted)
 
     def done(self, task: Task, outcome: Outcome, now_s: float) -> None:
@@ -253,7 +251,7 @@ class DirtyNodes:
     def release(self, node: NodeId) -> None:
         """Let a node be taken again."""
         self._busy.discard(node)
-        self._waiting_taken.discard(node)
+        self._patient_taken.discard(node)
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             # Its place in the order may have come and gone while it was busy.
@@ -302,7 +300,7 @@ class DirtyNodes:
 
     def _schedule(self, entry: Entry, due_s: float) -> None:
         entry.due_s = due_s
-        queue = self._can_wait if entry.can_wait else self._due
+        queue = self._patient if entry.can_wait else self._due
         heapq.heappush(queue, (due_s, next(self._order), entry))
 
     def _note(self, task: Task, outcome: Outcome, now_s: float) -> None:

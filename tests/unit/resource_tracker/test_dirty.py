@@ -135,7 +135,7 @@ def test_nodes_of_builds_go_last(nodes):
 
 def test_builds_leave_room_for_others():
     """However many begin at once; and nobody is told to look in vain."""
-    nodes = DirtyNodes(waiting_max=2)
+    nodes = DirtyNodes(patient_max=2)
     for name in ('a', 'b', 'c'):
         nodes.want(_named(name), 0, claimed=True, occupied=True)
     first, _ = nodes.take(0), nodes.take(0)
