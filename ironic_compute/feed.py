@@ -19,7 +19,13 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors, stamps
 from ironic_compute.notifications import HEARERS_COUNT, Worth, new_listener
-from ironic_compute.pace import Rest, tried
+from ironic_compute.pace import (
+    NODES_A_PART,
+    REST_S,
+    Rest,
+    in_parts,
+    tried,
+)
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
 from ironic_compute.told import Told
@@ -222,19 +228,21 @@ class Feed:
 
     def _read_delta(self) -> None:
         changed = self._client.changed_since(self._watermark.since())
-        for facts in changed:
-            # The list may be older than what was read or heard meanwhile.
-            if self._sink.is_denied(facts.uuid) or (
-                not self._told.listed(facts)
-            ):
-                self.poke(facts.uuid)
-                continue
-            # Even if it is as we told it last: others read nodes, too, and
-            # it may have gone there and back.
-            self._tell(facts)
+        for some in in_parts(changed, NODES_A_PART, self._clock, REST_S):
+            for facts in some:
+                self._take_listed(facts)
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )
+
+    def _take_listed(self, facts: NodeFacts) -> None:
+        """Take in a node of a list, which may be older than what is known."""
+        if self._sink.is_denied(facts.uuid) or not self._told.listed(facts):
+            self.poke(facts.uuid)
+            return
+        # Even if it is as we told it last: others read nodes, too, and it
+        # may have gone there and back.
+        self._tell(facts)
 
     def _guarded(self, read: Callable[[], None]) -> bool:
         """Read; say once that Ironic is away, and once that it is back."""

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeVar
 
 from oslo_log import log as logging
 
@@ -14,6 +14,8 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 _REST_MAX_S = 5.0
+
+_Thing = TypeVar('_Thing')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,21 +33,25 @@ class Pace:
     """Between two looks at rows of hosts that are not of the pool."""
 
 
+# So many nodes of a list are taken in in a hundredth of a second.
+NODES_A_PART = 50
+REST_S = 0.05
+
+
 def in_parts(
-    nodes: Iterable[NodeId], count: int, clock: Clock, rest_s: float
-) -> Iterator[Sequence[NodeId]]:
-    """Yield many nodes a part at a time, with a rest between them.
+    things: Sequence[_Thing], count: int, clock: Clock, rest_s: float
+) -> Iterator[Sequence[_Thing]]:
+    """Yield what concerns many nodes in parts, with a rest between them.
 
-    All threads share one interpreter, and claims come before an audit: what
-    is done about a part should take a fifth of the time or less.
+    All threads share one interpreter, and claims come before a list of
+    nodes: what is done about a part should take a fifth of the time or less.
 
-    :param count: nodes in a part
+    :param count: things in a part
     """
-    ordered = sorted(nodes)
-    for start in range(0, len(ordered), count):
+    for start in range(0, len(things), count):
         if start:
             clock.sleep(rest_s)
-        yield ordered[start : start + count]
+        yield things[start : start + count]
 
 
 class Rest:

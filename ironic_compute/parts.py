@@ -31,7 +31,14 @@ from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.orders import HostOrders
-from ironic_compute.pace import Pace, Writers, in_parts, tried
+from ironic_compute.pace import (
+    NODES_A_PART,
+    REST_S,
+    Pace,
+    Writers,
+    in_parts,
+    tried,
+)
 from ironic_compute.removal import Removal
 from ironic_compute.review import Review
 from ironic_compute.rows import Rows
@@ -47,9 +54,6 @@ LOG = logging.getLogger(__name__)
 _ROUND_S = 1.0
 _ASK_AGAIN_S = 1.0
 _REQUEST_S = 60.0
-# Of a list of all nodes: so many are taken in in a hundredth of a second.
-_NODES_A_PART = 50
-_REST_S = 0.05
 # For controllers whose clocks differ.
 _CLOCKS_S = 30.0
 
@@ -212,7 +216,7 @@ class Parts:
         # A restart is over when the first one is; the others have time.
         hurry = not self._has_audited
         self._review(hurry=hurry)
-        self._observe_all(nodes, 0.0 if hurry else _REST_S)
+        self._observe_all(nodes, 0.0 if hurry else REST_S)
         self.newcomers.listed(nodes)
         self.removal.audited(nodes)
         if self._has_audited:
@@ -232,7 +236,7 @@ class Parts:
     def _observe_all(
         self, nodes: Mapping[NodeId, NodeFacts], rest_s: float
     ) -> None:
-        for some in in_parts(nodes, _NODES_A_PART, self.clock, rest_s):
+        for some in in_parts(sorted(nodes), NODES_A_PART, self.clock, rest_s):
             # What was read meanwhile shows in it, and may be gone again.
             for facts in filter(None, map(nodes.get, some)):
                 if not tried(facts.uuid, self.holdings.observe, facts):

@@ -49,7 +49,7 @@ class Review:
             self._look_at_held(0.0 if hurry else _REST_S)
 
     def _look_at_held(self, rest_s: float) -> None:
-        held = self._holdings.rows()
+        held = sorted(self._holdings.rows())
         for some in in_parts(held, _ROWS_A_PART, self._clock, rest_s):
             self._look(some)
 

@@ -8,10 +8,11 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import SystemClock
+from hashring.clock import ManualClock, SystemClock
 from ironic_compute import errors, opts
 from ironic_compute.feed import Feed
 from ironic_compute.notifications import NodeEvents, Worth
+from ironic_compute.pace import NODES_A_PART, REST_S
 from resource_tracker.node import NodeFacts
 
 WAIT_S = 10.0
@@ -536,6 +537,17 @@ def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
         ironic.may_read.set()
         sink.wait(lambda: sink.names().count('n1') > told_count)
     assert ironic.reads == ['n1']
+
+
+def test_many_changed_nodes_are_taken_in_with_rests(conf, ironic, sink):
+    """All threads share one interpreter, and claims come first."""
+    clock = ManualClock(start_s=0.0)
+    feed = Feed(conf, ironic, sink, clock, host='h1')
+    for number in range(100):
+        ironic.put(f'n{number}')
+    feed._read_delta()
+    assert set(sink.names()) == set(ironic.nodes_by_uuid)
+    assert clock.now_s() == REST_S * (100 // NODES_A_PART - 1) > 0
 
 
 def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):

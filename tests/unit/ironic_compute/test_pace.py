@@ -17,7 +17,7 @@ def test_all_are_gone_through_with_rests_between(
     """And nobody waits before the first part or after the last."""
     clock = ManualClock(start_s=0.0)
     nodes = [NodeId(f'node-{number:04}') for number in range(count)]
-    parts = list(in_parts(reversed(nodes), 500, clock, 0.5))
+    parts = list(in_parts(nodes, 500, clock, 0.5))
     assert [node for some in parts for node in some] == nodes
     assert len(parts) == parts_count
     assert clock.now_s() == max(parts_count - 1, 0) * 0.5
