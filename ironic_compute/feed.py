@@ -18,6 +18,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors, stamps
+from ironic_compute.newer import Newer, Since
 from ironic_compute.notifications import HEARERS_COUNT, Worth, new_listener
 from ironic_compute.pace import (
     NODES_A_PART,
@@ -82,7 +83,7 @@ class Feed:
         self._stopping = threading.Event()
         self._readings = Readings(self._read)
         self._watermark = Watermark(clock)
-        self._newer = _Newer()
+        self._newer = Newer()
         self._told = Told()
         self._outage = _Outage()
         self._listener: Any = None
@@ -191,30 +192,29 @@ class Feed:
             # Before all others those that changed lately: if anything is
             # not as Placement has it, it is among them.
             self._read_delta()
-        started_s = self._clock.now_s()
-        newer = self._newer.begin()
-        try:
+        with self._newer.since() as since:
             nodes = {facts.uuid: facts for facts in self._list(is_first)}
-            LOG.debug(
-                'Read %(count)d nodes in %(seconds).1f s',
-                {
-                    'count': len(nodes),
-                    'seconds': self._clock.now_s() - started_s,
-                },
-            )
-            self._hand_over(collections.ChainMap(newer, nodes))
+            self._hand_over(collections.ChainMap(since.facts, nodes))
             # The list may have shown them, and no other list would say that
             # they are gone since.
-            for node in self._newer.denied():
+            for node in frozenset(since.denied):
                 self._deny(node)
-        finally:
-            self._newer.end()
 
     def _list(self, hurry: bool) -> Sequence[NodeFacts]:
         """Read all nodes; builds ask the same Ironic and come before us."""
+        started_s = self._clock.now_s()
         if hurry:
-            return self._client.nodes()
-        return self._client.nodes(rest=Rest(self._clock))
+            nodes = self._client.nodes()
+        else:
+            nodes = self._client.nodes(rest=Rest(self._clock))
+        LOG.debug(
+            'Read %(count)d nodes in %(seconds).1f s',
+            {
+                'count': len(nodes),
+                'seconds': self._clock.now_s() - started_s,
+            },
+        )
+        return nodes
 
     def _hand_over(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         try:
@@ -227,18 +227,21 @@ class Feed:
             self._guarded(self._read_delta)
 
     def _read_delta(self) -> None:
-        changed = self._client.changed_since(self._watermark.since())
-        for some in in_parts(changed, NODES_A_PART, self._clock, REST_S):
-            for facts in some:
-                self._take_listed(facts)
+        with self._newer.since() as since:
+            changed = self._client.changed_since(self._watermark.since())
+            for some in in_parts(changed, NODES_A_PART, self._clock, REST_S):
+                for facts in some:
+                    self._take_listed(facts, since)
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )
 
-    def _take_listed(self, facts: NodeFacts) -> None:
+    def _take_listed(self, facts: NodeFacts, since: Since) -> None:
         """Take in a node of a list, which may be older than what is known."""
-        if self._sink.is_denied(facts.uuid) or not self._told.listed(facts):
-            self.poke(facts.uuid)
+        node = facts.uuid
+        is_denied = node in since.denied or self._sink.is_denied(node)
+        if is_denied or not self._told.listed(facts):
+            self.poke(node)
             return
         # Even if it is as we told it last: others read nodes, too, and it
         # may have gone there and back.
@@ -286,43 +289,6 @@ class Feed:
         self._listener = listener
         if self._stopping.is_set():
             listener.stop()
-
-
-class _Newer:
-    """The nodes that were read while an audit is under way."""
-
-    def __init__(self) -> None:
-        self._facts: dict[NodeId, NodeFacts] | None = None
-        self._denied: set[NodeId] = set()
-
-    def begin(self) -> dict[NodeId, NodeFacts]:
-        """Return what grows with each node that is read from now on."""
-        facts: dict[NodeId, NodeFacts] = {}
-        self._facts = facts
-        self._denied = set()
-        return facts
-
-    def add(self, facts: NodeFacts) -> None:
-        """Note a node that was read."""
-        self._denied.discard(facts.uuid)
-        growing = self._facts
-        if growing is not None:
-            growing[facts.uuid] = facts
-
-    def deny(self, node: NodeId) -> None:
-        """Note a node that Ironic did not have when it was read."""
-        growing = self._facts
-        if growing is not None:
-            growing.pop(node, None)
-            self._denied.add(node)
-
-    def denied(self) -> frozenset[NodeId]:
-        """Return those that were not read since."""
-        return frozenset(self._denied)
-
-    def end(self) -> None:
-        """Note no more."""
-        self._facts = None
 
 
 class _Outage:
