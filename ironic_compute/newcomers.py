@@ -31,7 +31,7 @@ _SLICE_COUNT = 100
 # Good for so long at least: what is looked at may be written then.
 _LOOK_S = 5.0
 # To ask for so many nodes by name costs as much as to read a page of rows.
-_NAMES_A_PAGE = 8
+_NAMES_A_PAGE = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ other threads for so long that claims would notice, and takes memory that is
 never given back. Rows that are ours of late are found by ``newcomers`` among
 the nodes that are not held. Only a row of ours whose node neither Ironic nor
 we know shows in nothing but all rows of the cell, of which every second audit
-reads some pages instead.
+reads some pages instead. Either goes on where it stopped: no audit asks more
+because there are more.
 """
 
+import bisect
 from collections.abc import Sequence
 
 from hashring.clock import Clock
@@ -17,8 +19,9 @@ from ironic_compute.pace import in_parts
 from ironic_compute.rows import Marker, MarkerGone, Rows
 from resource_tracker.node import NodeId
 
-# One RPC each, so not too few.
-_ROWS_A_PART = 500
+# One RPC each, and all others share the interpreter while it is parsed.
+_ROWS_A_PART = 250
+_PARTS_AN_AUDIT = 10
 # One RPC each. What is searched for is rare, so a few thousand rows may take
 # some hours.
 _PAGES_AN_AUDIT = 3
@@ -33,6 +36,7 @@ class Review:
         self._rows = rows
         self._clock = clock
         self._marker: Marker | None = None
+        self._looked_to = NodeId('')
         self._is_to_search = False
 
     def audited(self, *, hurry: bool = False) -> None:
@@ -50,8 +54,11 @@ class Review:
 
     def _look_at_held(self, rest_s: float) -> None:
         held = sorted(self._holdings.rows())
-        for some in in_parts(held, _ROWS_A_PART, self._clock, rest_s):
+        begin = bisect.bisect(held, self._looked_to)
+        due = (held[begin:] + held[:begin])[: _PARTS_AN_AUDIT * _ROWS_A_PART]
+        for some in in_parts(due, _ROWS_A_PART, self._clock, rest_s):
             self._look(some)
+            self._looked_to = some[-1]
 
     def _search(self) -> None:
         """Read on where the last search stopped, at most to the last row."""

@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 _ROWS_A_REPLY = 1000
 # Of rows of any kind; those of hypervisors are many times as long as ours.
-_ROWS_A_PAGE = 500
+_ROWS_A_PAGE = 250
 
 # What an Ironic node is to the scheduler's filters besides its provider:
 # nothing that a virtual machine could be put on.
@@ -162,7 +162,7 @@ class Rows:
             return None
 
     def page(self, marker: Marker | None) -> Page:
-        """Return 500 rows of the cell, of whatever host, in one RPC.
+        """Return 250 rows of the cell, of whatever host, in one RPC.
 
         :param marker: where the page before this one ended; None: begin
         :raises MarkerGone: the row at the marker was deleted: begin anew
@@ -179,7 +179,7 @@ class Rows:
     def odd(self, pages_max: int) -> frozenset[NodeId] | None:
         """Return the nodes whose row has a uuid of its own.
 
-        Reads all rows of the cell, one RPC for each 500, so that thousands
+        Reads all rows of the cell, one RPC for each 250, so that thousands
         of nodes need not be asked for by name.
 
         :returns: None if there are too many rows, or they change meanwhile

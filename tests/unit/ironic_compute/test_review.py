@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hashring.ring import Host
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.wire import Letter
 from tests.unit.ironic_compute.hosts import Cloud, Counted, One
 
@@ -74,10 +74,26 @@ def test_a_row_that_came_to_us_meanwhile_stays_held(cloud: Cloud) -> None:
 
 
 def test_rows_are_read_some_at_a_time(cloud: Cloud) -> None:
-    """No reply is about all of them: 600 nodes take two."""
+    """No reply is about all of them: 600 nodes take three."""
     counted = Counted(_one(cloud))
     _one(cloud).review.audited()
-    assert counted.counts == {'read': 2}
+    assert counted.counts == {'read': 3}
+
+
+def test_a_look_goes_on_where_it_stopped(cloud: Cloud) -> None:
+    """It is about 2,500 rows, and all others have their turn."""
+    one, count = _one(cloud), 10 * 250
+    new = [NodeId(f'more-{number:04}') for number in range(count)]
+    cloud.nodes.update({node: NodeFacts(node) for node in new})
+    one.newcomers.listed(cloud.nodes)
+    cloud.rounds(one, 2)
+    cloud.nova.rows[N1].host = C2
+    counted = Counted(one)
+    one.review.audited()
+    assert counted.counts == {'read': 10}
+    assert one.holdings.row(N1) is not None
+    _audit(cloud, 2)
+    assert one.holdings.row(N1) is None
 
 
 def test_a_row_that_nothing_else_shows_is_found(cloud: Cloud) -> None:
@@ -92,9 +108,9 @@ def test_a_search_goes_on_where_it_stopped(cloud: Cloud) -> None:
     _give_unknown(cloud)
     counted = Counted(_one(cloud))
     _audit_until(cloud, lambda: _is_held(cloud))
-    # Four rows a page here, and two replies about those that are held.
+    # Four rows a page here, and three replies about those that are held.
     pages_count = math.ceil(601 / 4)
-    assert counted.counts == {'read': pages_count + pages_count // 3 * 2 + 2}
+    assert counted.counts == {'read': pages_count + pages_count // 3 * 3 + 3}
 
 
 def test_a_search_begins_anew_where_the_last_row_is_gone(
