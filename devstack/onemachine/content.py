@@ -69,19 +69,15 @@ class Content:
 
     def enroll(self, count: int) -> None:
         """Have at least so many nodes, all that are new made available."""
-        present = len(self.nodes())
-        if present >= count:
+        present = self.nodes().values()
+        new_count = max(0, count - len(present))
+        numbers = free_numbers({node.name for node in present}, new_count)
+        if not numbers:
             return
-        with step(f'Enrolling {count - present} nodes'):
-            through_api = min(count, _THROUGH_API_MAX) - present
-            if through_api > 0:
-                each(self._enroll_one, self._free_numbers(through_api))
-            if count > _THROUGH_API_MAX:
-                self._copy_nodes(count - len(self.nodes()))
-
-    def _free_numbers(self, count: int) -> list[int]:
-        names = {node.name for node in self.nodes().values()}
-        return free_numbers(names, count)
+        through_api = max(0, min(count, _THROUGH_API_MAX) - len(present))
+        with step(f'Enrolling {len(numbers)} nodes'):
+            each(self._enroll_one, numbers[:through_api])
+            self._copy_nodes(numbers[through_api:])
 
     def _enroll_one(self, number: int) -> None:
         node = self.metal.create_node(
@@ -120,8 +116,10 @@ class Content:
             node, 'power on', wait=True, timeout=120
         )
 
-    def _copy_nodes(self, count: int) -> None:
+    def _copy_nodes(self, numbers: Sequence[int]) -> None:
         """Copy the row of a free node: a thousand in a second or two."""
+        if not numbers:
+            return
         columns = sql(
             self._layout,
             'SELECT column_name FROM information_schema.columns WHERE '
@@ -137,7 +135,7 @@ class Content:
             f"SELECT UTC_TIMESTAMP(), '{uuid.uuid4()}', "
             f"'{node_name(number)}', {copied} "
             "FROM ironic.nodes WHERE provision_state='available' LIMIT 1;"
-            for number in self._free_numbers(count)
+            for number in numbers
         ]
         sql(self._layout, '\n'.join(statements))
 

@@ -121,8 +121,8 @@ def test_claim_of_a_node_not_looked_at_yet_needs_no_doubt(nodes):
     assert not nodes.entry(NODE).memory.is_doubtful
 
 
-def _named(name, wanted=ONE):
-    return dataclasses.replace(wanted, uuid=name)
+def _named(name):
+    return dataclasses.replace(ONE, uuid=name)
 
 
 def test_nodes_of_builds_go_last(nodes):
