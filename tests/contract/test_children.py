@@ -17,7 +17,7 @@ child = children.start([sys.executable, '-c', 'input()'])
 print(child.pid, flush=True)
 input()
 """
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def _runs(pid: int) -> bool:

@@ -164,7 +164,7 @@ class PoolTestCase(base.NovaTestCase):
     NODES_COUNT = 8
 
     def setUp(self) -> None:
-        """Start the workers and wait until all nodes are offered."""
+        """Start the workers and wait until they have read and told all."""
         super().setUp()
         state_path = self.useFixture(fixtures.TempDir()).path
         self.flags(state_path=state_path, group='ironic_compute')
@@ -187,6 +187,12 @@ class PoolTestCase(base.NovaTestCase):
         }
         self.flavor = self.make_flavor()
         self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
+        # A test may say next what Ironic has, and a list from before is late.
+        self.until(self._have_audited, 'all audited')
+
+    def _have_audited(self) -> bool:
+        workers = self.workers.values()
+        return all(worker.manager._parts._has_audited for worker in workers)
 
     def start_compute(self, host: str, manager: str | None = None) -> Any:
         """Start Nova's service of a worker as the worker itself does."""

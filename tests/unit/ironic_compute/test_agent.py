@@ -77,7 +77,7 @@ def make():
 
 def wait_for(workers, kind):
     """Return the first event of a kind; fail if none comes."""
-    for _ in range(100):
+    for _ in range(300):
         for event in workers.events(0.2):
             if isinstance(event, kind):
                 return event

@@ -71,11 +71,11 @@ def _elsewhere(work: Any) -> Iterator[Callable[[], None]]:
     def act() -> None:
         with work():
             begun.set()
-            assert end.wait(30.0)
+            assert end.wait(60.0)
 
     thread = threading.Thread(target=act)
     thread.start()
-    assert begun.wait(10.0)
+    assert begun.wait(60.0)
 
     def stop() -> None:
         end.set()

@@ -92,7 +92,7 @@ def _beside(act: Callable[[], Any]) -> Iterator[threading.Event]:
     thread.start()
     yield ended
     if ended.is_set():
-        thread.join(10.0)
+        thread.join(60.0)
 
 
 def _instance() -> Any:
@@ -141,7 +141,7 @@ def test_a_write_is_sent_once_the_gate_is_open(
         assert not ended.wait(0.2)
         assert arrived == []
         gate.extend(110.0)
-        assert ended.wait(10.0)
+        assert ended.wait(60.0)
     assert arrived == [name]
 
 
@@ -201,7 +201,7 @@ def test_writes_to_placement_wait(
         assert not ended.wait(0.2)
         assert adapter.arrived == []
         gate.extend(110.0)
-        assert ended.wait(10.0)
+        assert ended.wait(60.0)
     assert adapter.arrived == [name]
     assert answers == [f'answer to {name}']
 

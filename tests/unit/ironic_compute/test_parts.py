@@ -73,7 +73,7 @@ def _started(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(parts.services, 'refresh', lambda: None)
     parts.on_refused = lambda exc: note(str(exc))
     parts.start()
-    assert done.wait(10.0)
+    assert done.wait(60.0)
     parts.stop()
     return came
 

@@ -26,7 +26,7 @@ class Slow:
     def __call__(self, method, url):
         """Answer in a while."""
         self.asked.append((method, url))
-        assert self.may_answer.wait(10)
+        assert self.may_answer.wait(60)
         if self.error is not None:
             raise self.error
         return {'traits': self.standard}

@@ -24,7 +24,7 @@ from tests.unit.resource_tracker.nodes import (
 )
 
 # More than any of this takes; a test that waits that long has failed.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 DOWN = errors.PlacementUnavailable('no answer')
 
 

@@ -20,7 +20,7 @@ from tests.unit.resource_tracker.nodes import (
     numbered,
 )
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 NODES = [numbered(number) for number in range(1, 31)]
 
 

@@ -90,7 +90,7 @@ def test_a_hundred_deploys_cost_one_list_an_interval():
         bench.ironic.change(node, provision_state='active')
     _feed(bench)
     for waiter in waiters:
-        waiter.join(10)
+        waiter.join(60)
     assert not any(waiter.is_alive() for waiter in waiters)
     assert bench.ironic.reads_count == COUNT
     assert bench.ironic.lists_count == 5

@@ -11,7 +11,7 @@ from resource_tracker.node import NodeId
 from tests.fakes.ironic import NODE
 from tests.unit.ironic_compute.driver import fake
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class _Idle(fake.News):
