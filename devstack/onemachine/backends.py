@@ -124,12 +124,12 @@ def memcached_command(port: int) -> list[str]:
 def await_port(processes: Processes, name: str, port: int) -> None:
     """Wait until a started process listens.
 
-    :raises CloudError: it has ended, or does not listen after a minute
+    :raises CloudError: it has ended, or does not listen for five minutes
     """
     wait_until(
         f'{name} on port {port}',
         lambda: processes.require(name) and answers(port),
-        60,
+        300,
         0.2,
     )
 

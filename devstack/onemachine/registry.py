@@ -136,7 +136,7 @@ def furnish(layout: Layout) -> None:
     if marker.exists():
         return
     cloud = connect(layout)
-    wait_until('nova-api', lambda: list(cloud.compute.flavors()) or True, 60)
+    wait_until('nova-api', lambda: list(cloud.compute.flavors()) or True, 300)
     _flavor(cloud)
     if cloud.image.find_image(IMAGE) is None:
         cloud.image.create_image(
