@@ -53,6 +53,9 @@ class Sink(Protocol):
     def is_denied(self, node: NodeId) -> bool:
         """Say whether Ironic had no such held node when last asked for it."""
 
+    def found(self, node: NodeId) -> None:
+        """Take in that Ironic has a node when it is asked for it alone."""
+
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
 
@@ -128,6 +131,7 @@ class Feed:
 
     def take(self, facts: NodeFacts) -> None:
         """Take in a node that was read, by whomever, just now."""
+        self._sink.found(facts.uuid)
         if self._told.read(facts):
             self._tell(facts)
         else:

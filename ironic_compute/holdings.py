@@ -128,13 +128,10 @@ class Holdings:
     def lose(self, nodes: Iterable[NodeId], read_at: Moment) -> None:
         """Drop nodes whose rows, as they were read, are not ours."""
         with self._lock:
-            gone = [
-                node
-                for node in sorted(nodes)
-                if node in self._held and self._held[node].since <= read_at
-            ]
-        for node in gone:
-            self.drop(node)
+            held = {n: self._held[n] for n in nodes if n in self._held}
+        for node in sorted(held):
+            if held[node].since <= read_at:
+                self.drop(node)
 
     def moment(self) -> Moment:
         """Return a mark: to be taken before a row is read that may be held."""
@@ -295,8 +292,6 @@ class Holdings:
         """Take in what Ironic says of a node, of whatever pool, if held."""
         if facts.uuid not in self._held:
             return False
-        with self._lock:
-            self._denied.discard(facts.uuid)
         if self._book.facts(facts.uuid) is None:
             self._book.hold(facts)
         else:
@@ -307,8 +302,8 @@ class Holdings:
     def deny(self, node: NodeId) -> None:
         """Offer a held node no more: Ironic says that there is none.
 
-        Ironic may be wrong: nothing is removed, and the node is offered
-        again as soon as it is seen.
+        Ironic may be wrong: nothing is removed, and ``found`` takes it back.
+        A list does not: it may be older.
         """
         with self.still(node) as row:
             if row is None or node in self._denied:
@@ -326,6 +321,11 @@ class Holdings:
     def is_denied(self, node: NodeId) -> bool:
         """Say whether a held node is one that Ironic has denied."""
         return node in self._denied
+
+    def found(self, node: NodeId) -> None:
+        """Take a denial back: Ironic was asked for this node alone."""
+        with self._lock:
+            self._denied.discard(node)
 
     def is_free(self, node: NodeId) -> bool:
         """Say whether a held node has no instance and no claim."""

@@ -211,6 +211,10 @@ class Parts:
         """Say whether Ironic had no such held node when last asked for it."""
         return self.holdings.is_denied(node)
 
+    def found(self, node: NodeId) -> None:
+        """Take in that Ironic has a node when it is asked for it alone."""
+        self.holdings.found(node)
+
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
         # A restart is over when the first one is; the others have time.
@@ -239,7 +243,8 @@ class Parts:
         for some in in_parts(sorted(nodes), NODES_A_PART, self.clock, rest_s):
             # What was read meanwhile shows in it, and may be gone again.
             for facts in filter(None, map(nodes.get, some)):
-                if not tried(facts.uuid, self.holdings.observe, facts):
+                is_told = tried(facts.uuid, self.holdings.observe, facts)
+                if not is_told or self.is_denied(facts.uuid):
                     # The cause may be gone by then; else the next audit sees.
                     self.feed.poke(facts.uuid)
 

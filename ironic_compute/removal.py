@@ -89,6 +89,7 @@ class Removal:
             {'node': node},
         )
         # No list says how it is now, and it is still offered.
+        self._holdings.found(node)
         tried(node, self._holdings.renew, facts)
         return False
 

@@ -169,6 +169,7 @@ class BareMetalTracker:
                 raise nova_exception.ComputeResourcesUnavailable(
                     reason=f'node {node} cannot take a build: {exc}'
                 ) from exc
+            self._holdings.found(node)
             self._holdings.observe(facts)
         return facts
 

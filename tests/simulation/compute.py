@@ -25,7 +25,7 @@ from ironic_compute.review import Review
 from ironic_compute.strays import LOST_STATES, LostBuilds
 from ironic_compute.tracker import BareMetalTracker
 from resource_tracker.claims import ClaimBook
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.handlers import (
     FAILURES,
@@ -363,14 +363,21 @@ class ComputeWorker(Worker):
 
     def _list(self) -> None:
         for facts in self.client.nodes().values():
-            self.holdings.observe(facts)
+            self._take(facts)
+
+    def _take(self, facts: NodeFacts) -> None:
+        """Take in a node of a list; one that was denied is asked for alone."""
+        if self.holdings.is_denied(facts.uuid):
+            facts = self.client.node(facts.uuid)
+            self.holdings.found(facts.uuid)
+        self.holdings.observe(facts)
 
     def _audit(self) -> None:
         """``Parts.audited``."""
         nodes = self.client.nodes()
         self.review.audited()
         for facts in nodes.values():
-            self.holdings.observe(facts)
+            self._take(facts)
         self.newcomers.listed(nodes)
         self.removal.audited(nodes)
 

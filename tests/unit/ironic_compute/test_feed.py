@@ -106,6 +106,10 @@ class Sink:
         """See feed.Sink."""
         return node in self.gone
 
+    def found(self, node):
+        """See feed.Sink."""
+        self.gone.discard(node)
+
     def audited(self, nodes):
         """See feed.Sink."""
         self._note(self.audits, dict(nodes))

@@ -261,17 +261,19 @@ def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
         assert holdings._held[N1].writing.locked()  # type: ignore[attr-defined]
 
 
-def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_seen(
+def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(
     reports: Reports,
 ) -> None:
-    """Once, whatever else is new of its host; also one never seen before."""
+    """Whatever else is new of its host, and whatever an old list says."""
     holdings = _holdings(FakeRows(_row()), reports)
     holdings.load()
     holdings.deny(N1)
     holdings.deny(N1)
     holdings.change_status(disabled=True)
     assert reports.withdrawn == [N1]
+    holdings.observe(FACTS)
     assert not reports.confirmed
+    holdings.found(N1)
     holdings.observe(FACTS)
     assert reports.confirmed == {N1: True}
     holdings.deny(NodeId('of another host'))

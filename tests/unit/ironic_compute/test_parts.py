@@ -101,6 +101,22 @@ def test_what_one_node_breaks_is_that_node_alone() -> None:
     assert parts._has_audited
 
 
+def test_what_ironic_denied_is_asked_for_if_a_list_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The list may be older; no list alone has it offered again."""
+    parts = _parts(_Ironic())
+    node, asked = NodeId('n1'), list[str]()
+    monkeypatch.setattr(parts.feed, 'poke', asked.append)
+    review: Any = types.SimpleNamespace(audited=lambda *, hurry: None)
+    parts.review = review
+    parts.holdings._denied.add(node)
+    parts.audited({node: NodeFacts(node)})
+    assert asked == [node]
+    parts.found(node)
+    assert not parts.is_denied(node)
+
+
 def test_the_check_at_start_asks_ironic_nothing() -> None:
     """An Ironic that swallows requests does not hold the first report up."""
     ironic = _Ironic()
