@@ -79,6 +79,7 @@ class Newcomers:
         self._of_foreign: dict[NodeId, NodeFacts] = {}
         self._foreign_at_s = 0.0
         self._listed: set[NodeId] = set()
+        self._given: set[NodeId] = set()
         self._rowless: set[NodeId] = set()
         self._odd: frozenset[NodeId] | None = None
         self._new_since_s: dict[NodeId, float] = {}
@@ -119,6 +120,7 @@ class Newcomers:
         """Another host says it gave us ``nodes``: look at their rows."""
         with self._lock:
             for node in nodes:
+                self._given.add(node)
                 self._of_others.pop(node, None)
                 for known in (self._waiting, self._of_foreign):
                     if node in known:
@@ -142,6 +144,7 @@ class Newcomers:
             self._end_waits()
             self._look_at_foreign()
             strangers, self._strangers = self._strangers, {}
+            self._given.clear()
         if strangers:
             self._place_all(strangers)
         self._confirm()
@@ -245,7 +248,10 @@ class Newcomers:
     def _leave(self, facts: NodeFacts, holder: Host) -> None:
         with self._lock:
             self._foreign.note(holder, facts.uuid)
-            if holder in self._pool.known:
+            if facts.uuid in self._given:
+                # Its row was read before that, maybe: look once more.
+                self._strangers.setdefault(facts.uuid, facts)
+            elif holder in self._pool.known:
                 self._of_others[facts.uuid] = holder
             else:
                 self._of_foreign[facts.uuid] = facts

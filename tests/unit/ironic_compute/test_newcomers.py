@@ -190,3 +190,29 @@ def test_a_node_that_ironic_denies_is_not_taken(cloud: Cloud) -> None:
     one.newcomers.deny(gone)
     cloud.rounds(one, 3)
     assert set(cloud.providers) == set(cloud.nodes) - {gone}
+
+
+def test_a_node_that_is_given_during_a_look_is_not_missed(
+    cloud: Cloud,
+) -> None:
+    """Its row was read before it changed hands."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    cloud.rounds(one, 2)
+    two = cloud.add('c2')
+    cloud.show('c1')
+    of_nodes = two.rows.of_nodes
+
+    def early(nodes: list[NodeId]) -> Any:
+        found = of_nodes(nodes)
+        cloud.show('c2')
+        one.handover.round()
+        return found
+
+    two.rows.of_nodes = early  # type: ignore[assignment, method-assign]
+    two.newcomers.listed(cloud.nodes)
+    two.handover.round()
+    two.rows.of_nodes = of_nodes  # type: ignore[method-assign]
+    two.handover.round()
+    given = {n for n, row in cloud.nova.rows.items() if row.host == C2}
+    assert given == set(two.holdings.rows()) != set()
