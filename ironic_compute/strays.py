@@ -158,7 +158,8 @@ class Strays:
 
     def _follow(self, node: NodeId, server: str, host: Host) -> None:
         with self._tasks.alone(server) as free:
-            if not free:
+            facts = self._holdings.facts(node)
+            if not free or facts is None or facts.instance_uuid != server:
                 return
             try:
                 self._handover.follow(node, host)

@@ -3,7 +3,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -88,6 +88,49 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
     )
     strays.look()
     assert freed == nodes[1:]
+
+
+def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
+    """The build was sent to another node since Nova was asked."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.holdings.observe(NodeFacts(NODE, instance_uuid='moved'))
+    cloud.nova.servers['moved'] = ServerRecord(
+        'moved', 0.0, 'building', None, 'c2', NODE
+    )
+
+    def begin_late(name: str, act: Callable[[], None]) -> None:
+        one.holdings.observe(cloud.nodes[NODE])
+        act()
+
+    followed = _Noted()
+    strays = Strays(
+        one.holdings,
+        one.rows,  # type: ignore[arg-type]
+        followed,  # type: ignore[arg-type]
+        lambda node, server: None,
+        _NobodyElse(),  # type: ignore[arg-type]
+        begin_late,
+    )
+    strays.look()
+    assert followed.nodes == []
+    one.holdings.observe(NodeFacts(NODE, instance_uuid='moved'))
+    strays._begin_task = lambda name, act: act()
+    strays.look()
+    assert followed.nodes == [NODE]
+
+
+class _Noted:
+    """A handover that notes what follows."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeId] = []
+
+    def follow(self, node: NodeId, host: str) -> None:
+        """Note a node."""
+        self.nodes.append(node)
 
 
 class _Broken:
