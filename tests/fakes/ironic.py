@@ -31,7 +31,8 @@ class FakeIronic:
         return []
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # What is settled by two threads at once is settled once.
+        self.lock = threading.RLock()
         self.nodes: dict[str, NodeFacts] = {}
         self.ends: dict[str, str] = {}
         self.fails: dict[str, str] = {}
@@ -67,7 +68,7 @@ class FakeIronic:
 
     def change(self, node: str, **fields: Any) -> None:
         """Let the world, or an operator, change a node."""
-        with self._lock:
+        with self.lock:
             self.nodes[node] = dataclasses.replace(self.nodes[node], **fields)
             if 'provision_state' in fields:
                 now = timeutils.utcnow(with_timezone=True)
@@ -75,8 +76,11 @@ class FakeIronic:
 
     def settle(self, node: str) -> None:
         """Let Ironic finish what it is doing with a node."""
-        if node not in self.nodes:
-            return
+        with self.lock:
+            if node in self.nodes:
+                self._settle(node)
+
+    def _settle(self, node: str) -> None:
         if self.nodes[node].reservation is not None:
             self.change(node, reservation=None)
         facts = self.nodes[node]
@@ -212,8 +216,9 @@ class FakeIronic:
         if state not in allowed:
             raise errors.IronicRefused(f'{target} not possible in {state}')
         at_once, end = allowed[state]
-        self.change(node, provision_state=at_once, last_error=None)
-        self.ends[node] = end
+        with self.lock:
+            self.change(node, provision_state=at_once, last_error=None)
+            self.ends[node] = end
 
     def set_power_state(
         self,

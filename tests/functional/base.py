@@ -14,6 +14,7 @@ import copy
 import importlib.metadata
 import pathlib
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from nova import objects, test
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from nova.tests.functional import integrated_helpers
+from nova.tests.functional.api import client as api_client
 
 NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
@@ -47,6 +49,19 @@ IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
 # Half a second each.
 _RETRIES_COUNT = 180
+_NOTIFIED_S = 90.0
+
+
+class Notifications(nova_fixtures.NotificationFixture):  # type: ignore[misc]
+    """Nova's notifications, waited for longer than Nova does: ten seconds."""
+
+    def wait_for_versioned_notifications(
+        self, event_type: str, n_events: int = 1, timeout: float = _NOTIFIED_S
+    ) -> Any:
+        """Return the notifications of a type when there are so many."""
+        return super().wait_for_versioned_notifications(
+            event_type, n_events, timeout
+        )
 
 
 class Neutron(nova_fixtures.NeutronFixture):  # type: ignore[misc]
@@ -131,9 +146,7 @@ class NovaTestCase(
         self.placement = placement.api
         self.placement_endpoint = placement.endpoint
         self.useFixture(nova_fixtures.AllServicesCurrent())
-        self.notifier = self.useFixture(
-            nova_fixtures.NotificationFixture(self)
-        )
+        self.notifier = self.useFixture(Notifications(self))
         osapi = self.useFixture(nova_fixtures.OSAPIFixture(api_version='v2.1'))
         self.api_fixture = osapi
         self.api = self.admin_api = osapi.admin_api
@@ -202,6 +215,18 @@ class NovaTestCase(
         """Delete a server and wait until nova-api says 404."""
         self.api.delete_server(server['id'])
         self._wait_until_deleted(server)
+
+    def _wait_until_deleted(self, server: Mapping[str, Any]) -> None:
+        """Wait for longer than Nova does: twenty seconds."""
+        for _ in range(_RETRIES_COUNT):
+            try:
+                shown = self.api.get_server(server['id'])
+            except api_client.OpenStackApiNotFoundException:
+                return
+            if 'ERROR' == shown['status'] != server.get('status'):
+                self.fail(f'Deleting ended so: {shown}')
+            time.sleep(0.5)
+        self.fail(f'Not deleted: {shown}')
 
     def _wait_for_server_parameter(
         self,

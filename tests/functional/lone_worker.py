@@ -40,6 +40,7 @@ _SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
 _WORK_S = 2.0
 _LONG_S = 600.0
 _MOMENT_S = 1.0
+_LOOKS_COUNT = 60
 _CONFIG = """
 [DEFAULT]
 transport_url = fake://
@@ -173,6 +174,13 @@ class _Life:
             'wrote': 'InstanceFault.create' in self._conductor.asked,
         }
 
+    def _look_until_all(self) -> dict[str, Any]:
+        for _ in range(_LOOKS_COUNT):
+            if all(self._look().values()):
+                break
+            time.sleep(_MOMENT_S)
+        return self._look()
+
     def live(self) -> None:
         """Write with the lease out of force, then have it, then work."""
         self._serving.wait()
@@ -182,8 +190,7 @@ class _Life:
         time.sleep(_MOMENT_S)
         shut = self._look()
         self._tenure.gate.extend(math.inf)
-        time.sleep(_MOMENT_S)
-        self._say({'shut': shut, 'open': self._look()})
+        self._say({'shut': shut, 'open': self._look_until_all()})
         getattr(self, f'_be_{self._work}')()
 
     def _say(self, what: Any) -> None:

@@ -55,11 +55,12 @@ class LivingIronic:
 
     def node(self, node: str) -> NodeFacts:
         """Return a node, after what Ironic was doing with it."""
-        facts = self.fake.node(node)
-        self.fake.settle(node)
-        if self.fake.nodes[node].provision_state == 'cleaning':
-            self.fake.change(node, provision_state='available')
-        return self.fake.nodes.get(node, facts)
+        with self.fake.lock:
+            self.fake.settle(node)
+            facts = self.fake.node(node)
+            if facts.provision_state == 'cleaning':
+                self.fake.change(node, provision_state='available')
+            return self.fake.node(node)
 
     def nodes(self, **paging: Any) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool."""
@@ -69,7 +70,8 @@ class LivingIronic:
         self, updated_at: str | None, **paging: Any
     ) -> list[NodeFacts]:
         """Return what may have changed: all."""
-        return [self.node(uuid) for uuid in list(self.fake.nodes)]
+        with self.fake.lock:
+            return [self.node(uuid) for uuid in list(self.fake.nodes)]
 
 
 class TheCloud:

@@ -334,7 +334,7 @@ class OperationsTest(pool.PoolTestCase):
             self.context, row, power_state.SHUTDOWN
         )
         self.assertEqual('ACTIVE', self.api.get_server(server['id'])['status'])
-        self.assertEqual([], self._sent('off'))
+        self.assertEqual([], self._sent('off') + self._sent('soft off'))
         self.assertEqual('power on', self.ironic.nodes[node].power_state)
         self._run_periodics_without_ironic(manager)
         self.assertEqual('ACTIVE', self.api.get_server(server['id'])['status'])
