@@ -131,8 +131,7 @@ class Feed:
 
     def take(self, facts: NodeFacts) -> None:
         """Take in a node that was read, by whomever, just now."""
-        self._sink.found(facts.uuid)
-        if self._told.read(facts):
+        if not self._sink.is_denied(facts.uuid) and self._told.read(facts):
             self._tell(facts)
         else:
             self.poke(facts.uuid)
@@ -151,6 +150,8 @@ class Feed:
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
+        # One thread at a time reads a node here, so no denial is newer.
+        self._sink.found(facts.uuid)
         self.take(facts)
 
     def _deny(self, node: NodeId) -> None:

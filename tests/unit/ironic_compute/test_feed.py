@@ -577,6 +577,20 @@ def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
     assert ironic.reads == ['n1']
 
 
+def test_a_driver_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
+    """Its read may have left before the node was deleted."""
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        sink.gone.add('n1')
+        ironic.may_read.clear()
+        told_count = sink.names().count('n1')
+        feed.take(ironic.nodes_by_uuid['n1'])
+        assert sink.names().count('n1') == told_count
+        ironic.may_read.set()
+        sink.wait(lambda: sink.names().count('n1') > told_count)
+    assert (ironic.reads, sink.gone) == (['n1'], set())
+
+
 def test_many_changed_nodes_are_taken_in_with_rests(conf, ironic, sink):
     """All threads share one interpreter, and claims come first."""
     clock = ManualClock(start_s=0.0)
