@@ -363,7 +363,7 @@ class Holdings:
         row = self.row(node)
         return Situation(
             record='' if row is None else which(row),
-            claimed=self._claims.consumer(node) is not None,
+            claim=self._claims.of(node),
             confirmed=node not in self._unconfirmed,
             disabled=self.status.disabled,
             capability_traits=self.status.capability_traits,
@@ -373,7 +373,7 @@ class Holdings:
 
     def unclaimed_situation(self, node: NodeId) -> Situation:
         """Return the situation as it would be without a claim."""
-        return dataclasses.replace(self.situation(node), claimed=False)
+        return dataclasses.replace(self.situation(node), claim=None)
 
     def change_status(self, **changes: Any) -> None:
         """Take over what is new of the host; then report all its nodes."""

@@ -126,7 +126,7 @@ class BareMetalTracker:
             raise nova_exception.ComputeResourcesUnavailable(
                 reason=f'node {node} is not held by host {self.host}'
             )
-        self._claim(node, instance.uuid)
+        self._claim(node, instance.uuid, _generation(node, allocations))
         try:
             self._refuse_unfit(node)
             self._set_host(instance, row)
@@ -137,9 +137,11 @@ class BareMetalTracker:
         # from others, and a claim waits for nothing.
         return NodeClaim(self, instance, node)
 
-    def _claim(self, node: NodeId, consumer: str) -> None:
+    def _claim(
+        self, node: NodeId, consumer: str, generation: int | None
+    ) -> None:
         try:
-            self._claims.claim(node, consumer)
+            self._claims.claim(node, consumer, generation)
         except NodeClaimed as exc:
             raise nova_exception.ComputeResourcesUnavailable(
                 reason=f'node {node} is in use by {exc.consumer}'
@@ -317,6 +319,18 @@ class BareMetalTracker:
 
 
 _GONE = ('deleted',)
+
+
+def _generation(node: NodeId, allocations: Any) -> int | None:
+    """Return the generation of a node's provider with a build's allocation.
+
+    Nova has just asked Placement what is allocated to the server, and hands
+    down the answer, or what it makes of an error.
+    """
+    if not isinstance(allocations, Mapping):
+        return None
+    generation = allocations.get(node, {}).get('generation')
+    return generation if isinstance(generation, int) else None
 
 
 def _unavailable(what: str) -> nova_exception.ComputeResourcesUnavailable:

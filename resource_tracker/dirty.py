@@ -7,13 +7,16 @@ node that is being said is not taken a second time.
 
 A node that a build has can wait: Nova's allocation keeps it from all others
 already. A hundred builds at once would else stand before the node that has
-just come free, and before the one that must not be offered any more.
+just come free, and before the one that must not be offered any more. It also
+waits a little if there is nothing else to do: the build itself is the better
+for it, and one that fails at once never has to be said.
 """
 
 import dataclasses
 import heapq
 import itertools
 
+from resource_tracker.claims import Claim
 from resource_tracker.memory import Memory
 from resource_tracker.node import NodeId
 from resource_tracker.provider import WantedProvider
@@ -71,7 +74,7 @@ class Entry:
     :param kept: classes that could not go, because something is allocated
     :param may_read: its turn has come, or it is urgent
     :param can_wait: a build has it, and all others go first
-    :param dirty_since_s: when the wish came that is not said yet
+    :param dirty_since_s: when that was to be said which is not said yet
     """
 
     node: NodeId
@@ -101,15 +104,17 @@ class DirtyNodes:
     """The entries of all nodes; not for two threads at once.
 
     :param patient_max: of the nodes that can wait, so many are said at once
+    :param patience_s: how long they do
     """
 
-    def __init__(self, patient_max: int = 1) -> None:
+    def __init__(self, patient_max: int = 1, patience_s: float = 0.0) -> None:
         self._entries: dict[NodeId, Entry] = {}
         self._busy: set[NodeId] = set()
         self._order = itertools.count()
         self._due: _Queue = []
         self._patient: _Queue = []
         self._patient_max = patient_max
+        self._patience_s = patience_s
         self._patient_taken: set[NodeId] = set()
 
     def entry(self, node: NodeId) -> Entry | None:
@@ -121,30 +126,29 @@ class DirtyNodes:
         wanted: WantedProvider,
         now_s: float,
         *,
-        claimed: bool = False,
+        claim: Claim | None = None,
         occupied: bool = False,
     ) -> bool:
         """Note what is wanted of a node; say if there is something to do.
 
-        :param claimed: a build has the node, so its allocation was written
-            to the provider since; to read that first is cheaper than a write
-            that conflicts
-        :param occupied: a build has it, or Ironic says that a server has
+        :param claim: a build has the node, so its allocation was written to
+            the provider since; to read that first, where it is not told, is
+            cheaper than a write that conflicts
+        :param occupied: a server has it
         """
         entry = self._entries.get(wanted.uuid)
-        can_wait = claimed or (occupied and bool(entry and entry.can_wait))
+        was_patient = entry is not None and entry.can_wait
+        can_wait = claim is not None or (occupied and was_patient)
         if entry is None:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
         elif wanted == entry.wanted and self._is_cared_for(entry):
             return not can_wait and self._let_pass(entry, now_s)
         else:
             entry.may_read = True  # It changed: nothing is more urgent.
-            if claimed and self._is_remembered(entry):
-                entry.memory.is_doubtful = True
+            if claim and entry.node not in self._busy:
+                entry.memory.allocated(claim.generation)
         entry.wanted, entry.can_wait = wanted, can_wait
-        if entry.dirty_since_s is None:
-            entry.dirty_since_s = now_s
-        self._schedule(entry, now_s)
+        self._say_by(entry, now_s + self._patience_s * can_wait)
         return True
 
     def _let_pass(self, entry: Entry, now_s: float) -> bool:
@@ -152,8 +156,14 @@ class DirtyNodes:
         if entry.due_s is None or not entry.can_wait:
             return False
         entry.can_wait = False
-        self._schedule(entry, now_s)
+        self._say_by(entry, now_s)
         return True
+
+    def _say_by(self, entry: Entry, due_s: float) -> None:
+        """Have a wish said by then, or by when the one before it was due."""
+        since_s = entry.dirty_since_s
+        entry.dirty_since_s = due_s if since_s is None else min(since_s, due_s)
+        self._schedule(entry, entry.dirty_since_s)
 
     def doubt(self, node: NodeId, at_s: float) -> None:
         """Somebody else wrote a node's provider: look at it then.
@@ -290,10 +300,6 @@ class DirtyNodes:
             or entry.due_s is not None
             or entry.node in self._busy
         )
-
-    def _is_remembered(self, entry: Entry) -> bool:
-        """Say whether something is known, that nobody is renewing now."""
-        return entry.memory.known is not None and entry.node not in self._busy
 
     def _is_ready(self, entry: Entry) -> bool:
         return self.is_current(entry) and entry.node not in self._busy

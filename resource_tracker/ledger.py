@@ -243,6 +243,7 @@ def _record(node: NodeId, memory: Memory) -> dict[str, Any]:
         'traits': sorted(known.traits),
         'aggregates': None if aggregates is None else sorted(aggregates),
         'ours': sorted(memory.ours),
+        'inferred': memory.is_inferred,
         'record': memory.record,
     }
 
@@ -260,5 +261,7 @@ def _memory(record: Mapping[str, Any]) -> Memory:
             else shared.names(frozenset(aggregates)),
         ),
         ours=shared.names(frozenset(record['ours'])),
+        # Files from before this was kept have none.
+        is_inferred=record.get('inferred', False),
         record=record['record'],
     )

@@ -15,6 +15,7 @@ import os_resource_classes
 import os_traits
 
 from resource_tracker import shared
+from resource_tracker.claims import Claim
 from resource_tracker.node import NodeFacts, NodeId
 
 COMPUTE_NODE = os_traits.COMPUTE_NODE
@@ -26,6 +27,7 @@ COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 # Ironic's words for it; null is what Ironic says of a power state that it
 # could never read.
 _AVAILABLE = 'available'
+_DELETING = 'deleting'
 _POWER_UNUSABLE = (None, 'error')
 
 
@@ -50,8 +52,8 @@ class Aggregates:
 class Situation:
     """What besides Ironic decides how a node is offered."""
 
-    claimed: bool = False
-    """A build has the node, and Ironic cannot say so yet."""
+    claim: Claim | None = None
+    """The build that has the node, while Ironic cannot say so yet."""
     confirmed: bool = True
     """Nova's row of the node is certainly its holder's."""
     disabled: bool = False
@@ -143,10 +145,16 @@ def why_not(facts: NodeFacts, situation: Situation) -> str | None:
             facts.power_state in _POWER_UNUSABLE,
             f'its power state is {facts.power_state or "unknown"}',
         ),
-        (situation.claimed, 'a build has claimed it'),
+        (situation.claim is not None, 'a build has claimed it'),
         (not situation.confirmed, 'its record in Nova is not confirmed yet'),
     )
     return next((phrase for holds, phrase in reasons if holds), None)
+
+
+def is_occupied(facts: NodeFacts) -> bool:
+    """Say whether a server has a node, and is not about to leave it."""
+    has_server = facts.instance_uuid is not None
+    return has_server and facts.provision_state != _DELETING
 
 
 def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:

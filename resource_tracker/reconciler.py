@@ -18,6 +18,7 @@ from typing import Protocol
 from oslo_log import log as logging
 
 from resource_tracker import dirty, errors
+from resource_tracker.claims import Claim
 from resource_tracker.delta import KnownProvider
 from resource_tracker.ledger import Ledger, NoLedger
 from resource_tracker.meter import Meter, NoMeter
@@ -28,6 +29,7 @@ from resource_tracker.provider import (
     Situation,
     WantedProvider,
     gone,
+    is_occupied,
     wanted,
 )
 from resource_tracker.scribe import NotRead, Scribe
@@ -37,6 +39,9 @@ LOG = logging.getLogger(__name__)
 _GATE_LOOK_S = 0.5
 # Whoever moves the clock need not know of us: that late we notice.
 _CLOCK_LOOK_S = 1.0
+# Longer than a build takes to come to its driver, on a quiet machine, and
+# shorter than any deploy.
+_PATIENCE_S = 2.0
 # How often a class that is in use is looked at again.
 _KEPT_LOOK_S = 60.0
 
@@ -65,6 +70,7 @@ class Reconciler:
     :param retry_first_s: wait after a first failure; doubles each time
     :param retry_max_s: longest wait between two tries
     :param read_rate: providers read in a second when nothing has changed
+    :param patience_s: how long the node of a build waits for its turn
     :param ledger: what an earlier life was told by Placement
     :param meter: what is counted
     """
@@ -79,6 +85,7 @@ class Reconciler:
         retry_first_s: float = 1.0,
         retry_max_s: float = 60.0,
         read_rate: float = 20.0,
+        patience_s: float = _PATIENCE_S,
         ledger: Ledger | None = None,
         meter: Meter | None = None,
     ) -> None:
@@ -98,7 +105,7 @@ class Reconciler:
         self._work_done = threading.Condition(lock)
         self._lock = lock
         # The others are for nodes that cannot wait.
-        self._nodes = dirty.DirtyNodes(max(1, parallelism // 2))
+        self._nodes = dirty.DirtyNodes(max(1, parallelism // 2), patience_s)
         self._stopped = False
         self._parallelism = parallelism
         self._threads: list[threading.Thread] = []
@@ -107,9 +114,8 @@ class Reconciler:
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Say what is known of a node; the newest call for a node wins."""
-        claimed = situation.claimed
-        occupied = claimed or facts.instance_uuid is not None
-        self._want(wanted(facts, situation), claimed, occupied)
+        occupied = is_occupied(facts)
+        self._want(wanted(facts, situation), situation.claim, occupied)
         self._narrator.described(facts)
 
     def withdraw(self, node: NodeId) -> None:
@@ -119,7 +125,7 @@ class Reconciler:
     def _want(
         self,
         provider: WantedProvider,
-        claimed: bool = False,
+        claim: Claim | None = None,
         occupied: bool = False,
     ) -> None:
         with self._lock:
@@ -127,7 +133,7 @@ class Reconciler:
                 return
             now_s = self._clock.now_s()
             if self._nodes.want(
-                provider, now_s, claimed=claimed, occupied=occupied
+                provider, now_s, claim=claim, occupied=occupied
             ):
                 self._work_to_do.notify()
             self._start_threads()
@@ -211,7 +217,9 @@ class Reconciler:
         """
         with self._lock:
             count, since_s = self._nodes.waiting()
-        age_s = 0.0 if since_s is None else self._clock.now_s() - since_s
+        now_s = self._clock.now_s()
+        # What can wait is not late yet.
+        age_s = 0.0 if since_s is None else max(0.0, now_s - since_s)
         return count, age_s
 
     def drain(self, timeout_s: float) -> bool:

@@ -15,6 +15,7 @@ from resource_tracker.census import Census
 from resource_tracker.delta import (
     Create,
     KnownProvider,
+    PutAggregates,
     PutTraits,
     Write,
     after,
@@ -132,6 +133,9 @@ class Scribe:
             self._ledger.strike(wanted.uuid)
         wanted = self._usable(wanted, known)
         writes = plan(known, wanted, memory.ours)
+        if memory.is_inferred and any(map(_takes_others_with_it, writes)):
+            # As if it had been refused: what others set is to be read first.
+            raise errors.GenerationConflict(wanted.uuid)
         now = known or new_provider(wanted.uuid)
         for change in writes:
             require()
@@ -236,7 +240,7 @@ class Scribe:
         ):
             return False
         memory.known, memory.record = known, earlier.record
-        memory.is_noted = True
+        memory.is_inferred, memory.is_noted = earlier.is_inferred, True
         return True
 
     def _with_aggregates(self, known: KnownProvider) -> KnownProvider:
@@ -248,4 +252,9 @@ class Scribe:
     def _look_again(self, node: str, memory: Memory) -> None:
         uuid = self.provider_of(node, memory)
         memory.known = self._placement.provider(uuid) if uuid else None
-        memory.is_doubtful = memory.is_noted = False
+        memory.is_doubtful = memory.is_inferred = memory.is_noted = False
+
+
+def _takes_others_with_it(change: Write) -> bool:
+    """Say whether a write replaces what others may have set as well."""
+    return isinstance(change, PutTraits | PutAggregates)

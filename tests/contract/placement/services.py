@@ -41,6 +41,10 @@ class RealPlacement(Placement):
         }
         self._ask('PUT', f'/allocations/{consumer}', body)
 
+    def allocated(self, consumer):
+        """Return what a consumer has, by provider, as Nova asks for it."""
+        return self._ask('GET', f'/allocations/{consumer}')['allocations']
+
     def deallocate(self, uuid, consumer):
         """End the allocations of a consumer."""
         self._ask('DELETE', f'/allocations/{consumer}')

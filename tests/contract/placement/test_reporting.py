@@ -50,9 +50,9 @@ class Daemon:
             wanted(facts, Situation(**situation)), memory, lambda: None
         )
 
-    def is_claimed(self, facts):
+    def is_claimed(self, facts, generation):
         """Take note, as the reconciler does, that a build has a node."""
-        self._memories[facts.uuid].is_doubtful = True
+        self._memories[facts.uuid].allocated(generation)
 
 
 @pytest.fixture
@@ -313,23 +313,29 @@ def test_new_node_costs_three_requests(real):
 
 
 @pytest.mark.parametrize(
-    ('is_told', 'requests'),
+    ('tell', 'requests'),
     [
-        (False, ['PUT inv', 'GET inv', 'GET tra', 'GET agg', 'PUT inv']),
-        (True, ['GET inv', 'GET tra', 'GET agg', 'PUT inv']),
+        (None, ['PUT inv', 'GET inv', 'GET tra', 'GET agg', 'PUT inv']),
+        (
+            lambda seen: None,
+            ['GET inv', 'GET tra', 'GET agg', 'PUT inv'],
+        ),
+        (lambda seen: seen, ['PUT inv']),
     ],
-    ids=['by a conflict', 'by a claim'],
+    ids=['by a conflict', 'by a claim', 'by what Nova saw'],
 )
-def test_first_change_after_a_build(real, is_told, requests):
+def test_first_change_after_a_build(real, tell, requests):
     """Its allocation raised the generation; a claim saves the conflict."""
     facts, managed = free_node(), frozenset({str(uuid.uuid4())})
     aggregates = Aggregates(member=managed, managed=managed)
     daemon = Daemon(real)
     daemon.say(facts, aggregates=aggregates)
-    real.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
+    consumer = str(uuid.uuid4())
+    real.allocate(facts.uuid, consumer, GOLD)
+    seen = real.allocated(consumer)[facts.uuid]['generation']
     real.requests.clear()
-    if is_told:
-        daemon.is_claimed(facts)
+    if tell is not None:
+        daemon.is_claimed(facts, tell(seen))
     taken = changed(facts, instance_uuid='i', provision_state='deploying')
     daemon.say(taken, aggregates=aggregates)
     assert [_short(r) for r in real.requests] == requests

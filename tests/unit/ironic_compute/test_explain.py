@@ -8,6 +8,7 @@ import pytest
 from hashring.clock import ManualClock
 from ironic_compute.cmd.ctl import gather
 from ironic_compute.explain import explain
+from resource_tracker.claims import Claim
 from resource_tracker.memory import Memory
 from resource_tracker.provider import Situation, wanted
 from resource_tracker.scribe import Scribe
@@ -107,7 +108,7 @@ def test_allocation_is_named(cloud):
 
 def test_claimed_node_is_named(cloud):
     """Ironic says free, Placement reserved."""
-    cloud.report(claimed=True)
+    cloud.report(claim=Claim('server'))
     assert 'it is reserved' in cloud.text()
 
 

@@ -14,6 +14,7 @@ from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.rows import NEW
 from ironic_compute.tracker import BareMetalTracker
+from resource_tracker.claims import Claim
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -49,10 +50,10 @@ def _tracker(
     )
 
 
-def _claim(cloud: Cloud, one: One, save: Any) -> Any:
+def _claim(cloud: Cloud, one: One, save: Any, allocations: Any = None) -> Any:
     instance = types.SimpleNamespace(uuid='server', save=save)
     tracker = _tracker(cloud, one, one.rows)
-    return tracker.instance_claim(None, instance, N, {})
+    return tracker.instance_claim(None, instance, N, allocations)
 
 
 def test_build_that_waited_is_claimed_before_the_first_list() -> None:
@@ -62,6 +63,25 @@ def test_build_that_waited_is_claimed_before_the_first_list() -> None:
     _claim(cloud, one, save=lambda: None)
     assert one.claims.consumer(N) == 'server'
     assert one.holdings.facts(N) == cloud.nodes[N]
+
+
+@pytest.mark.parametrize(
+    ('allocations', 'generation'),
+    [
+        ({N: {'generation': 7, 'resources': {'CUSTOM_METAL': 1}}}, 7),
+        ({NodeId('node-1'): {'generation': 7, 'resources': {}}}, None),
+        ({}, None),
+        (None, None),
+    ],
+    ids=['this node', 'another', 'refused', 'no answer'],
+)
+def test_claim_knows_what_nova_saw_of_the_provider(
+    allocations: Any, generation: int | None
+) -> None:
+    """And makes do without what Nova could not find out."""
+    cloud, one = _just_started()
+    _claim(cloud, one, lambda: None, allocations)
+    assert one.claims.of(N) == Claim('server', generation)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from resource_tracker.claims import ClaimBook
+from resource_tracker.claims import Claim, ClaimBook
 from resource_tracker.errors import NodeClaimed
 from tests.unit.resource_tracker.nodes import NODE, numbered
 
@@ -27,6 +27,14 @@ def test_same_consumer_may_claim_again():
     book.claim(NODE, 'one')
     book.release(NODE, 'one')
     assert book.consumer(NODE) is None
+
+
+def test_newest_of_a_consumer_counts():
+    """Nova may have looked at Placement again since."""
+    book = ClaimBook()
+    book.claim(NODE, 'one', 7)
+    book.claim(NODE, 'one', 9)
+    assert book.of(NODE) == Claim('one', 9)
 
 
 def test_only_the_consumer_itself_is_struck_out():

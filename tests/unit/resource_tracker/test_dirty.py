@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resource_tracker.claims import Claim
 from resource_tracker.delta import KnownProvider
 from resource_tracker.dirty import (
     DirtyNodes,
@@ -22,6 +23,7 @@ from tests.unit.resource_tracker.nodes import NODE
 ONE = WantedProvider(NODE, None, frozenset({'CUSTOM_1'}), None)
 TWO = dataclasses.replace(ONE, traits=frozenset({'CUSTOM_2'}))
 OTHER = dataclasses.replace(ONE, uuid='other')
+CLAIM = Claim('server')
 
 
 @pytest.fixture
@@ -94,15 +96,28 @@ def test_claim_makes_what_is_known_doubtful(nodes):
     memory = _known(nodes)
     nodes.want(TWO, 0)
     assert not memory.is_doubtful
-    nodes.want(ONE, 0, claimed=True)
+    nodes.want(ONE, 0, claim=CLAIM)
     assert memory.is_doubtful
+
+
+@pytest.mark.parametrize(
+    ('seen', 'generation', 'is_doubtful'),
+    [(1, 1, False), (2, 2, False), (3, 1, True), (0, 1, False)],
+    ids=['ours since', 'the allocation', 'others, too', 'before ours'],
+)
+def test_claim_tells_the_generation(nodes, seen, generation, is_doubtful):
+    """Nova has just seen the provider, with the allocation of the build."""
+    memory = _known(nodes)
+    nodes.want(TWO, 0, claim=Claim('server', seen))
+    assert memory.known.generation == generation
+    assert memory.is_doubtful == is_doubtful
 
 
 def test_claim_of_a_node_that_is_as_wanted_changes_nothing(nodes):
     """What is not written is not read."""
     memory = _known(nodes)
     nodes.done(nodes.take(0), Settled(), 0)
-    nodes.want(ONE, 0, claimed=True)
+    nodes.want(ONE, 0, claim=CLAIM)
     assert not memory.is_doubtful
 
 
@@ -110,14 +125,14 @@ def test_claim_leaves_the_memory_to_the_thread_that_has_it(nodes):
     """Only its present thread writes it; a conflict tells that one."""
     memory = _known(nodes)
     nodes.take(0)
-    nodes.want(TWO, 0, claimed=True)
+    nodes.want(TWO, 0, claim=CLAIM)
     assert not memory.is_doubtful
 
 
 def test_claim_of_a_node_not_looked_at_yet_needs_no_doubt(nodes):
     """It will be read anyway."""
     nodes.want(ONE, 0)
-    nodes.want(TWO, 0, claimed=True)
+    nodes.want(TWO, 0, claim=CLAIM)
     assert not nodes.entry(NODE).memory.is_doubtful
 
 
@@ -127,7 +142,7 @@ def _named(name):
 
 def test_nodes_of_builds_go_last(nodes):
     """Their allocations keep them from others; who comes free is needed."""
-    nodes.want(_named('built on'), 0, claimed=True, occupied=True)
+    nodes.want(_named('built on'), 0, claim=CLAIM)
     nodes.want(_named('free'), 5)
     assert nodes.take(9).wanted.uuid == 'free'
     assert nodes.take(9).wanted.uuid == 'built on'
@@ -137,7 +152,7 @@ def test_builds_leave_room_for_others():
     """However many begin at once; and nobody is told to look in vain."""
     nodes = DirtyNodes(patient_max=2)
     for name in ('a', 'b', 'c'):
-        nodes.want(_named(name), 0, claimed=True, occupied=True)
+        nodes.want(_named(name), 0, claim=CLAIM)
     first, _ = nodes.take(0), nodes.take(0)
     assert nodes.take(0) is None
     assert nodes.next_due_s() is None
@@ -150,7 +165,7 @@ def test_builds_leave_room_for_others():
 
 def test_node_is_waited_for_again_when_its_build_is_gone(nodes):
     """Its allocation may be gone as well; who wants it has not changed."""
-    nodes.want(_named('built on'), 0, claimed=True, occupied=True)
+    nodes.want(_named('built on'), 0, claim=CLAIM)
     assert not nodes.want(_named('built on'), 1, occupied=True)
     nodes.want(OTHER, 2)
     assert nodes.want(_named('built on'), 1)
@@ -159,11 +174,31 @@ def test_node_is_waited_for_again_when_its_build_is_gone(nodes):
     assert nodes.take(9) is None
 
 
+def test_build_that_fails_at_once_is_not_said():
+    """Its node is as it was before anybody has said otherwise."""
+    nodes = DirtyNodes(patience_s=2)
+    nodes.want(ONE, 0)
+    nodes.done(nodes.take(0), Settled(), 0)
+    nodes.want(TWO, 1, claim=CLAIM)
+    assert nodes.take(2.9) is None
+    assert nodes.want(ONE, 2.9)
+    assert nodes.take(2.9).wanted == ONE
+
+
+def test_node_of_a_build_waits_once(nodes):
+    """However often it changes: it is late from when it was to be said."""
+    nodes = DirtyNodes(patience_s=2)
+    nodes.want(ONE, 0, claim=CLAIM)
+    nodes.want(TWO, 1.5, claim=CLAIM)
+    assert (nodes.next_due_s(), nodes.waiting()) == (2, (1, 2))
+    assert nodes.take(2).wanted == TWO
+
+
 def test_node_of_a_server_is_as_urgent_as_any_once_it_was_said(nodes):
     """Only the burst of builds had to wait."""
-    nodes.want(ONE, 0, claimed=True, occupied=True)
+    nodes.want(ONE, 0, claim=CLAIM)
     nodes.done(nodes.take(0), Settled(), 0)
-    nodes.want(_named('built on'), 1, claimed=True, occupied=True)
+    nodes.want(_named('built on'), 1, claim=CLAIM)
     nodes.want(TWO, 2, occupied=True)
     assert nodes.take(9).wanted == TWO
 
@@ -300,7 +335,7 @@ def test_any_order_of_events_ends_with_the_newest_wish_said(events):
     for what, value in events:
         if what in ('want', 'claim'):
             claimed = what == 'claim'
-            nodes.want(value, now_s, claimed=claimed, occupied=claimed)
+            nodes.want(value, now_s, claim=CLAIM if claimed else None)
             newest[value.uuid] = value
         elif what == 'take' and (task := nodes.take(now_s)):
             busy = {t.entry.node for t in tasks}

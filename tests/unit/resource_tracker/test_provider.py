@@ -3,6 +3,7 @@
 
 import pytest
 
+from resource_tracker.claims import Claim
 from resource_tracker.provider import (
     Aggregates,
     Situation,
@@ -42,7 +43,7 @@ def test_provider_is_the_node():
         (changed(provision_state=None), Situation(), 'provision state'),
         (changed(power_state='error'), Situation(), 'power state is error'),
         (changed(power_state=None), Situation(), 'power state is unknown'),
-        (READY, Situation(claimed=True), 'claimed'),
+        (READY, Situation(claim=Claim('server')), 'claimed'),
     ],
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):

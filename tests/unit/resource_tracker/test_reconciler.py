@@ -12,6 +12,7 @@ import pytest
 
 from hashring.clock import SystemClock
 from resource_tracker import errors
+from resource_tracker.claims import Claim
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
@@ -84,7 +85,12 @@ def gate():
 
 
 def _reconciler(placement, gate, **changes):
-    arguments = {'parallelism': 4, 'retry_first_s': 0.01, 'retry_max_s': 0.05}
+    arguments = {
+        'parallelism': 4,
+        'retry_first_s': 0.01,
+        'retry_max_s': 0.05,
+        'patience_s': 0.01,
+    }
     return Reconciler(
         placement, gate, SystemClock(), **{**arguments, **changes}
     )
@@ -133,11 +139,22 @@ def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
     placement.allocate(NODE, 'server', GOLD)
     placement.requests.clear()
     taken = changed(instance_uuid='server', provision_state='deploying')
-    say(reconciler, taken, claimed=True)
+    say(reconciler, taken, claim=Claim('server'))
     assert placement.requests == ['read', 'PutInventories']
     placement.requests.clear()
     say(reconciler, changed(instance_uuid=None))
     assert placement.requests == ['PutInventories']
+
+
+def test_node_of_a_build_costs_one_request(placement, reconciler):
+    """Nova has seen the generation with the allocation; nothing is read."""
+    say(reconciler, READY)
+    placement.allocate(NODE, 'server', GOLD)
+    placement.requests.clear()
+    seen = placement.held[NODE].generation
+    say(reconciler, READY, claim=Claim('server', seen))
+    assert placement.requests == ['PutInventories']
+    assert reserved(placement) == 1
 
 
 def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
@@ -149,7 +166,7 @@ def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
     turnstile = Turnstile(placement, 'read')
     for facts in built:
         placement.allocate(facts.uuid, 'server', GOLD)
-        reconciler.submit(facts, Situation(claimed=True))
+        reconciler.submit(facts, Situation(claim=Claim('server')))
     turnstile.wait()
     reconciler.submit(changed(maintenance=True), Situation())
     deadline_s = time.monotonic() + PATIENCE_S

@@ -421,6 +421,39 @@ def test_list_that_failed_is_asked_for_again():
     assert census.find('n') is None
 
 
+def _built_on(world):
+    """A node that was allocated, and tagged before Nova looked."""
+    world.say()
+    world.placement.allocate(NODE, 'server', GOLD)
+    world.facts = changed(power_state='error')
+    world.say()
+    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    world.memory.allocated(world.held().generation)
+    world.placement.requests.clear()
+
+
+def test_foreign_trait_taken_for_an_allocation_stays(world):
+    """The one write since was not the build's: that one we had seen."""
+    _built_on(world)
+    world.facts = changed(traits=frozenset({'CUSTOM_B'}))
+    world.say()
+    assert world.held().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
+    assert world.placement.requests[0] == 'read'
+
+
+def test_next_life_knows_what_was_inferred(tmp_path):
+    """That the generation is right proves nothing of the traits."""
+    world = World(tmp_path / 'ledger')
+    _built_on(world)
+    world.facts = READY
+    world.say()
+    assert world.placement.requests == ['PutInventories']
+    world.crash()
+    world.facts = changed(traits=frozenset({'CUSTOM_B'}))
+    world.say()
+    assert world.held().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
+
+
 _FOREIGN = 'CUSTOM_FOREIGN'
 _FAULTS = st.one_of(
     st.builds(kind, st.just('?'))
@@ -447,6 +480,7 @@ _STEPS = st.lists(
         st.tuples(st.just('change'), _CHANGES),
         st.tuples(st.just('change'), _CHANGES),
         st.tuples(st.just('allocate'), st.none()),
+        st.tuples(st.just('claim'), st.none()),
         st.tuples(st.just('free'), st.none()),
         st.tuples(st.just('tag'), st.none()),
         st.tuples(st.just('join'), st.none()),
@@ -500,6 +534,11 @@ class Storm(World):
             if not record['reserved'] and not used:
                 self.placement.allocate(NODE, f'server-{name}', name)
                 return
+
+    def _claim(self, held):
+        """Nova has seen the allocation, and whatever else was written."""
+        if held.allocations:
+            self.memory.allocated(held.generation)
 
     def _free(self, held):
         for consumer in list(held.allocations):
@@ -569,7 +608,9 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     """
     storm = Storm()
     storm.say()
-    storm.inside = [s for s in inside if s[0] not in ('say', 'fault')]
+    # A claim tells nothing to a thread that is just at work on the node.
+    inside = [s for s in inside if s[0] not in ('say', 'fault', 'claim')]
+    storm.inside = inside
     for step in between:
         storm.step(*step)
     storm.calm()
