@@ -229,10 +229,12 @@ class Cloud:
         await_port(self.processes, name, port)
 
     def _start_daemon(self, program: str, service: str) -> None:
-        conf = str(self.layout.conf(service))
-        self.processes.start(
-            program, [self.layout.bin(program), '--config-file', conf]
-        )
+        conf = self.layout.conf(service)
+        command = [self.layout.bin(program), '--config-file', str(conf)]
+        own = conf.with_name(f'{program}.conf')
+        if own.exists():
+            command += ['--config-file', str(own)]
+        self.processes.start(program, command)
 
     def _start_services(self) -> None:
         self._start_api('keystone')
