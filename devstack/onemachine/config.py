@@ -295,12 +295,6 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
     return sections
 
 
-# The scheduler's own. Each of its threads keeps Placement busy with a list of
-# candidates; the default of 64 would let nobody else have an answer from two
-# processes for seconds, and the last of the builds be scheduled no sooner.
-_SCHEDULER: Sections = {'DEFAULT': {'executor_thread_pool_size': 2}}
-
-
 _APPLICATIONS = {
     'keystone': 'keystone.wsgi.api',
     'placement': 'placement.wsgi.api',
@@ -366,5 +360,4 @@ def write_service(layout: Layout, service: str) -> bool:
     if service == 'nova':
         paste = layout.venv / 'etc' / 'nova' / 'api-paste.ini'
         shutil.copy(paste, path.with_name('api-paste.ini'))
-        changed |= write(path.with_name('nova-scheduler.conf'), _SCHEDULER)
     return changed

@@ -229,12 +229,10 @@ class Cloud:
         await_port(self.processes, name, port)
 
     def _start_daemon(self, program: str, service: str) -> None:
-        conf = self.layout.conf(service)
-        command = [self.layout.bin(program), '--config-file', str(conf)]
-        own = conf.with_name(f'{program}.conf')
-        if own.exists():
-            command += ['--config-file', str(own)]
-        self.processes.start(program, command)
+        conf = str(self.layout.conf(service))
+        self.processes.start(
+            program, [self.layout.bin(program), '--config-file', conf]
+        )
 
     def _start_services(self) -> None:
         self._start_api('keystone')
