@@ -100,8 +100,8 @@ def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
         yield Finding(
             f'Placement: {consumer} has an allocation on it',
             f'openstack server show {consumer}; if Nova does not know it, '
-            f'it is another client or a remainder (nova-manage placement '
-            f'audit)',
+            f'it is another client or a remainder (openstack resource '
+            f'provider allocation show {consumer})',
         )
     if COMPUTE_STATUS_DISABLED in provider.traits:
         yield Finding(

@@ -63,7 +63,7 @@ class Metrics:
         )
         self._reported = self._histogram(
             'report_seconds',
-            'From a change that was seen to Placement saying so',
+            'From when a change was to be said to Placement saying so',
             (),
             _REPORT_BUCKETS_S,
         ).labels(host)

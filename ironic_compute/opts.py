@@ -93,7 +93,7 @@ _FEED = [
         min=10.0,
         help='Seconds between two reads of all nodes of the pool. It finds '
         'deletions and whatever else the delta list cannot show. At 5,000 '
-        'nodes one read costs Ironic about five seconds, and takes twice as '
+        'nodes one read costs Ironic about six seconds, and takes twice as '
         'long.',
     ),
 ]
@@ -104,7 +104,7 @@ _METRICS = [
         default=0,
         help='Port on which the worker of the home host answers Prometheus; '
         'workers of adopted hosts take the next free ones of the sixteen '
-        'from here on. 0: no metrics.',
+        'after it. 0: no metrics.',
     ),
     cfg.StrOpt(
         'metrics_address',

@@ -21,7 +21,7 @@ from resource_tracker.node import NodeId
 
 # One RPC each, and all others share the interpreter while it is parsed.
 _ROWS_A_PART = 250
-_PARTS_AN_AUDIT = 10
+_PARTS_AN_AUDIT = 8
 # One RPC each. What is searched for is rare, so a few thousand rows may take
 # some hours.
 _PAGES_AN_AUDIT = 3

@@ -37,6 +37,9 @@ _Found = tuple[NodeId, str]
 
 _REAP, _NOOP = 'reap', 'noop'
 
+# So many servers are asked for in one RPC.
+_FEW = 250
+
 # As Nova reads it: resources:CUSTOM_X, resources1:CUSTOM_X, resources_A:….
 _CUSTOM_CLASS = re.compile(r'resources[\w-]*:CUSTOM_')
 
@@ -94,7 +97,7 @@ class Strays:
             if facts.instance_uuid is not None
         }
         self._settled &= set(found)
-        asked = set(found) - self._settled
+        asked = self._away(set(found) - self._settled)
         rows = self._rows.servers({server for _, server in asked})
         given_up = set()
         for key in sorted(asked):
@@ -108,6 +111,19 @@ class Strays:
         for key in sorted(given_up & self._given_up):
             self._begin(key, 'Nova has given its build up')
         self._given_up = frozenset(given_up)
+
+    def _away(self, asked: set[_Found]) -> set[_Found]:
+        """Return those that have to be asked for one by one.
+
+        Of many most are at home, and that takes their names alone: to parse
+        thousands of servers would keep all other threads waiting.
+        """
+        if len(asked) <= _FEW:
+            return asked
+        here = self._rows.servers_of(self._holdings.host)
+        at_home = {key for key in asked if key[1] in here}
+        self._settled |= at_home
+        return asked - at_home
 
     def _facts(self) -> Iterator[NodeFacts]:
         for node in self._holdings.rows():

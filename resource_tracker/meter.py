@@ -17,7 +17,7 @@ class Meter(Protocol):
         """
 
     def reported(self, seconds: float) -> None:
-        """A change has reached Placement, so long after it was submitted."""
+        """A change has reached Placement, so long after it was to."""
 
     def drifted(self, count: int) -> None:
         """An audit found so many providers that others have written."""

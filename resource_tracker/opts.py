@@ -24,11 +24,12 @@ ALL = [
         default=20.0,
         min=0.1,
         max=1000.0,
-        help='Providers read in a second, two requests each, where nothing '
-        'calls for haste: after a host was taken over from another machine, '
-        'and where an audit finds that others wrote. A node that changes '
-        'never waits for this. Higher: such a host is verified sooner. '
-        'Lower: less load on Placement at a take-over.',
+        help='Providers read in a second, two requests each, or three where '
+        'Nova has host aggregates, if nothing calls for haste: after a host '
+        'was taken over from another machine, and where an audit finds that '
+        'others wrote. A node that changes never waits for this. Higher: such '
+        'a host is verified sooner. Lower: less load on Placement at a '
+        'take-over.',
     ),
     cfg.FloatOpt(
         'aggregates_interval_s',
@@ -36,9 +37,10 @@ ALL = [
         min=0.0,
         help="Seconds between two looks at Nova's host aggregates, one RPC "
         'each. All nodes of a host are put into the Placement aggregates of '
-        'the host; Nova itself does that for one of them only. Lower: a new '
-        'availability zone can be used sooner. 0: never look, and leave '
-        'aggregates to others.',
+        'the host; Nova itself does that for one of them only. It is done '
+        'with a read of the Service records, so up to services_interval_s '
+        'later. Lower: a new availability zone can be used sooner. 0: never '
+        'look, and leave aggregates to others.',
     ),
     cfg.ListOpt(
         'capability_traits',

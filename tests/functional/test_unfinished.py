@@ -233,8 +233,11 @@ class UnfinishedTest(UnfinishedTestCase):
     ) -> None:
         """Bug 1679750: nova-api deleted it while its host was down."""
         row = self._row()
-        strays = self.workers[row.host].manager._upkeep._strays
+        manager = self.workers[row.host].manager
+        strays, rows = manager._upkeep._strays, manager._parts.rows
+        self.assertEqual({row.uuid}, rows.servers_of(row.host))
         row.destroy()
+        self.assertEqual(frozenset(), rows.servers_of(row.host))
 
         def is_freed() -> bool:
             # What was seen at home, just before, is asked again at each

@@ -178,6 +178,15 @@ class Rows:
 
         return self._wire.ask(read)
 
+    def servers_of(self, host: Host) -> frozenset[str]:
+        return self._wire.ask(
+            lambda: frozenset(
+                s.uuid
+                for s in self._nova.servers.values()
+                if s.host == host and not s.deleted
+            )
+        )
+
 
 _FIELDS = ('vm_state', 'task_state', 'host', 'node')
 

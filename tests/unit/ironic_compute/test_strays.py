@@ -3,12 +3,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from ironic_compute import errors
 from ironic_compute.strays import Strays
+from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -88,6 +89,44 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
     )
     strays.look()
     assert freed == nodes[1:]
+
+
+def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
+    """The names of the others are enough; one that is not there is nothing."""
+    nodes = [NodeId(f'node-{number:03}') for number in range(300)]
+    cloud = Cloud(nodes)
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    for node in nodes:
+        cloud.nodes[node] = NodeFacts(node, instance_uuid=f'on {node}')
+        one.holdings.observe(cloud.nodes[node])
+        cloud.nova.servers[f'on {node}'] = ServerRecord(
+            f'on {node}', 0.0, 'active', None, one.host, node
+        )
+    cloud.nova.servers['on node-007'].deleted = True
+    asked: list[list[str]] = []
+    servers = one.rows.servers
+
+    def ask(uuids: Iterable[str]) -> dict[str, ServerRow]:
+        asked.append(sorted(uuids))
+        return servers(asked[-1])
+
+    one.rows.servers = ask  # type: ignore[method-assign]
+    freed: list[NodeId] = []
+    strays = Strays(
+        one.holdings,
+        one.rows,  # type: ignore[arg-type]
+        one.handover,
+        lambda node, server: freed.append(node),
+        _NobodyElse(),  # type: ignore[arg-type]
+        lambda name, act: act(),
+    )
+    strays.look()
+    assert asked == [['on node-007']]
+    assert freed == [NodeId('node-007')]
+    strays.look()
+    assert asked == [['on node-007']] * 2
 
 
 def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
