@@ -4,11 +4,12 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from ironic_compute import errors
-from ironic_compute.strays import Strays
+from ironic_compute.strays import Free, Strays
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
@@ -24,6 +25,17 @@ class _NobodyElse:
     def alone(self, server: str) -> Iterator[bool]:
         """Say so."""
         yield True
+
+
+def _strays(one: One, free: Free, **others: Any) -> Strays:
+    """What looks after the servers on a host's nodes, and acts at once."""
+    arguments = {
+        'handover': one.handover,
+        'tasks': _NobodyElse(),
+        'begin': lambda name, act: act(),
+        **others,
+    }
+    return Strays(one.holdings, one.rows, free=free, **arguments)  # type: ignore[arg-type]
 
 
 def _built_and_deleted() -> tuple[Cloud, One]:
@@ -51,14 +63,7 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
         )
         raise errors.IronicUnavailable('no answer')
 
-    strays = Strays(
-        one.holdings,
-        one.rows,  # type: ignore[arg-type]
-        one.handover,
-        free,
-        _NobodyElse(),  # type: ignore[arg-type]
-        lambda name, act: act(),
-    )
+    strays = _strays(one, free)
     strays.look()
     one.holdings.observe(cloud.nodes[NODE])
     strays.look()
@@ -79,13 +84,8 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
             f'on {node}', 0.0, 'active', None, 'c2', node, deleted=deleted
         )
     freed: list[NodeId] = []
-    strays = Strays(
-        one.holdings,
-        one.rows,  # type: ignore[arg-type]
-        _Broken(),  # type: ignore[arg-type]
-        lambda node, server: freed.append(node),
-        _NobodyElse(),  # type: ignore[arg-type]
-        lambda name, act: act(),
+    strays = _strays(
+        one, lambda node, server: freed.append(node), handover=_Broken()
     )
     strays.look()
     assert freed == nodes[1:]
@@ -114,14 +114,7 @@ def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
 
     one.rows.servers = ask  # type: ignore[method-assign]
     freed: list[NodeId] = []
-    strays = Strays(
-        one.holdings,
-        one.rows,  # type: ignore[arg-type]
-        one.handover,
-        lambda node, server: freed.append(node),
-        _NobodyElse(),  # type: ignore[arg-type]
-        lambda name, act: act(),
-    )
+    strays = _strays(one, lambda node, server: freed.append(node))
     strays.look()
     assert asked == [['on node-007']]
     assert freed == [NodeId('node-007')]
@@ -145,13 +138,8 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
         act()
 
     followed = _Noted()
-    strays = Strays(
-        one.holdings,
-        one.rows,  # type: ignore[arg-type]
-        followed,  # type: ignore[arg-type]
-        lambda node, server: None,
-        _NobodyElse(),  # type: ignore[arg-type]
-        begin_late,
+    strays = _strays(
+        one, lambda node, server: None, handover=followed, begin=begin_late
     )
     strays.look()
     assert followed.nodes == []
@@ -198,14 +186,8 @@ def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     """Nova's own option says what happens to it, and it is said once."""
     _, one = _built_and_deleted()
     freed = []
-    strays = Strays(
-        one.holdings,
-        one.rows,  # type: ignore[arg-type]
-        one.handover,
-        lambda node, server: freed.append(node),
-        _NobodyElse(),  # type: ignore[arg-type]
-        lambda name, act: act(),
-        action,
+    strays = _strays(
+        one, lambda node, server: freed.append(node), deleted_action=action
     )
     strays.look()
     assert (NODE in freed) is is_freed
