@@ -86,7 +86,8 @@ OPTS = [
         help='Seconds a worker may take to end its tasks, or to leave '
         'them to Ironic, when its host is handed back or its agent stops; '
         'then it is killed. Lower: quicker stops. Higher: fewer tasks are '
-        'cut and taken up again by the next worker.',
+        'cut and taken up again by the next worker; TimeoutStopSec of the '
+        'service must be half a minute longer.',
     ),
     cfg.FloatOpt(
         'loop_interval_s',

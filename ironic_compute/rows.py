@@ -337,7 +337,7 @@ def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
 
 
 def _hv_specs(facts: NodeFacts) -> list[Any]:
-    arch = _canonical_arch(facts.properties.get('cpu_arch'))
+    arch = _canonical_arch(facts)
     if arch is None:
         return []
     return [
@@ -347,15 +347,16 @@ def _hv_specs(facts: NodeFacts) -> list[Any]:
     ]
 
 
-def _canonical_arch(raw: Any) -> str | None:
+def _canonical_arch(facts: NodeFacts) -> str | None:
+    raw = facts.properties.get('cpu_arch')
     # Ironic keeps whatever JSON it was given: "cpu_arch=64" is a number.
     name = None if raw is None else str(raw)
     try:
         arch: str | None = obj_fields.Architecture.canonicalize(name)
     except nova_exception.InvalidArchitectureName:
         LOG.warning(
-            'Ignored the unknown cpu_arch %(arch)s of an Ironic node',
-            {'arch': raw},
+            'Ignored the unknown cpu_arch %(arch)s of node %(node)s',
+            {'arch': raw, 'node': facts.uuid},
         )
         return None
     return arch

@@ -4,6 +4,7 @@
 import ast
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -123,21 +124,61 @@ def test_pre_commit_uses_the_pinned_versions():
     assert set(used) <= set(pins)
 
 
-def sentences(folder):
-    """All strings of a package, with an ellipsis for each keyed argument."""
+def parts(folder):
+    """All that the code of a package is made of."""
     for path in sources(folder):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield re.sub(r'%\(\w+\)[.\d]*\w', '…', node.value)
+        yield from ast.walk(ast.parse(path.read_text()))
+
+
+def sentences(nodes):
+    """The strings among these, an ellipsis for each keyed argument."""
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r'%\(\w+\)[.\d]*\w', '…', node.value)
+
+
+def alarms(folder):
+    """What a package logs as a warning or an error, without a traceback."""
+    for node in parts(folder):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            'LOG.warning',
+            'LOG.error',
+            'LOG.log',
+        ):
+            yield from sentences(node.args)
+
+
+def explained():
+    """The messages that the manual explains."""
+    manual = (ROOT / 'doc/source/admin/messages.rst').read_text()
+    terms = [line for line in manual.splitlines() if line.startswith('``')]
+    return {title for line in terms for title in re.findall('``(.+?)``', line)}
 
 
 def test_messages_of_the_manual_are_in_the_code():
     """The manual explains only what the daemons can say."""
-    manual = (ROOT / 'doc/source/admin/messages.rst').read_text()
-    titles = re.findall(r'``(\w[^`]+…[^`]*|\w[^`]+ again)``', manual)
-    said = {text for package in PACKAGES for text in sentences(package)}
-    assert len(titles) > 20
-    assert set(titles) - said == set()
+    said = {text for p in PACKAGES for text in sentences(parts(p))}
+    assert len(explained()) > 20
+    assert explained() - said == set()
+
+
+def test_alarms_are_in_the_manual():
+    """Who is woken by a warning finds what it means and what to do."""
+    said = {text for p in PACKAGES for text in alarms(p)}
+    # What is only put together there is explained where it is said.
+    whole = {text for text in said if not text.startswith('…')}
+    assert len(whole) > 20
+    assert whole - explained() == set()
+
+
+def test_only_pictures_are_not_text():
+    """Nothing that was built or fetched comes in with a commit."""
+    listed = subprocess.run(
+        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, check=True
+    )
+    files = [ROOT / name for name in listed.stdout.decode().split('\0')[:-1]]
+    binary = {f.suffix for f in files if b'\0' in f.read_bytes()}
+    assert binary <= {'.png'}
 
 
 def test_tests_of_the_old_bugs_exist():
