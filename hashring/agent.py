@@ -11,7 +11,6 @@ It knows workers only through the `Workers` protocol, and Nova not at all.
 """
 
 import dataclasses
-import os
 import socket
 from collections.abc import Callable, Sequence
 
@@ -19,7 +18,7 @@ from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
-from hashring.locksmith import Locksmith
+from hashring.locksmith import Answer, Locksmith
 from hashring.narrator import Narrator
 from hashring.opts import Timing
 from hashring.pool import Pool
@@ -28,6 +27,7 @@ from hashring.protocol import (
     Effect,
     Event,
     GiveUp,
+    Granted,
     Kill,
     Known,
     Leave,
@@ -41,7 +41,7 @@ from hashring.protocol import (
 )
 from hashring.pulse import Pulse, State
 from hashring.ring import Host
-from hashring.state import BootRecord, Folder, previous_life
+from hashring.state import Folder
 from hashring.workers import Admitted, Vouched
 from hashring.workers import Exited as Exited
 from hashring.workers import Facts as Facts
@@ -104,16 +104,12 @@ class Agent:
             machine=machine or socket.gethostname(),
             version=version,
         )
-        self._boot_record = BootRecord(
-            home, membership.boot, os.getpid(), holds_home=False
-        )
-        previous = previous_life(state, home)
         self.assignment = Assignment(
             home,
             membership.boot,
             options,
             membership.traits,
-            previous=previous.boot if previous else None,
+            left_lock=state.read_home_lock(home),
         )
         self._remembered = state.read_known(), state.read_vouched()
         known, vouched = self._remembered
@@ -130,7 +126,6 @@ class Agent:
         0 after `request_stop`; 78 when the configuration cannot work, with
         the operator's sentence in `sentence`.
         """
-        self._folder.write_boot(self._boot_record)
         self.pulse.start()
         self.locksmith.start()
         while not self._may_go():
@@ -151,6 +146,7 @@ class Agent:
         """One round: take in all there is, act, tell the workers."""
         self._listen()
         for answer in self.locksmith.answers():
+            self._note_home_lock(answer)
             self._feed(answer)
         for event in self._workers.events(self._patience_s()):
             self._hear(event)
@@ -178,6 +174,13 @@ class Agent:
         self._narrator.agreement(dissenters, now_s)
         self._feed(_standing(state))
         self._heed_neighbours(state.neighbours)
+
+    def _note_home_lock(self, answer: Answer) -> None:
+        """Write down what our next life may free, should we die with it."""
+        if not isinstance(answer, Granted) or answer.token is None:
+            return
+        if answer.host == self._home:
+            self._folder.write_home_lock(self._home, answer.token)
 
     def _hear(self, event: WorkerEvent) -> None:
         match event:
@@ -226,12 +229,7 @@ class Agent:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Release(host=host):
-                # First on disk, then in the backend: the next life must
-                # not free a lock that is not ours any more.
-                self._note_home(holds=self._home != host)
-                self.locksmith.ask(effect)
-            case TryLock() | Prove() | BreakLock():
+            case TryLock() | Prove() | Release() | BreakLock():
                 self.locksmith.ask(effect)
             case Start(host=host, tenure=tenure):
                 self._workers.start(host, tenure)
@@ -245,17 +243,8 @@ class Agent:
             case _:
                 pass  # Told only.
 
-    def _note_home(self, *, holds: bool) -> None:
-        holds = holds and self.assignment.holds_home()
-        if self._boot_record.holds_home != holds:
-            self._boot_record = dataclasses.replace(
-                self._boot_record, holds_home=holds
-            )
-            self._folder.write_boot(self._boot_record)
-
     def _tell(self) -> None:
         now_s = self._clock.now_s()
-        self._note_home(holds=True)
         self._remember()
         self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
         self._workers.tell(
@@ -316,7 +305,6 @@ class Agent:
     def _close(self) -> None:
         for host in self.assignment.phases():
             self._workers.kill(host)
-        self._note_home(holds=False)
         self.locksmith.end(FAREWELL_S)
         self.pulse.end(FAREWELL_S)
         leaving = self.assignment.leaving

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from hashring.adoption import Presence, Watch
 from hashring.errors import EX_CONFIG
-from hashring.group import Boot, Traits
+from hashring.group import Boot, LockToken, Traits
 from hashring.opts import Timing
 from hashring.phases import (
     CERTAIN,
@@ -59,8 +59,8 @@ from hashring.workers import Exited, Serving
 class Assignment:
     """The machine of one agent.
 
-    :param previous: the boot of this home's last life on this machine, if
-        it is certainly dead and held the home's lock when it died.
+    :param left_lock: the last acquisition of the home's lock by an earlier
+        life on this machine, all of which are certainly dead.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Assignment:
         timing: Timing,
         traits: Traits,
         *,
-        previous: Boot | None = None,
+        left_lock: LockToken | None = None,
     ) -> None:
         self._home = home
         self._boot = boot
         self._timing = timing
         self._traits = traits
-        self._previous = previous
+        self._left_lock = left_lock
         self._watch = Watch(boot, timing.adopt_step_s)
         self._holds = {home: Hold(home)}
         self._known: frozenset[Host] = frozenset()
@@ -352,28 +352,14 @@ class Assignment:
                 yield from self._try(hold, turn.orphan_for_s)
 
     def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[Effect]:
-        if hold.host == self._home and self._predecessor_holds_home():
-            self._previous = None
-            yield BreakLock(hold.host, self._standing.deadline_s)
+        if hold.host == self._home and self._left_lock is not None:
+            yield BreakLock(hold.host, self._left_lock)
+            self._left_lock = None
         hold.move(Signal.WANTED)
         hold.orphan_for_s = orphan_for_s
         hold.epoch = self._standing.epoch
         hold.ticket = self._ticket()
         yield TryLock(hold.host, hold.ticket)
-
-    def _predecessor_holds_home(self) -> bool:
-        """Our last life is listed, and alone, as serving our home.
-
-        Only then can the lock be nobody else's: a member that lost its
-        lease is not listed, and one that rejoined lists nothing served
-        until its locks were proven.
-        """
-        claims = [
-            m.boot
-            for m in self._standing.view.members
-            if self._home in m.serving
-        ]
-        return self._previous is not None and claims == [self._previous]
 
     def _check_rivals(self, now_s: float) -> Iterator[Effect]:
         view = self._standing.view

@@ -9,13 +9,15 @@ a dict.
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NewType, Protocol
 
 from hashring import errors
 from hashring.ring import Host
 
 Boot = NewType('Boot', str)
+# One acquisition of one lock, as the backend itself calls it.
+LockToken = NewType('LockToken', str)
 
 
 class MemberState(enum.Enum):
@@ -107,7 +109,7 @@ class Traits:
     forgets: bool
     """A restart or a failover can lose a lock while its term still runs."""
     breaks: bool
-    """The lock of a dead holder can be freed, and no other instead."""
+    """An acquisition has a token, by which it can be freed, and no other."""
     shared: bool
     """Members on several machines can use it."""
 
@@ -169,11 +171,17 @@ class Group(Protocol):
         """Free the lock if it is ours, and forget it either way."""
         ...
 
-    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
+    def token(self, host: Host) -> LockToken | None:
+        """What names the acquisition `try_lock` made, to `break_lock`.
+
+        None without one, and where the backend has none.
+        """
+        ...
+
+    def break_lock(self, host: Host, token: LockToken) -> None:
         """Free a lock whose holder is known to be dead.
 
-        Looks whose it is, asks `may_still`, and frees it if it is still the
-        same acquisition: whoever sleeps in between frees nobody else's.
+        This very acquisition is freed or nothing, however late it comes.
         """
         ...
 

@@ -116,10 +116,8 @@ class Locksmith:
     def _carry_out(self, request: Request) -> Answer | None:
         host = request.host
         match request:
-            case BreakLock(until_s=until_s):
-                self._group.break_lock(
-                    host, lambda: self._clock.now_s() < until_s
-                )
+            case BreakLock(token=token):
+                self._group.break_lock(host, token)
                 return None
             case TryLock(ticket=ticket):
                 return self._try(host, ticket)
@@ -136,7 +134,7 @@ class Locksmith:
         counts = self._lease.grant_counts(sent_s, self._clock.now_s())
         # One that does not count is given back by whoever asked, who tries
         # again until it is done: each heartbeat renews it until then.
-        return Granted(host, ticket, counts)
+        return Granted(host, ticket, counts, self._group.token(host))
 
 
 def _failed(request: Request) -> Answer | None:

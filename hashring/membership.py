@@ -16,7 +16,7 @@ import os
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tooz
@@ -25,7 +25,7 @@ from tooz import coordination, locking
 
 from hashring import backend as backends
 from hashring import errors, etcd
-from hashring.group import Boot, Member, MemberState
+from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -204,12 +204,18 @@ class Membership:
         self._locks.pop(host, None)
         self._forget(lock)
 
-    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
+    def token(self, host: Host) -> LockToken | None:
+        lock = self._locks.get(host)
+        if lock is None or not self.traits.breaks:
+            return None
+        return etcd.token(lock)
+
+    def break_lock(self, host: Host, token: LockToken) -> None:
         if not self.traits.breaks:
             return
         with _translated(f'break the lock of {host}'):
             lock = self._driver.get_lock(lock_id(host))
-            etcd.break_lock(self._driver.client, lock, may_still)
+            etcd.break_lock(self._driver.client, lock, token)
 
     # ---- anybody's
 

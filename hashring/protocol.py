@@ -9,6 +9,7 @@ import dataclasses
 import enum
 
 from hashring.adoption import NOBODY, View
+from hashring.group import LockToken
 from hashring.ring import Host
 from hashring.workers import Exited, Serving
 
@@ -60,6 +61,8 @@ class Granted:
     ticket: int
     counts: bool = True
     """False: it came too slowly to be acted on, and is to be given back."""
+    token: LockToken | None = None
+    """What names it to our next life, where the backend has such names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,14 +122,10 @@ Event = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BreakLock:
-    """Free the lock that our own dead predecessor left.
-
-    Only before `until_s`: as long as our lease is in force the others see
-    that we want our home, and none of them takes its lock.
-    """
+    """Free the lock of our last life: that very acquisition or nothing."""
 
     host: Host
-    until_s: float
+    token: LockToken
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

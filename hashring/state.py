@@ -2,8 +2,8 @@
 """What an agent keeps on its own disk, under one folder.
 
 `agent.lock`  held for the life of the agent: one agent a folder.
-`boot.json`   who we are, and whether we hold our home's lock: lets the next
-              process, after a kill -9, free that lock at once.
+`home_lock.json`  our last acquisition of our home's lock: lets the next
+              process, after a kill -9, free that very one at once.
 `known.json`  the hosts of this pool ever seen: a pool that comes back from
               a total loss of power still knows whom to serve.
 `vouched.json`  those of them that operators have said to be mapped.
@@ -12,7 +12,6 @@ Files are replaced, never written in place; one that cannot be read counts
 as absent, because a peer or the next turn brings it back.
 """
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -23,7 +22,7 @@ from typing import Any, Protocol
 from oslo_log import log as logging
 
 from hashring import errors
-from hashring.group import Boot
+from hashring.group import LockToken
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -31,26 +30,14 @@ LOG = logging.getLogger(__name__)
 OPTION = '[ironic_compute] state_path'
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BootRecord:
-    """One life of an agent."""
-
-    home: Host
-    boot: Boot
-    pid: int
-    holds_home: bool
-    """True only while its home's lock was certainly held: written after
-    the grant, cleared before a release and at each lapse of the lease."""
-
-
 class Folder(Protocol):
     """What the agent needs of its folder once it is open."""
 
     def close(self) -> None: ...
 
-    def read_boot(self) -> BootRecord | None: ...
+    def read_home_lock(self, home: Host) -> LockToken | None: ...
 
-    def write_boot(self, record: BootRecord) -> None: ...
+    def write_home_lock(self, home: Host, token: LockToken) -> None: ...
 
     def read_known(self) -> frozenset[Host]: ...
 
@@ -103,23 +90,20 @@ class StateFolder:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def read_boot(self) -> BootRecord | None:
-        """The last life on this folder, if it left a readable record."""
-        raw = self._read('boot.json')
-        try:
-            return BootRecord(
-                home=Host(str(raw['home'])),
-                boot=Boot(str(raw['boot'])),
-                pid=int(raw['pid']),
-                holds_home=bool(raw['holds_home']),
-            )
-        except (KeyError, TypeError, ValueError):
-            return None
+    def read_home_lock(self, home: Host) -> LockToken | None:
+        """The last acquisition of this home's lock by a life on this folder.
 
-    def write_boot(self, record: BootRecord) -> None:
-        if not self._write('boot.json', dataclasses.asdict(record)):
-            # Rather none than one that still claims the lock.
-            (self._path / 'boot.json').unlink(missing_ok=True)
+        After `open` no living process has it: that we could take the folder
+        proves that those before us are gone. It may be lost or given back
+        since, or never have been.
+        """
+        raw = self._read('home_lock.json')
+        if not isinstance(raw, dict) or raw.get('home') != home:
+            return None
+        return LockToken(str(raw['token'])) if 'token' in raw else None
+
+    def write_home_lock(self, home: Host, token: LockToken) -> None:
+        self._write('home_lock.json', {'home': home, 'token': token})
 
     def read_known(self) -> frozenset[Host]:
         return self._read_hosts('known.json')
@@ -145,7 +129,7 @@ class StateFolder:
         except (OSError, ValueError):
             return None
 
-    def _write(self, name: str, value: Any) -> bool:
+    def _write(self, name: str, value: Any) -> None:
         """Replace a file; a full disk is said and survived."""
         new = self._path / f'{name}.new'
         try:
@@ -159,17 +143,3 @@ class StateFolder:
                 'Could not write %(file)s: %(why)s',
                 {'file': self._path / name, 'why': exc},
             )
-            return False
-        return True
-
-
-def previous_life(folder: Folder, home: Host) -> BootRecord | None:
-    """The life before ours, when it certainly ended and held our home.
-
-    Call it after `open`: that we could take the folder proves that the
-    process before us is gone, whatever its pid means today.
-    """
-    record = folder.read_boot()
-    if record is None or record.home != home or not record.holds_home:
-        return None
-    return record

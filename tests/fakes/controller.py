@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 
 from hashring.agent import Agent
 from hashring.clock import Clock
-from hashring.group import Boot, Group
+from hashring.group import Boot, Group, LockToken
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.state import BootRecord
 from hashring.workers import Workers
 
 
@@ -20,20 +19,21 @@ class Folder:
     """`hashring.state.Folder` on a disk that outlives the process."""
 
     def __init__(self) -> None:
-        self._boot: BootRecord | None = None
+        self._home_lock: tuple[Host, LockToken] | None = None
         self._known: frozenset[Host] = frozenset()
         self._vouched: frozenset[Host] = frozenset()
 
     def close(self) -> None:
         """There is nothing to close."""
 
-    def read_boot(self) -> BootRecord | None:
-        """Return what the last life wrote of itself."""
-        return self._boot
+    def read_home_lock(self, home: Host) -> LockToken | None:
+        """Return the last acquisition of this home's lock."""
+        kept = self._home_lock
+        return kept[1] if kept is not None and kept[0] == home else None
 
-    def write_boot(self, record: BootRecord) -> None:
-        """Keep what this life writes of itself."""
-        self._boot = record
+    def write_home_lock(self, home: Host, token: LockToken) -> None:
+        """Keep the last acquisition of the home's lock."""
+        self._home_lock = home, token
 
     def read_known(self) -> frozenset[Host]:
         """Return the hosts that were known."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from hashring.agent import Agent
 from hashring.assignment import Assignment
+from hashring.group import LockToken
 from hashring.lease import Beat, Lease, Verdict
 from hashring.phases import Hold
 from hashring.protocol import Effect, Release, Stop
@@ -43,6 +44,14 @@ class TrustingGroup(FakeGroup):
 
     def still_ours(self, host: Host) -> bool:
         return super().still_ours(host) or self.try_lock(host)
+
+
+class BluntGroup(FakeGroup):
+    """Frees the lock of whoever has it, for its own last life's."""
+
+    def break_lock(self, host: Host, token: LockToken) -> None:
+        now = self._service.token(host)
+        super().break_lock(host, LockToken(str(now)))
 
 
 class ForgivingLease(Lease):
@@ -221,6 +230,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_lease(ForgivingLease)
     ),
     'same worker in a new tenure': with_parts(group=TrustingGroup),
+    "somebody else's lock freed": with_parts(group=BluntGroup),
     'lock not proven after a lapse': with_parts(
         agent=_agent_with_assignment(StubbornAssignment)
     ),
@@ -248,6 +258,7 @@ SEEDS: dict[str, int] = {
     'adopt without the lock': 7,
     'late heartbeat counts': 231,
     'same worker in a new tenure': 0,
+    "somebody else's lock freed": 11,
     'lock not proven after a lapse': 8,
     'deadline counted from the reply': 12,
     'hand-back before the worker stopped': 7,

@@ -29,6 +29,8 @@ def _answer(group: Membership, me: Member, host: Host, question: str) -> Any:
     match question:
         case 'shown':
             return me in group.members()
+        case 'token':
+            return group.token(host)
         case 'proof':
             return group.still_ours(host)
         case 'release':

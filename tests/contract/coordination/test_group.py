@@ -10,7 +10,7 @@ import pytest
 
 from hashring import errors
 from hashring.clock import SystemClock
-from hashring.group import Group, Member, MemberState
+from hashring.group import Group, LockToken, Member, MemberState
 from hashring.membership import observe
 from hashring.ring import Host
 from tests.contract.coordination.backends import (
@@ -20,6 +20,8 @@ from tests.contract.coordination.backends import (
 )
 
 CLOCK = SystemClock()
+# Base64, as etcd's are, and a number, as the fake's are.
+OF_NOBODY = LockToken('9999')
 _names = itertools.count(1)
 
 
@@ -257,23 +259,26 @@ def test_the_lock_of_a_dead_holder_can_be_broken(
     """Where a backend breaks locks, the next life need not wait."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c1')
     assert one.try_lock(host)
-    two.break_lock(host, lambda: True)
+    token = one.token(host)
+    assert (token is not None) is backend.traits.breaks
+    two.break_lock(host, token or OF_NOBODY)
     assert two.try_lock(host) is backend.traits.breaks
 
 
-def test_no_lock_is_broken_that_changed_hands_meanwhile(
-    backend: BackendUnderTest, clients: Clients, host: Host
+def test_no_lock_is_broken_that_was_taken_again_since(
+    clients: Clients, host: Host
 ) -> None:
-    """Whoever falls asleep over it must not free its successor's."""
+    """A token is one acquisition's: neither a later one's nor another's."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c1')
+    assert one.token(host) is None
     assert one.try_lock(host)
-
-    def changes_hands() -> bool:
-        one.release(host)
-        return one.try_lock(host)
-
-    two.break_lock(host, changes_hands)
-    two.break_lock(host, lambda: False)
+    former = one.token(host) or OF_NOBODY
+    one.release(host)
+    assert one.token(host) is None
+    two.break_lock(host, former)  # Nobody's now: nothing happens.
+    assert one.try_lock(host)
+    two.break_lock(host, former)
+    two.break_lock(host, OF_NOBODY)
     assert not two.try_lock(host)
 
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 
 from hashring import errors
-from hashring.group import Boot, Member, Traits
+from hashring.group import Boot, LockToken, Member, Traits
 from hashring.ring import Host
 
 ETCD = Traits(forgets=False, breaks=True, shared=True)
@@ -224,14 +224,16 @@ class FakeGroup:
         self._fault('after release')
         self._tokens.pop(host, None)
 
-    def break_lock(self, host: Host, may_still: Callable[[], bool]) -> None:
+    def token(self, host: Host) -> LockToken | None:
+        if host not in self._tokens or not self.traits.breaks:
+            return None
+        return LockToken(str(self._tokens[host]))
+
+    def break_lock(self, host: Host, token: LockToken) -> None:
         if not self.traits.breaks:
             return
-        self._reach('look at')
-        token = self._service.token(host)
-        if token and may_still():
-            self._reach('break')
-            self._service.give_back(host, token)
+        self._reach('break')
+        self._service.give_back(host, int(token))
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
         if leave and self._service.up:

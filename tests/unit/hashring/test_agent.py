@@ -11,7 +11,7 @@ import pytest
 
 from hashring.agent import Agent
 from hashring.clock import SystemClock
-from hashring.group import Boot, MemberState
+from hashring.group import Boot, Member, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host, Ring
 from hashring.workers import (
@@ -69,8 +69,39 @@ def test_known_hosts_are_kept_on_disk(world: World) -> None:
     run(world, 20)
     one = world.machines[0]
     assert one.folder.read_known() == {C1, C2}
-    record = one.folder.read_boot()
-    assert record is not None and record.holds_home
+    assert one.folder.read_home_lock(C1) == str(world.service.token(C1))
+
+
+def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
+    """Killed twice, the second time before it had the lock: not a term."""
+    run(world, 40)
+    one = world.machines[0]
+    held = world.service.token(C1)
+    one.kill(STEP_S)
+    run(world, STEP_S)
+    assert one.agent is not None and world.service.token(C1) == held
+    one.kill(STEP_S)
+    run(world, 6)
+    assert world.service.token(C1) not in (0, held)
+    assert C1 in one.workers.live
+
+
+def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
+    """Adopted meanwhile, though the list says that the dead one serves it."""
+    run(world, 40)
+    one, two = world.machines
+    one.kill(60.0)
+    run(world, 40)
+    adopted = world.service.token(C1)
+    assert C1 in two.workers.live
+    two.cut_until_s = world.now_s + 8.0
+    one.returns_at_s = world.now_s
+    world.service.enter(Member(C1, Boot('c1.1'), serving=(C1,)))
+    world.service.enter(Member(C2, Boot('c2.1'), serving=(C2,)))
+    run(world, 8)
+    assert world.service.token(C1) == adopted
+    run(world, 60)
+    assert world.amiss() is None
 
 
 def test_the_story_of_an_adoption_is_told(

@@ -5,7 +5,7 @@ import pytest
 
 from hashring import errors
 from hashring.clock import ManualClock, SystemClock
-from hashring.group import Boot
+from hashring.group import Boot, LockToken
 from hashring.lease import Lease
 from hashring.locksmith import Answer, Locksmith, Request
 from hashring.protocol import (
@@ -64,7 +64,7 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
         TryLock(C1, 1),
         Prove(C1, 2),
         Release(C1, 3, Why.HAND_BACK),
-        BreakLock(C1, 2000.0),
+        BreakLock(C1, LockToken('1')),
         TryLock(C1, 4),
     )
     assert answers == [
@@ -87,7 +87,7 @@ def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
         TryLock(C1, 2),
         Prove(C1, 3),
         Release(C1, 4, Why.HAND_BACK),
-        BreakLock(C1, 2000.0),
+        BreakLock(C1, LockToken('1')),
     ) == [
         Denied(C1, 2),
         Proven(C1, 3, ours=False),
@@ -103,18 +103,29 @@ def test_a_slow_grant_is_given_back(scene: Scene) -> None:
     assert scene.service.take(C1)
 
 
-def test_a_lock_is_broken_in_time_or_not_at_all() -> None:
-    """Asked to free our last life's lock, and asleep since: it stays."""
-    clock = ManualClock(start_s=100.0)
+def test_a_grant_tells_the_token_that_frees_it() -> None:
+    """Where the backend has tokens, ours frees our lock and no other."""
+    clock = ManualClock()
     service = Service(clock.now_s, 15.0, ETCD)
     group = FakeGroup(service, Boot('b1'))
     locksmith = Locksmith(group, Lease(15.0, 3.0), clock)
-    assert service.take(C1)
-    locksmith.ask(BreakLock(C1, until_s=112.0))
-    clock.advance(12.0)
+    tokens = []
+    for ticket in (1, 3):
+        locksmith.ask(TryLock(C1, ticket))
+        locksmith.ask(Release(C1, ticket + 1, Why.LEAVING))
+        locksmith.run_pending()
+        granted, _ = locksmith.answers()
+        assert isinstance(granted, Granted) and granted.token is not None
+        tokens.append(granted.token)
+    assert len(set(tokens)) == 2
+    locksmith.ask(TryLock(C1, 5))
+    for token in tokens:
+        locksmith.ask(BreakLock(C1, token))
     locksmith.run_pending()
+    (granted,) = locksmith.answers()
+    assert isinstance(granted, Granted) and granted.token is not None
     assert not service.take(C1)
-    locksmith.ask(BreakLock(C1, until_s=112.1))
+    locksmith.ask(BreakLock(C1, granted.token))
     locksmith.run_pending()
     assert service.take(C1)
 

@@ -15,7 +15,7 @@ from hashring.adoption import View, Watch
 from hashring.agent import Agent
 from hashring.assignment import Assignment
 from hashring.clock import ManualClock
-from hashring.group import Boot, Member
+from hashring.group import Boot, LockToken, Member
 from hashring.locksmith import Locksmith
 from hashring.pool import Pool
 from hashring.protocol import (
@@ -338,7 +338,7 @@ def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
     assert served(world) == {C1: C1}
     assert agent(machine) is starved
     assert machine.workers.live[C1] is not worker
-    assert 'before look at' not in asked
+    assert 'before break' not in asked
     assert asked.index('before release') < asked.index('before lock')
 
 
@@ -346,10 +346,10 @@ def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
     None
 ):
     """A dead life's lock is broken first, ours had, then a worker begun."""
-    last, boot = Boot('last'), Boot('now')
-    machine = Assignment(C1, boot, TIMING, coordination.ETCD, previous=last)
-    members = (Member(C1, last, serving=(C1,)), Member(C1, boot))
+    boot, left = Boot('now'), LockToken('last')
+    machine = Assignment(C1, boot, TIMING, coordination.ETCD, left_lock=left)
     machine.handle(Known(frozenset((C1,))), 0.0)
+    members = (Member(C1, boot),)
     first = machine.handle(Standing(50.0, 1, View(members)), 0.0)
     assert [type(effect) for effect in first] == [BreakLock, TryLock]
     then = machine.handle(Granted(C1, first[1].ticket), 1.0)  # type: ignore[union-attr]

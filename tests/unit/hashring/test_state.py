@@ -6,11 +6,12 @@ import pathlib
 import pytest
 
 from hashring import errors
-from hashring.group import Boot
+from hashring.group import LockToken
 from hashring.ring import Host
-from hashring.state import BootRecord, StateFolder, previous_life
+from hashring.state import StateFolder
 
-RECORD = BootRecord(Host('c1'), Boot('b1'), 4711, holds_home=True)
+C1 = Host('c1')
+TOKEN = LockToken('bG9jaw==')
 
 
 def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
@@ -32,47 +33,44 @@ def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
-    """Boot, known hosts and operators' words survive the process."""
-    StateFolder(tmp_path).write_boot(RECORD)
+    """The lock, known hosts and operators' words survive the process."""
+    StateFolder(tmp_path).write_home_lock(C1, TOKEN)
     StateFolder(tmp_path).write_known([Host('c2'), Host('c1')])
     StateFolder(tmp_path).write_vouched([Host('c2')])
-    assert StateFolder(tmp_path).read_boot() == RECORD
+    assert StateFolder(tmp_path).read_home_lock(C1) == TOKEN
     assert StateFolder(tmp_path).read_known() == {'c1', 'c2'}
     assert StateFolder(tmp_path).read_vouched() == {'c2'}
 
 
-@pytest.mark.parametrize('content', ['', '{', '[]', '{"home": 1}', 'null'])
+@pytest.mark.parametrize('content', ['', '{', '[]', '{"home": "c1"}', 'null'])
 def test_a_damaged_file_counts_as_absent(
     tmp_path: pathlib.Path, content: str
 ) -> None:
     """Nonsense in a file never stops an agent."""
-    (tmp_path / 'boot.json').write_text(content)
+    (tmp_path / 'home_lock.json').write_text(content)
     (tmp_path / 'known.json').write_text(content)
     (tmp_path / 'vouched.json').write_text(content)
-    assert StateFolder(tmp_path).read_boot() is None
+    assert StateFolder(tmp_path).read_home_lock(C1) is None
     assert StateFolder(tmp_path).read_known() == frozenset()
     assert StateFolder(tmp_path).read_vouched() == frozenset()
 
 
-def test_a_record_that_cannot_be_replaced_is_removed(
+def test_a_file_that_cannot_be_replaced_stays(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk is said; an old token names what nobody can have again."""
+    folder = StateFolder(tmp_path)
+    folder.write_home_lock(C1, TOKEN)
+    (tmp_path / 'home_lock.json.new').mkdir()
+    folder.write_home_lock(C1, LockToken('another'))
+    assert folder.read_home_lock(C1) == TOKEN
+    assert 'Could not write' in caplog.text
+
+
+def test_only_a_lock_of_this_home_was_left_to_us(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Rather no record than one that still claims the home's lock."""
+    """Whoever is given another host frees no lock."""
     folder = StateFolder(tmp_path)
-    folder.write_boot(RECORD)
-    (tmp_path / 'boot.json.new').mkdir()
-    folder.write_boot(BootRecord(Host('c1'), Boot('b1'), 1, False))
-    assert folder.read_boot() is None
-
-
-@pytest.mark.parametrize(
-    ('home', 'holds', 'expected'),
-    [('c1', True, True), ('c1', False, False), ('c9', True, False)],
-)
-def test_only_a_life_that_held_this_home_matters(
-    tmp_path: pathlib.Path, home: str, holds: bool, expected: bool
-) -> None:
-    """Another home, or a lock let go of, gives no right to break one."""
-    folder = StateFolder(tmp_path)
-    folder.write_boot(BootRecord(Host('c1'), Boot('b1'), 1, holds))
-    assert (previous_life(folder, Host(home)) is not None) is expected
+    folder.write_home_lock(C1, TOKEN)
+    assert folder.read_home_lock(Host('c9')) is None
