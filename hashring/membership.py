@@ -110,6 +110,9 @@ class Membership:
 
     def join(self, me: Member) -> None:
         with _translated('join'):
+            # On etcd our entry hangs on a lease that only a heartbeat makes
+            # anew: without one, who missed a term could never join again.
+            self._driver.heartbeat()
             with contextlib.suppress(
                 coordination.MemberNotJoined, coordination.GroupNotCreated
             ):

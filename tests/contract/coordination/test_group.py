@@ -154,6 +154,19 @@ def test_the_silent_vanish_and_the_beating_stay(
     assert one.members() == (me,)
 
 
+def test_who_was_silent_for_too_long_can_join_again(
+    backend: BackendUnderTest, clients: Clients
+) -> None:
+    """Frozen for longer than its term, and no heartbeat since."""
+    (one, me), (two, you) = clients.join('c1'), clients.join('c2')
+    beat_for(TERM_S * 1.5, two)
+    if backend.name != 'zookeeper':  # kazoo beats by itself.
+        assert two.members() == (you,)
+    one.join(me)
+    one.heartbeat()
+    assert two.members() == (me, you)
+
+
 def test_who_leaves_is_gone_at_once(clients: Clients) -> None:
     """With `leave` nothing of a member remains."""
     (one, me), (two, _) = clients.join('c1'), clients.join('c2')
