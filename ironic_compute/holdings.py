@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NewType, Protocol
+from typing import Any, NewType
 
 from nova import exception as nova_exception
 from oslo_log import log as logging
@@ -21,6 +21,7 @@ from hashring.ring import Host
 from ironic_compute.book import Book
 from ironic_compute.compact import compact
 from ironic_compute.pace import tried
+from ironic_compute.reporter import Reporter
 from ironic_compute.rows import Rows, is_new, node_of, which
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
@@ -31,19 +32,6 @@ LOG = logging.getLogger(__name__)
 
 # The consumer that stands in the claim book while a node changes hands.
 _HANDOVER = 'handover'
-
-
-class Reporter(Protocol):
-    """What makes Placement say what we want (``Reconciler``)."""
-
-    def submit(self, facts: NodeFacts, situation: Situation) -> None:
-        """Report a node; the newest call for a node wins."""
-
-    def withdraw(self, node: NodeId) -> None:
-        """Let no build be sent to a node, and change nothing else."""
-
-    def forget(self, node: NodeId) -> None:
-        """Write nothing more for a node."""
 
 
 # Counts what was taken up and dropped: what was read before a node left says
@@ -252,6 +240,8 @@ class Holdings:
                 if not is_sure:
                     self._look_anew(node)
                 yield held.row if is_sure else None
+                if node not in self._held:  # ``drop`` waits for no lock.
+                    self._reporter.forget(node)
                 return
         yield None
 
@@ -259,22 +249,21 @@ class Holdings:
     def leaving(self, node: NodeId) -> Iterator[Any | None]:
         """Give a free node away: yields its row, None if it is not free.
 
-        Under the node's own lock, so that nothing is written for it
-        meanwhile and no build claims it; if the body gave it to another
-        host, it is not held any more afterwards.
+        Meanwhile nothing is written for it, and no build claims it. Given to
+        another host by the body, it is not held any more.
         """
-        if not self._block_claims(node):
-            yield None
-            return
-        try:
-            with self.still(node) as row:
+        with self.still(node) as row:
+            if row is None or not self._block_claims(node):
+                yield None
+                return
+            try:
                 facts = self.facts(node)
                 free = facts is not None and facts.instance_uuid is None
                 yield row if free else None
-                if row is not None and row.host != self.host:
+                if row.host != self.host:
                     self.drop(node)
-        finally:
-            self._claims.release(node, _HANDOVER)
+            finally:  # Before anybody reports the node again.
+                self._claims.release(node, _HANDOVER)
 
     def _block_claims(self, node: NodeId) -> bool:
         try:
@@ -292,10 +281,8 @@ class Holdings:
         """Take in what Ironic says of a node, of whatever pool, if held."""
         if facts.uuid not in self._held:
             return False
-        if self._book.facts(facts.uuid) is None:
-            self._book.hold(facts)
-        else:
-            self._book.update(facts)
+        is_known = self._book.facts(facts.uuid) is not None
+        (self._book.update if is_known else self._book.hold)(facts)
         self.report(facts.uuid)
         return True
 
@@ -335,6 +322,16 @@ class Holdings:
             and facts.instance_uuid is None
             and self._claims.consumer(node) is None
         )
+
+    def idle_claims(self) -> list[tuple[NodeId, str]]:
+        """Return builds that have a node which has no instance in Ironic."""
+        found = []
+        for node, consumer in self._claims.consumers().items():
+            facts = self.facts(node)
+            has_none = facts is not None and facts.instance_uuid is None
+            if has_none and consumer != _HANDOVER:
+                found.append((node, consumer))
+        return found
 
     def release(self, node: NodeId, consumer: str) -> None:
         """Strike out the claim of a build that is no more."""

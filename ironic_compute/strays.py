@@ -4,7 +4,8 @@
 A delete that nova-api did alone while nobody served the host leaves a
 deployed node behind; a build that was given up may leave its reservation; a
 build that was received and not claimed before its worker was killed leaves a
-server BUILDING for ever, with an allocation. Each is looked for, and ended
+server BUILDING for ever, with an allocation; one that failed when Ironic was
+done may leave its claim. Each is looked for, and ended
 only upon what Nova positively says; nothing follows from an error or from an
 answer that leaves something out. One that cannot be brought in order, or that
 takes long, never stops the others.
@@ -26,6 +27,7 @@ from hashring.ring import Host
 from ironic_compute.ending import Ending
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings
+from ironic_compute.pace import tried
 from ironic_compute.rows import Rows
 from ironic_compute.tasks import Begin, LiveTasks, begin_thread, try_alone
 from ironic_compute.unfinished import UNSHELVING, Stray, stray_of
@@ -91,6 +93,7 @@ class Strays:
 
     def look(self) -> None:
         """Ask Nova about the servers it was not asked about yet."""
+        self._end_claims()
         found = {
             (facts.uuid, facts.instance_uuid): facts
             for facts in self._facts()
@@ -111,6 +114,17 @@ class Strays:
         for key in sorted(given_up & self._given_up):
             self._begin(key, 'Nova has given its build up')
         self._given_up = frozenset(given_up)
+
+    def _end_claims(self) -> None:
+        """Strike out the claims of builds that nobody works on any more.
+
+        A server whose build failed late, when Ironic had deployed it, has no
+        node in Nova; whoever deletes it then cannot say which one is free.
+        """
+        for node, server in self._holdings.idle_claims():
+            with self._tasks.alone(server) as free:
+                if free:
+                    tried(node, self._holdings.release, node, server)
 
     def _away(self, asked: set[_Found]) -> set[_Found]:
         """Return those that have to be asked for one by one.

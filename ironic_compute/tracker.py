@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 
 from nova import exception as nova_exception
 from nova.compute import claims as nova_claims
+from nova.compute import vm_states
 from oslo_log import log as logging
 
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.holdings import Holdings
 from ironic_compute.ironic import IronicClient
+from ironic_compute.pace import tried
 from ironic_compute.rows import FAILED_BUILDS, Rows
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
@@ -132,6 +134,8 @@ class BareMetalTracker:
             self._set_host(instance, row)
         except BaseException:
             self._claims.release(node, instance.uuid)
+            # It may have been reported with the claim meanwhile.
+            tried(node, self._holdings.report, node)
             raise
         # No report: the allocation that led the build here keeps the node
         # from others, and a claim waits for nothing.
@@ -196,10 +200,14 @@ class BareMetalTracker:
     def update_usage(self, context: Any, instance: Any, nodename: str) -> None:
         """Something about an instance changed; drop the claim of a dead one.
 
-        Nova calls this after a delete, when Ironic has let go of the node.
+        Nova calls this after a delete and after shelving, when Ironic has let
+        go of the node; a shelved one has its host and node still.
         """
         node = NodeId(nodename)
-        if instance.vm_state in _GONE or instance.host is None:
+        is_off = vm_states.allow_resource_removal(
+            instance.vm_state, instance.task_state
+        )
+        if is_off or instance.host is None:
             self._claims.release(node, instance.uuid)
         self._holdings.report(node)
 
@@ -316,9 +324,6 @@ class BareMetalTracker:
         self, *args: Any, **kwargs: Any
     ) -> None:
         """Nothing was claimed."""
-
-
-_GONE = ('deleted',)
 
 
 def _generation(node: NodeId, allocations: Any) -> int | None:

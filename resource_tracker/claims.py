@@ -56,6 +56,11 @@ class ClaimBook:
         """Return the claim on a node."""
         return self._claims.get(node)
 
+    def consumers(self) -> dict[NodeId, str]:
+        """Return who has each node that is claimed."""
+        with self._lock:
+            return {n: claim.consumer for n, claim in self._claims.items()}
+
     def consumer(self, node: NodeId) -> str | None:
         """Return who has the node."""
         claim = self._claims.get(node)

@@ -16,6 +16,7 @@ from nova.compute import power_state, rpcapi
 from nova.tests.functional.api import client as api_client
 
 from ironic_compute import errors, refusals
+from resource_tracker.node import NodeId
 from tests.functional import base, pool
 
 # Another image of Glance's fixture, for the same architecture.
@@ -244,11 +245,21 @@ class OperationsTest(pool.PoolTestCase):
         self.action(server, 'unshelve')
         self._wait_for_state_change(server, 'ACTIVE')
         self.assertEqual(1, len(self.ironic.targets))
+        self._shelve_once_more(server)
         self.delete(server)
         self.assertEqual({}, self.ironic.targets)
         self.assertEqual(
             [], self.cinder.attachment_ids_for_instance(server['id'])
         )
+
+    def _shelve_once_more(self, server: Mapping[str, Any]) -> None:
+        """The node it was unshelved on takes other builds then."""
+        node = NodeId(self.node_of(server))
+        holdings = self.workers[self._host(server)].manager._parts.holdings
+        self.assertFalse(holdings.is_free(node))
+        self.action(server, 'shelve')
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        self.until(lambda: holdings.is_free(node), 'its node free')
 
     def test_unshelving_sent_to_the_former_holder_goes_on(self) -> None:
         """The node was pushed after the scheduler had read its row."""

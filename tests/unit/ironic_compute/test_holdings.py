@@ -44,6 +44,7 @@ class FakeRows:
 
     present: Any
     while_reading: Callable[[], None] = lambda: None
+    while_describing: Callable[[], None] = lambda: None
     trouble: Exception | None = None
 
     def of_host(self, host: Host) -> list[Any]:
@@ -52,6 +53,7 @@ class FakeRows:
         return found
 
     def describe(self, row: Any, facts: NodeFacts) -> None:
+        self.while_describing()
         if self.trouble is not None:
             raise self.trouble
 
@@ -222,6 +224,38 @@ def test_a_node_that_was_perhaps_given_away_is_left_alone(
         assert row is None
     assert strangers == [N1]
     assert holdings.row(N1) is None
+
+
+def test_who_waits_for_a_push_finds_no_claim_of_it(reports: Reports) -> None:
+    """It would report a node as taken that was not given away after all."""
+    free: list[bool] = []
+
+    class Left(contextlib.nullcontext[None]):
+        """The lock of a node, for which somebody has waited."""
+
+        def __exit__(self, *exc: object) -> None:
+            free.append(holdings.is_free(N1))
+
+    holdings = _holdings(FakeRows(_row()), reports, new_lock=Left)
+    holdings.load()
+    holdings.observe(FACTS)
+    free.clear()
+    with holdings.leaving(N1):
+        assert not holdings.is_free(N1)
+    assert free == [True]
+
+
+def test_a_node_that_is_lost_while_it_is_reported_is_forgotten(
+    reports: Reports,
+) -> None:
+    """What was submitted last would be written at each audit, for ever."""
+    found = FakeRows(_row())
+    holdings = _holdings(found, reports)
+    holdings.load()
+    found.while_describing = lambda: holdings.lose({N1}, holdings.moment())
+    holdings.observe(FACTS)
+    assert holdings.row(N1) is None
+    assert reports.confirmed == {}
 
 
 @pytest.mark.parametrize('comes_back', [False, True])

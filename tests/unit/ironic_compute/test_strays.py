@@ -10,6 +10,7 @@ import pytest
 
 from ironic_compute import errors
 from ironic_compute.strays import Free, Strays
+from ironic_compute.tasks import LiveTasks
 from ironic_compute.unfinished import ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
@@ -68,6 +69,29 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
     one.holdings.observe(cloud.nodes[NODE])
     strays.look()
     assert one.holdings.is_free(NODE)
+
+
+@pytest.mark.parametrize('is_at_work', [False, True])
+def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
+    """Its build failed late, and whoever deleted it did not know the node."""
+    cloud, one = _built_and_deleted()
+    cloud.nodes[NODE] = NodeFacts(NODE)
+    one.holdings.observe(cloud.nodes[NODE])
+    tasks = LiveTasks()
+    work = tasks.working(SERVER) if is_at_work else contextlib.nullcontext()
+    with work:
+        _strays(one, pytest.fail, tasks=tasks).look()
+    assert one.holdings.is_free(NODE) is not is_at_work
+
+
+def test_claim_of_a_push_is_left_to_it() -> None:
+    """It is no server's, and ends by itself."""
+    _, one = _built_and_deleted()
+    one.claims.release(NODE, SERVER)
+    one.holdings.observe(NodeFacts(NODE))
+    with one.holdings.leaving(NODE):
+        _strays(one, pytest.fail).look()
+        assert not one.holdings.is_free(NODE)
 
 
 def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:

@@ -106,6 +106,44 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     assert one.claims.consumer(N) is None
 
 
+def test_claim_that_fails_is_reported_once_it_is_gone() -> None:
+    """News of the node came while the record was saved, and told of it."""
+    cloud, one = _just_started()
+    seen: list[Claim | None] = []
+    one.submit = lambda facts, situation: seen.append(situation.claim)  # type: ignore[method-assign]
+
+    def save() -> None:
+        one.holdings.observe(dataclasses.replace(FIT, name='new'))
+        raise nova_exception.InstanceNotFound(instance_id='server')
+
+    with pytest.raises(nova_exception.InstanceNotFound):
+        _claim(cloud, one, save)
+    assert seen[-2:] == [Claim('server'), None]
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'is_kept'),
+    [
+        ('active', None, True),
+        ('shelved_offloaded', 'spawning', True),
+        ('shelved_offloaded', None, False),
+        ('deleted', None, False),
+    ],
+)
+def test_claim_ends_when_nova_frees_the_node(
+    vm_state: str, task_state: str | None, *, is_kept: bool
+) -> None:
+    """A server that was shelved has its host and node still, then."""
+    cloud, one = _just_started()
+    _claim(cloud, one, save=lambda: None)
+    instance = types.SimpleNamespace(
+        uuid='server', host=C1, vm_state=vm_state, task_state=task_state
+    )
+    tracker: Any = _tracker(cloud, one, one.rows)
+    tracker.update_usage(None, instance, N)
+    assert (one.claims.consumer(N) == 'server') is is_kept
+
+
 @pytest.fixture
 def renewed() -> tuple[Cloud, One]:
     """A worker after one that created and offered the node a moment ago."""
