@@ -24,6 +24,7 @@ class Narrator:
         self._lock = threading.Lock()
         self._classless: set[NodeId] = set()
         self._cut_off: set[NodeId] = set()
+        self._is_back = False  # Those that are cut off were told so.
 
     def described(self, facts: NodeFacts) -> None:
         """A node was submitted: say if it can never be offered like this."""
@@ -68,17 +69,33 @@ class Narrator:
             {'node': entry.node, 'reason': exc},
         )
 
+    def answered(self, entry: Entry) -> None:
+        """Placement answered about a node, whose turn has not come."""
+        self._reach(entry)
+
     def succeeded(self, entry: Entry) -> frozenset[NodeId]:
-        """A node was reported; return those that may be tried at once."""
+        """A node was reported; return those that may be tried at once.
+
+        Once after each time that Placement was away: the first that succeeds
+        returns all the others.
+        """
+        was_cut_off = self._reach(entry)
+        if entry.failures_count and not was_cut_off:
+            LOG.info('Reported node %(node)s again', {'node': entry.node})
+        with self._lock:
+            is_first = was_cut_off and not self._is_back
+            self._is_back |= was_cut_off
+            return frozenset(self._cut_off) if is_first else frozenset()
+
+    def _reach(self, entry: Entry) -> bool:
+        """Strike a node out of those cut off; say whether it was one."""
         with self._lock:
             was_cut_off = entry.node in self._cut_off
             self._cut_off.discard(entry.node)
-            waiting = frozenset(self._cut_off) if was_cut_off else frozenset()
-        if was_cut_off and not waiting:
-            LOG.info('Placement answers again, and all nodes are reported')
-        elif entry.failures_count and not was_cut_off:
-            LOG.info('Reported node %(node)s again', {'node': entry.node})
-        return waiting
+            is_last = was_cut_off and not self._cut_off
+        if is_last:
+            LOG.info('Placement answers again, and no node waits for it')
+        return was_cut_off
 
     def kept(
         self, entry: Entry, wanted: WantedProvider, kept: frozenset[str]
@@ -108,6 +125,7 @@ class Narrator:
         with self._lock:
             is_first = not self._cut_off
             self._cut_off.add(node)
+            self._is_back = False
         level = logging.WARNING if is_first else logging.DEBUG
         LOG.log(
             level,

@@ -208,7 +208,7 @@ class Placement:
             case PutInventories(inventories=inventories):
                 return self._names.made('resource_classes', inventories)
             case PutTraits(traits=traits):
-                return self._names.made('traits', self.usable(traits))
+                return self._names.made('traits', traits)
             case _:
                 return contextlib.nullcontext()
 
@@ -219,7 +219,7 @@ class Placement:
             case PutInventories(uuid=uuid, inventories=inventories):
                 return self._put_inventories(uuid, inventories, generation)
             case PutTraits(uuid=uuid, traits=traits):
-                body = {'traits': sorted(self.usable(traits))}
+                body = {'traits': sorted(traits)}
                 return self._put(uuid, 'traits', body, generation)
             case PutAggregates(uuid=uuid, aggregates=aggregates):
                 body = {'aggregates': sorted(aggregates)}
@@ -277,8 +277,9 @@ class Placement:
         self, method: str, url: str, body: Mapping[str, Any] | None
     ) -> Any:
         arguments: dict[str, Any] = {} if body is None else {'json': body}
-        if method == 'GET':
-            arguments['connect_retries'] = _READ_RETRIES
+        if method != 'GET':
+            # Whatever nova.conf says: the gate is not asked before those.
+            arguments['status_code_retries'] = 0
         try:
             return self._adapter.request(
                 url,
@@ -286,6 +287,7 @@ class Placement:
                 microversion=MICROVERSION,
                 raise_exc=False,
                 timeout=self._timeout_s,
+                connect_retries=_READ_RETRIES if method == 'GET' else 0,
                 **arguments,
             )
         except ksa_exc.ClientException as exc:

@@ -253,8 +253,8 @@ class Reconciler:
             thread = threading.Thread(
                 target=self._work, name=name, daemon=True
             )
+            thread.start()  # It may fail, and is tried again then.
             self._threads.append(thread)
-            thread.start()
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
@@ -299,6 +299,7 @@ class Reconciler:
         except Exception as exc:
             return self._failed(entry, exc)
         if isinstance(said, NotRead):
+            self._narrator.answered(entry)
             return dirty.InTurn(self._turn_s())
         self._succeeded(entry)
         if said.kept:

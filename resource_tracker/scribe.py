@@ -181,16 +181,25 @@ class Scribe:
         def leave() -> None:
             # Once more: new names were made since, which may take a minute.
             require()
-            memory.is_noted = False
             if isinstance(change, PutTraits):
-                # Before the answer: it may be lost, and the traits are there.
-                memory.ours |= wanted.traits
+                self._own(wanted, memory)
+            memory.is_noted = False
 
         generation = self._placement.write(change, now.generation, leave)
         if isinstance(change, Create):
             self.census.made(wanted.uuid)
         memory.known = after(now, change, generation)
         return memory.known
+
+    def _own(self, wanted: WantedProvider, memory: Memory) -> None:
+        """Remember traits as ours before they are sent, on disk too.
+
+        The answer may be lost, or this life end, and the traits are there.
+        """
+        if not wanted.traits <= memory.ours:
+            memory.ours = shared.names(memory.ours | wanted.traits)
+            memory.is_noted = False
+            self._note(wanted, memory)
 
     def _look(
         self, wanted: WantedProvider, memory: Memory

@@ -8,6 +8,7 @@ test may let something happen, or wait, at any point in between.
 """
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -106,6 +107,10 @@ class FakePlacement:
             self._unknown |= wanted - custom - known
         return custom | (wanted & known)
 
+    def _unheard(self, traits: Iterable[str]) -> frozenset[str]:
+        standard = itertools.filterfalse(os_traits.is_custom, traits)
+        return frozenset(standard) - self.standard_traits
+
     def learn(self) -> frozenset[str]:
         """Ask again for what was left out, if anything was."""
         if not self._unknown:
@@ -178,9 +183,11 @@ class FakePlacement:
                     raise errors.ProviderInUse(str(lost))
                 provider.inventories = dict(inventories)
             case PutTraits(traits=traits):
-                if provider.traits == self.usable(traits):
+                if unknown := self._unheard(traits):
+                    raise errors.PlacementRefused(f'No such trait {unknown}')
+                if provider.traits == traits:
                     return  # Nothing new: the generation stays.
-                provider.traits = self.usable(traits)
+                provider.traits = traits
             case PutAggregates(aggregates=aggregates):
                 provider.aggregates = aggregates
         provider.generation += 1

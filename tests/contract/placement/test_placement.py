@@ -181,9 +181,12 @@ def test_provider_in_use_cannot_be_deleted(placement, node):
 def test_traits_of_a_newer_library_are_left_out(placement, node):
     """An unknown standard trait must not fail the whole write."""
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE', 'CUSTOM_ODD'})
-    assert placement.usable(traits) == {'COMPUTE_NODE', 'CUSTOM_ODD'}
-    _write(placement, PutTraits(node, traits))
-    assert placement.provider(node).traits == {'COMPUTE_NODE', 'CUSTOM_ODD'}
+    usable = placement.usable(traits)
+    assert usable == {'COMPUTE_NODE', 'CUSTOM_ODD'}
+    with pytest.raises(errors.PlacementRefused):
+        _write(placement, PutTraits(node, traits))
+    _write(placement, PutTraits(node, usable))
+    assert placement.provider(node).traits == usable
 
 
 def test_trait_that_an_upgrade_brings_is_learned(placement, node):

@@ -53,7 +53,7 @@ def test_outage_is_one_line_and_so_is_its_end(lines):
     ((level, line),) = lines()
     assert (level, line) == (
         'INFO',
-        'Placement answers again, and all nodes are reported',
+        'Placement answers again, and no node waits for it',
     )
 
 
@@ -64,6 +64,29 @@ def test_first_success_after_an_outage_names_who_waits():
     narrator.failed(_entry(numbered(2)), DOWN)
     assert narrator.succeeded(_entry(numbered(3))) == frozenset()
     assert narrator.succeeded(_entry()) == {numbered(2).uuid}
+
+
+def test_who_waits_is_named_once_an_outage():
+    """Thousands that succeed one after another name nobody again."""
+    narrator = Narrator()
+    for number in range(1, 5):
+        narrator.failed(_entry(numbered(number)), DOWN)
+    assert len(narrator.succeeded(_entry(numbered(1)))) == 3
+    assert narrator.succeeded(_entry(numbered(2))) == frozenset()
+    narrator.failed(_entry(numbered(3)), DOWN)
+    assert narrator.succeeded(_entry(numbered(3))) == {numbered(4).uuid}
+
+
+def test_node_whose_turn_has_not_come_waits_for_no_outage(lines):
+    """Placement has answered about it; it is read when it is its turn."""
+    narrator = Narrator()
+    narrator.failed(_entry(), DOWN)
+    narrator.failed(_entry(numbered(2)), DOWN)
+    narrator.answered(_entry())
+    lines()
+    assert narrator.succeeded(_entry(numbered(2))) == frozenset()
+    ((_, line),) = lines()
+    assert 'answers again' in line
 
 
 def test_node_that_fails_alone_is_named_once(lines):

@@ -98,11 +98,21 @@ def test_read_is_sent_once_more_after_a_broken_connection():
     assert len(wire.sent) == 2
 
 
-def test_write_is_never_sent_twice():
-    """The right to it may be gone: whoever asked has to look again."""
-    client, wire = _client(requests.ConnectionError('reset'))
+@pytest.mark.parametrize(
+    'answer', [requests.ConnectionError('reset'), (503, '')]
+)
+@pytest.mark.parametrize(
+    'write', [lambda c: c.write(CHANGE, 1), lambda c: c.delete('u')]
+)
+def test_write_is_never_sent_twice(write, answer):
+    """The right to it may be gone: whoever asked has to look again.
+
+    Whatever operators set for the section ``[placement]`` of nova.conf.
+    """
+    client, wire = _client(answer, answer)
+    client._adapter.connect_retries = client._adapter.status_code_retries = 1
     with pytest.raises(errors.PlacementUnavailable):
-        client.write(CHANGE, 1)
+        write(client)
     assert len(wire.sent) == 1
 
 

@@ -454,6 +454,24 @@ def test_stop_ends_the_threads(placement, gate):
     assert placement.requests == []
 
 
+def test_threads_that_could_not_start_start_later(
+    placement, reconciler, monkeypatch
+):
+    """The machine has none left for a moment."""
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, 'start', _no_thread_left)
+        for number in range(1, 6):
+            with pytest.raises(RuntimeError):
+                reconciler.submit(numbered(number), Situation())
+    reconciler.submit(numbered(6), Situation())
+    assert reconciler.drain(PATIENCE_S)
+    assert len(placement.held) == 6
+
+
+def _no_thread_left(thread):
+    raise RuntimeError("can't start new thread")
+
+
 def test_stop_does_not_wait_for_an_answer_that_never_comes(placement, gate):
     """A request is out: stop says so, and the thread writes no other."""
     reconciler = _reconciler(placement, gate)

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import threading
+import time
 
 import pytest
 
@@ -213,6 +214,28 @@ def test_adopter_reads_at_its_rate(worker):
     # The first is read at once, the eleventh half a second later.
     assert 0.45 < SystemClock().now_s() - begun_s < 5
     assert worker.requests.count('read') == 11
+
+
+def test_adopter_reads_at_its_rate_after_an_outage_too(worker):
+    """It is over for all of them at once, and the rate is for just that."""
+    worker.restart()
+    worker.say(*NODES)
+    worker.restart(host='c2', read_rate=20.0)
+    is_down = [True]
+
+    def request(kind, uuid):
+        if is_down[0]:
+            raise errors.PlacementUnavailable('no answer')
+
+    worker.placement.on_request = request
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation())
+    time.sleep(0.3)
+    is_down[0] = False
+    begun_s = time.monotonic()
+    assert worker.reconciler.drain(PATIENCE_S)
+    # The first needs no interval before it.
+    assert time.monotonic() - begun_s > (len(NODES) - 2) / 20.0
 
 
 def test_adopter_reports_a_change_at_once(worker):

@@ -264,7 +264,10 @@ def test_trait_that_another_set_between_two_lives_is_not_ours(tmp_path):
 
 
 def test_each_write_is_noted_once_and_nothing_else(tmp_path):
-    """A line a write; a node that has not changed writes none."""
+    """A line a write; a node that has not changed writes none.
+
+    New traits have one more, before they are sent.
+    """
     path = tmp_path / 'ledger'
     world = World(path)
 
@@ -272,12 +275,15 @@ def test_each_write_is_noted_once_and_nothing_else(tmp_path):
         return path.read_text().count('\n') - 1
 
     world.say()
-    assert lines_count() == 3
+    assert lines_count() == 4
     world.say()
-    assert lines_count() == 3
+    assert lines_count() == 4
     world.facts = changed(maintenance=True, traits=frozenset({'CUSTOM_B'}))
     world.say()
-    assert lines_count() == 5
+    assert lines_count() == 7
+    world.facts = changed(traits=frozenset())
+    world.say()
+    assert lines_count() == 9
 
 
 def test_conflict_is_read_again_and_tried_once_more(world):
@@ -341,6 +347,36 @@ def test_traits_found_as_wanted_are_ours_from_then_on(world):
     world.facts = changed(traits=frozenset())
     world.say()
     assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
+def test_trait_that_placement_has_learned_and_another_set_stays(world):
+    """We were told that there is no such trait, and have not asked again."""
+    world.placement.standard_traits -= {'OWNER_NOVA'}
+    world.say()
+    assert 'OWNER_NOVA' not in world.held().traits
+    world.placement.upgrade('OWNER_NOVA')
+    world.placement.tag(NODE, 'OWNER_NOVA')
+    world.facts = changed(traits=frozenset({'CUSTOM_NEW'}))
+    world.say()
+    assert {'OWNER_NOVA', 'CUSTOM_NEW'} <= world.held().traits
+    assert world.memory.known.traits == world.held().traits
+
+
+def test_traits_whose_answer_was_lost_are_ours_in_the_next_life(tmp_path):
+    """Sent, and then the process ends: they are there all the same."""
+    world = World(tmp_path / 'ledger')
+    world.say()
+    world.facts = changed(traits=frozenset({'CUSTOM_GPU', 'CUSTOM_SHORT'}))
+    world.placement.fail_next = [
+        ('after', errors.PlacementUnavailable('no answer'))
+    ]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.say()
+    assert 'CUSTOM_SHORT' in world.held().traits
+    world.crash()
+    world.facts = READY
+    world.say()
+    assert 'CUSTOM_SHORT' not in world.held().traits
 
 
 def test_provider_whose_answer_was_lost_is_found(world):
@@ -608,8 +644,9 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     """
     storm = Storm()
     storm.say()
-    # A claim tells nothing to a thread that is just at work on the node.
-    inside = [s for s in inside if s[0] not in ('say', 'fault', 'claim')]
+    # One thread says a node, and to that one a claim tells nothing just then.
+    alone = ('say', 'audit', 'fault', 'claim')
+    inside = [step for step in inside if step[0] not in alone]
     storm.inside = inside
     for step in between:
         storm.step(*step)
