@@ -261,11 +261,12 @@ class Agent:
     def _remember(self) -> None:
         """Write down what the next life shall know of the pool."""
         known, vouched = self._remembered
-        self._remembered = self.pool.known, self.pool.vouched
-        if self.pool.known != known:
-            self._folder.write_known(self.pool.known)
-        if self.pool.vouched != vouched:
-            self._folder.write_vouched(self.pool.vouched)
+        pool, folder = self.pool, self._folder
+        if pool.known != known and folder.write_known(pool.known):
+            known = pool.known
+        if pool.vouched != vouched and folder.write_vouched(pool.vouched):
+            vouched = pool.vouched
+        self._remembered = known, vouched
 
     def _self_portrait(self, now_s: float) -> Member:
         leaving = self.assignment.leaving

@@ -55,6 +55,11 @@ from hashring.ring import Host
 from hashring.rivals import Rivals
 from hashring.workers import Exited, Serving
 
+# A boot that died is listed for a term, and for another one whenever the
+# backend restarts or elects a leader meanwhile: etcd and zookeeper begin
+# each term anew then.
+TERMS_OF_PATIENCE = 3
+
 
 class Assignment:
     """The machine of one agent.
@@ -83,8 +88,7 @@ class Assignment:
         self._standing = Standing(deadline_s=0.0, epoch=0)
         self._steady_epoch = 0  # The epoch whose first moment we saw in force
         self._steady_since_s = 0.0  # at this instant.
-        # A boot that died is listed for a term at most.
-        patience_s = timing.lease_term_s + timing.lease_margin_s
+        patience_s = TERMS_OF_PATIENCE * timing.lease_term_s
         self._rivals = Rivals(home, boot, patience_s)
         self._leave: Leave | None = None
         self._last_ticket = 0
@@ -206,6 +210,8 @@ class Assignment:
 
     def _begin(self, hold: Hold, now_s: float) -> Effect:
         hold.move(Signal.GRANTED)
+        if hold.host == self._home:
+            self._left_lock = None
         hold.tenure = hold.ticket
         hold.granted_at_s = now_s
         why = Why.HOME if hold.host == self._home else Why.ADOPTED
@@ -353,8 +359,8 @@ class Assignment:
 
     def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[Effect]:
         if hold.host == self._home and self._left_lock is not None:
+            # With each try: the request may be lost, and harms nobody.
             yield BreakLock(hold.host, self._left_lock)
-            self._left_lock = None
         hold.move(Signal.WANTED)
         hold.orphan_for_s = orphan_for_s
         hold.epoch = self._standing.epoch

@@ -53,6 +53,7 @@ BACKENDS: Mapping[str, _Kind] = {
     'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
     'file': _Kind(_FILE, _PLAIN_OPTIONS),
 }
+OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
 WITHOUT_GROUPS = frozenset(
     {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
 )

@@ -152,7 +152,8 @@ class Group(Protocol):
     def lost(self) -> frozenset[Host]:
         """Hosts whose lock the backend no longer has as ours.
 
-        Only asked of backends that forget and prove; others say nothing.
+        Only asked where it can go before its term does: forgotten, or freed
+        by its token or by hand; others say nothing.
         """
         ...
 

@@ -24,7 +24,7 @@ from oslo_log import log as logging
 from tooz import coordination, locking
 
 from hashring import backend as backends
-from hashring import errors, etcd
+from hashring import errors, etcd, zookeeper
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.ring import Host
 
@@ -95,6 +95,7 @@ class Membership:
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
+        self._refused: dict[Host, locking.Lock] = {}  # The last tries.
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
@@ -131,6 +132,8 @@ class Membership:
     def heartbeat(self) -> None:
         with _translated('heartbeat'):
             self._driver.heartbeat()
+            if self.backend.scheme in backends.OF_ZOOKEEPER:
+                zookeeper.hear_leader(self._driver)
 
     def members(self) -> tuple[Member, ...]:
         with _translated('members'):
@@ -168,13 +171,15 @@ class Membership:
         return self._parsed(raw)
 
     def lost(self) -> frozenset[Host]:
-        if not self.traits.forgets:
+        if not (self.traits.forgets or self.traits.breaks):
             return frozenset()
         # The lock thread may add one meanwhile: look at a copy.
         held = list(self._locks.items())
         with _translated('read the locks'):
             return frozenset(
-                host for host, lock in held if not self._owns(lock)
+                host
+                for host, lock in held
+                if not self._owns(lock) and self._locks.get(host) is lock
             )
 
     # ---- the lock thread's
@@ -183,13 +188,20 @@ class Membership:
         # What an earlier release could not give back stands in our way.
         self.release(host)
         with _translated(f'lock {host}'):
+            self._leave_queue(host)
             # A new object each time: it carries the token that proves
             # this very acquisition.
-            lock = self._driver.get_lock(lock_id(host))
+            lock = self._refused[host] = self._driver.get_lock(lock_id(host))
             if not lock.acquire(blocking=False):
                 return False
-        self._locks[host] = lock
+        self._locks[host] = self._refused.pop(host)
         return True
+
+    def _leave_queue(self, host: Host) -> None:
+        """See that no earlier try of ours is before this one."""
+        refused = self._refused.get(host)
+        if refused and self.backend.scheme in backends.OF_ZOOKEEPER:
+            zookeeper.leave_queue(refused)
 
     def still_ours(self, host: Host) -> bool:
         lock = self._locks.get(host)

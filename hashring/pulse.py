@@ -166,8 +166,11 @@ class Pulse:
         members = self._group.members()
         lost = self._group.lost()
         returned_s = self._clock.now_s()
-        shown = any(member.boot == self._group.boot for member in members)
-        beat = Beat(sent_s, returned_s, shown)
+        mine = [m for m in members if m.boot == self._group.boot]
+        if mine != [self._published]:
+            # An older record of us came late, and is to be replaced.
+            self._published = None
+        beat = Beat(sent_s, returned_s, shown=bool(mine))
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.UNSEEN
         if self._said:

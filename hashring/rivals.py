@@ -2,7 +2,7 @@
 """Two agents that were given one home.
 
 Both join; the lock lets one serve. The other must say so and end, but not
-before a full term has passed: until then the second entry may be what is
+before some terms have passed: until then the second entry may be what is
 left of our own last life. Pure; durations from this agent's first sight.
 """
 

@@ -41,11 +41,11 @@ class Folder(Protocol):
 
     def read_known(self) -> frozenset[Host]: ...
 
-    def write_known(self, hosts: Iterable[Host]) -> None: ...
+    def write_known(self, hosts: Iterable[Host]) -> bool: ...
 
     def read_vouched(self) -> frozenset[Host]: ...
 
-    def write_vouched(self, hosts: Iterable[Host]) -> None: ...
+    def write_vouched(self, hosts: Iterable[Host]) -> bool: ...
 
 
 class StateFolder:
@@ -57,6 +57,7 @@ class StateFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = pathlib.Path(path)
+        self._failed: set[str] = set()  # Files the operator knows of.
         self._lock_fd = -1
 
     def open(self) -> None:
@@ -94,8 +95,8 @@ class StateFolder:
         """The last acquisition of this home's lock by a life on this folder.
 
         After `open` no living process has it: that we could take the folder
-        proves that those before us are gone. It may be lost or given back
-        since, or never have been.
+        proves that those before us are gone, unless the folder is a copy. It
+        may be lost or given back since.
         """
         raw = self._read('home_lock.json')
         if not isinstance(raw, dict) or raw.get('home') != home:
@@ -108,14 +109,14 @@ class StateFolder:
     def read_known(self) -> frozenset[Host]:
         return self._read_hosts('known.json')
 
-    def write_known(self, hosts: Iterable[Host]) -> None:
-        self._write('known.json', sorted(hosts))
+    def write_known(self, hosts: Iterable[Host]) -> bool:
+        return self._write('known.json', sorted(hosts))
 
     def read_vouched(self) -> frozenset[Host]:
         return self._read_hosts('vouched.json')
 
-    def write_vouched(self, hosts: Iterable[Host]) -> None:
-        self._write('vouched.json', sorted(hosts))
+    def write_vouched(self, hosts: Iterable[Host]) -> bool:
+        return self._write('vouched.json', sorted(hosts))
 
     def _read_hosts(self, name: str) -> frozenset[Host]:
         raw = self._read(name)
@@ -129,8 +130,11 @@ class StateFolder:
         except (OSError, ValueError):
             return None
 
-    def _write(self, name: str, value: Any) -> None:
-        """Replace a file; a full disk is said and survived."""
+    def _write(self, name: str, value: Any) -> bool:
+        """Replace a file; a full disk is said, once, and survived.
+
+        :returns: whether it was done
+        """
         new = self._path / f'{name}.new'
         try:
             with new.open('w') as file:
@@ -139,7 +143,13 @@ class StateFolder:
                 os.fsync(file.fileno())
             new.replace(self._path / name)
         except OSError as exc:
-            LOG.warning(
+            level = logging.DEBUG if name in self._failed else logging.WARNING
+            LOG.log(
+                level,
                 'Could not write %(file)s: %(why)s',
                 {'file': self._path / name, 'why': exc},
             )
+            self._failed.add(name)
+            return False
+        self._failed.discard(name)
+        return True

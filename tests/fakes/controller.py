@@ -39,17 +39,19 @@ class Folder:
         """Return the hosts that were known."""
         return self._known
 
-    def write_known(self, hosts: Iterable[Host]) -> None:
+    def write_known(self, hosts: Iterable[Host]) -> bool:
         """Keep the hosts that are known."""
         self._known = frozenset(hosts)
+        return True
 
     def read_vouched(self) -> frozenset[Host]:
         """Return the hosts that operators had said to be mapped."""
         return self._vouched
 
-    def write_vouched(self, hosts: Iterable[Host]) -> None:
+    def write_vouched(self, hosts: Iterable[Host]) -> bool:
         """Keep the hosts that operators have said to be mapped."""
         self._vouched = frozenset(hosts)
+        return True
 
 
 class Controller:

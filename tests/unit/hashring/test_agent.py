@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hashring import errors
 from hashring.agent import Agent
 from hashring.clock import SystemClock
 from hashring.group import Boot, Member, MemberState
@@ -23,7 +24,7 @@ from hashring.workers import (
 )
 from tests.fakes.controller import Folder
 from tests.unit.hashring import coordination
-from tests.unit.hashring.machine import FakeWorkers, Machine
+from tests.unit.hashring.machine import TIMING, FakeWorkers, Machine
 from tests.unit.hashring.world import STEP_S, World
 
 C1, C2 = Host('c1'), Host('c2')
@@ -102,6 +103,62 @@ def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
     assert world.service.token(C1) == adopted
     run(world, 60)
     assert world.amiss() is None
+
+
+def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
+    """The request was lost; nobody waits for a term for that."""
+    run(world, 40)
+    one = world.machines[0]
+    held, fault, lost = world.service.token(C1), one.fault, []
+
+    def lose_the_first(where: str) -> None:
+        fault(where)
+        if where == 'before break' and not lost:
+            lost.append(where)
+            raise errors.BackendUnavailable('lost')
+
+    one.fault = lose_the_first  # type: ignore[method-assign]
+    one.kill(STEP_S)
+    run(world, 6)
+    assert lost
+    assert world.service.token(C1) not in (0, held)
+
+
+def test_known_hosts_are_written_once_the_disk_takes_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was full just when the pool was learned."""
+    one = world.machines[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(one.folder, 'write_known', lambda hosts: False)
+        run(world, 40)
+    assert one.folder.read_known() == frozenset()
+    run(world, 2)
+    assert one.folder.read_known() == {C1, C2}
+
+
+@pytest.mark.parametrize('is_alive', [False, True])
+def test_dead_life_is_told_from_a_second_agent(
+    world: World, *, is_alive: bool
+) -> None:
+    """A backend that elects a leader lists the dead for another term."""
+    term_s, waited_s = TIMING.lease_term_s, 0.0
+    other = coordination.FakeGroup(world.service, Boot('other'))
+    other.join(Member(C1, Boot('other'), machine='m2', serving=(C1,)))
+    assert other.try_lock(C1)
+    run(world, STEP_S)
+    one = agent(world.machines[0])
+    while waited_s < 5 * term_s and one.sentence is None:
+        if is_alive or waited_s == term_s - 5.0:
+            other.heartbeat()
+        run(world, 5.0)
+        waited_s += 5.0
+    assert (C1 in world.machines[0].workers.live) is not is_alive
+    if not is_alive:
+        assert one.sentence is None
+    else:
+        assert 'on m2, which serves it' in str(one.sentence)
+        assert waited_s >= 3 * term_s
 
 
 def test_the_story_of_an_adoption_is_told(

@@ -69,6 +69,21 @@ def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
     assert scene.service.members() == (wish,)
 
 
+def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
+    """The backend carried it out after a newer one, and has it for good."""
+    scene.beat()
+    epoch = scene.pulse.state().lease.epoch
+    wish = dataclasses.replace(ME, ring='digest')
+    scene.pulse.wish(wish, epoch)
+    scene.beat()
+    scene.service.rewrite(ME)
+    scene.beat()
+    assert scene.service.members() == (ME,)
+    scene.beat()
+    assert scene.service.members() == (wish,)
+    assert scene.pulse.wish(wish, epoch)
+
+
 def test_what_was_served_in_another_epoch_is_not_claimed(
     scene: Scene,
 ) -> None:

@@ -62,9 +62,10 @@ def test_a_file_that_cannot_be_replaced_stays(
     folder = StateFolder(tmp_path)
     folder.write_home_lock(C1, TOKEN)
     (tmp_path / 'home_lock.json.new').mkdir()
-    folder.write_home_lock(C1, LockToken('another'))
+    for _ in range(3):
+        folder.write_home_lock(C1, LockToken('another'))
     assert folder.read_home_lock(C1) == TOKEN
-    assert 'Could not write' in caplog.text
+    assert caplog.text.count('Could not write') == 1
 
 
 def test_only_a_lock_of_this_home_was_left_to_us(
