@@ -49,8 +49,8 @@ class Makeup:
 class LenientService(coordination.Service):
     """Shows a member again as soon as it beats, however late.
 
-    No service is like this; it leaves an agent's own count of time nothing
-    to lean on.
+    No service is like this; it leaves an agent nothing to lean on but its
+    own count of time.
     """
 
     def members(self) -> tuple[Member, ...]:
@@ -76,7 +76,7 @@ BACKENDS = (
     Backend('etcd', coordination.ETCD),
     Backend('cache', coordination.CACHE, revives=True),
     Backend('zookeeper', coordination.ZOOKEEPER),
-    Backend('lenient', coordination.ETCD, True, LenientService),
+    Backend('lenient', coordination.ZOOKEEPER, True, LenientService),
 )
 
 

@@ -214,8 +214,11 @@ def test_no_order_of_moves_lets_two_act(traits: Traits, revives: bool) -> None:
 
 
 def test_a_defect_is_seen() -> None:
-    """An agent that does not have its locks proven acts beside another."""
-    start = Case(ETCD, revives=False, kind=StubbornAssignment)
+    """An agent that does not have its locks proven acts beside another.
+
+    Where it is not told either that it has lost them.
+    """
+    start = Case(ZOOKEEPER, revives=False, kind=StubbornAssignment)
     for what in SILENCE:
         start.move(what)
     with pytest.raises(AssertionError, match='acts twice'):
