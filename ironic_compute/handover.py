@@ -30,7 +30,7 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 # A round is a second. Each look at such a node is two requests to Nova.
-_ASK_AGAIN_ROUNDS = 100
+_ASK_AGAIN_ROUNDS = 60
 
 
 class Handover:
