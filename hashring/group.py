@@ -113,6 +113,11 @@ class Traits:
     shared: bool
     """Members on several machines can use it."""
 
+    @property
+    def loses(self) -> bool:
+        """A lock can go before its term does: forgotten, or freed."""
+        return self.forgets or self.breaks
+
 
 class Group(Protocol):
     """A connection to the group of one pool.

@@ -171,7 +171,7 @@ class Membership:
         return self._parsed(raw)
 
     def lost(self) -> frozenset[Host]:
-        if not (self.traits.forgets or self.traits.breaks):
+        if not self.traits.loses:
             return frozenset()
         # The lock thread may add one meanwhile: look at a copy.
         held = list(self._locks.items())

@@ -257,9 +257,7 @@ class Holdings:
                 yield None
                 return
             try:
-                facts = self.facts(node)
-                free = facts is not None and facts.instance_uuid is None
-                yield row if free else None
+                yield row if self._is_bare(node) else None
                 if row.host != self.host:
                     self.drop(node)
             finally:  # Before anybody reports the node again.
@@ -281,8 +279,10 @@ class Holdings:
         """Take in what Ironic says of a node, of whatever pool, if held."""
         if facts.uuid not in self._held:
             return False
-        is_known = self._book.facts(facts.uuid) is not None
-        (self._book.update if is_known else self._book.hold)(facts)
+        if self._book.facts(facts.uuid) is None:
+            self._book.hold(facts)
+        else:
+            self._book.update(facts)
         self.report(facts.uuid)
         return True
 
@@ -316,22 +316,20 @@ class Holdings:
 
     def is_free(self, node: NodeId) -> bool:
         """Say whether a held node has no instance and no claim."""
+        return self._is_bare(node) and self._claims.consumer(node) is None
+
+    def _is_bare(self, node: NodeId) -> bool:
+        """Say whether Ironic shows a node, and no instance on it."""
         facts = self.facts(node)
-        return (
-            facts is not None
-            and facts.instance_uuid is None
-            and self._claims.consumer(node) is None
-        )
+        return facts is not None and facts.instance_uuid is None
 
     def idle_claims(self) -> list[tuple[NodeId, str]]:
         """Return builds that have a node which has no instance in Ironic."""
-        found = []
-        for node, consumer in self._claims.consumers().items():
-            facts = self.facts(node)
-            has_none = facts is not None and facts.instance_uuid is None
-            if has_none and consumer != _HANDOVER:
-                found.append((node, consumer))
-        return found
+        return [
+            (node, consumer)
+            for node, consumer in self._claims.consumers().items()
+            if consumer != _HANDOVER and self._is_bare(node)
+        ]
 
     def release(self, node: NodeId, consumer: str) -> None:
         """Strike out the claim of a build that is no more."""

@@ -133,9 +133,8 @@ class BareMetalTracker:
             self._refuse_unfit(node)
             self._set_host(instance, row)
         except BaseException:
-            self._claims.release(node, instance.uuid)
             # It may have been reported with the claim meanwhile.
-            tried(node, self._holdings.report, node)
+            tried(node, self._holdings.release, node, instance.uuid)
             raise
         # No report: the allocation that led the build here keeps the node
         # from others, and a claim waits for nothing.
@@ -194,8 +193,7 @@ class BareMetalTracker:
             instance.compute_id = None
             instance.save()
         finally:
-            self._claims.release(node, instance.uuid)
-            self._holdings.report(node)
+            self._holdings.release(node, instance.uuid)
 
     def update_usage(self, context: Any, instance: Any, nodename: str) -> None:
         """Something about an instance changed; drop the claim of a dead one.

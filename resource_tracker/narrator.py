@@ -69,26 +69,8 @@ class Narrator:
             {'node': entry.node, 'reason': exc},
         )
 
-    def answered(self, entry: Entry) -> None:
-        """Placement answered about a node, whose turn has not come."""
-        self._reach(entry)
-
-    def succeeded(self, entry: Entry) -> frozenset[NodeId]:
-        """A node was reported; return those that may be tried at once.
-
-        Once after each time that Placement was away: the first that succeeds
-        returns all the others.
-        """
-        was_cut_off = self._reach(entry)
-        if entry.failures_count and not was_cut_off:
-            LOG.info('Reported node %(node)s again', {'node': entry.node})
-        with self._lock:
-            is_first = was_cut_off and not self._is_back
-            self._is_back |= was_cut_off
-            return frozenset(self._cut_off) if is_first else frozenset()
-
-    def _reach(self, entry: Entry) -> bool:
-        """Strike a node out of those cut off; say whether it was one."""
+    def answered(self, entry: Entry) -> bool:
+        """Placement answered about a node; say whether it was cut off."""
         with self._lock:
             was_cut_off = entry.node in self._cut_off
             self._cut_off.discard(entry.node)
@@ -96,6 +78,20 @@ class Narrator:
         if is_last:
             LOG.info('Placement answers again, and no node waits for it')
         return was_cut_off
+
+    def succeeded(self, entry: Entry) -> frozenset[NodeId]:
+        """A node was reported; return those that may be tried at once.
+
+        Once after each time that Placement was away: the first that succeeds
+        returns all the others.
+        """
+        was_cut_off = self.answered(entry)
+        if entry.failures_count and not was_cut_off:
+            LOG.info('Reported node %(node)s again', {'node': entry.node})
+        with self._lock:
+            is_first = was_cut_off and not self._is_back
+            self._is_back |= was_cut_off
+            return frozenset(self._cut_off) if is_first else frozenset()
 
     def kept(
         self, entry: Entry, wanted: WantedProvider, kept: frozenset[str]

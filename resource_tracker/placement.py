@@ -277,9 +277,11 @@ class Placement:
         self, method: str, url: str, body: Mapping[str, Any] | None
     ) -> Any:
         arguments: dict[str, Any] = {} if body is None else {'json': body}
-        if method != 'GET':
+        if method == 'GET':
+            arguments['connect_retries'] = _READ_RETRIES
+        else:
             # Whatever nova.conf says: the gate is not asked before those.
-            arguments['status_code_retries'] = 0
+            arguments['connect_retries'] = arguments['status_code_retries'] = 0
         try:
             return self._adapter.request(
                 url,
@@ -287,7 +289,6 @@ class Placement:
                 microversion=MICROVERSION,
                 raise_exc=False,
                 timeout=self._timeout_s,
-                connect_retries=_READ_RETRIES if method == 'GET' else 0,
                 **arguments,
             )
         except ksa_exc.ClientException as exc:

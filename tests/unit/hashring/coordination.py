@@ -195,7 +195,7 @@ class FakeGroup:
         return self._service.neighbours
 
     def lost(self) -> frozenset[Host]:
-        if not (self.traits.forgets or self.traits.breaks):
+        if not self.traits.loses:
             return frozenset()
         self._reach('lost')
         held = list(self._tokens.items())
