@@ -95,7 +95,7 @@ class Membership:
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
-        self._refused: dict[Host, locking.Lock] = {}  # The last tries.
+        self._refused: list[locking.Lock] = []  # On ZooKeeper alone.
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
@@ -134,6 +134,7 @@ class Membership:
             self._driver.heartbeat()
             if self.backend.scheme in backends.OF_ZOOKEEPER:
                 zookeeper.hear_leader(self._driver)
+                self._leave_queues()
 
     def members(self) -> tuple[Member, ...]:
         with _translated('members'):
@@ -188,20 +189,29 @@ class Membership:
         # What an earlier release could not give back stands in our way.
         self.release(host)
         with _translated(f'lock {host}'):
-            self._leave_queue(host)
             # A new object each time: it carries the token that proves
             # this very acquisition.
-            lock = self._refused[host] = self._driver.get_lock(lock_id(host))
-            if not lock.acquire(blocking=False):
+            lock = self._driver.get_lock(lock_id(host))
+            if not self._acquired(lock):
                 return False
-        self._locks[host] = self._refused.pop(host)
+        self._locks[host] = lock
         return True
 
-    def _leave_queue(self, host: Host) -> None:
-        """See that no earlier try of ours is before this one."""
-        refused = self._refused.get(host)
-        if refused and self.backend.scheme in backends.OF_ZOOKEEPER:
-            zookeeper.leave_queue(refused)
+    def _acquired(self, lock: locking.Lock) -> bool:
+        """Try once; a try that failed is seen to by the next heartbeat."""
+        acquired = False
+        try:
+            acquired = bool(lock.acquire(blocking=False))
+        finally:
+            if not acquired and self.backend.scheme in backends.OF_ZOOKEEPER:
+                self._refused.append(lock)
+        return acquired
+
+    def _leave_queues(self) -> None:
+        """See that no try of ours keeps others from a lock."""
+        while self._refused:
+            zookeeper.leave_queue(self._refused[0])
+            self._refused.pop(0)  # The lock thread only appends.
 
     def still_ours(self, host: Host) -> bool:
         lock = self._locks.get(host)

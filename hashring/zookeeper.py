@@ -30,5 +30,7 @@ def leave_queue(lock: Any) -> None:
     :param lock: tooz's ``ZooKeeperLock``, which was not acquired
     """
     queued = lock._lock
+    if queued.client.exists(queued.path) is None:
+        return  # The try had not even made it.
     if node := queued._find_node():
         queued._delete_node(node)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the protocol relies on, held by every backend and by the fake."""
 
+import contextlib
 import dataclasses
 import itertools
 import threading
@@ -218,8 +219,26 @@ def test_a_try_that_was_refused_stands_in_nobodys_way(
         assert not two.try_lock(host)
     one.release(host)
     assert not one.try_lock(host)
+    two.heartbeat()  # It never tries again.
+    assert one.try_lock(host)
+    one.release(host)
     assert two.try_lock(host)
     two.release(host)
+    assert one.try_lock(host)
+    one.release(host)
+
+
+def test_a_try_that_did_not_begin_harms_no_heartbeat(
+    clients: Clients, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one for a host, and the connection breaks at once."""
+    one, _ = clients.join('c1')
+    with monkeypatch.context() as patched:
+        patched.setattr(kazoo.recipe.lock.Lock, '_ensure_path', _lost)
+        patched.setattr(kazoo.recipe.lock.Lock, '_inner_acquire', _lost)
+        with contextlib.suppress(errors.BackendUnavailable):
+            one.try_lock(host)
+    one.heartbeat()
     assert one.try_lock(host)
     one.release(host)
 
