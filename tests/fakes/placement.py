@@ -77,7 +77,9 @@ class FakePlacement:
         self._arrive('read', uuid)
         with self._lock:
             present = self.held.get(uuid)
-            return present and KnownProvider(
+            if present is None:
+                return None
+            return KnownProvider(
                 uuid, present.generation, present.inventories, present.traits
             )
 

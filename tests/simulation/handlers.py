@@ -229,13 +229,13 @@ class Manager:
         server.save()
         self.delete_allocation(server.uuid)
 
-    def give_up_build(self, context: Any, server: Server) -> None:
+    def give_up_build(self, context: Any, instance: Server) -> None:
         """``IronicComputeManager._give_up_build``."""
-        self._worker.driver.destroy(server.uuid)
-        self.delete_allocation(server.uuid)
-        node, server.host, server.node = server.node, None, None
+        self._worker.driver.destroy(instance.uuid)
+        self.delete_allocation(instance.uuid)
+        node, instance.host, instance.node = instance.node, None, None
         if node is not None:
-            self._worker.tracker.update_usage(context, server, node)
+            self._worker.tracker.update_usage(context, instance, node)
 
     def delete_allocation(self, server: str) -> None:
         self._worker.wire.order(

@@ -197,7 +197,7 @@ class World:
     def _change(self, seen: dict[Host, Any]) -> None:
         """Somebody begins to act for a host."""
         for host, worker in seen.items():
-            former = self._acting.get(host)
+            former: Any = self._acting.get(host)
             if former is not worker:
                 if worker.name in self._acted:
                     self.fail(f'{worker.name} acts again after {former.name}')

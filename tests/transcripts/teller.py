@@ -3,7 +3,8 @@
 
 Time and set-up:
 
-  agent HOME BACKEND [PREVIOUS-BOOT]    the machine of this agent
+  agent HOME BACKEND [TOKEN]            the machine of this agent; TOKEN is
+                                        of its last life's lock of HOME
   at SECONDS                            it is so late now
   known HOST...                         the hosts of the pool
   members MEMBER...                     who is in the group, from now on
@@ -25,7 +26,7 @@ from typing import Any
 
 from hashring.adoption import NOBODY, View
 from hashring.assignment import Assignment
-from hashring.group import Boot, Member, MemberState
+from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.opts import Timing
 from hashring.protocol import (
     Denied,
@@ -127,13 +128,13 @@ def _answer(word: str, host: Host, ticket: int) -> Event:
             raise ValueError(f'no such line: {word}')
 
 
-def _machine(home: str, backend: str, previous: str = '') -> Assignment:
+def _machine(home: str, backend: str, token: str = '') -> Assignment:
     return Assignment(
         Host(home),
         Boot(f'{home}b'),
         Timing(),
         BACKENDS[backend],
-        previous=Boot(previous) if previous else None,
+        left_lock=LockToken(token) if token else None,
     )
 
 

@@ -109,7 +109,8 @@ def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
     """The request was lost; nobody waits for a term for that."""
     run(world, 40)
     one = world.machines[0]
-    held, fault, lost = world.service.token(C1), one.fault, []
+    held, fault = world.service.token(C1), one.fault
+    lost: list[str] = []
 
     def lose_the_first(where: str) -> None:
         fault(where)

@@ -330,7 +330,12 @@ def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
     starved, worker = agent(machine), machine.workers.live[C1]
     asked: list[str] = []
     fault = machine.fault
-    starved._group._fault = lambda where: (asked.append(where), fault(where))  # type: ignore[attr-defined]
+
+    def note(where: str) -> None:
+        asked.append(where)
+        fault(where)
+
+    starved._group._fault = note  # type: ignore[attr-defined]
     machine.frozen_until_s = world.now_s + 3 * TIMING.lease_term_s
     run(world, 3 * TIMING.lease_term_s)
     assert not worker.gate_open(machine.clock.now_s())
@@ -488,7 +493,7 @@ def test_bug_2008200_lock_is_given_back_after_its_worker(
             released.append(C1 in two.workers.live)
         taken(request)  # type: ignore[arg-type]
 
-    agent(two).locksmith.ask = ask  # type: ignore[assignment,method-assign]
+    agent(two).locksmith.ask = ask  # type: ignore[method-assign]
     run(world, 100)
     assert served(world) == {C1: C1, C2: C2}
     assert released == [False]
