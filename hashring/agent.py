@@ -251,7 +251,7 @@ class Agent:
             WorkerView(
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
-                ring_agreed=self.pool.agreed(now_s),
+                agreed_since_s=self.pool.agreed_since_s(now_s),
                 known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
                 vouched=tuple(sorted(self.pool.vouched)),

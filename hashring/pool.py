@@ -94,10 +94,12 @@ class Pool:
         told = {host for m in self._view.members for host in m.known}
         return self.known | told
 
-    def agreed(self, now_s: float) -> bool:
-        """All members have published this ring for long enough."""
+    def agreed_since_s(self, now_s: float) -> float | None:
+        """Since when all members publish this ring, if for long enough."""
         since_s = self._agreed_since_s
-        return since_s is not None and now_s - since_s >= self._settle_s
+        if since_s is None or now_s - since_s < self._settle_s:
+            return None
+        return since_s
 
     def dissenters(self) -> tuple[Member, ...]:
         """Return the members who have another ring than we, or none."""

@@ -21,8 +21,9 @@ class WorkerView:
     """Gates are shut from then on (CLOCK_BOOTTIME); 0.0 means now."""
     ring: tuple[Host, ...]
     """The hosts of the ring, sorted."""
-    ring_agreed: bool
-    """Every live agent has published this very ring for `settle_s`."""
+    agreed_since_s: float | None
+    """Since when every live agent has published this very ring
+    (CLOCK_BOOTTIME); None: not all have, or not for `settle_s` yet."""
     known: tuple[Host, ...]
     """The hosts that Facts should tell of, sorted: those of this pool, and
     those that any of its agents takes for such."""

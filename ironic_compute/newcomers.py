@@ -339,20 +339,26 @@ class Newcomers:
             )
 
     def _confirm(self) -> None:
-        """Offer the new nodes whose row is still ours after a while.
+        """Offer the new nodes that nobody can be about to take from us.
 
-        The while is counted from our own first sight of the row, which may
-        be the work of the worker before us.
+        Another target's request is as old as its ring: it is done with once
+        all have had ours for ``confirm_s``. Where they have not, the while
+        counts from our own first sight of the row, which may be the work of
+        the worker before us. What is read after that is so for good.
         """
-        now_s = self._clock.now_s()
+        now_s, confirm_s = self._clock.now_s(), self._pace.confirm_s
         self._new_since_s = {
             node: self._new_since_s.get(node, now_s)
             for node in sorted(self._holdings.unconfirmed())
         }
+        # The rows were there before this look at the ring.
+        standing, host = self._pool.standing(), self._holdings.host
+        is_ours_alone = (standing.agreed_for_s or 0.0) >= confirm_s
         ripe = [
             node
             for node, since_s in self._new_since_s.items()
-            if now_s - since_s >= self._pace.confirm_s
+            if now_s - since_s >= confirm_s
+            or (is_ours_alone and standing.ring.target(node) == host)
         ]
         if ripe:
             found = self._rows.of_nodes(ripe)

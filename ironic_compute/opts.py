@@ -127,12 +127,14 @@ _HANDOVER = [
         'confirm_s',
         default=20.0,
         min=0.0,
-        help='Seconds after which the record of a new node is read again; '
-        'only if it is still ours then, the node is offered to builds. Guards '
-        'against two daemons creating the same record at once. Above '
-        '[DEFAULT] rpc_response_timeout it is proof; lower: new nodes can '
-        'be used sooner. Placement hears of a node before, without anything '
-        'that could be asked of it.',
+        help='Seconds after which no other daemon can be about to create the '
+        'record of a new node: then it is read again and, if it is still '
+        'ours, offered to builds. Counted from when all daemons agreed on '
+        'the ring, so that in a pool where nobody came or went lately a new '
+        'node does not wait; where they do not agree, from the record. Above '
+        '[DEFAULT] rpc_response_timeout it is proof; lower: nodes can be used '
+        'sooner after a daemon was added. Placement hears of a node before, '
+        'without anything that could be asked of it.',
     ),
     cfg.IntOpt(
         'push_budget',

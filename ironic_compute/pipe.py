@@ -84,7 +84,7 @@ def decode_view(line: bytes) -> WorkerView:
     return WorkerView(
         deadline_s=raw['deadline_s'],
         ring=tuple(raw['ring']),
-        ring_agreed=raw['ring_agreed'],
+        agreed_since_s=raw['agreed_since_s'],
         known=tuple(raw['known']),
         opens_s=raw['opens_s'],
         vouched=tuple(raw['vouched']),

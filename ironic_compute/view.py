@@ -20,10 +20,15 @@ class Standing:
     """A ring and what is true of this very ring; to be read as one."""
 
     ring: Ring
-    agreed: bool
-    """All live agents say they have this ring."""
     settled_for_s: float
     """Since the ring last changed."""
+    agreed_for_s: float | None = None
+    """Since when all live agents say they have this ring; None: not all."""
+
+    @property
+    def agreed(self) -> bool:
+        """All live agents say they have this ring, and have for a while."""
+        return self.agreed_for_s is not None
 
 
 class Pool:
@@ -35,7 +40,7 @@ class Pool:
         self._ring = Ring()
         self._known: tuple[Host, ...] = ()
         self._vouched: frozenset[Host] = frozenset()
-        self._agreed = False
+        self._agreed_since_s: float | None = None
         self._ring_since_s = clock.now_s()
         self._on_news: Callable[[], None] = lambda: None
 
@@ -55,9 +60,11 @@ class Pool:
                 self._ring_since_s = self._clock.now_s()
             has_news = bool(set(view.known) - set(self._known))
             has_news |= bool(set(view.vouched) - self._vouched)
-            has_news |= self._agreed and not view.ring_agreed
+            was_agreed = self._agreed_since_s is not None
+            has_news |= was_agreed and view.agreed_since_s is None
             self._vouched = frozenset(view.vouched)
-            self._known, self._agreed = view.known, view.ring_agreed
+            self._known = view.known
+            self._agreed_since_s = view.agreed_since_s
         if has_news:
             self._on_news()
 
@@ -77,8 +84,12 @@ class Pool:
         Read apart, one could be of the ring before (ironic's bug 1792872).
         """
         with self._lock:
-            settled_for_s = self._clock.now_s() - self._ring_since_s
-            return Standing(self._ring, self._agreed, settled_for_s)
+            now_s, since_s = self._clock.now_s(), self._agreed_since_s
+            return Standing(
+                self._ring,
+                now_s - self._ring_since_s,
+                None if since_s is None else now_s - since_s,
+            )
 
 
 def take_in(

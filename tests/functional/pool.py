@@ -107,7 +107,7 @@ class TheCloud:
         view = WorkerView(
             deadline_s=math.inf,
             ring=hosts,
-            ring_agreed=True,
+            agreed_since_s=0.0,
             # Who is out of the ring is of the pool all the same.
             known=tuple(sorted({*hosts, *cls.pools, *admitted})),
             vouched=tuple(sorted(vouched)),

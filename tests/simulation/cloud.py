@@ -32,6 +32,8 @@ from tests.simulation.world import World
 
 # Clocks differ by a per cent.
 SLACK = 0.97
+# An offer is sent so soon after it was decided.
+ALONE_S = 10.0
 
 
 class Cloud(World):
@@ -111,9 +113,18 @@ class Cloud(World):
         row = self.nova.live_row(node)
         if letter.late or row is None or row.created_s is None:
             return
-        age_s = self.kernel.now_s - row.created_s
-        if row.host == letter.host and age_s < PACE.confirm_s * SLACK:
+        now_s = self.kernel.now_s
+        age_s, alone_s_ago = now_s - row.created_s, now_s - letter.alone_s
+        if alone_s_ago < ALONE_S or row.host != letter.host:
+            return
+        if age_s < PACE.confirm_s * SLACK:
             self.fail(f'{letter.sender} offers {node}, {age_s:.1f} s old')
+
+    def check_creation(self, letter: Letter, record: NodeRecord) -> None:
+        """What the wait for it is for: who is offered a node keeps it."""
+        in_time = letter.way_s < PACE.confirm_s * SLACK
+        if in_time and self.placement.offered.get(NodeId(record.node)):
+            self.fail(f'{letter.sender} creates {record.node}, long in use')
 
     def check_removal(self, letter: Letter, node: str) -> None:
         """Invariant 4: only what Ironic has not any more is removed."""

@@ -24,6 +24,7 @@ from ironic_compute.resume import Resume
 from ironic_compute.review import Review
 from ironic_compute.strays import LOST_STATES, LostBuilds
 from ironic_compute.tracker import BareMetalTracker
+from ironic_compute.view import Pool, Standing
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
@@ -76,6 +77,25 @@ class Inline(futures.Executor):
         except FAILURES as exc:
             done.set_exception(exc)
         return done
+
+
+class PoolHere(Pool):
+    """The real one; the world knows what it could last be asked for.
+
+    ``alone_s``: when it last said that all have had its ring for so long
+    that nobody else can be about to create a row.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker.clock)
+        self._kernel = worker.kernel
+        self.alone_s = -math.inf
+
+    def standing(self) -> Standing:
+        standing = super().standing()
+        if (standing.agreed_for_s or 0.0) >= PACE.confirm_s:
+            self.alone_s = self._kernel.now_s
+        return standing
 
 
 class ResumeHere(Resume):
@@ -137,6 +157,7 @@ class ComputeWorker(Worker):
     ) -> None:
         super().__init__(world, machine, host, tenure)
         makeup = world.makeup
+        self.pool: PoolHere = PoolHere(self)
         self.wire = Wire(world, self)
         self.client = Client(world, self.wire, self.gate)
         self.rows = Rows(world.nova, self.wire, self.gate, self.clock)

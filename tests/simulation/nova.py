@@ -151,6 +151,7 @@ class Nova:
         """``ComputeNode.create``: an upsert, with this time in its stats."""
         present = self.live_row(node)
         if present is not None and present.host != host:
+            self._world.check_creation(letter, present)
             self._world.check_holder(letter, present, host)
         if present is None:
             record = NodeRecord(self.new_id(), node, host, service_id)

@@ -7,6 +7,7 @@ about. Its answer may be lost; then the sender does not know.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,11 +26,16 @@ class Letter:
     """A request as it arrives.
 
     :param late: its sender may have been replaced since it was sent
+    :param way_s: how long it was under way
+    :param alone_s: when its sender last had had, for long enough, a ring
+        that all others had too
     """
 
     sender: str
     host: str
     late: bool
+    way_s: float = 0.0
+    alone_s: float = -math.inf
 
 
 class _Reply:
@@ -94,8 +100,11 @@ class Wire:
         def arrive() -> None:
             rightful = worker.alive and LeaseGate.is_open(worker.gate)
             late = way_s > PROMPT_S or not rightful
+            letter = Letter(
+                worker.name, worker.host, late, way_s, worker.pool.alone_s
+            )
             try:
-                reply.value = act(Letter(worker.name, worker.host, late))
+                reply.value = act(letter)
             except self._world.ANSWERS as exc:
                 reply.error = exc
             reply.arrived = True

@@ -70,7 +70,7 @@ class TalkingWorkers:
             opens_s = max(view.opens_s.get(host, 0.0), self._clock.now_s())
             if opens_s < view.deadline_s:
                 self._say(open=host, since=opens_s, until=view.deadline_s)
-        if view.ring_agreed and view.ring != self._agreed:
+        if view.agreed_since_s is not None and view.ring != self._agreed:
             self._agreed = view.ring
             self._say(agreed=list(view.ring))
 

@@ -60,7 +60,7 @@ def test_each_serves_its_home(world: World) -> None:
         assert set(machine.workers.live) == {machine.home}
         told = view(machine, machine.home)
         assert told.known == told.ring == (C1, C2)
-        assert told.ring_agreed
+        assert told.agreed_since_s is not None
         assert told.opens_s == {}
         assert told.deadline_s > machine.clock.now_s()
 

@@ -179,11 +179,13 @@ def test_new_host_without_nodes_is_in_all_rings_or_in_none(
     world.machines.append(late)
     for _ in range(int(60 / STEP_S)):
         world.step()
-        told = [view for view in views(world) if view.ring_agreed]
+        told = [
+            view for view in views(world) if view.agreed_since_s is not None
+        ]
         # Nobody is told of an agreement that somebody else has left.
         assert len({view.ring for view in told}) <= 1
     assert {view.ring for view in views(world)} == {(C1, C2)}
-    assert all(view.ring_agreed for view in views(world))
+    assert None not in {view.agreed_since_s for view in views(world)}
 
 
 def test_clocks_five_minutes_apart_change_nothing() -> None:
@@ -265,10 +267,10 @@ def test_bug_1729617_members_that_change_end_the_agreement() -> None:
     digest = pool.ring.digest
     two = tuple(Member(h, Boot(h), ring=digest) for h in (C1, C2))
     pool.see(View(two), 0.0, in_force=True)
-    assert pool.agreed(TIMING.settle_s)
+    assert pool.agreed_since_s(TIMING.settle_s) == 0.0
     third = Member(C3, Boot(C3), ring='another')
     pool.see(View((*two, third)), 20.0, in_force=True)
-    assert not pool.agreed(20.0)
+    assert pool.agreed_since_s(20.0) is None
 
 
 class Clumsy(coordination.FakeGroup):

@@ -91,11 +91,11 @@ def test_agreement_needs_everybody_and_time() -> None:
     pool.learn({C1: FINE, C2: FINE})
     digest = pool.ring.digest
     pool.see(View((member(C1, digest), member(C2))), 0.0, in_force=True)
-    assert not pool.agreed(60.0)
+    assert pool.agreed_since_s(60.0) is None
     both = View((member(C1, digest), member(C2, digest)))
     pool.see(both, 60.0, in_force=True)
-    assert not pool.agreed(64.9)
-    assert pool.agreed(65.0)
+    assert pool.agreed_since_s(64.9) is None
+    assert pool.agreed_since_s(65.0) == 60.0
 
 
 def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
@@ -104,12 +104,12 @@ def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
     pool.learn({C1: FINE})
     alone = View((member(C1, pool.ring.digest),))
     pool.see(alone, 0.0, in_force=True)
-    assert pool.agreed(5.0)
+    assert pool.agreed_since_s(5.0) == 0.0
     pool.see(alone, 6.0, in_force=False)
-    assert not pool.agreed(6.0)
+    assert pool.agreed_since_s(6.0) is None
     pool.see(alone, 7.0, in_force=True)
     pool.learn({C2: FINE})
-    assert not pool.agreed(60.0)
+    assert pool.agreed_since_s(60.0) is None
 
 
 def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:

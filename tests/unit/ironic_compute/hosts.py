@@ -71,6 +71,7 @@ class Cloud:
                 kernel=types.SimpleNamespace(now_s=0.0),
                 faults=types.SimpleNamespace(strikes=lambda what: False),
                 tell=lambda what: None,
+                check_creation=lambda letter, row: None,
                 check_holder=self._note_move,
                 check_removal=lambda letter, node: self.removed.append(node),
             )
@@ -188,11 +189,12 @@ class One:
         self.holdings.load()
 
     def show(self, *ring: str, agreed: bool = True) -> None:
-        """Tell this worker of a ring."""
+        """Tell this worker of a ring, and whether all have it from now on."""
         hosts = tuple(Host(host) for host in ring)
         known = tuple(sorted(self._cloud.hosts))
+        since_s = self._cloud.clock.now_s() if agreed else None
         view = WorkerView(
-            math.inf, ring=hosts, ring_agreed=agreed, known=known
+            math.inf, ring=hosts, agreed_since_s=since_s, known=known
         )
         self.pool.update(view)
 

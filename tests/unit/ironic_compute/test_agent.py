@@ -15,7 +15,7 @@ from ironic_compute import exits
 from ironic_compute.agent import WorkerProcesses, clash, group_name
 
 HOME, OTHER = Host('c1'), Host('c2')
-VIEW = WorkerView(deadline_s=1.0, ring=(), ring_agreed=False, known=())
+VIEW = WorkerView(deadline_s=1.0, ring=(), agreed_since_s=None, known=())
 
 # Is appointed, says that it serves, then does what its behaviour asks for.
 TOY = textwrap.dedent(

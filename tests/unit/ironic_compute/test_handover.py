@@ -53,7 +53,7 @@ class _Directory(ServiceDirectory):
 def _handover(rows: _Rows, services: Any) -> Handover:
     clock = ManualClock(start_s=0.0)
     pool = Pool(clock)
-    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
     holdings: Any = types.SimpleNamespace(
         host=C1,
         status=HostStatus(service_id=1),
@@ -162,7 +162,9 @@ def _disagreeing() -> tuple[_Rows, Handover, Any]:
     services.is_read = True
     handover = _handover(rows, services)
     pool: Any = handover._pool
-    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=False, known=(C1,)))
+    pool.update(
+        WorkerView(100.0, ring=(C1,), agreed_since_s=None, known=(C1,))
+    )
     handover._newcomers.meet(NodeFacts(N1))
     return rows, handover, pool
 
@@ -178,7 +180,7 @@ def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
         )  # Ironic's list is read now and then.
         clock.advance(1.0)
     assert rows.read_count == 3
-    pool.update(WorkerView(100.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
     handover.round()
     assert rows.given == [C1]
 

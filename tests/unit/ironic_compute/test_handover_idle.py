@@ -66,7 +66,7 @@ class OpenGate:
 def pool():
     """A pool of two hosts that is settled."""
     made = types.SimpleNamespace(ring=CountingRing([HERE, THERE]))
-    made.standing = lambda: Standing(made.ring, True, 100.0)
+    made.standing = lambda: Standing(made.ring, 100.0, 100.0)
     return made
 
 

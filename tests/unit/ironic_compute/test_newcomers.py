@@ -67,6 +67,59 @@ def test_no_node_is_offered_before_its_time_has_come(cloud: Cloud) -> None:
     assert not cloud.providers
 
 
+def test_where_all_have_agreed_for_long_a_new_node_is_offered_at_once(
+    cloud: Cloud,
+) -> None:
+    """No other target's request can be under way any more."""
+    one = cloud.hosts[C1]
+    cloud.clock.advance(1.0)
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    assert set(cloud.providers) == set(cloud.nodes)
+
+
+@pytest.mark.parametrize(
+    ('ring', 'agreed'),
+    [
+        (('c1', 'c2'), True),  # others than before
+        (('c1',), False),  # somebody does not agree any more
+    ],
+)
+def test_what_was_agreed_on_before_counts_for_nothing(
+    ring: tuple[str, ...], cloud: Cloud, *, agreed: bool
+) -> None:
+    """What another target sent last may be under way."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    cloud.clock.advance(0.9)
+    cloud.show(*ring, agreed=agreed)
+    cloud.clock.advance(0.05)
+    one.newcomers.round()
+    assert not cloud.providers
+    assert one.holdings.unconfirmed()
+
+
+def test_a_row_that_somebody_took_is_offered_by_nobody(cloud: Cloud) -> None:
+    """However long all agree: it is read before."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    create = cloud.nova.create_row
+
+    def overtaken(*arguments: Any) -> Any:
+        made = create(*arguments)
+        letter = Letter('c2', 'c2', late=True, way_s=9.0)
+        create(letter, made.node, C2, 7)
+        return made
+
+    cloud.nova.create_row = overtaken  # type: ignore[method-assign]
+    cloud.clock.advance(1.0)
+    one.newcomers.listed({node: cloud.nodes[node]})
+    one.handover.round()
+    assert cloud.nova.rows[node].host == C2
+    assert not cloud.providers
+    assert not one.holdings.rows()
+
+
 @pytest.mark.parametrize('count', [1, _NODES_COUNT])
 def test_a_row_of_another_uuid_is_found_for_one_and_for_many(
     cloud: Cloud, count: int
@@ -113,6 +166,21 @@ def test_a_worker_that_dies_early_leaves_the_next_one_in_doubt(
     again.show('c1')
     cloud.rounds(again, 2)
     assert not again.holdings.unconfirmed()
+
+
+@pytest.mark.parametrize(('target', 'is_sure'), [('c1', True), ('c2', False)])
+def test_the_next_one_is_sure_at_once_if_all_agree_for_long(
+    target: str, cloud: Cloud, *, is_sure: bool
+) -> None:
+    """Unless another is the target: it may have looked before we created."""
+    one = cloud.hosts[C1]
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    again = cloud.add('c1')
+    again.show(target)
+    cloud.clock.advance(1.0)
+    again.newcomers.round()
+    assert bool(again.holdings.unconfirmed()) is not is_sure
 
 
 def test_a_worker_that_dies_late_leaves_no_doubt(cloud: Cloud) -> None:

@@ -339,10 +339,10 @@ def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     """A ring that comes in between is neither agreed on nor settled."""
     clock = ManualClock(start_s=0.0)
     pool = Pool(clock)
-    pool.update(WorkerView(9.0, ring=(C1,), ring_agreed=True, known=()))
+    pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=()))
     clock.advance(60.0)
     before = pool.standing()
-    pool.update(WorkerView(9.0, ring=(C2,), ring_agreed=False, known=()))
+    pool.update(WorkerView(9.0, ring=(C2,), agreed_since_s=None, known=()))
     assert (before.ring, before.agreed) == (Ring.of([C1]), True)
     assert before.settled_for_s == 60.0
     after = pool.standing()

@@ -68,7 +68,7 @@ class Desk:
             WorkerView(
                 1e9,
                 ring=(C1,),
-                ring_agreed=True,
+                agreed_since_s=0.0,
                 known=tuple(sorted(known)),
                 vouched=tuple(vouched),
             )

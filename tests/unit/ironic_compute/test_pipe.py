@@ -15,7 +15,7 @@ from ironic_compute import pipe
 VIEW = WorkerView(
     deadline_s=12.5,
     ring=(Host('c1'), Host('c2')),
-    ring_agreed=True,
+    agreed_since_s=0.0,
     known=(Host('c1'), Host('c2'), Host('c3')),
     opens_s={Host('c3'): 20.0},
     vouched=(Host('c2'),),

@@ -12,24 +12,26 @@ C1, C2 = Host('c1'), Host('c2')
 
 
 @pytest.mark.parametrize(
-    ('agreed', 'known', 'calls_count'),
+    ('agreed_since_s', 'known', 'calls_count'),
     [
-        (True, (C1,), 0),  # nothing new
-        (True, (C1, C2), 1),  # a host that was not known
-        (False, (C1,), 1),  # somebody has another ring
-        (False, (C1, C2), 1),
+        (0.0, (C1,), 0),  # nothing new
+        (0.0, (C1, C2), 1),  # a host that was not known
+        (None, (C1,), 1),  # somebody has another ring
+        (None, (C1, C2), 1),
     ],
 )
 def test_news_are_told_once(
-    agreed: bool, known: tuple[Host, ...], calls_count: int
+    agreed_since_s: float | None, known: tuple[Host, ...], calls_count: int
 ) -> None:
     """A look for each change, not for each view that says the same."""
     pool, calls = Pool(ManualClock(start_s=0.0)), []
-    pool.update(WorkerView(9.0, ring=(C1,), ring_agreed=True, known=(C1,)))
+    pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
     pool.on_news(lambda: calls.append(1))
     for _ in range(3):
         pool.update(
-            WorkerView(9.0, ring=(C1,), ring_agreed=agreed, known=known)
+            WorkerView(
+                9.0, ring=(C1,), agreed_since_s=agreed_since_s, known=known
+            )
         )
     assert len(calls) == calls_count
 
@@ -41,7 +43,7 @@ def test_operators_word_is_news() -> None:
     for vouched in ((), (C2,), (C2,)):
         pool.update(
             WorkerView(
-                9.0, ring=(), ring_agreed=False, known=(), vouched=vouched
+                9.0, ring=(), agreed_since_s=None, known=(), vouched=vouched
             )
         )
     assert len(calls) == 1
