@@ -107,10 +107,13 @@ class Nova:
             copies = 0
         elif faults.strikes('message twice'):
             copies = 2
-        for _ in range(copies):
+        for copy in range(copies):
             delay_s = 0.01
             if faults.strikes('slow'):
                 delay_s = faults.choose(0.2, 2.0, 10.0)
+            if copy:
+                # oslo.messaging drops it while it remembers the first.
+                delay_s += faults.choose(2.0, 10.0, 30.0)
             self._world.kernel.later(
                 delay_s, lambda: self._deliver(host, message)
             )
