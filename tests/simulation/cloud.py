@@ -88,7 +88,8 @@ class Cloud(World):
     ) -> None:
         """Invariants 2 and 3, when a row changes its host.
 
-        Who lost a node to a late write cannot know before it writes next.
+        Who lost a node to a late write cannot know before it writes next,
+        nor can who creates a row that a late write has just created.
         """
         node, former = record.node, record.host
         if letter.late:
@@ -96,8 +97,10 @@ class Cloud(World):
             if letter.host != former:
                 self._robbed[node] = former
             return
+        came_late = record.created_s is None and record.former is None
         holders = (former, self._robbed.pop(node, former))
-        if letter.host not in holders and former in self.nova.services:
+        is_known = former in self.nova.services and not came_late
+        if letter.host not in holders and is_known:
             self.fail(f'{letter.sender} takes {node} from {former}')
         facts = self.ironic.nodes.get(NodeId(node))
         tenant = None if facts is None else facts.instance_uuid
