@@ -169,7 +169,9 @@ class Agent:
         state = self.pulse.state()
         self._narrator.lease(state, now_s)
         held = state.lease.held(now_s)
-        self.pool.see(state.view, now_s, in_force=held)
+        self.pool.see(
+            state.view, now_s, in_force=held, epoch=state.lease.epoch
+        )
         dissenters = self.pool.dissenters() if held else ()
         self._narrator.agreement(dissenters, now_s)
         self._feed(_standing(state))
@@ -246,17 +248,20 @@ class Agent:
     def _tell(self) -> None:
         now_s = self._clock.now_s()
         self._remember()
-        self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
+        # Before anybody else: what others may do once they hear of our ring,
+        # our workers may not do any more.
         self._workers.tell(
             WorkerView(
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
                 agreed_since_s=self.pool.agreed_since_s(now_s),
+                agreed_until_s=self.pulse.state().asked_at_s,
                 known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
                 vouched=tuple(sorted(self.pool.vouched)),
             )
         )
+        self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
 
     def _remember(self) -> None:
         """Write down what the next life shall know of the pool."""

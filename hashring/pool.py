@@ -39,13 +39,21 @@ class Pool:
         self._facts: dict[Host, ServiceFacts] = {}
         self._view = NOBODY
         self._agreed_since_s: float | None = None
+        self._epoch = 0
         self.ring = Ring()
         self.known: frozenset[Host] = frozenset()
         self.vouched = frozenset(vouched)
         self._derive()
 
-    def see(self, view: View, now_s: float, *, in_force: bool) -> None:
-        """Take in who is there and what they publish."""
+    def see(
+        self, view: View, now_s: float, *, in_force: bool, epoch: int = 0
+    ) -> None:
+        """Take in who is there and what they publish.
+
+        :param in_force: our lease is, in this epoch of it
+        """
+        if epoch != self._epoch:
+            self._agreed_since_s, self._epoch = None, epoch
         self._view = view
         for member in view.members:
             self._seen |= {member.home, *member.known}

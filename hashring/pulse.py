@@ -32,6 +32,8 @@ class State:
     lease: Lease
     view: View = NOBODY
     lost: frozenset[Host] = frozenset()
+    asked_at_s: float = 0.0
+    """When the list of `view` was asked for."""
     read_at_s: float = 0.0
     verdict: Verdict | None = None
     trouble: str | None = None
@@ -182,6 +184,7 @@ class Pulse:
             lease=lease,
             view=View(members),
             lost=lost,
+            asked_at_s=sent_s,
             read_at_s=returned_s,
             verdict=verdict,
             trouble=None,

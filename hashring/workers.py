@@ -27,6 +27,9 @@ class WorkerView:
     known: tuple[Host, ...]
     """The hosts that Facts should tell of, sorted: those of this pool, and
     those that any of its agents takes for such."""
+    agreed_until_s: float = 0.0
+    """When the list of members was asked for that shows it
+    (CLOCK_BOOTTIME)."""
     opens_s: Mapping[Host, float] = dataclasses.field(default_factory=dict)
     """Host -> when its gate may open for the first time (CLOCK_BOOTTIME).
 

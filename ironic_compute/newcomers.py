@@ -303,14 +303,14 @@ class Newcomers:
     def _may_create(self, node: NodeId, look: _Look) -> bool:
         """Say whether nobody else can have a confirmed row of a node.
 
-        Only the target of an agreed ring creates one. The ring has been this
-        one since we saw that there is no row; and what was on its way from
-        the time of another ring is not confirmed yet.
+        Only the target of an agreed ring creates one. All have had this ring
+        since we saw that there is no row; and what was on its way from the
+        time of another ring is not confirmed yet.
         """
         looked_ago_s = self._clock.now_s() - look.began_at_s
         return (
             self._may_take(node)
-            and self._pool.standing().settled_for_s >= looked_ago_s
+            and (self._pool.standing().agreed_for_s or 0.0) >= looked_ago_s
             and looked_ago_s <= max(self._pace.confirm_s, _LOOK_S)
         )
 
@@ -342,23 +342,26 @@ class Newcomers:
         """Offer the new nodes that nobody can be about to take from us.
 
         Another target's request is as old as its ring: it is done with once
-        all have had ours for ``confirm_s``. Where they have not, the while
-        counts from our own first sight of the row, which may be the work of
-        the worker before us. What is read after that is so for good.
+        all have had ours for ``confirm_s``, as they say when the row is
+        there. Where they do not, the while counts from our own first sight
+        of the row, which may be the work of the worker before us.
         """
         now_s, confirm_s = self._clock.now_s(), self._pace.confirm_s
         self._new_since_s = {
             node: self._new_since_s.get(node, now_s)
             for node in sorted(self._holdings.unconfirmed())
         }
-        # The rows were there before this look at the ring.
         standing, host = self._pool.standing(), self._holdings.host
         is_ours_alone = (standing.agreed_for_s or 0.0) >= confirm_s
+        agreed_until_s = standing.agreed_until_s if is_ours_alone else 0.0
         ripe = [
             node
             for node, since_s in self._new_since_s.items()
             if now_s - since_s >= confirm_s
-            or (is_ours_alone and standing.ring.target(node) == host)
+            or (
+                since_s <= agreed_until_s
+                and standing.ring.target(node) == host
+            )
         ]
         if ripe:
             found = self._rows.of_nodes(ripe)

@@ -130,11 +130,12 @@ _HANDOVER = [
         help='Seconds after which no other daemon can be about to create the '
         'record of a new node: then it is read again and, if it is still '
         'ours, offered to builds. Counted from when all daemons agreed on '
-        'the ring, so that in a pool where nobody came or went lately a new '
-        'node does not wait; where they do not agree, from the record. Above '
-        '[DEFAULT] rpc_response_timeout it is proof; lower: nodes can be used '
-        'sooner after a daemon was added. Placement hears of a node before, '
-        'without anything that could be asked of it.',
+        'the ring, so that in a settled pool a new node waits for a heartbeat '
+        'only; where they do not agree, from the record. Above [DEFAULT] '
+        'rpc_response_timeout and [coordination] lease_term_s together it is '
+        'proof; lower: nodes can be used sooner after a daemon was started. '
+        'Placement hears of a node before, without anything that could be '
+        'asked of it.',
     ),
     cfg.IntOpt(
         'push_budget',

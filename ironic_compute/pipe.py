@@ -84,7 +84,9 @@ def decode_view(line: bytes) -> WorkerView:
     return WorkerView(
         deadline_s=raw['deadline_s'],
         ring=tuple(raw['ring']),
-        agreed_since_s=raw['agreed_since_s'],
+        # An agent that was started before an upgrade says less.
+        agreed_since_s=raw.get('agreed_since_s'),
+        agreed_until_s=raw.get('agreed_until_s', 0.0),
         known=tuple(raw['known']),
         opens_s=raw['opens_s'],
         vouched=tuple(raw['vouched']),

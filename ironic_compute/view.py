@@ -24,6 +24,8 @@ class Standing:
     """Since the ring last changed."""
     agreed_for_s: float | None = None
     """Since when all live agents say they have this ring; None: not all."""
+    agreed_until_s: float = 0.0
+    """When they were last asked (the worker's clock)."""
 
     @property
     def agreed(self) -> bool:
@@ -41,6 +43,7 @@ class Pool:
         self._known: tuple[Host, ...] = ()
         self._vouched: frozenset[Host] = frozenset()
         self._agreed_since_s: float | None = None
+        self._agreed_until_s = 0.0
         self._ring_since_s = clock.now_s()
         self._on_news: Callable[[], None] = lambda: None
 
@@ -65,6 +68,7 @@ class Pool:
             self._vouched = frozenset(view.vouched)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
+            self._agreed_until_s = view.agreed_until_s
         if has_news:
             self._on_news()
 
@@ -89,6 +93,7 @@ class Pool:
                 self._ring,
                 now_s - self._ring_since_s,
                 None if since_s is None else now_s - since_s,
+                self._agreed_until_s,
             )
 
 

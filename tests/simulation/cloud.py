@@ -97,7 +97,7 @@ class Cloud(World):
             if letter.host != former:
                 self._robbed[node] = former
             return
-        came_late = record.created_s is None and record.former is None
+        came_late = self.kernel.now_s - record.came_late_s < PACE.confirm_s
         holders = (former, self._robbed.pop(node, former))
         is_known = former in self.nova.services and not came_late
         if letter.host not in holders and is_known:

@@ -163,6 +163,9 @@ class LonelyNewcomers(Newcomers):
             and self._holdings.status.service_id is not None
         )
 
+    def _may_create(self, node: NodeId, look: Any) -> bool:
+        return self._may_take(node)
+
 
 class TrustingHoldings(Holdings):
     """Offers a new node at once."""
@@ -255,19 +258,19 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'no margin': 123,
     'gate not checked after a pause': 9,
-    'adopt without the lock': 11,
+    'adopt without the lock': 9,
     'late heartbeat counts': 231,
-    'same worker in a new tenure': 10,
+    'same worker in a new tenure': 7,
     "somebody else's lock freed": 44,
-    'lock not proven after a lapse': 6,
+    'lock not proven after a lapse': 10,
     'deadline counted from the reply': 102,
-    'hand-back before the worker stopped': 0,
-    'push of a pinned node': 1,
+    'hand-back before the worker stopped': 11,
+    'push of a pinned node': 0,
     'create without agreement': 202,
-    'created row used unconfirmed': 12,
+    'created row used unconfirmed': 2,
     'delete on error': 60,
-    'resume only at start': 4,
+    'resume only at start': 3,
     'row not following the instance': 0,
-    'deleted server left on its node': 0,
-    'duplicate build let through': 0,
+    'deleted server left on its node': 32,
+    'duplicate build let through': 11,
 }

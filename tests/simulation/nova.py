@@ -8,6 +8,7 @@ is then; ``create`` of a ComputeNode takes over a live row without a word.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,7 @@ class NodeRecord:
     deleted: bool = False
     stats: dict[str, str] = dataclasses.field(default_factory=dict)
     created_s: float | None = None  # None: given by its former holder.
+    came_late_s: float = -math.inf  # When a late write created it.
     former: tuple[Host, float] | None = None  # And when it changed.
 
 
@@ -163,7 +165,10 @@ class Nova:
             record = present
             self._change_host(record, host, service_id)
         record.stats = {NEW: f'{created_s:.0f}', MADE: f'{created_s:.3f}'}
-        record.created_s = None if letter.late else self._world.kernel.now_s
+        now_s = self._world.kernel.now_s
+        record.created_s = None if letter.late else now_s
+        if letter.late:
+            record.came_late_s = now_s
         self._world.tell(f'{letter.sender} creates the row of {node}')
         return dataclasses.replace(record)
 

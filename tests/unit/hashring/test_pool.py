@@ -112,6 +112,18 @@ def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
     assert pool.agreed_since_s(60.0) is None
 
 
+def test_agreement_ends_with_the_epoch() -> None:
+    """The lease was interrupted and is in force again when it is looked at."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.learn({C1: FINE})
+    alone = View((member(C1, pool.ring.digest),))
+    pool.see(alone, 0.0, in_force=True, epoch=1)
+    assert pool.agreed_since_s(9.0) == 0.0
+    pool.see(alone, 9.0, in_force=True, epoch=3)
+    assert pool.agreed_since_s(13.0) is None
+    assert pool.agreed_since_s(14.0) == 9.0
+
+
 def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
     """Its brother had no answer; by turns they would move the nodes."""
     pool = Pool(C1, [C2], settle_s=5.0)

@@ -188,13 +188,19 @@ class One:
         self.review = Review(self.holdings, rows, cloud.clock)
         self.holdings.load()
 
-    def show(self, *ring: str, agreed: bool = True) -> None:
+    def show(
+        self, *ring: str, agreed: bool = True, until_s: float = math.inf
+    ) -> None:
         """Tell this worker of a ring, and whether all have it from now on."""
         hosts = tuple(Host(host) for host in ring)
         known = tuple(sorted(self._cloud.hosts))
         since_s = self._cloud.clock.now_s() if agreed else None
         view = WorkerView(
-            math.inf, ring=hosts, agreed_since_s=since_s, known=known
+            math.inf,
+            ring=hosts,
+            agreed_since_s=since_s,
+            agreed_until_s=until_s,
+            known=known,
         )
         self.pool.update(view)
 

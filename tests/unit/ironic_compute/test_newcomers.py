@@ -100,6 +100,45 @@ def test_what_was_agreed_on_before_counts_for_nothing(
     assert one.holdings.unconfirmed()
 
 
+def test_what_all_said_before_the_row_was_there_counts_for_nothing(
+    cloud: Cloud,
+) -> None:
+    """Who is cut off has the ring of before, and may not know yet."""
+    one = cloud.hosts[C1]
+    one.show('c1', until_s=cloud.clock.now_s() + 50.0)
+    cloud.clock.advance(60.0)
+    one.newcomers.listed(cloud.nodes)
+    one.handover.round()
+    cloud.clock.advance(0.9)
+    one.newcomers.round()
+    assert not cloud.providers
+
+
+def test_who_looked_before_all_agreed_creates_nothing(cloud: Cloud) -> None:
+    """The target of before may have created and offered it meanwhile."""
+    one, two = cloud.hosts[C1], cloud.add('c2')
+    one.show('c1')
+    cloud.clock.advance(60.0)
+    two.show('c2', agreed=False)
+    look = two.rows.of_nodes
+
+    def slow(nodes: Any) -> Any:
+        found = look(nodes)
+        two.rows.of_nodes = look  # type: ignore[method-assign]
+        one.newcomers.listed(cloud.nodes)
+        one.newcomers.round()
+        cloud.clock.advance(0.3)
+        two.show('c2')
+        cloud.clock.advance(0.3)
+        return found
+
+    two.rows.of_nodes = slow  # type: ignore[method-assign]
+    two.newcomers.listed(cloud.nodes)
+    two.newcomers.round()
+    assert set(cloud.providers) == set(cloud.nodes)
+    assert not cloud.moved
+
+
 def test_a_row_that_somebody_took_is_offered_by_nobody(cloud: Cloud) -> None:
     """However long all agree: it is read before."""
     one, node = cloud.hosts[C1], NodeId('node-000')

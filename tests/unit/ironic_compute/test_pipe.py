@@ -2,6 +2,8 @@
 """The pipes between agent and worker."""
 
 import contextlib
+import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +17,8 @@ from ironic_compute import pipe
 VIEW = WorkerView(
     deadline_s=12.5,
     ring=(Host('c1'), Host('c2')),
-    agreed_since_s=0.0,
+    agreed_since_s=7.25,
+    agreed_until_s=9.5,
     known=(Host('c1'), Host('c2'), Host('c3')),
     opens_s={Host('c3'): 20.0},
     vouched=(Host('c2'),),
@@ -35,6 +38,16 @@ def ends():
 def test_view_survives_the_pipe():
     """What the agent says is what the worker hears."""
     assert pipe.decode_view(pipe.encode_view(VIEW)) == VIEW
+
+
+def test_view_of_an_agent_from_before_an_upgrade_is_heard():
+    """Its workers are started from the new files, and take no new nodes."""
+    told = json.loads(pipe.encode_view(VIEW))
+    del told['agreed_since_s'], told['agreed_until_s']
+    heard = pipe.decode_view(json.dumps(told).encode())
+    assert heard == dataclasses.replace(
+        VIEW, agreed_since_s=None, agreed_until_s=0.0
+    )
 
 
 @pytest.mark.parametrize(
