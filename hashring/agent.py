@@ -98,6 +98,7 @@ class Agent:
         self._stop_wish: Leave | None = None
         self._status = 0
         self._leave_by_s = 0.0
+        self._asked_at_s = 0.0
         self._me = Member(
             home,
             membership.boot,
@@ -167,6 +168,7 @@ class Agent:
     def _listen(self) -> None:
         now_s = self._clock.now_s()
         state = self.pulse.state()
+        self._asked_at_s = state.asked_at_s  # For what `pool` sees now.
         self._narrator.lease(state, now_s)
         held = state.lease.held(now_s)
         self.pool.see(
@@ -255,7 +257,7 @@ class Agent:
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
                 agreed_since_s=self.pool.agreed_since_s(now_s),
-                agreed_until_s=self.pulse.state().asked_at_s,
+                agreed_until_s=self._asked_at_s,
                 known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
                 vouched=tuple(sorted(self.pool.vouched)),

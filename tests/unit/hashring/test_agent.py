@@ -61,6 +61,8 @@ def test_each_serves_its_home(world: World) -> None:
         told = view(machine, machine.home)
         assert told.known == told.ring == (C1, C2)
         assert told.agreed_since_s is not None
+        now_s = machine.clock.now_s()
+        assert told.agreed_since_s < told.agreed_until_s <= now_s
         assert told.opens_s == {}
         assert told.deadline_s > machine.clock.now_s()
 
