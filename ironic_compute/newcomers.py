@@ -72,6 +72,7 @@ class Newcomers:
         self._pace = pace
         self._writers = writers
         self._strangers: dict[NodeId, NodeFacts] = {}
+        self._placing: set[NodeId] = set()
         self._waiting: dict[NodeId, NodeFacts] = {}
         self._waits_for: tuple[Ring, bool] | None = None
         self._look_again_at_s = 0.0
@@ -97,8 +98,9 @@ class Newcomers:
                 self._strangers[node] = facts
 
     def deny(self, node: NodeId) -> None:
-        """Take no node that Ironic does not have."""
+        """Take no node that Ironic does not have, or has in another pool."""
         with self._lock:
+            self._placing.discard(node)
             self._strangers.pop(node, None)
             self._waiting.pop(node, None)
             self._of_foreign.pop(node, None)
@@ -144,6 +146,7 @@ class Newcomers:
             self._end_waits()
             self._look_at_foreign()
             strangers, self._strangers = self._strangers, {}
+            self._placing = set(strangers)
             self._given.clear()
         if strangers:
             self._place_all(strangers)
@@ -170,7 +173,8 @@ class Newcomers:
                 self._confirm()
         finally:
             with self._lock:  # What was met since is newer.
-                again = {n: strangers[n] for n in left - self._waiting.keys()}
+                left = left & self._placing - self._waiting.keys()
+                again = {node: strangers[node] for node in left}
                 self._strangers = {**again, **self._strangers}
 
     def _look(self, nodes: Iterable[NodeId]) -> _Look:
@@ -228,14 +232,15 @@ class Newcomers:
 
     def _wait(self, facts: NodeFacts) -> None:
         with self._lock:
-            self._waiting[facts.uuid] = facts
+            if facts.uuid in self._placing:
+                self._waiting[facts.uuid] = facts
 
     def _place(self, facts: NodeFacts, look: _Look) -> None:
         """Find out whose a node is that we do not hold."""
         row = look.rows.get(facts.uuid) or self._old_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._holdings.host:
-            self._holdings.hold(row, facts, look.read_at)
+            self._hold(row, facts, look.read_at)
         elif holder is not None and self._services.record(holder):
             self._leave(facts, holder)
         elif not self._may_take(facts.uuid):
@@ -248,6 +253,8 @@ class Newcomers:
     def _leave(self, facts: NodeFacts, holder: Host) -> None:
         with self._lock:
             self._foreign.note(holder, facts.uuid)
+            if facts.uuid not in self._placing:
+                return
             if facts.uuid in self._given:
                 # Its row was read before that, maybe: look once more.
                 self._strangers.setdefault(facts.uuid, facts)
@@ -283,6 +290,23 @@ class Newcomers:
             and self._holdings.status.service_id is not None
         )
 
+    def _is_wanted(self, node: NodeId) -> bool:
+        return node in self._placing and self._may_take(node)
+
+    def _hold(
+        self,
+        row: Any,
+        facts: NodeFacts,
+        read_at: Moment,
+        *,
+        created: bool = False,
+    ) -> None:
+        """Hold a node; what it was is not told if that is denied by now."""
+        self._holdings.hold(row, None, read_at, created=created)
+        # Whoever denies it from now on finds it held.
+        if facts.uuid in self._placing:
+            self._holdings.observe(facts)
+
     def _create(self, facts: NodeFacts, look: _Look) -> None:
         service_id = self._holdings.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
@@ -293,9 +317,9 @@ class Newcomers:
             lambda: self._may_create(facts.uuid, look),
         )
         if row is not None:
-            self._holdings.hold(row, facts, look.read_at, created=True)
+            self._hold(row, facts, look.read_at, created=True)
             LOG.info('Took up new node %(node)s', {'node': facts.uuid})
-        elif self._may_take(facts.uuid):
+        elif self._is_wanted(facts.uuid):
             self.meet(facts)  # Too long ago: look again.
         else:
             self._wait(facts)
@@ -309,7 +333,7 @@ class Newcomers:
         """
         looked_ago_s = self._clock.now_s() - look.began_at_s
         return (
-            self._may_take(node)
+            self._is_wanted(node)
             and (self._pool.standing().agreed_for_s or 0.0) >= looked_ago_s
             and looked_ago_s <= max(self._pace.confirm_s, _LOOK_S)
         )
@@ -331,7 +355,7 @@ class Newcomers:
         if self._services.is_there_now(former):
             return  # Since we looked at all of them.
         if self._rows.give(row, self._holdings.host, service_id):
-            self._holdings.hold(row, facts, read_at)
+            self._hold(row, facts, read_at)
             LOG.info(
                 'Took node %(node)s of host %(holder)s, which Nova does not '
                 'know any more',

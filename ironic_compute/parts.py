@@ -9,7 +9,7 @@ process, which serves one host in one tenure.
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import nova.conf
@@ -26,26 +26,20 @@ from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.intake import Intake
 from ironic_compute.ironic import IronicClient
 from ironic_compute.mappings import HostMappings
 from ironic_compute.metrics import Metrics
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.orders import HostOrders
-from ironic_compute.pace import (
-    NODES_A_PART,
-    REST_S,
-    Pace,
-    Writers,
-    in_parts,
-    tried,
-)
+from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
 from ironic_compute.review import Review
 from ironic_compute.rows import Rows
 from ironic_compute.services import Looks, ServiceDirectory
 from ironic_compute.view import Pool
 from resource_tracker.claims import ClaimBook
-from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
@@ -111,7 +105,6 @@ class Parts:
         self.book = Book(tenure.clock)
         self.aggregates = HostAggregates()
         self._aggregates_read_at_s = -math.inf
-        self._has_audited = False
         self.reconciler = reporting.make_reconciler(
             CONF, tenure, self.metrics, placement
         )
@@ -130,9 +123,18 @@ class Parts:
         self.removal = Removal(
             self.holdings, self.rows, self.client, self.reconciler
         )
-        self.feed = Feed(
-            CONF, self.client, self, tenure.clock, host=tenure.host
+        self.intake = Intake(
+            self.holdings,
+            self.newcomers,
+            self.removal,
+            self.review,
+            self.reconciler,
+            tenure.clock,
         )
+        self.feed = Feed(
+            CONF, self.client, self.intake, tenure.clock, host=tenure.host
+        )
+        self.intake.poke = self.feed.poke
         self.on_order: Callable[[Admitted | Vouched], None]
         self.on_order = lambda order: None
         self.hints = hints.HintEndpoint(
@@ -191,62 +193,6 @@ class Parts:
             self._writers,
             hints.tell_given,
         )
-
-    # For the feed
-
-    def observe(self, facts: NodeFacts) -> None:
-        """Take in one node as Ironic has it now."""
-        self.holdings.observe(facts)
-
-    def renew(self, facts: NodeFacts) -> None:
-        """Take in a node that has left the pool, if it is still held."""
-        self.holdings.renew(facts)
-
-    def deny(self, node: NodeId) -> None:
-        """Take in that Ironic has no such node."""
-        self.newcomers.deny(node)
-        self.holdings.deny(node)
-
-    def is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic had no such held node when last asked for it."""
-        return self.holdings.is_denied(node)
-
-    def found(self, node: NodeId) -> None:
-        """Take in that Ironic has a node when it is asked for it alone."""
-        self.holdings.found(node)
-
-    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Take in all nodes of the pool, read without an error."""
-        # A restart is over when the first one is; the others have time.
-        hurry = not self._has_audited
-        self._review(hurry=hurry)
-        self._observe_all(nodes, 0.0 if hurry else REST_S)
-        self.newcomers.listed(nodes)
-        self.removal.audited(nodes)
-        if self._has_audited:
-            # At first each provider is looked at anyway.
-            reporting.audit(self.reconciler)
-        self._has_audited = True
-
-    def _review(self, *, hurry: bool) -> None:
-        """Look at records; what Ironic said must not be lost for them."""
-        try:
-            self.review.audited(hurry=hurry)
-        except Exception:
-            LOG.exception(
-                'Could not look at the records of nodes; the next audit will'
-            )
-
-    def _observe_all(
-        self, nodes: Mapping[NodeId, NodeFacts], rest_s: float
-    ) -> None:
-        for some in in_parts(sorted(nodes), NODES_A_PART, self.clock, rest_s):
-            # What was read meanwhile shows in it, and may be gone again.
-            for facts in filter(None, map(nodes.get, some)):
-                is_told = tried(facts.uuid, self.holdings.observe, facts)
-                if not is_told or self.is_denied(facts.uuid):
-                    # The cause may be gone by then; else the next audit sees.
-                    self.feed.poke(facts.uuid)
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)

@@ -193,8 +193,8 @@ class PoolTestCase(base.NovaTestCase):
         self.until(self._have_audited, 'all audited')
 
     def _have_audited(self) -> bool:
-        workers = self.workers.values()
-        return all(worker.manager._parts._has_audited for worker in workers)
+        parts = [worker.manager._parts for worker in self.workers.values()]
+        return all(one.intake.has_audited for one in parts)
 
     def start_compute(self, host: str, manager: str | None = None) -> Any:
         """Start Nova's service of a worker as the worker itself does."""

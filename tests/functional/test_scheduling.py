@@ -249,7 +249,7 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
         for worker in self.workers.values():
             parts, upkeep = worker.manager._parts, worker.manager._upkeep
             for _ in range(2):
-                parts.audited(dict(self.ironic.nodes))
+                parts.intake.audited(dict(self.ironic.nodes))
                 upkeep._strays.look()
                 upkeep._lost.look()
             parts.reconciler.drain(5)

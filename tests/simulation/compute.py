@@ -394,7 +394,7 @@ class ComputeWorker(Worker):
         self.holdings.observe(facts)
 
     def _audit(self) -> None:
-        """``Parts.audited``."""
+        """``Intake.audited``."""
         nodes = self.client.nodes()
         self.review.audited()
         for facts in nodes.values():

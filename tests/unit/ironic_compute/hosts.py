@@ -22,6 +22,7 @@ from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.handover import Handover
 from ironic_compute.holdings import Holdings, HostStatus
+from ironic_compute.intake import Intake
 from ironic_compute.newcomers import Newcomers
 from ironic_compute.pace import Pace, Writers
 from ironic_compute.removal import Removal
@@ -186,6 +187,15 @@ class One:
         me: Any = self
         self.removal = Removal(self.holdings, rows, client, me)
         self.review = Review(self.holdings, rows, cloud.clock)
+        idle: Any = types.SimpleNamespace(audit=lambda: 0)
+        self.intake = Intake(
+            self.holdings,
+            self.newcomers,
+            self.removal,
+            self.review,
+            idle,
+            cloud.clock,
+        )
         self.holdings.load()
 
     def show(
@@ -205,22 +215,14 @@ class One:
         self.pool.update(view)
 
     def audit(self, nodes: Iterable[str] | None = None) -> None:
-        """What ``Parts.audited`` does with a list.
+        """Read all nodes and take them in.
 
         :param nodes: what the list shows; all that Ironic has unless given
         """
         wanted = self._cloud.nodes if nodes is None else nodes
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
         self.services.refresh()
-        self.take(listed)
-
-    def take(self, listed: dict[NodeId, NodeFacts]) -> None:
-        """Take in a list that was read some time ago."""
-        self.review.audited()
-        for facts in listed.values():
-            self.holdings.observe(facts)
-        self.newcomers.listed(listed)
-        self.removal.audited(listed)
+        self.intake.audited(listed)
 
     def _tell(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:

@@ -85,7 +85,7 @@ def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
         two.audit()
         cloud.show('c2')
         threads: list[Steps] = [
-            [functools.partial(one.take, {})] * 4,
+            [functools.partial(one.intake.audited, {})] * 4,
             [one.handover.round],
             [two.audit, two.handover.round, two.audit],
         ]
@@ -141,7 +141,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
 
     class Sink:
         observe = staticmethod(one.holdings.observe)
-        audited = staticmethod(one.take)
+        audited = staticmethod(one.intake.audited)
 
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)

@@ -16,7 +16,6 @@ from ironic_compute.cmd.agent import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.parts import Parts, Tenure
 from ironic_compute.view import Pool
-from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.ironic import FakeIronic
 
 RECORD = types.SimpleNamespace(id=1)
@@ -76,45 +75,6 @@ def _started(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     assert done.wait(60.0)
     parts.stop()
     return came
-
-
-def test_what_one_node_breaks_is_that_node_alone() -> None:
-    """Nor do Nova's records keep an audit from what Ironic said."""
-    parts = _parts(_Ironic())
-    met: list[str] = []
-
-    def meet(facts: NodeFacts) -> None:
-        if facts.uuid == 'n2':
-            raise AttributeError(facts.uuid)
-        met.append(facts.uuid)
-
-    def fail(*, hurry: bool) -> None:
-        raise TimeoutError(hurry)
-
-    parts.holdings.on_stranger = meet
-    review: Any = types.SimpleNamespace(audited=fail)
-    parts.review = review
-    parts.audited(
-        {NodeId(n): NodeFacts(NodeId(n)) for n in ('n1', 'n2', 'n3')}
-    )
-    assert met == ['n1', 'n3']
-    assert parts._has_audited
-
-
-def test_what_ironic_denied_is_asked_for_if_a_list_shows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The list may be older; no list alone has it offered again."""
-    parts = _parts(_Ironic())
-    node, asked = NodeId('n1'), list[str]()
-    monkeypatch.setattr(parts.feed, 'poke', asked.append)
-    review: Any = types.SimpleNamespace(audited=lambda *, hurry: None)
-    parts.review = review
-    parts.holdings._denied.add(node)
-    parts.audited({node: NodeFacts(node)})
-    assert asked == [node]
-    parts.found(node)
-    assert not parts.is_denied(node)
 
 
 def test_the_check_at_start_asks_ironic_nothing() -> None:
