@@ -118,7 +118,7 @@ class IronicReader:
             page = self._page(
                 'list the nodes', limit=limit, marker=marker, fields=fields
             )
-            found += _parsed(page)
+            found += self._ours(page)
             if len(page) < limit:
                 return tuple(found)
             marker = page[-1].uuid
@@ -127,11 +127,23 @@ class IronicReader:
     def _page(self, what: str, **query: Any) -> Sequence[Any]:
         """Return the next nodes of the pool; fewer than asked for: the last.
 
-        The client follows the pages of an Ironic that has shorter ones.
+        The client follows the pages of an Ironic that has shorter ones; the
+        links to them name no pool, so nodes of others are among them.
         """
         with self._ironic.asked(what) as client:
             page: Sequence[Any] = client.node.list(**query, **self._pool())
         return page
+
+    def _ours(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
+        """Parse a page; one that cannot be read harms itself alone."""
+        for record in records:
+            try:
+                facts = NodeFacts.parse(record.to_dict())
+            except MalformedNode as exc:
+                LOG.warning('%(exc)s; left it out', {'exc': exc})
+            else:
+                if self.in_pool(facts):
+                    yield facts
 
     def changed_since(
         self, updated_at: str | None, limit: int = 100
@@ -147,7 +159,7 @@ class IronicReader:
         size = limit if updated_at is None else min(limit, _FIRST_PAGE_NODES)
         for _ in range(_DELTA_PAGES_MAX):
             page = self._changed_page(size, marker)
-            found += _parsed(page)
+            found += self._ours(page)
             if (
                 updated_at is None
                 or len(page) < size
@@ -265,12 +277,3 @@ class IronicReader:
 def _stamp(record: Any) -> str:
     """Return when a record last changed; one that never did is oldest."""
     return str(getattr(record, 'updated_at', None) or '')
-
-
-def _parsed(records: Sequence[Any]) -> Iterator[NodeFacts]:
-    """Parse records; one that cannot be read harms itself alone."""
-    for record in records:
-        try:
-            yield NodeFacts.parse(record.to_dict())
-        except MalformedNode as exc:
-            LOG.warning('%(exc)s; left it out', {'exc': exc})

@@ -22,21 +22,25 @@ def server():
         yield running
 
 
-@pytest.fixture(params=['fake', 'real'])
-def world(request):
-    """Offer an Ironic: our fake, or the real one."""
-    if request.param == 'fake':
-        yield FakeWorld()
-        return
-    real = request.getfixturevalue('server')
+@pytest.fixture
+def real(server):
+    """Offer the real Ironic alone."""
     options = {
         'auth_type': 'none',
-        'endpoint_override': real.url,
+        'endpoint_override': server.url,
         'api_max_retries': 0,
         'api_retry_interval': 0,
     }
     for name, value in options.items():
         nova.conf.CONF.set_override(name, value, group='ironic')
-    yield RealWorld(real)
+    yield RealWorld(server)
     for name in options:
         nova.conf.CONF.clear_override(name, group='ironic')
+
+
+@pytest.fixture(params=['fake', 'real'])
+def world(request):
+    """Offer an Ironic: our fake, or the real one."""
+    if request.param == 'fake':
+        return FakeWorld()
+    return request.getfixturevalue('real')

@@ -55,7 +55,12 @@ def _conf(folder: pathlib.Path, port: int) -> configparser.RawConfigParser:
         'node_locked_retry_attempts': '1',
         'node_locked_retry_interval': '0',
     }
-    conf['api'] = {'host_ip': '127.0.0.1', 'port': str(port)}
+    conf['api'] = {
+        'host_ip': '127.0.0.1',
+        'port': str(port),
+        # Fewer than we ask for, so that lists have several pages.
+        'max_limit': '2',
+    }
     return conf
 
 

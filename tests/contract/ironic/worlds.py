@@ -16,6 +16,8 @@ from tests.fakes.ironic import FakeIronic
 # What Ironic is on its way to in a state; others have no target.
 _STABLE = ('active', 'available', 'enroll', 'error', 'manageable', 'rescue')
 _REACH_S = 20.0
+# As Ironic writes it: SQLite sorts texts.
+_MOVED_AT = '2026-01-01 00:00:00.000000'
 
 
 class World(Protocol):
@@ -106,6 +108,10 @@ class RealWorld:
             power_state='power on',
             reservation=None,
         )
+
+    def move(self, node: str, **pool: str) -> None:
+        """Have a node in another conductor group or shard."""
+        self._real.write(node, updated_at=_MOVED_AT, **pool)
 
     def give_trait(self, node: str, trait: str) -> None:
         """See World."""
