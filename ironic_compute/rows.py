@@ -56,6 +56,10 @@ _NO_CAPACITY: Mapping[str, Any] = {
     'hypervisor_type': 'ironic',
     'hypervisor_version': 1,
 }
+# Nobody schedules by it, and all rows of a host that is taken over have
+# another machine's: it is written when anything else is.
+_BY_THE_WAY = frozenset({'host_ip'})
+
 # Not nullable in a new row, and read by nobody for bare metal.
 _RATIOS = (
     'cpu_allocation_ratio',
@@ -307,7 +311,7 @@ class Rows:
 
 
 def _describe(row: Any, facts: NodeFacts) -> Set[str]:
-    """Set the fields the scheduler reads that differ; return all of them."""
+    """Set the fields that differ; return all that the scheduler reads."""
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
         'hypervisor_hostname': facts.uuid,
@@ -318,8 +322,10 @@ def _describe(row: Any, facts: NodeFacts) -> Set[str]:
         known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
         if known != value and str(known) != str(value):
             setattr(row, name, value)
+            if name == 'stats':
+                _check_arch(facts)
     _set_hv_specs(row, facts)
-    return wanted.keys() | {'supported_hv_specs'}
+    return (wanted.keys() | {'supported_hv_specs'}) - _BY_THE_WAY
 
 
 _UNSET = object()
@@ -354,12 +360,18 @@ def _canonical_arch(facts: NodeFacts) -> str | None:
     try:
         arch: str | None = obj_fields.Architecture.canonicalize(name)
     except nova_exception.InvalidArchitectureName:
+        return None
+    return arch
+
+
+def _check_arch(facts: NodeFacts) -> None:
+    """Say what is ignored: once, when it comes to be in the row's stats."""
+    raw = facts.properties.get('cpu_arch')
+    if raw is not None and _canonical_arch(facts) is None:
         LOG.warning(
             'Ignored the unknown cpu_arch %(arch)s of node %(node)s',
             {'arch': raw, 'node': facts.uuid},
         )
-        return None
-    return arch
 
 
 def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:

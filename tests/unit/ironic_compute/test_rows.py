@@ -46,14 +46,19 @@ def rows() -> Rows:
 
 @pytest.mark.parametrize('arch', [64, True, ['x86_64'], 'no-such'])
 def test_odd_cpu_arch_harms_no_node(
-    arch: object, conductor: _Conductor, rows: Rows
+    arch: object,
+    conductor: _Conductor,
+    rows: Rows,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Ironic takes any JSON for a property."""
+    """Ironic takes any JSON for a property; it is said once."""
     row = objects.ComputeNode()
     odd = NodeFacts(NodeId('n1'), properties={'cpu_arch': arch})
-    rows.describe(row, odd)
+    for _ in range(3):
+        rows.describe(row, odd)
     assert conductor.saved
     assert row.supported_hv_specs == []
+    assert caplog.text.count('unknown cpu_arch') == 1
 
 
 def test_a_row_that_could_not_be_written_is_written_next_time(
@@ -84,3 +89,17 @@ def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
     assert row.obj_what_changed() == {'pci_device_pools'}
     rows.describe(row, FACTS)
     assert len(conductor.saved) == 1
+
+
+def test_another_address_of_the_holder_alone_is_not_written(
+    conductor: _Conductor, rows: Rows
+) -> None:
+    """Who takes a host over has all its rows to do else, and reads none."""
+    row = objects.ComputeNode()
+    rows.describe(row, FACTS)
+    row.host_ip = '192.0.2.1'
+    row.obj_reset_changes()
+    rows.describe(row, FACTS)
+    assert len(conductor.saved) == 1
+    rows.describe(row, NodeFacts(NodeId('n1')))
+    assert 'host_ip' in conductor.saved[1]
