@@ -12,7 +12,7 @@ well, and an Ironic that is down is said once.
 import collections
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from oslo_log import log as logging
 
@@ -30,12 +30,16 @@ from ironic_compute.pace import (
 from ironic_compute.reader import IronicReader
 from ironic_compute.readings import Readings
 from ironic_compute.told import Told
+from ironic_compute.untold import Untold
 from ironic_compute.watermark import Watermark
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
+_News = TypeVar('_News')
+
 _RETRY_LISTENER_S = 30.0
+_RETRY_AUDIT_MAX_S = 300.0
 
 
 class Sink(Protocol):
@@ -49,6 +53,9 @@ class Sink(Protocol):
 
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
+
+    def is_held(self, node: NodeId) -> bool:
+        """Say whether a node is held, of whatever pool."""
 
     def is_denied(self, node: NodeId) -> bool:
         """Say whether Ironic had no such held node when last asked for it."""
@@ -88,6 +95,8 @@ class Feed:
         self._watermark = Watermark(clock)
         self._newer = Newer()
         self._told = Told()
+        self._untold = Untold()
+        self._foreign: set[str] = set()
         self._outage = _Outage()
         self._listener: Any = None
         self._news_since_s = 0.0
@@ -116,11 +125,26 @@ class Feed:
         """Take in what a notification tells, or read the node.
 
         With a hundred deploys under way Ironic takes seconds to answer, and
-        each of them would ask it five times.
+        each of them would ask it five times; those of other pools, too.
         """
+        if self._is_foreign(record, worth):
+            return
         shows_all = worth is Worth.ALL or not self._client.is_shard
         if worth is Worth.HINT or not (self._believe(record) and shows_all):
             self.poke(record['uuid'])
+
+    def _is_foreign(self, record: Mapping[str, Any], worth: Worth) -> bool:
+        """Say whether a node was another pool's when read, and is still.
+
+        No record has a shard, but most work of Ironic's changes none.
+        """
+        node = record['uuid']
+        if node not in self._foreign or self._sink.is_held(node):
+            return False
+        group = record.get('conductor_group')
+        if worth is not Worth.SAVED or self._client.is_shard or group is None:
+            return worth is Worth.ALL
+        return not self._client.in_group(group)
 
     def _believe(self, record: Mapping[str, Any]) -> bool:
         """Tell what a record says that is not known; False: it is in doubt."""
@@ -157,34 +181,60 @@ class Feed:
     def _deny(self, node: NodeId) -> None:
         self._told.forget(node)
         self._newer.deny(node)
-        tried(node, self._sink.deny, node)
+        self._foreign.discard(node)
+        self._try(node, self._sink.deny, node)
 
     def _tell(self, facts: NodeFacts) -> bool:
         """Tell the sink of a node of our pool; return whether it took it in.
 
         One of another pool may be held all the same.
         """
+        node = facts.uuid
         if not self._client.in_pool(facts):
             # Notifications say no shard: what they say later is not enough.
-            self._told.forget(facts.uuid)
-            tried(facts.uuid, self._sink.renew, facts)
+            self._told.forget(node)
+            self._foreign.add(node)
+            self._try(node, self._sink.renew, facts)
             return False
+        self._foreign.discard(node)
         self._newer.add(facts)
-        is_told = tried(facts.uuid, self._sink.observe, facts)
-        if not is_told:
-            self._told.forget(facts.uuid)
-        return is_told
+        return self._try(node, self._sink.observe, facts)
+
+    def _try(
+        self, node: NodeId, tell: Callable[[_News], object], news: _News
+    ) -> bool:
+        """Tell the sink; what it cannot take in now is read again."""
+        if not tried(node, tell, news):
+            self._told.forget(node)
+            self._untold.failed(node)
+            return False
+        for other in self._untold.told(node):
+            self.poke(other)
+        return True
 
     # All nodes, and those that changed lately
 
     def _keep_auditing(self) -> None:
+        retry_s = 0.0
         while not self._stopping.is_set():
-            done = self._guarded(self._audit)
-            self._stopping.wait(
-                self._options.audit_interval_s
-                if done
-                else self._options.delta_interval_s
-            )
+            if self._guarded(self._audit):
+                retry_s, wait_s = 0.0, self._options.audit_interval_s
+            else:
+                retry_s = wait_s = self._audit_retry_s(retry_s)
+            self._stopping.wait(wait_s)
+
+    def _audit_retry_s(self, last_s: float) -> float:
+        """Return when to try to read all nodes again, after it failed.
+
+        An Ironic that is away says so at once. One that fails over the last
+        of many pages has worked for nothing, and is spared.
+
+        :param last_s: the wait before that failure; 0: it is the first
+        """
+        if not last_s or self._outage.is_whole:
+            return float(self._options.delta_interval_s)
+        longest_s = min(_RETRY_AUDIT_MAX_S, self._options.audit_interval_s)
+        return min(2.0 * last_s, longest_s)
 
     def _audit(self) -> None:
         """Read all nodes; a node that was read since we began wins.
@@ -240,6 +290,8 @@ class Feed:
         self._watermark.saw(
             max((f.updated_at or '' for f in changed), default='')
         )
+        if (untold := self._untold.next()) is not None:
+            self.poke(untold)
 
     def _take_listed(self, facts: NodeFacts, since: Since) -> None:
         """Take in a node of a list, which may be older than what is known."""
@@ -302,6 +354,11 @@ class _Outage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failing: set[object] = set()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the list of all nodes and that of changes both fail."""
+        return len(self._failing) > 1
 
     def began(self, read: object, exc: errors.IronicComputeError) -> None:
         """Note that a read failed."""

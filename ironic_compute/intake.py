@@ -64,6 +64,10 @@ class Intake:
         self._newcomers.deny(node)
         self._holdings.deny(node)
 
+    def is_held(self, node: NodeId) -> bool:
+        """Say whether a node is held, of whatever pool."""
+        return self._holdings.row(node) is not None
+
     def is_denied(self, node: NodeId) -> bool:
         """Say whether Ironic had no such held node when last asked for it."""
         return self._holdings.is_denied(node)

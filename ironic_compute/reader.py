@@ -89,12 +89,14 @@ class IronicReader:
 
     def in_pool(self, facts: NodeFacts) -> bool:
         """Say whether a node belongs to our conductor group and shard."""
-        group, shard = self._group.conductor_group, self._group.shard
-        if group is not None and (
-            facts.conductor_group.lower() != group.lower()
-        ):
-            return False
-        return shard is None or facts.shard == shard
+        shard = self._group.shard
+        is_of_shard = shard is None or facts.shard == shard
+        return is_of_shard and self.in_group(facts.conductor_group)
+
+    def in_group(self, conductor_group: str) -> bool:
+        """Say whether that is our conductor group, if we have one."""
+        ours: str | None = self._group.conductor_group
+        return ours is None or conductor_group.lower() == ours.lower()
 
     # Reading
 

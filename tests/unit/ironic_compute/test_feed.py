@@ -9,7 +9,7 @@ import pytest
 from oslo_config import cfg
 
 from hashring.clock import ManualClock, SystemClock
-from ironic_compute import errors, opts
+from ironic_compute import errors, opts, stamps
 from ironic_compute.feed import Feed
 from ironic_compute.notifications import NodeEvents, Worth
 from ironic_compute.pace import NODES_A_PART, REST_S
@@ -75,7 +75,11 @@ class Ironic:
 
     def in_pool(self, facts):
         """See IronicReader."""
-        return facts.conductor_group == ''
+        return self.in_group(facts.conductor_group) and facts.shard != 'other'
+
+    def in_group(self, conductor_group):
+        """See IronicReader."""
+        return conductor_group == ''
 
 
 class Sink:
@@ -87,12 +91,16 @@ class Sink:
         self.denied = []
         self.renewed = []
         self.gone = set()
+        self.held = set()
         self.is_broken = False
+        self.broken = set()
         self._told = threading.Condition()
 
     def observe(self, facts):
         """See feed.Sink."""
         self._note(self.observed, facts)
+        if facts.uuid in self.broken:
+            raise RuntimeError(f'broken over {facts.uuid}')
 
     def renew(self, facts):
         """See feed.Sink."""
@@ -101,6 +109,10 @@ class Sink:
     def deny(self, node):
         """See feed.Sink."""
         self._note(self.denied, node)
+
+    def is_held(self, node):
+        """See feed.Sink."""
+        return node in self.held
 
     def is_denied(self, node):
         """See feed.Sink."""
@@ -612,3 +624,96 @@ def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):
         sink.wait(lambda: sink.audits)
         threading.Event().wait(QUIET_S)
     assert caplog.text.count('Could not listen') == 1
+
+
+def test_what_could_not_be_taken_in_for_long_is_read_again(conf, ironic, sink):
+    """No list shows it any more when nova-conductor is back."""
+    clock = ManualClock(start_s=1000.0)
+    feed = Feed(conf, ironic, sink, clock, host='h1')
+    feed._readings.start()
+    for node in ('n1', 'n2', 'n3'):
+        ironic.put(node, updated_at=stamps.at(clock.wall_s()))
+    sink.broken = {'n1', 'n2'}
+    feed._read_delta()
+    for first in ('n1', 'n2', 'n1'):
+        clock.advance(60.0)
+        ironic.reads.clear()
+        feed._read_delta()
+        sink.wait(lambda first=first: sink.names()[-1] == first)
+        threading.Event().wait(QUIET_S)
+        assert ironic.reads == [first]
+    sink.broken.clear()
+    told_count = len(sink.observed)
+    feed._read_delta()
+    sink.wait(lambda: len(sink.observed) == told_count + 2)
+    assert sink.names()[told_count:] == ['n2', 'n1']
+    ironic.reads.clear()
+    feed._read_delta()
+    threading.Event().wait(QUIET_S)
+    feed.stop()
+    assert ironic.reads == []
+
+
+@pytest.mark.parametrize(
+    ('pool', 'worth', 'record', 'is_read'),
+    [
+        ('conductor_group', Worth.ALL, {}, False),
+        ('conductor_group', Worth.SAVED, {'conductor_group': 'other'}, False),
+        ('conductor_group', Worth.SAVED, {'conductor_group': ''}, True),
+        ('conductor_group', Worth.SAVED, {}, True),
+        ('conductor_group', Worth.HINT, {'conductor_group': 'other'}, True),
+        ('shard', Worth.ALL, {}, False),
+        ('shard', Worth.SAVED, {'conductor_group': 'other'}, True),
+        ('shard', Worth.HINT, {}, True),
+    ],
+)
+@pytest.mark.parametrize('is_held', [False, True])
+def test_news_of_another_pools_node_cost_one_reading(
+    conf, ironic, sink, pool, worth, record, is_read, is_held
+):
+    """Unless it may be ours now, or is held here all the same."""
+    ironic.is_shard = pool == 'shard'
+    ironic.put('n3', **{pool: 'other'})
+    sink.held = {'n3'} if is_held else set()
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+    feed._readings.start()
+    feed._hear({**_AVAILABLE, 'uuid': 'n3'}, worth)
+    sink.wait(lambda: sink.renewed)
+    threading.Event().wait(QUIET_S)
+    ironic.reads.clear()
+    feed._hear({**_AVAILABLE, 'uuid': 'n3', **record}, worth)
+    threading.Event().wait(QUIET_S)
+    feed.stop()
+    assert ironic.reads == ['n3'] * (is_read or is_held)
+
+
+def test_a_node_that_comes_from_another_pool_is_told(conf, ironic, sink):
+    """Whatever shows it first: nothing of its past is remembered."""
+    ironic.put('n3', conductor_group='other')
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+    feed._read('n3')
+    ironic.put('n3')
+    feed._read_delta()
+    assert 'n3' in sink.names()
+    assert not feed._is_foreign({'uuid': 'n3'}, Worth.ALL)
+
+
+def test_lists_that_fail_while_ironic_answers_are_read_less_often(
+    conf, ironic, sink
+):
+    """One that is away says so at once, and is asked as before."""
+    conf.clear_override('delta_interval_s', 'ironic_compute')
+    feed = Feed(conf, ironic, sink, SystemClock(), host='h1')
+
+    def fail(rest=None):
+        raise errors.IronicUnavailable('504 at the ninth page')
+
+    waits_s, last_s = [], 0.0
+    ironic.nodes = fail
+    for is_down in [True] * 3 + [False] * 7:
+        ironic.is_down = is_down
+        feed._guarded(feed._read_delta)
+        assert not feed._guarded(feed._audit)
+        last_s = feed._audit_retry_s(last_s)
+        waits_s.append(last_s)
+    assert waits_s == [10, 10, 10, 20, 40, 80, 160, 300, 300, 300]
