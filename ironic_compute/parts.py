@@ -120,21 +120,7 @@ class Parts:
         self.review = Review(self.holdings, self.rows, tenure.clock)
         self._make_handover()
         self.holdings.on_stranger = self.newcomers.meet
-        self.removal = Removal(
-            self.holdings, self.rows, self.client, self.reconciler
-        )
-        self.intake = Intake(
-            self.holdings,
-            self.newcomers,
-            self.removal,
-            self.review,
-            self.reconciler,
-            tenure.clock,
-        )
-        self.feed = Feed(
-            CONF, self.client, self.intake, tenure.clock, host=tenure.host
-        )
-        self.intake.poke = self.feed.poke
+        self._make_feed()
         self.on_order: Callable[[Admitted | Vouched], None]
         self.on_order = lambda order: None
         self.hints = hints.HintEndpoint(
@@ -159,6 +145,24 @@ class Parts:
             ask=mappings.ask,
             tell=lambda order: self.on_order(order),
         )
+
+    def _make_feed(self) -> None:
+        tenure = self._tenure
+        self.removal = Removal(
+            self.holdings, self.rows, self.client, self.reconciler
+        )
+        self.intake = Intake(
+            self.holdings,
+            self.newcomers,
+            self.removal,
+            self.review,
+            self.reconciler,
+            tenure.clock,
+        )
+        self.feed = Feed(
+            CONF, self.client, self.intake, tenure.clock, host=tenure.host
+        )
+        self.intake.poke = self.feed.poke
 
     def _make_handover(self) -> None:
         options, tenure = CONF.ironic_compute, self._tenure

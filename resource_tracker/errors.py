@@ -63,7 +63,7 @@ class NameVanished(PlacementError, Retriable):
 
 
 class PlacementUnavailable(PlacementError, Retriable):
-    """No answer, or one that says: later, whatever was asked."""
+    """No answer, or one that says: not now, or not to you, whatever it was."""
 
 
 class PlacementFailed(PlacementError, Retriable):
@@ -72,7 +72,3 @@ class PlacementFailed(PlacementError, Retriable):
 
 class PlacementRefused(PlacementError):
     """Placement says that the request is wrong."""
-
-
-class PlacementTooOld(PlacementRefused):
-    """Placement does not speak the microversion we need (406)."""

@@ -44,8 +44,9 @@ _CODES: Mapping[str, type[errors.PlacementError]] = {
 }
 _STATUSES: Mapping[int, type[errors.PlacementError]] = {
     401: errors.PlacementUnavailable,  # Keystone may be restarting.
+    403: errors.PlacementUnavailable,  # Our role, and no node's fault.
     404: errors.ProviderNotFound,
-    406: errors.PlacementTooOld,
+    406: errors.PlacementUnavailable,  # Older than MICROVERSION.
     408: errors.PlacementUnavailable,
     409: errors.GenerationConflict,
     429: errors.PlacementUnavailable,
