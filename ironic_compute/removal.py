@@ -40,10 +40,12 @@ class Removal:
         self._client = client
         self._reconciler = reconciler
         self._denied: frozenset[NodeId] = frozenset()
+        self._left: frozenset[NodeId] = frozenset()
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Look at the held nodes that a full list did not show."""
         absent = self._holdings.rows().keys() - nodes.keys()
+        self._left &= absent
         denied = frozenset(
             node for node in sorted(absent) if self._is_denied(node)
         )
@@ -52,7 +54,7 @@ class Removal:
         again = denied & self._denied
         if again and self._is_certain(len(again)):
             for node in sorted(again):
-                self._remove(node, 'deleted in Ironic')
+                tried(node, self._remove, node, 'deleted in Ironic')
         # One that was removed and comes back is a new one.
         self._denied = denied & self._holdings.rows().keys()
 
@@ -82,16 +84,24 @@ class Removal:
         except errors.IronicComputeError as exc:
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False
+        if not self._client.in_pool(facts):
+            self._say_left(node)
+        # No list says how it is now, and it is still offered.
+        self._holdings.found(node)
+        tried(node, self._holdings.renew, facts)
+        return False
+
+    def _say_left(self, node: NodeId) -> None:
+        """Say once that a node has left the pool."""
+        if node in self._left:
+            return
+        self._left |= {node}
         LOG.warning(
             'Node %(node)s is in Ironic but not in this pool any more '
             '(conductor group or shard); its record stays until an operator '
             'says "ironic-computectl node forget %(node)s"',
             {'node': node},
         )
-        # No list says how it is now, and it is still offered.
-        self._holdings.found(node)
-        tried(node, self._holdings.renew, facts)
-        return False
 
     def forget(self, node: NodeId) -> str | None:
         """Remove what Nova has of a held node that has left this pool.

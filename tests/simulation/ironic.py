@@ -174,6 +174,10 @@ class Client:
     def sees_all(self) -> bool:
         return bool(self._ask(lambda: True))
 
+    def in_pool(self, facts: NodeFacts) -> bool:
+        """There is one pool."""
+        return True
+
     def node_of_instance(self, server: str) -> NodeFacts | None:
         facts: NodeFacts | None = self._ask(
             lambda: self._ironic.of_instance(server)

@@ -106,6 +106,10 @@ class Cloud:
         """See IronicClient."""
         return True
 
+    def in_pool(self, facts: NodeFacts) -> bool:
+        """See IronicClient."""
+        return facts.conductor_group == ''
+
     def holders(self) -> dict[str, list[Host]]:
         """Who holds each node, by the hosts' own lights."""
         return {

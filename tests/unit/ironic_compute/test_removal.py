@@ -5,6 +5,7 @@ import dataclasses
 import threading
 from typing import Any
 
+import pytest
 from nova import objects
 
 from hashring.clock import ManualClock
@@ -30,6 +31,7 @@ class Nova:
         self.row: Any = objects.ComputeNode(
             hypervisor_hostname='n1', host='c1', stats={}
         )
+        self.broken: set[str] = set()
 
     def of_host(self, host: Host) -> list[Any]:
         return [self.row]
@@ -38,10 +40,13 @@ class Nova:
         """Nothing has changed."""
 
     def instances_on(self, node: NodeId, host: Host) -> list[Any]:
+        if node in self.broken:
+            raise RuntimeError(node)
         return []
 
     def delete(self, row: Any) -> None:
-        self.row = None
+        if row is self.row:
+            self.row = None
 
 
 class Ironic:
@@ -52,6 +57,9 @@ class Ironic:
 
     def sees_all(self) -> bool:
         return self._shows_all
+
+    def in_pool(self, facts: NodeFacts) -> bool:
+        return facts.shard is None
 
     def node(self, node: NodeId) -> NodeFacts:
         raise errors.NodeNotFound(f'no node {node}')
@@ -128,6 +136,40 @@ def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
         removal.audited({})
     assert placement.is_there and placement.is_withdrawn
     assert holdings.row(N1) is not None
+
+
+def test_a_node_that_cannot_be_removed_keeps_no_other() -> None:
+    """What Nova says of it may be what Nova itself cannot read."""
+    nova, placement = Nova(), Placement()
+    holdings = _holdings(nova, placement)
+    other = objects.ComputeNode(hypervisor_hostname='n2', host='c1', stats={})
+    holdings.gain([other], holdings.moment())
+    nova.broken = {'n1'}
+    removal = Removal(holdings, nova, Ironic(), placement)  # type: ignore[arg-type]
+    for _ in range(2):
+        removal.audited({})
+    assert set(holdings.rows()) == {'n1'}
+    nova.broken.clear()
+    removal.audited({})
+    assert not holdings.rows()
+
+
+@pytest.mark.parametrize(('shard', 'said_count'), [('other', 1), (None, 0)])
+def test_it_is_said_once_that_a_node_has_left_the_pool(
+    shard: str | None, said_count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not of one that a list was too early to show."""
+    nova, placement = Nova(), Placement()
+    holdings, ironic = _holdings(nova, placement), Ironic()
+    now = dataclasses.replace(FACTS, shard=shard)
+    ironic.node = lambda node: now  # type: ignore[method-assign]
+    removal = Removal(holdings, nova, ironic, placement)  # type: ignore[arg-type]
+    for _ in range(3):
+        removal.audited({})
+    assert caplog.text.count('not in this pool') == said_count
+    removal.audited({N1: FACTS})
+    removal.audited({})
+    assert caplog.text.count('not in this pool') == 2 * said_count
 
 
 def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
