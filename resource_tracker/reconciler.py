@@ -159,21 +159,28 @@ class Reconciler:
         :returns: how many there are
         :raises errors.PlacementError: Placement did not answer
         """
-        with self._lock:
-            known = {
-                node: entry.memory.known
-                for node, entry in self._nodes.at_rest().items()
-            }
+        before = self._known()
         listed = self._scribe.census.renew()
         drifted = [
             node
-            for node, held in known.items()
-            if held is not None and is_drifted(held, listed.get(held.uuid))
+            for node, held in self._known().items()
+            # What we wrote meanwhile the list may show or not.
+            if held is before.get(node)
+            and is_drifted(held, listed.get(held.uuid))
         ]
         self._in_turn(drifted, self._nodes.doubt)
         self._meter.drifted(len(drifted))
         self._learn()
         return len(drifted)
+
+    def _known(self) -> dict[NodeId, KnownProvider]:
+        """Return what is known of each node that nobody is working on."""
+        with self._lock:
+            return {
+                node: entry.memory.known
+                for node, entry in self._nodes.at_rest().items()
+                if entry.memory.known is not None
+            }
 
     def _learn(self) -> None:
         """Have the nodes written that lack a trait Placement knows by now."""

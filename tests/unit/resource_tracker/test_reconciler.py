@@ -490,3 +490,19 @@ def test_stop_does_not_wait_for_the_gate(placement, gate):
     gate.shut()
     reconciler.submit(READY, Situation())
     assert reconciler.stop(PATIENCE_S)
+
+
+def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
+    """The list shows it, and nobody else wrote the node."""
+    say(reconciler, READY)
+    now = [changed(maintenance=True)]
+
+    def write(kind, uuid):
+        if kind == 'list' and now:
+            say(reconciler, now.pop())
+
+    placement.on_request = write
+    assert reconciler.audit() == 0
+    assert reserved(placement) == 1
+    placement.held[NODE].generation += 1
+    assert reconciler.audit() == 1
