@@ -14,7 +14,6 @@ from cliff import app, command, commandmanager, lister
 from oslo_config import cfg
 from oslo_log import log as logging
 
-import hashring.errors
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import exits, ironic
@@ -143,24 +142,28 @@ class ControlApp(app.App):
         return parser
 
     def initialize_app(self, argv: Any) -> None:
-        """Read the configuration."""
+        """Read the configuration.
+
+        :raises SystemExit: 78 with one sentence: it is wrong; any other error
+            would end the program with 1
+        """
         logging.register_options(CONF)
         register_opts(CONF)
         files = self.options.config_file or default_config_files()
-        CONF([], project='nova', default_config_files=files)
+        try:
+            CONF([], project='nova', default_config_files=files)
+        except cfg.Error as exc:
+            raise SystemExit(exits.refuse(exc)) from exc
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    :returns: 0; 78 with one sentence if the configuration is wrong
+    :returns: 0; 1 with one sentence if it could not be done
     """
-    try:
-        status: int = ControlApp().run(
-            list(sys.argv[1:] if argv is None else argv)
-        )
-    except (cfg.Error, hashring.errors.HashringError) as exc:
-        return exits.refuse(exc)
+    status: int = ControlApp().run(
+        list(sys.argv[1:] if argv is None else argv)
+    )
     return status
 
 

@@ -8,12 +8,13 @@ exits with 0 (ready), 1 (read the warnings) or 2 (do not start).
 import sys
 
 import nova.conf
+from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
 from hashring import membership, opts
-from ironic_compute import errors, ironic
+from ironic_compute import errors, exits, ironic
 from ironic_compute.cmd.agent import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 
@@ -78,15 +79,22 @@ def _failure(why: Exception) -> upgradecheck.Result:
 
 
 def main() -> int:
-    """Run the command line."""
+    """Run the command line.
+
+    :returns: 0, 1 or 2; 2 with one sentence if there is nothing to check
+    """
     logging.register_options(CONF)
     register_opts(CONF)
-    status: int = upgradecheck.main(
-        CONF,
-        project='nova',
-        upgrade_command=Checks(),
-        default_config_files=default_config_files(),
-    )
+    try:
+        status: int = upgradecheck.main(
+            CONF,
+            project='nova',
+            upgrade_command=Checks(),
+            default_config_files=default_config_files(),
+        )
+    except cfg.Error as exc:
+        exits.refuse(exc)
+        return int(upgradecheck.Code.FAILURE)
     return status
 
 
