@@ -71,6 +71,8 @@ _REPORTS = [
     *_window('first', _COUNTED),
     _one('first_placement_per_node', '… requests to Placement a node'),
     _one('first_rpc_per_node', '… RPCs a node'),
+    _one('arrival_s', 'enrolled at once, all but 50: seconds'),
+    *_window('arrival', _COUNTED),
     *_window(
         'idle',
         {

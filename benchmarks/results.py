@@ -13,6 +13,7 @@ SUBJECTS = (OURS, STOCK)
 # In the order of a whole run; ``parts`` has what each does.
 PARTS = (
     'first',
+    'arrival',
     'idle',
     'restart',
     'adoption',

@@ -21,8 +21,7 @@ class Untold:
     def failed(self, node: NodeId) -> None:
         """Note a node; all others are tried before it."""
         with self._lock:
-            self._nodes.pop(node, None)
-            self._nodes[node] = None
+            self._put_last(node)
 
     def told(self, node: NodeId) -> tuple[NodeId, ...]:
         """Strike a node out; return those that are to be tried now."""
@@ -35,6 +34,13 @@ class Untold:
             return others
 
     def next(self) -> NodeId | None:
-        """Return the node that was tried longest ago."""
+        """Return the node that is to be tried; the next time it is another."""
         with self._lock:
-            return next(iter(self._nodes), None)
+            node = next(iter(self._nodes), None)
+            if node is not None:
+                self._put_last(node)
+            return node
+
+    def _put_last(self, node: NodeId) -> None:
+        self._nodes.pop(node, None)
+        self._nodes[node] = None

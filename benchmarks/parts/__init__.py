@@ -11,6 +11,7 @@ from benchmarks.stage import Note, Stage
 
 PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'first': reports.first,
+    'arrival': reports.arrival,
     'idle': reports.idle,
     'restart': reports.restart,
     'adoption': reports.adoption,

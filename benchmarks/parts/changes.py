@@ -220,7 +220,7 @@ def _measure(
         _make_ready(stage, changes, options)
         with beside(), Watcher(database.nodes) as watcher:
             for acts in rounds:
-                _pause(stage)
+                pause(stage)
                 _change(watcher, acts, pace_s, stage.plan.change_max_s)
     finally:
         _restore(stage, nodes, database)
@@ -230,7 +230,7 @@ def _measure(
     note.figure(f'{mode}_look_gap_s', watcher.cases.gap_max_s)
 
 
-def _pause(stage: Stage) -> None:
+def pause(stage: Stage) -> None:
     """Begin at any moment of stock's cycle, not always at its end.
 
     The round before ended with a cycle.

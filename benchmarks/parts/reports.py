@@ -8,6 +8,7 @@ from onemachine.progress import CloudError
 
 from benchmarks import logs, proc
 from benchmarks.parts import servers
+from benchmarks.parts.changes import pause
 from benchmarks.results import OURS
 from benchmarks.stage import Note, Stage, note_window
 from benchmarks.window import Window
@@ -16,6 +17,9 @@ _WORKER = re.compile(r'Started the worker of host')
 _READS = re.compile(
     r'"GET /resource_providers/(?P<node>[0-9a-f-]{36})\S* HTTP'
 )
+
+# As many as there have to be for the others to be copies of one.
+_FORMER_COUNT = 50
 
 
 def first(stage: Stage, note: Note) -> None:
@@ -29,6 +33,22 @@ def first(stage: Stage, note: Note) -> None:
     for what in ('placement', 'rpc'):
         count = note.figures[f'first_{what}'] or 0.0
         note.figure(f'first_{what}_per_node', count / stage.nodes_count)
+
+
+def arrival(stage: Stage, note: Note) -> None:
+    """Have nearly all nodes enrolled at once while it runs.
+
+    They are written into Ironic's database, so no notification tells.
+    """
+    stage.stop()
+    stage.content.withdraw(min(_FORMER_COUNT, stage.nodes_count // 2))
+    stage.subject.forget()
+    stage.start_anew()
+    pause(stage)
+    window = Window(stage.subject)
+    stage.content.enroll(stage.nodes_count)
+    note.figure('arrival_s', stage.settled(window))
+    note_window(note, 'arrival', window)
 
 
 def idle(stage: Stage, note: Note) -> None:
