@@ -91,15 +91,15 @@ def rebind_periodics(cls: Any, disabled: Collection[str] = ()) -> None:
     """
     tasks: dict[str, Any] = {}
     for name, inherited in cls._periodic_tasks:
-        own = cls.__dict__.get(inherited.__name__)
-        if own is not None and own is not inherited:
+        own = getattr(cls, inherited.__name__, inherited)
+        if own is not inherited:
             timing = {
                 key: value
                 for key, value in inherited.__dict__.items()
                 if key.startswith('_periodic')
             }
             own.__dict__.update(timing)
-        tasks[name] = own or inherited
+        tasks[name] = own
     cls._periodic_tasks = [
         (name, task) for name, task in tasks.items() if name not in disabled
     ]

@@ -24,6 +24,7 @@ from ironic_compute import compat, forward, gated, messages
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.ending import Ending
 from ironic_compute.parts import Parts
+from ironic_compute.periodics import NOT_OURS, Periodics
 from ironic_compute.refusals import Refusals
 from ironic_compute.resume import Resume
 from ironic_compute.strays import LostBuilds, Strays
@@ -40,20 +41,6 @@ _STOPPING_IDLE_S = 60.0
 # What is left of the time for stopping, for what Nova cleans up.
 _CLEANUP_S = 5.0
 
-# Work of hypervisors: nothing of it exists on bare metal. The report of all
-# nodes each minute is what ``holdings`` replaces.
-_NOT_OURS = frozenset(
-    {
-        'update_available_resource',
-        '_cleanup_incomplete_migrations',
-        '_poll_unconfirmed_resizes',
-        '_poll_volume_usage',
-        '_reconcile_stale_share_access',
-        '_run_image_cache_manager_pass',
-        '_run_pending_deletes',
-    }
-)
-
 
 def _make_driver_loadable() -> str:
     """Give our driver a name that Nova's loader accepts.
@@ -69,7 +56,7 @@ def _make_driver_loadable() -> str:
     return f'{_SHIM}.Driver'
 
 
-class IronicComputeManager(Refusals, messages.ServedOnce):
+class IronicComputeManager(Periodics, Refusals, messages.ServedOnce):
     """What answers RPC for one host.
 
     :param parts: everything the worker is made of, not started yet
@@ -394,4 +381,4 @@ class IronicComputeManager(Refusals, messages.ServedOnce):
         )
 
 
-compat.rebind_periodics(IronicComputeManager, disabled=_NOT_OURS)
+compat.rebind_periodics(IronicComputeManager, disabled=NOT_OURS)

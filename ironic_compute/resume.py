@@ -45,6 +45,8 @@ _MAY_END = frozenset(
         Task.OFFLOADED,
     }
 )
+# What says that a deploy has come to a bad end.
+_ENDS = (errors.DeployFailed, errors.NodeNotFound, errors.NodeGone)
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
 
@@ -250,6 +252,8 @@ class Resume:
             if instance.task_state != seen:
                 _tell_left(instance)
                 return
+            if not isinstance(exc, _ENDS):
+                raise  # Nothing is known of the deploy: the next round asks.
             end(context, instance, str(exc))
             return
         instance.vm_state = vm_states.ACTIVE

@@ -300,6 +300,7 @@ class Rows:
                     deleted=bool(server.deleted),
                     host=server.host,
                     vm_state=server.vm_state,
+                    task_state=server.task_state,
                 )
         return found
 

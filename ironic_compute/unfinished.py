@@ -246,6 +246,7 @@ class ServerRow:
     deleted: bool
     host: str | None
     vm_state: str
+    task_state: str | None
 
 
 def stray_of(row: ServerRow | None, here: str) -> Stray:
@@ -260,5 +261,9 @@ def stray_of(row: ServerRow | None, here: str) -> Stray:
         return Stray.DELETED
     if row.host is not None:
         return Stray.AT_HOME if row.host == here else Stray.ELSEWHERE
-    given_up = row.vm_state == vm_states.ERROR
+    # One that was shelved before stays so if it could not be unshelved.
+    is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED
+    given_up = row.vm_state == vm_states.ERROR or (
+        is_shelved and row.task_state is None
+    )
     return Stray.GIVEN_UP if given_up else Stray.UNDECIDED

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 from oslo_log import log as logging
 
@@ -151,7 +152,8 @@ class Deploy:
                 _look(instance)
             seen = None
             if look % _LOOKS_COUNT == 0:
-                self._watch.look(node)
+                # An Ironic that is away says nothing of the deploy.
+                self._watch.glance(node)
         if outcome is Outcome.DONE:
             return
         raise errors.DeployFailed(_sentence(outcome, facts, instance.uuid))
@@ -201,7 +203,7 @@ class Deploy:
             if 'image' in str(exc).lower():
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
-        return self._watch.acted(order.node)
+        return self._watch.glance(order.node)
 
     def _send(self, order: Order, target: str, drive: Any) -> None:
         """Ask for a deploy; if only the answer was lost, it is under way."""
@@ -342,8 +344,21 @@ def _invalid(result: Any, interfaces: tuple[str, ...]) -> str | None:
 
 
 def _look(instance: Any) -> None:
-    """Stop a build or rebuild whose server is to be deleted."""
-    instance.refresh()
+    """Stop a build or rebuild whose server is to be deleted.
+
+    :raises faults.Cancelled: it is
+    """
+    try:
+        instance.refresh()
+    except nova_exception.InstanceNotFound:
+        raise
+    except Exception as exc:
+        # A conductor that is away is no reason to undo a deploy.
+        LOG.debug(
+            'Could not look at server %(server)s and will again: %(error)s',
+            {'server': instance.uuid, 'error': exc},
+        )
+        return
     if instance.task_state == task_states.REBUILD_SPAWNING:
         return
     deleting = instance.task_state == task_states.DELETING

@@ -110,7 +110,7 @@ class Power:
             ),
             errors.Retriable if is_harmless_twice else errors.Untouched,
         )
-        self._watch.acted(node)
+        self._watch.glance(node)
         facts = self._watch.until(
             node, _settled, _POWER_S + (timeout_s or 0), _REFRESH_S
         )

@@ -73,7 +73,7 @@ class Rescue:
                 facts.uuid, verb, rescue_password=password
             )
         )
-        self._watch.acted(facts.uuid)
+        self._watch.glance(facts.uuid)
         facts = self._watch.until(
             facts.uuid, lambda facts: _ended(facts, wanted), _RESCUE_S
         )

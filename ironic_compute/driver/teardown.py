@@ -152,7 +152,7 @@ class Teardown:
     def _release(self, node: NodeId, instance_uuid: str) -> None:
         if self._is_ours(self._watch.read(node), instance_uuid):
             self._client.release(node, instance_uuid)
-            self._watch.acted(node)
+            self._watch.glance(node)
 
     def _free(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
@@ -174,7 +174,7 @@ class Teardown:
         """Have Ironic tear the node down; that includes VIFs and info."""
         targets = self._volumes.targets(node)
         was_held = self._ask_until_accepted(node, instance_uuid)
-        seen = self._watch.acted(node)
+        seen = self._watch.glance(node)
         facts = self._watch.until(
             node,
             lambda facts: _ended(facts, instance_uuid),
@@ -239,7 +239,7 @@ class Teardown:
             return _Asked.ACCEPTED
         if state in _HELD:
             self._client.set_provision_state(node, 'abort')
-            self._watch.acted(node)
+            self._watch.glance(node)
             return _Asked.ABORTED
         try:
             self._client.set_provision_state(node, 'deleted')

@@ -99,8 +99,11 @@ class Watch:
         self._news.take(facts)
         return facts
 
-    def acted(self, node: NodeId) -> NodeFacts | None:
-        """Note that we changed something on a node; return what it is now.
+    def glance(self, node: NodeId) -> NodeFacts | None:
+        """Return the node as Ironic has it now, if it says so at once.
+
+        For whoever has changed something, or hears nothing: the feed reads
+        the node as soon as Ironic answers.
 
         :raises errors.NodeNotFound: Ironic has the node no more
         """
@@ -110,7 +113,7 @@ class Watch:
             raise
         except errors.IronicComputeError as exc:
             LOG.debug(
-                'Could not read node %(node)s after acting on it: %(error)s',
+                'Could not read node %(node)s now: %(error)s',
                 {'node': node, 'error': exc},
             )
             self._news.poke(node)
@@ -211,6 +214,9 @@ class Watch:
         except errors.NodeGone:
             # Not held here (any more); Ironic may know it all the same.
             LOG.debug('Node %(node)s is not in the book', {'node': node})
+        except errors.IronicRefused as exc:
+            # It refuses to be asked: that says nothing of the node.
+            LOG.debug('%(error)s', {'error': exc})
 
     def _judge(
         self, node: NodeId, verdict: Callable[[NodeFacts], Verdict | None]

@@ -171,7 +171,7 @@ class Rows:
         def read() -> dict[str, ServerRow]:
             found = (self._nova.servers.get(uuid) for uuid in wanted)
             return {
-                s.uuid: ServerRow(s.deleted, s.host, s.vm_state)
+                s.uuid: ServerRow(s.deleted, s.host, s.vm_state, s.task_state)
                 for s in found
                 if s is not None
             }

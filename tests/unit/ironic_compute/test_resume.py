@@ -53,7 +53,7 @@ class _Here(Resume):
 
     def __init__(self, server: _Server, node: NodeFacts | None) -> None:
         self.done = server.done
-        self.deploy_fails = self.is_deleted = False
+        self.deploy_fails = self.is_deleted = self.is_away = False
         self.changed_at: str | None = None
         self._server = server
         parts: Any = types.SimpleNamespace(
@@ -84,6 +84,8 @@ class _Here(Resume):
             raise faults.Cancelled('it is to be deleted')
         if self.deploy_fails:
             raise errors.DeployFailed('the disk is broken')
+        if self.is_away:
+            raise errors.IronicNotReached('connection refused')
 
     def _give_up(self, context: Any, instance: Any) -> None:
         self.done.append('given up')
@@ -312,3 +314,26 @@ def test_build_that_ends_because_of_a_delete_is_left_to_it(
     resume.round()
     assert set(server.done) <= {'waited'}
     assert server.task_state == tasks.DELETING
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state'),
+    [
+        (vm_states.BUILDING, tasks.SPAWNING),
+        (vm_states.ACTIVE, tasks.REBUILD_SPAWNING),
+        (SHELVED, tasks.SPAWNING),
+    ],
+)
+def test_a_deploy_is_not_given_up_while_ironic_is_away(
+    vm_state: str, task_state: str
+) -> None:
+    """What becomes of it is asked again in the next round."""
+    server = _server(vm_state, task_state)
+    resume = _Here(server, _node('deploying'))
+    resume.is_away = True
+    _take_up(resume)
+    assert set(server.done) == {'waited'}
+    assert (server.vm_state, server.task_state) == (vm_state, task_state)
+    resume.is_away = False
+    resume.round()
+    assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)

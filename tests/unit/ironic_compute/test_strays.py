@@ -219,3 +219,34 @@ def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     caplog.clear()
     strays.look()
     assert 'which Nova has deleted' not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'is_freed'),
+    [
+        ('error', None, True),
+        ('shelved_offloaded', None, True),
+        # Its new build may be on its way to this very node.
+        ('shelved_offloaded', 'unshelving', False),
+        ('shelved_offloaded', 'spawning', False),
+        ('building', 'scheduling', False),
+    ],
+)
+def test_node_that_was_left_with_a_server_is_freed(
+    vm_state: str, task_state: str | None, *, is_freed: bool
+) -> None:
+    """Nova has the server nowhere; seen twice, for it may go on."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.holdings.observe(NodeFacts(NODE, instance_uuid=SERVER))
+    cloud.nova.servers[SERVER] = ServerRecord(
+        SERVER, 0.0, vm_state, task_state
+    )
+    freed: list[NodeId] = []
+    strays = _strays(one, lambda node, server: freed.append(node))
+    strays.look()
+    assert freed == []
+    strays.look()
+    assert freed == [NODE] * is_freed
