@@ -222,6 +222,7 @@ def test_bug_947bb5f641_node_that_left_the_pool_is_said_and_kept(
 ) -> None:
     """In Ironic, but not in our conductor group: an operator's decision."""
     cloud = cloud_of('c1', nodes=[N])
+    cloud.nodes[N] = NodeFacts(N, conductor_group='other')
     for _ in range(3):
         cloud.hosts[C1].audit([])
     assert f'Node {N} is in Ironic but not in this pool' in caplog.text
