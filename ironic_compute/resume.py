@@ -23,7 +23,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from hashring.clock import Clock
-from ironic_compute import asked, errors, unfinished
+from ironic_compute import asked, errors, ports, unfinished
 from ironic_compute.ending import Ending, end_task
 from ironic_compute.ironic import IronicClient
 from ironic_compute.tasks import Begin, LiveTasks, begin_thread, try_alone
@@ -44,6 +44,10 @@ _MAY_END = frozenset(
         Task.UNSHELVE,
         Task.OFFLOADED,
     }
+)
+_WITHOUT_PORTS = (
+    'The build had been given up, and its ports deleted, when its daemon '
+    'ended; delete the server and create it again'
 )
 # What says that a deploy has come to a bad end.
 _ENDS = (errors.DeployFailed, errors.NodeNotFound, errors.NodeGone)
@@ -255,6 +259,10 @@ class Resume:
             if not isinstance(exc, _ENDS):
                 raise  # Nothing is known of the deploy: the next round asks.
             end(context, instance, str(exc))
+            return
+        is_new = instance.vm_state == vm_states.BUILDING
+        if is_new and ports.are_gone(self._manager.network_api, instance):
+            end(context, instance, _WITHOUT_PORTS)
             return
         instance.vm_state = vm_states.ACTIVE
         instance.power_state = power_state.RUNNING

@@ -33,10 +33,8 @@ LOG = logging.getLogger(__name__)
 # how many looks without news it reads the node itself.
 _LOOK_S = 30.0
 _LOOKS_COUNT = 10
-# Interfaces that must be valid. What is wrong with the first two is the
-# image or the request; what is wrong with the last is this node.
-_OF_REQUEST = ('deploy', 'storage')
-_OF_NODE = ('power',)
+# Interfaces that must be valid for a deploy.
+_REQUIRED = ('deploy', 'storage', 'power')
 
 
 def _idle() -> None:
@@ -200,7 +198,7 @@ class Deploy:
                 lambda: self._send(order, target, drive), errors.Retriable
             )
         except errors.IronicRefused as exc:
-            if 'image' in str(exc).lower():
+            if _is_of_image(str(exc)):
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
         return self._watch.glance(order.node)
@@ -263,13 +261,11 @@ class Deploy:
 
     def _validate(self, node: NodeId) -> None:
         result = self._watch.asked(lambda: self._client.validate(node))
-        for interfaces, error in (
-            (_OF_REQUEST, errors.DeployInvalid),
-            (_OF_NODE, errors.DeployFailed),
-        ):
-            reason = _invalid(result, interfaces)
-            if reason:
-                raise error(f'Ironic cannot deploy node {node}: {reason}')
+        reason = _invalid(result)
+        if reason:
+            of_image = _is_of_image(reason)
+            kind = errors.DeployInvalid if of_image else errors.DeployFailed
+            raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
     def _detach(self, node: NodeId, instance_uuid: str) -> None:
         if self._watch.look(node).instance_uuid == instance_uuid:
@@ -333,11 +329,21 @@ def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:
     )
 
 
-def _invalid(result: Any, interfaces: tuple[str, ...]) -> str | None:
-    """Return what is wrong with some interfaces; None: nothing."""
+def _is_of_image(reason: str) -> bool:
+    """Say whether Ironic refuses a deploy because of the image.
+
+    A bad one is as bad on the next node, which would only be cleaned for it
+    (bug 2127087). Anything else may be this node's: ``deploy`` is invalid,
+    too, for want of a port or of a deploy kernel.
+    """
+    return 'image' in reason.lower()
+
+
+def _invalid(result: Any) -> str | None:
+    """Return what is wrong with the interfaces; None: nothing."""
     wrong = (
         f'{name}: {result[name].get("reason")}'
-        for name in interfaces
+        for name in _REQUIRED
         if name in result and result[name].get('result') is False
     )
     return '; '.join(wrong) or None

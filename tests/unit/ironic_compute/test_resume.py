@@ -39,6 +39,10 @@ class _Server(types.SimpleNamespace):
     def refresh(self) -> None:
         """It is as it was."""
 
+    def get_network_info(self) -> list[dict[str, str]]:
+        """It has two ports."""
+        return [{'id': 'p1'}, {'id': 'p2'}]
+
     def save(self, expected_task_state: Any = None) -> None:
         row = getattr(self, 'row', None)
         if row is not None and row not in (expected_task_state or [row]):
@@ -55,6 +59,7 @@ class _Here(Resume):
         self.done = server.done
         self.deploy_fails = self.is_deleted = self.is_away = False
         self.changed_at: str | None = None
+        self.ports = ['p1', 'p2']
         self._server = server
         parts: Any = types.SimpleNamespace(
             node_of_instance=lambda uuid: node,
@@ -63,6 +68,7 @@ class _Here(Resume):
             soft_delete_instance=None,
             restore_instance=None,
             start_instance=None,
+            network_api=types.SimpleNamespace(list_ports=self._list_ports),
             shelve_offload_instance=lambda *args: self.done.append('shelved'),
         )
         super().__init__(
@@ -86,6 +92,10 @@ class _Here(Resume):
             raise errors.DeployFailed('the disk is broken')
         if self.is_away:
             raise errors.IronicNotReached('connection refused')
+
+    def _list_ports(self, context: Any, device_id: str) -> Any:
+        assert device_id == SERVER
+        return {'ports': [{'id': port} for port in self.ports]}
 
     def _give_up(self, context: Any, instance: Any) -> None:
         self.done.append('given up')
@@ -337,3 +347,23 @@ def test_a_deploy_is_not_given_up_while_ironic_is_away(
     resume.is_away = False
     resume.round()
     assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
+
+
+@pytest.mark.parametrize(
+    ('ports', 'ends'),
+    [
+        (['p1', 'p2'], ['saved c1 None']),
+        (['p2'], ['saved c1 None']),  # The user has deleted the other.
+        ([], ['given up']),
+        (['p3'], ['given up']),
+    ],
+)
+def test_a_build_that_was_given_up_but_for_its_row_is_not_active(
+    ports: list[str], ends: list[str]
+) -> None:
+    """Ports go first; then nova-conductor was away, or the worker died."""
+    server = _server(vm_states.BUILDING, tasks.SPAWNING)
+    resume = _Here(server, _node('active'))
+    resume.ports = ports
+    _take_up(resume)
+    assert server.done[:2] == ['waited', *ends]

@@ -89,8 +89,8 @@ def test_refused_step_frees_the_node(request_name):
     assert _is_free(bench)
 
 
-def test_invalid_request_is_tried_nowhere_else():
-    """What Ironic's deploy interface finds wrong ends the build."""
+def test_invalid_image_is_tried_nowhere_else():
+    """It is as bad on any other node, and the build ends."""
     bench = fake.bench()
     bench.ironic.invalid['deploy'] = 'no such image'
     with pytest.raises(nova_exception.BuildAbortException, match='no such'):
@@ -98,11 +98,20 @@ def test_invalid_request_is_tried_nowhere_else():
     assert _is_free(bench)
 
 
-def test_invalid_node_is_left_for_another():
-    """A node whose power is not set up does not end the build."""
+@pytest.mark.parametrize(
+    ('interface', 'reason'),
+    [
+        ('power', 'no BMC address'),
+        ('deploy', 'Node n does not have any port associated with it.'),
+        ('deploy', "Missing are: ['deploy_kernel', 'deploy_ramdisk']"),
+        ('storage', 'no volume connector'),
+    ],
+)
+def test_invalid_node_is_left_for_another(interface, reason):
+    """One that is enrolled badly does not end each build it gets."""
     bench = fake.bench()
-    bench.ironic.invalid['power'] = 'no BMC address'
-    with pytest.raises(nova_exception.InstanceDeployFailure, match='BMC'):
+    bench.ironic.invalid[interface] = reason
+    with pytest.raises(nova_exception.InstanceDeployFailure):
         bench.spawn(fake.server())
     assert _is_free(bench)
 
