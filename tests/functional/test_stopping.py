@@ -92,7 +92,16 @@ class StoppingTest(pool.PoolTestCase):
             'the deploy begun',
         )
         shown = self.api.get_server(server['id'])
-        return server, shown['OS-EXT-SRV-ATTR:host']
+        host = shown['OS-EXT-SRV-ATTR:host']
+        self.addCleanup(self._end_deploys, host)
+        return server, host
+
+    def _end_deploys(self, host: str) -> None:
+        """Let no build wait for ever that was left to another worker."""
+        book = self.workers[host].manager._parts.book
+        for node in book.held():
+            self.ironic.change(node, provision_state='active')
+            book.update(self.ironic.node(node))
 
     def test_idle_worker_ends_at_once(self) -> None:
         """And receives nothing any more, whatever becomes of its lease."""
