@@ -354,6 +354,8 @@ class Newcomers:
         former = row.host
         if self._services.is_there_now(former):
             return  # Since we looked at all of them.
+        if not self._is_wanted(facts.uuid):
+            return
         if self._rows.give(row, self._holdings.host, service_id):
             self._hold(row, facts, read_at)
             LOG.info(

@@ -13,6 +13,7 @@ from tests.simulation.wire import Letter
 from tests.unit.ironic_compute.hosts import Cloud, One
 
 N1, N2, N3 = NodeId('n1'), NodeId('n2'), NodeId('n3')
+C1 = Host('c1')
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def cloud() -> Cloud:
 
 
 def _one(cloud: Cloud) -> One:
-    return cloud.hosts[Host('c1')]
+    return cloud.hosts[C1]
 
 
 def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
@@ -114,3 +115,23 @@ def test_a_node_that_leaves_while_rows_are_created_is_not_offered(
     cloud.rounds(one, 3)
     assert set(cloud.providers) == {N1, N2}
     assert (N3 in one.holdings.rows()) == held
+
+
+@pytest.mark.parametrize('leave', [_gone, _moved])
+def test_an_orphan_that_leaves_while_it_is_looked_at_is_not_taken(
+    leave: Callable[[One, NodeFacts], None], cloud: Cloud
+) -> None:
+    """Who has it in his pool now takes it."""
+    one = _one(cloud)
+    cloud.nova.create_row(Letter(C1, C1, late=False), N3, Host('no more'), 1)
+    is_there_now = one.services.is_there_now
+
+    def slow(host: Host) -> bool:
+        leave(one, cloud.nodes[N3])
+        return bool(is_there_now(host))
+
+    one.services.is_there_now = slow
+    one.audit()
+    cloud.rounds(one, 3)
+    assert set(one.holdings.rows()) == {N1, N2}
+    assert cloud.nova.rows[N3].host == 'no more'
