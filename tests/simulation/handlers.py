@@ -284,6 +284,7 @@ class Manager:
         raise NotImplementedError
 
     soft_delete_instance = restore_instance = start_instance = _never
+    network_api: Any = None
 
 
 def unfinished_of(nova: Any, host: Host) -> list[Any]:

@@ -212,6 +212,10 @@ class Server:
         self.node = record.node
         self.updated_at = record.updated_at
 
+    def get_network_info(self) -> list[Any]:
+        """No server has a port here."""
+        return []
+
     def refresh(self) -> None:
         self._take(
             self._wire.ask(
