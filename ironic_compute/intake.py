@@ -106,5 +106,5 @@ class Intake:
             for facts in filter(None, map(nodes.get, some)):
                 is_told = tried(facts.uuid, self._holdings.observe, facts)
                 if not is_told or self.is_denied(facts.uuid):
-                    # The cause may be gone by then; else the next audit sees.
+                    # The cause may be gone by then; else the feed tries again.
                     self.poke(facts.uuid)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of all nodes: the first one, an idle while, and after a restart."""
+"""Reports: the first, of arrivals, in an idle while, after a restart."""
 
 import re
 import time
 
+from onemachine.content import THROUGH_API_MAX
 from onemachine.progress import CloudError
 
 from benchmarks import logs, proc
@@ -17,9 +18,6 @@ _WORKER = re.compile(r'Started the worker of host')
 _READS = re.compile(
     r'"GET /resource_providers/(?P<node>[0-9a-f-]{36})\S* HTTP'
 )
-
-# As many as there have to be for the others to be copies of one.
-_FORMER_COUNT = 50
 
 
 def first(stage: Stage, note: Note) -> None:
@@ -41,7 +39,8 @@ def arrival(stage: Stage, note: Note) -> None:
     They are written into Ironic's database, so no notification tells.
     """
     stage.stop()
-    stage.content.withdraw(min(_FORMER_COUNT, stage.nodes_count // 2))
+    # So many that all others are copies of one.
+    stage.content.withdraw(min(THROUGH_API_MAX, stage.nodes_count // 2))
     stage.subject.forget()
     stage.start_anew()
     pause(stage)

@@ -15,7 +15,7 @@ from onemachine.progress import CloudError, step, wait_until
 
 _PARALLEL = 8
 # Above this, nodes are copies of the first one's row in Ironic's database.
-_THROUGH_API_MAX = 50
+THROUGH_API_MAX = 50
 
 _FORGET_GONE = """
 USE placement;
@@ -74,7 +74,7 @@ class Content:
         numbers = free_numbers({node.name for node in present}, new_count)
         if not numbers:
             return
-        through_api = max(0, min(count, _THROUGH_API_MAX) - len(present))
+        through_api = max(0, min(count, THROUGH_API_MAX) - len(present))
         with step(f'Enrolling {len(numbers)} nodes'):
             each(self._enroll_one, numbers[:through_api])
             self._copy_nodes(numbers[through_api:])

@@ -8,7 +8,6 @@ from typing import Any
 import oslo_messaging
 import pytest
 from nova import exception as nova_exception
-from nova import objects
 
 from hashring.clock import ManualClock
 from ironic_compute import errors
@@ -53,13 +52,6 @@ class _Ironic(FakeIronic):
         return super().node(node)
 
 
-class _Server(objects.Instance):
-    """Nova's row, of which some looks fail."""
-
-    def refresh(self, *args: Any, **kwargs: Any) -> None:
-        """See Instance."""
-
-
 def _deploying() -> tuple[fake.Bench, _Ironic]:
     clock = ManualClock(start_s=0.0)
     ironic = _Ironic(clock)
@@ -76,7 +68,6 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
 
 def _wait(bench: fake.Bench, refresh: Callable[[], None]) -> None:
     server = fake.server()
-    server.__class__ = _Server
     object.__setattr__(server, 'refresh', refresh)
     bench.driver.wait_for_deploy(server, fake.NODE)
 
