@@ -51,14 +51,14 @@ NOBODY = View()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Turn:
+class AdoptionTurn:
     """This agent should try this host now."""
 
     host: Host
     orphan_for_s: float
 
 
-class Watch:
+class PresenceWatch:
     """What one observer remembers about the agents around it."""
 
     def __init__(self, boot: Boot, step_s: float) -> None:
@@ -101,7 +101,7 @@ class Watch:
 
     def turns(
         self, known: Iterable[Host], mine: frozenset[Host], now_s: float
-    ) -> tuple[Turn, ...]:
+    ) -> tuple[AdoptionTurn, ...]:
         """The hosts this agent should try to adopt now.
 
         :param mine: hosts this agent holds or is trying already; they are
@@ -118,7 +118,7 @@ class Watch:
         self._orphan_since_s = {h: since_s.get(h, now_s) for h in orphans}
         rank = self._ranks(orphans)
         return tuple(
-            Turn(host, now_s - self._orphan_since_s[host])
+            AdoptionTurn(host, now_s - self._orphan_since_s[host])
             for host in orphans
             if host in rank and self._due(host, rank[host], now_s)
         )

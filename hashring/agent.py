@@ -17,34 +17,34 @@ from collections.abc import Callable, Sequence
 from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
-from hashring.group import Group, Member, MemberState
-from hashring.locksmith import Answer, Locksmith
-from hashring.narrator import Narrator
-from hashring.opts import Timing
-from hashring.pool import Pool
-from hashring.protocol import (
+from hashring.events import (
+    Abort,
     BreakLock,
     Effect,
     Event,
-    GiveUp,
     Granted,
     Kill,
     Known,
+    LeaseStatus,
     Leave,
     Prove,
     Release,
-    Standing,
     Start,
     Stop,
     Tick,
     TryLock,
 )
-from hashring.pulse import Pulse, State
+from hashring.group import Group, Member, MemberState
+from hashring.heartbeat import HeartbeatThread, State
+from hashring.lock_thread import Answer, LockThread
+from hashring.operator_log import OperatorLog
+from hashring.opts import Timing
+from hashring.pool import Pool
 from hashring.ring import Host
-from hashring.state import Folder
-from hashring.workers import Admitted, Vouched
+from hashring.state_dir import Folder
 from hashring.workers import Exited as Exited
 from hashring.workers import Facts as Facts
+from hashring.workers import HostAdded, MappingConfirmed
 from hashring.workers import ServiceFacts as ServiceFacts
 from hashring.workers import Serving as Serving
 from hashring.workers import WorkerEvent as WorkerEvent
@@ -115,9 +115,11 @@ class Agent:
         self._remembered = state.read_known(), state.read_vouched()
         known, vouched = self._remembered
         self.pool = Pool(home, known, options.settle_s, vouched)
-        self.pulse = Pulse(membership, self._me, options, clock)
-        self.locksmith = Locksmith(membership, self.pulse.state().lease, clock)
-        self._narrator = Narrator(home, clock.now_s())
+        self.pulse = HeartbeatThread(membership, self._me, options, clock)
+        self.lock_thread = LockThread(
+            membership, self.pulse.state().lease, clock
+        )
+        self._operator_log = OperatorLog(home, clock.now_s())
 
     # ---- for the caller
 
@@ -128,7 +130,7 @@ class Agent:
         the operator's sentence in `sentence`.
         """
         self.pulse.start()
-        self.locksmith.start()
+        self.lock_thread.start()
         while not self._may_go():
             self.turn()
         self._close()
@@ -146,7 +148,7 @@ class Agent:
     def turn(self) -> None:
         """One round: take in all there is, act, tell the workers."""
         self._listen()
-        for answer in self.locksmith.answers():
+        for answer in self.lock_thread.answers():
             self._note_home_lock(answer)
             self._feed(answer)
         for event in self._workers.events(self._patience_s()):
@@ -161,7 +163,7 @@ class Agent:
     # ---- in
 
     def _patience_s(self) -> float:
-        if self.locksmith.busy:
+        if self.lock_thread.busy:
             return BUSY_INTERVAL_S
         return self._options.loop_interval_s
 
@@ -169,13 +171,13 @@ class Agent:
         now_s = self._clock.now_s()
         state = self.pulse.state()
         self._asked_at_s = state.asked_at_s  # For what `pool` sees now.
-        self._narrator.lease(state, now_s)
+        self._operator_log.lease(state, now_s)
         held = state.lease.held(now_s)
         self.pool.see(
             state.view, now_s, in_force=held, epoch=state.lease.epoch
         )
         dissenters = self.pool.dissenters() if held else ()
-        self._narrator.agreement(dissenters, now_s)
+        self._operator_log.agreement(dissenters, now_s)
         self._feed(_standing(state))
         self._heed_neighbours(state.neighbours)
 
@@ -190,9 +192,9 @@ class Agent:
         match event:
             case Facts(services=services):
                 self.pool.learn(services)
-            case Admitted(host=host):
+            case HostAdded(host=host):
                 self.pool.admit(host)
-            case Vouched(host=host):
+            case MappingConfirmed(host=host):
                 self.pool.vouch(host)
             case Serving() | Exited():
                 self._feed(event)
@@ -202,8 +204,8 @@ class Agent:
         reasons = filter(None, map(self._clash, groups))
         sentence = next(reasons, None)
         if sentence is not None and self.assignment.leaving is None:
-            effect = GiveUp(sentence, EX_CONFIG)
-            self._narrator.effect(effect)
+            effect = Abort(sentence, EX_CONFIG)
+            self._operator_log.effect(effect)
             self._carry_out(effect)
             self._feed(Leave(restarting=False))
 
@@ -221,11 +223,11 @@ class Agent:
         if before is None and self.assignment.leaving is not None:
             self._begin_to_leave(self.assignment.leaving, now_s)
         for effect in effects:
-            self._narrator.effect(effect)
+            self._operator_log.effect(effect)
             self._carry_out(effect)
 
     def _begin_to_leave(self, leave: Leave, now_s: float) -> None:
-        self._narrator.leaving(restarting=leave.restarting)
+        self._operator_log.leaving(restarting=leave.restarting)
         patience_s = self._options.drain_timeout_s + LEAVE_SLACK_S
         self._leave_by_s = now_s + patience_s
 
@@ -234,14 +236,14 @@ class Agent:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case TryLock() | Prove() | Release() | BreakLock():
-                self.locksmith.ask(effect)
+                self.lock_thread.ask(effect)
             case Start(host=host, tenure=tenure):
                 self._workers.start(host, tenure)
             case Stop(host=host):
                 self._workers.stop(host)
             case Kill(host=host):
                 self._workers.kill(host)
-            case GiveUp(sentence=sentence, status=status):
+            case Abort(sentence=sentence, status=status):
                 self.sentence = sentence
                 self._status = status
             case _:
@@ -313,7 +315,7 @@ class Agent:
     def _close(self) -> None:
         for host in self.assignment.phases():
             self._workers.kill(host)
-        self.locksmith.end(FAREWELL_S)
+        self.lock_thread.end(FAREWELL_S)
         self.pulse.end(FAREWELL_S)
         leaving = self.assignment.leaving
         # For a restart our entry stays until its term ends: it is what
@@ -323,8 +325,8 @@ class Agent:
         self._folder.close()
 
 
-def _standing(state: State) -> Standing:
-    return Standing(
+def _standing(state: State) -> LeaseStatus:
+    return LeaseStatus(
         deadline_s=state.lease.deadline_s,
         epoch=state.lease.epoch,
         view=state.view,

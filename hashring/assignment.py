@@ -16,11 +16,34 @@ given back only when its worker is dead.
 
 from collections.abc import Iterator
 
-from hashring.adoption import Presence, Watch
+from hashring.adoption import Presence, PresenceWatch
+from hashring.duplicate_home import DuplicateHome
 from hashring.errors import EX_CONFIG
+from hashring.events import (
+    Abort,
+    BreakLock,
+    Denied,
+    Effect,
+    Event,
+    Granted,
+    Kill,
+    Known,
+    LeaseStatus,
+    Leave,
+    Pause,
+    Prove,
+    Proven,
+    Release,
+    Released,
+    ResumeWorker,
+    Start,
+    Stop,
+    Tick,
+    TryLock,
+    Why,
+)
 from hashring.group import Boot, LockToken, Traits
-from hashring.opts import Timing
-from hashring.phases import (
+from hashring.host_states import (
     CERTAIN,
     UNCERTAIN,
     WITH_WORKER,
@@ -28,31 +51,8 @@ from hashring.phases import (
     Phase,
     Signal,
 )
-from hashring.protocol import (
-    BreakLock,
-    Denied,
-    Effect,
-    Event,
-    GiveUp,
-    Granted,
-    Kill,
-    Known,
-    Leave,
-    Pause,
-    Prove,
-    Proven,
-    Release,
-    Released,
-    Resume,
-    Standing,
-    Start,
-    Stop,
-    Tick,
-    TryLock,
-    Why,
-)
+from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.rivals import Rivals
 from hashring.workers import Exited, Serving
 
 # A boot that died is listed for a term, and for another one whenever the
@@ -82,14 +82,14 @@ class Assignment:
         self._timing = timing
         self._traits = traits
         self._left_lock = left_lock
-        self._watch = Watch(boot, timing.adopt_step_s)
+        self._watch = PresenceWatch(boot, timing.adopt_step_s)
         self._holds = {home: Hold(home)}
         self._known: frozenset[Host] = frozenset()
-        self._standing = Standing(deadline_s=0.0, epoch=0)
+        self._standing = LeaseStatus(deadline_s=0.0, epoch=0)
         self._steady_epoch = 0  # The epoch whose first moment we saw in force
         self._steady_since_s = 0.0  # at this instant.
         patience_s = TERMS_OF_PATIENCE * timing.lease_term_s
-        self._rivals = Rivals(home, boot, patience_s)
+        self._duplicate_home = DuplicateHome(home, boot, patience_s)
         self._leave: Leave | None = None
         self._last_ticket = 0
 
@@ -162,7 +162,7 @@ class Assignment:
 
     def _take(self, event: Event, now_s: float) -> Iterator[Effect]:
         match event:
-            case Standing():
+            case LeaseStatus():
                 self._standing = event
                 self._watch.see(event.view, now_s)
             case Known(hosts=hosts):
@@ -223,7 +223,7 @@ class Assignment:
             return
         if event.ours:
             hold.move(Signal.PROVEN)
-            yield Resume(hold.host)
+            yield ResumeWorker(hold.host)
         else:
             yield from self._drop(hold, Signal.LOST, Why.NOT_PROVEN)
 
@@ -260,7 +260,7 @@ class Assignment:
 
     def _give_up(self, sentence: str) -> Iterator[Effect]:
         if self._leave is None:
-            yield GiveUp(sentence, EX_CONFIG)
+            yield Abort(sentence, EX_CONFIG)
         self._leave = Leave(restarting=False)
 
     # ---- what is missing
@@ -369,9 +369,11 @@ class Assignment:
 
     def _check_rivals(self, now_s: float) -> Iterator[Effect]:
         view = self._standing.view
-        rival = self._rivals.serving(view, now_s)
+        rival = self._duplicate_home.serving(view, now_s)
         if rival is not None and not self.holds_home():
-            yield from self._give_up(self._rivals.sentence(rival, view))
+            yield from self._give_up(
+                self._duplicate_home.sentence(rival, view)
+            )
 
     # ---- small change
 

@@ -81,7 +81,7 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Admitted:
+class HostAdded:
     """An operator has said that this host is of the pool.
 
     Whether it may be was looked at by the worker that was told.
@@ -91,13 +91,13 @@ class Admitted:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Vouched:
+class MappingConfirmed:
     """An operator has said that this host is mapped: Nova does not tell."""
 
     host: Host
 
 
-WorkerEvent = Serving | Exited | Facts | Admitted | Vouched
+WorkerEvent = Serving | Exited | Facts | HostAdded | MappingConfirmed
 
 
 class Workers(Protocol):

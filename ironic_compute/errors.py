@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the daemons; each text is one sentence for a person.
 
-Exceptions of ironicclient and keystoneauth1 stop at ``ironic``; Nova's own
+Exceptions of ironicclient and keystoneauth1 stop at ``client``; Nova's own
 are made here and nowhere else, at the door of the driver.
 """
 

@@ -30,7 +30,7 @@ _REQUEST_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _REPORT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
 
 
-class Watched(Protocol):
+class Gauges(Protocol):
     """What is looked at when somebody asks for the metrics."""
 
     def held_facts(self) -> Iterable[NodeFacts]:
@@ -126,7 +126,7 @@ class Metrics:
 
     # For Prometheus
 
-    def watch(self, watched: Watched) -> None:
+    def watch(self, watched: Gauges) -> None:
         """Show these nodes and what waits, as they are when asked."""
         self.registry.register(_States(self._host, watched))
 
@@ -165,7 +165,7 @@ def _tell_no_port(address: str, port: int, reason: object) -> None:
 class _States:
     """Looks when asked."""
 
-    def __init__(self, host: str, watched: Watched) -> None:
+    def __init__(self, host: str, watched: Gauges) -> None:
         self._host = host
         self._watched = watched
 

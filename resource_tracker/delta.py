@@ -10,11 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from resource_tracker import shared
-from resource_tracker.provider import (
-    COMPUTE_STATUS_DISABLED,
-    WantedProvider,
-)
+from resource_tracker import interning
+from resource_tracker.provider import COMPUTE_STATUS_DISABLED, WantedProvider
 
 Inventories = Mapping[str, Mapping[str, Any]]
 
@@ -120,7 +117,9 @@ def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
 
 def kept(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
     """Return the unwanted classes that stay because they are in use."""
-    return shared.names(dropped(known, wanted) & (known.in_use or frozenset()))
+    return interning.names(
+        dropped(known, wanted) & (known.in_use or frozenset())
+    )
 
 
 def after(
@@ -132,10 +131,10 @@ def after(
         case Create():
             return known
         case PutInventories(inventories=inventories):
-            said = shared.record(inventories)
+            said = interning.record(inventories)
             return dataclasses.replace(known, inventories=said)
         case PutTraits(traits=traits):
-            return dataclasses.replace(known, traits=shared.names(traits))
+            return dataclasses.replace(known, traits=interning.names(traits))
         case PutAggregates(aggregates=aggregates):
             return dataclasses.replace(known, aggregates=aggregates)
 

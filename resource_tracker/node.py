@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NewType
 
-from resource_tracker import shared
+from resource_tracker import interning
 from resource_tracker.errors import MalformedNode
 
 NodeId = NewType('NodeId', str)
@@ -165,11 +165,11 @@ def _traits(raw: Any) -> frozenset[str]:
     found = _value(raw, 'traits', list) or ()
     if not all(isinstance(trait, str) for trait in found):
         raise MalformedNode(_name_of(raw), 'traits')
-    return shared.names(frozenset(found))
+    return interning.names(frozenset(found))
 
 
 def _properties(raw: Any) -> Mapping[str, Any]:
-    return shared.record(dict(_value(raw, 'properties', Mapping) or {}))
+    return interning.record(dict(_value(raw, 'properties', Mapping) or {}))
 
 
 def _name_of(raw: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ksa_exc
 
-from resource_tracker import errors, shared
+from resource_tracker import errors, interning
 from resource_tracker.delta import (
     Create,
     Inventories,
@@ -27,7 +27,7 @@ from resource_tracker.delta import (
     Write,
 )
 from resource_tracker.meter import Meter, NoMeter
-from resource_tracker.names import Names
+from resource_tracker.trait_names import TraitNames
 
 # 1.19 aggregates carry the generation, 1.20 POST answers the provider,
 # 1.23 errors have codes, 1.39 in: for traits. Placement has 1.39 since Yoga.
@@ -103,7 +103,7 @@ class Placement:
         self._meter = meter or NoMeter()
         self._clock = clock or _NoClock()
         self._timeout_s = adapter.session.timeout or timeout_s
-        self._names = Names(self._ask)
+        self._names = TraitNames(self._ask)
 
     # Reading
 
@@ -121,7 +121,7 @@ class Placement:
     def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Return the aggregates of a provider, and its generation."""
         answer = self._read(uuid, 'aggregates')
-        found = shared.names(frozenset(answer['aggregates']))
+        found = interning.names(frozenset(answer['aggregates']))
         return found, _generation(answer)
 
     def provider(self, uuid: str) -> KnownProvider | None:
@@ -140,8 +140,8 @@ class Placement:
                 return KnownProvider(
                     uuid=uuid,
                     generation=_generation(held),
-                    inventories=shared.record(held['inventories']),
-                    traits=shared.names(frozenset(tagged['traits'])),
+                    inventories=interning.record(held['inventories']),
+                    traits=interning.names(frozenset(tagged['traits'])),
                 )
         raise errors.GenerationConflict(
             f'provider {uuid} changed at each of {_READS_MAX} reads'

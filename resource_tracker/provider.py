@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import os_resource_classes
 import os_traits
 
-from resource_tracker import shared
+from resource_tracker import interning
 from resource_tracker.claims import Claim
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -200,7 +200,7 @@ def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
     ours = {COMPUTE_NODE, OWNER_NOVA}
     if situation.disabled:
         ours.add(COMPUTE_STATUS_DISABLED)
-    return shared.names(
+    return interning.names(
         facts.traits
         | situation.capability_traits
         | _capability_traits(facts, situation.traits_of_capabilities)

@@ -17,13 +17,13 @@ from typing import Protocol
 
 from oslo_log import log as logging
 
-from resource_tracker import dirty, errors
+from resource_tracker import errors, work_queue
 from resource_tracker.claims import Claim
 from resource_tracker.delta import KnownProvider
-from resource_tracker.ledger import Ledger, NoLedger
+from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.meter import Meter, NoMeter
-from resource_tracker.narrator import Narrator
 from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.operator_log import ReportLog
 from resource_tracker.placement import Clock, Listed, Placement
 from resource_tracker.provider import (
     Situation,
@@ -32,7 +32,7 @@ from resource_tracker.provider import (
     is_occupied,
     wanted,
 )
-from resource_tracker.scribe import NotRead, Scribe
+from resource_tracker.provider_sync import NotRead, ProviderSync
 
 LOG = logging.getLogger(__name__)
 
@@ -86,18 +86,18 @@ class Reconciler:
         retry_max_s: float = 60.0,
         read_rate: float = 20.0,
         patience_s: float = _PATIENCE_S,
-        ledger: Ledger | None = None,
+        disk_cache: DiskCache | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._placement = placement
         self._gate = gate
         self._clock = clock
-        self._ledger = ledger or NoLedger()
+        self._disk_cache = disk_cache or NoDiskCache()
         self._meter = meter or NoMeter()
         self._read_interval_s = 1.0 / read_rate
         self._next_read_s = 0.0
-        self._scribe = Scribe(placement, clock, self._ledger)
-        self._narrator = Narrator()
+        self._provider_sync = ProviderSync(placement, clock, self._disk_cache)
+        self._operator_log = ReportLog()
         self._retry_first_s = retry_first_s
         self._retry_max_s = retry_max_s
         lock = threading.Lock()
@@ -105,7 +105,9 @@ class Reconciler:
         self._work_done = threading.Condition(lock)
         self._lock = lock
         # The others are for nodes that cannot wait.
-        self._nodes = dirty.DirtyNodes(max(1, parallelism // 2), patience_s)
+        self._nodes = work_queue.WorkQueue(
+            max(1, parallelism // 2), patience_s
+        )
         self._stopped = False
         self._parallelism = parallelism
         self._threads: list[threading.Thread] = []
@@ -116,7 +118,7 @@ class Reconciler:
         """Say what is known of a node; the newest call for a node wins."""
         occupied = is_occupied(facts)
         self._want(wanted(facts, situation), situation.claim, occupied)
-        self._narrator.described(facts)
+        self._operator_log.described(facts)
 
     def withdraw(self, node: NodeId) -> None:
         """Let nobody be sent to a node that Ironic denies; else as it is."""
@@ -146,8 +148,8 @@ class Reconciler:
         """
         with self._lock:
             self._nodes.forget(node)
-        self._narrator.forgotten(node)
-        self._ledger.strike(node)
+        self._operator_log.forgotten(node)
+        self._disk_cache.strike(node)
 
     def audit(self) -> int:
         """Find the providers that others have written, or deleted.
@@ -160,7 +162,7 @@ class Reconciler:
         :raises errors.PlacementError: Placement did not answer
         """
         before = self._known()
-        listed = self._scribe.census.renew()
+        listed = self._provider_sync.provider_index.renew()
         drifted = [
             node
             for node, held in self._known().items()
@@ -201,8 +203,8 @@ class Reconciler:
         with self._lock:
             entry = self._nodes.forget(node)
             self._work_done.wait_for(lambda: self._nodes.hold(node))
-        self._narrator.forgotten(node)
-        self._ledger.strike(node)
+        self._operator_log.forgotten(node)
+        self._disk_cache.strike(node)
         try:
             return self._delete(node, entry)
         finally:
@@ -269,16 +271,16 @@ class Reconciler:
             with self._lock:
                 self._nodes.done(task, outcome, self._clock.now_s())
                 if not self._nodes.is_current(task.entry):
-                    self._narrator.forgotten(task.entry.node)
-                    self._ledger.strike(task.entry.node)
+                    self._operator_log.forgotten(task.entry.node)
+                    self._disk_cache.strike(task.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
 
-    def _next(self) -> dirty.Task | None:
+    def _next(self) -> work_queue.WorkItem | None:
         """Wait for a node that is due; None: the end."""
         with self._lock:
             while not self._stopped:
-                task: dirty.Task | None = None
+                task: work_queue.WorkItem | None = None
                 wait_s: float | None = _GATE_LOOK_S
                 if self._gate.is_open():
                     now_s = self._clock.now_s()
@@ -295,24 +297,30 @@ class Reconciler:
             return None
         return min(max(due_s - now_s, 0.0), _CLOCK_LOOK_S)
 
-    def _say(self, task: dirty.Task) -> dirty.Outcome:
+    def _say(self, task: work_queue.WorkItem) -> work_queue.Outcome:
         entry = task.entry
-        scribe = self._scribe
-        say = scribe.say if entry.may_read else scribe.say_if_read
+        provider_sync = self._provider_sync
+        say = (
+            provider_sync.say if entry.may_read else provider_sync.say_if_read
+        )
         try:
             said = say(task.wanted, entry.memory, lambda: self._require(entry))
         except _NotAllowed:
-            return dirty.Interrupted()
+            return work_queue.Interrupted()
         except Exception as exc:
             return self._failed(entry, exc)
         if isinstance(said, NotRead):
-            self._narrator.answered(entry)
-            return dirty.InTurn(self._turn_s())
+            self._operator_log.answered(entry)
+            return work_queue.InTurn(self._turn_s())
         self._succeeded(entry)
         if said.kept:
-            self._narrator.kept(entry, task.wanted, said.kept)
+            self._operator_log.kept(entry, task.wanted, said.kept)
         entry.kept = said.kept
-        return dirty.LookAgain(_KEPT_LOOK_S) if said.kept else dirty.Settled()
+        return (
+            work_queue.LookAgain(_KEPT_LOOK_S)
+            if said.kept
+            else work_queue.Settled()
+        )
 
     def _turn_s(self) -> float:
         """Return when the next provider is read that has not changed."""
@@ -333,37 +341,39 @@ class Reconciler:
                 look(node, at_s)
                 self._work_to_do.notify()
 
-    def _require(self, entry: dirty.Entry) -> None:
+    def _require(self, entry: work_queue.Entry) -> None:
         """The fence before each write."""
         with self._lock:
             allowed = self._nodes.is_current(entry) and not self._stopped
         if not allowed or not self._gate.is_open():
             raise _NotAllowed
 
-    def _succeeded(self, entry: dirty.Entry) -> None:
+    def _succeeded(self, entry: work_queue.Entry) -> None:
         since_s = entry.dirty_since_s
         if since_s is not None:
             self._meter.reported(self._clock.now_s() - since_s)
-        waiting = self._narrator.succeeded(entry)
+        waiting = self._operator_log.succeeded(entry)
         if waiting:
             with self._lock:
                 for node in waiting:
                     self._nodes.hurry(node, self._clock.now_s())
                 self._work_to_do.notify_all()
 
-    def _failed(self, entry: dirty.Entry, exc: Exception) -> dirty.Outcome:
-        self._narrator.failed(entry, exc)
+    def _failed(
+        self, entry: work_queue.Entry, exc: Exception
+    ) -> work_queue.Outcome:
+        self._operator_log.failed(entry, exc)
         doubled_s = self._retry_first_s * 2.0 ** min(entry.failures_count, 30)
         delay_s = min(self._retry_max_s, doubled_s)
         match exc:
             case errors.Retriable():
-                return dirty.RetryAfter(delay_s)
+                return work_queue.RetryAfter(delay_s)
             case errors.TrackerError():
-                return dirty.Refused()
+                return work_queue.Refused()
             case _:
-                return dirty.RetryAfter(self._retry_max_s)
+                return work_queue.RetryAfter(self._retry_max_s)
 
-    def _delete(self, node: NodeId, entry: dirty.Entry | None) -> bool:
+    def _delete(self, node: NodeId, entry: work_queue.Entry | None) -> bool:
         known = entry.memory.known if entry else None
         uuid = known.uuid if known else self._placement.find(node)
         if uuid is None:
@@ -372,7 +382,7 @@ class Reconciler:
         try:
             self._placement.delete(uuid)
         except errors.ProviderInUse as exc:
-            self._narrator.could_not_remove(node, exc)
+            self._operator_log.could_not_remove(node, exc)
             return False
         return True
 

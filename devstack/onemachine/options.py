@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ironic_compute.ironic import UNUSED
+from ironic_compute.ironic_api.client import UNUSED
 from onemachine import config, content, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import nova.conf
 from oslo_config import cfg
@@ -18,28 +18,12 @@ from oslo_log import log as logging
 
 import hashring.errors
 import hashring.opts
-import resource_tracker.opts
 from hashring.agent import Agent
-from ironic_compute import agent as agent_process
-from ironic_compute import exits, opts
+from ironic_compute.agent import build as agent_process
+from ironic_compute.agent import exit_codes, worker_processes
+from ironic_compute.config import PROG, default_config_files, register_opts
 
 CONF = nova.conf.CONF
-
-PROG = 'ironic-compute'
-OWN_CONFIG = '/etc/ironic-compute/ironic-compute.conf'
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of all three packages."""
-    for package in (hashring, resource_tracker):
-        package.opts.register_opts(conf)
-    opts.register_opts(conf)
-
-
-def default_config_files() -> list[str]:
-    """Return what is read when no --config-file is given."""
-    found: list[str] = cfg.find_config_files(project='nova', prog=PROG)
-    return [*found, *([OWN_CONFIG] if os.path.exists(OWN_CONFIG) else [])]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _configure(arguments)
         files = CONF.config_file or []
-        command = agent_process.worker_command(
+        command = worker_processes.worker_command(
             [word for path in files for word in ('--config-file', path)]
         )
         agent = agent_process.build_agent(CONF, command)
     except (cfg.Error, hashring.errors.ConfigError) as exc:
-        return exits.refuse(exc)
+        return exit_codes.refuse(exc)
     return _run(agent)
 
 
@@ -82,7 +66,7 @@ def _run(agent: Agent) -> int:
     signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(drain=True))
     status = agent.run()
     if agent.sentence is not None:
-        exits.refuse(agent.sentence)
+        exit_codes.refuse(agent.sentence)
     return status
 
 

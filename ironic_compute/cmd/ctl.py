@@ -16,13 +16,13 @@ from oslo_log import log as logging
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute import exits, ironic
-from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute.agent import exit_codes
+from ironic_compute.cmd.explain import Evidence, explain
 from ironic_compute.cmd.hosts import HostAdopt, HostList, HostMapped
-from ironic_compute.cmd.reach import Refused, reach_nova
-from ironic_compute.explain import Evidence, explain
+from ironic_compute.cmd.nova_access import NovaRefused, reach_nova
+from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
-from ironic_compute.ironic import IronicClient
+from ironic_compute.ironic_api.client import IronicClient, make_client
 from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
@@ -44,7 +44,7 @@ class NodeExplain(lister.Lister):
 
         evidence = gather(
             parsed_args.node,
-            ironic.make_client(CONF, NeverOpen()),
+            make_client(CONF, NeverOpen()),
             Placement(nova_utils.get_ksa_adapter('placement')),
         )
         found = [(one.says, one.remedy) for one in explain(evidence)]
@@ -71,26 +71,26 @@ class NodeForget(command.Command):
 
         :raises Refused: with the reason
         """
-        client = ironic.make_client(CONF, NeverOpen())
+        client = make_client(CONF, NeverOpen())
         node = client.node(parsed_args.node).uuid
         reach_nova()
         why_not = forget(node)
         if why_not is not None:
-            raise Refused(why_not)
+            raise NovaRefused(why_not)
         print(f'Node {node} is forgotten.', file=self.app.stdout)
 
 
 def forget(node: NodeId) -> str | None:
     """Have the holder of a node forget it; return why not, if not."""
-    from ironic_compute import hints
-    from ironic_compute.rows import Rows
+    from ironic_compute.nodes.compute_nodes import ComputeNodes
+    from ironic_compute.ownership import peer_rpc
 
-    rows = Rows(NeverOpen(), SystemClock())
+    rows = ComputeNodes(NeverOpen(), SystemClock())
     row = rows.of_nodes([node]).get(node) or rows.named(node)
     if row is None or not row.host:
         return f'Nova has no record of node {node}: there is nothing to do'
     try:
-        return hints.order_to_forget(Host(row.host), node)
+        return peer_rpc.order_to_forget(Host(row.host), node)
     except oslo_messaging.MessagingTimeout:
         return (
             f'Host {row.host} holds node {node} and does not answer; see '
@@ -153,7 +153,7 @@ class ControlApp(app.App):
         try:
             CONF([], project='nova', default_config_files=files)
         except cfg.Error as exc:
-            raise SystemExit(exits.refuse(exc)) from exc
+            raise SystemExit(exit_codes.refuse(exc)) from exc
 
 
 def main(argv: Sequence[str] | None = None) -> int:

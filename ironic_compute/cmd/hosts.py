@@ -15,8 +15,8 @@ from cliff import command, lister
 from hashring import membership
 from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.agent import group_name, pool_of
-from ironic_compute.cmd.reach import Refused, reach_nova
+from ironic_compute.agent.groups import group_name, pool_of
+from ironic_compute.cmd.nova_access import NovaRefused, reach_nova
 
 CONF = nova.conf.CONF
 
@@ -47,7 +47,7 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
         return f'Host {host} is known in this pool already.'
     for name, others in pools.items():
         if name != mine and host in known_to(others):
-            raise Refused(
+            raise NovaRefused(
                 f'Host {host} is of another pool, whose daemons are up: '
                 f'{pool_of(name)}'
             )
@@ -66,9 +66,9 @@ def give(send: Send, hosts: Iterable[Host]) -> None:
         except oslo_messaging.MessagingTimeout:
             continue
         if why_not is not None:
-            raise Refused(why_not)
+            raise NovaRefused(why_not)
         return
-    raise Refused(
+    raise NovaRefused(
         'No daemon of this pool answers; see "ironic-computectl host list"'
     )
 
@@ -116,12 +116,12 @@ class HostAdopt(_OfOneHost):
 
         :raises Refused: with the reason
         """
-        from ironic_compute import hints
+        from ironic_compute.ownership import peer_rpc
 
         host, pools = Host(parsed_args.host), _pools()
         reach_nova()
         said = adopt(
-            host, pools, _mine(), lambda to: hints.order_to_adopt(to, host)
+            host, pools, _mine(), lambda to: peer_rpc.order_to_adopt(to, host)
         )
         print(said, file=self.app.stdout)
 
@@ -140,11 +140,11 @@ class HostMapped(_OfOneHost):
 
         :raises Refused: with the reason
         """
-        from ironic_compute import hints
+        from ironic_compute.ownership import peer_rpc
 
         host, members = Host(parsed_args.host), _pools().get(_mine(), ())
         reach_nova()
-        give(lambda to: hints.order_to_vouch(to, host), served_by(members))
+        give(lambda to: peer_rpc.order_to_vouch(to, host), served_by(members))
         print(f'Host {host} is taken for mapped.', file=self.app.stdout)
 
 

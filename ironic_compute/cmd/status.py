@@ -14,9 +14,11 @@ from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
 from hashring import membership, opts
-from ironic_compute import errors, exits, ironic
-from ironic_compute.cmd.agent import default_config_files, register_opts
+from ironic_compute import errors
+from ironic_compute.agent import exit_codes
+from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
+from ironic_compute.ironic_api.client import make_client
 
 CONF = nova.conf.CONF
 
@@ -47,7 +49,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def _check_nodes(self) -> upgradecheck.Result:
         """Name the nodes that no flavor can ask for."""
         try:
-            client = ironic.make_client(CONF, NeverOpen())
+            client = make_client(CONF, NeverOpen())
             client.check_pool()
             nodes = client.nodes()
         except errors.IronicComputeError as exc:
@@ -93,7 +95,7 @@ def main() -> int:
             default_config_files=default_config_files(),
         )
     except cfg.Error as exc:
-        exits.refuse(exc)
+        exit_codes.refuse(exc)
         return int(upgradecheck.Code.FAILURE)
     return status
 

@@ -28,9 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     compat.patch_concurrency()
 
-    from ironic_compute import worker
+    from ironic_compute.worker import process
 
-    return worker.run(ties, config_arguments)
+    return process.run(ties, config_arguments)
 
 
 def die_with(parent_pid: int) -> None:

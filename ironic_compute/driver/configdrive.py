@@ -20,8 +20,8 @@ from nova.api.metadata import base as nova_metadata
 from nova.virt import configdrive as nova_configdrive
 from nova.virt import netutils
 
-from ironic_compute.driver import nics
-from ironic_compute.ironic import IronicClient
+from ironic_compute.driver import network_data
+from ironic_compute.ironic_api.client import IronicClient
 from resource_tracker.node import NodeId
 
 _DESCRIPTION_SINCE = (1, 56)
@@ -44,7 +44,7 @@ def build(
     """
     if not nova_configdrive.required_by(instance):
         return None
-    network_data = nics.describe(
+    devices = network_data.describe(
         netutils.get_network_metadata(network_info), client, node
     )
     metadata = nova_metadata.InstanceMetadata(
@@ -52,7 +52,7 @@ def build(
         content=files,
         extra_md={'admin_pass': password} if password else {},
         network_info=network_info,
-        network_metadata=network_data,
+        network_metadata=devices,
     )
     if client.microversion() >= _DESCRIPTION_SINCE:
         described = describe(metadata)

@@ -12,7 +12,7 @@ from nova.console import type as console_type
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.driver.watch import Watch
+from ironic_compute.driver.node_waiter import NodeWaiter
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -24,7 +24,7 @@ _LOOK_S = 1.0
 class Console:
     """Find out where a server's console is."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: NodeWaiter) -> None:
         self._watch = watch
         self._client = watch.client
 

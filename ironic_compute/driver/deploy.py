@@ -17,14 +17,19 @@ from nova.compute import task_states, vm_states
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.driver import configdrive, faults, instance_info
+from ironic_compute.driver import configdrive, instance_info, nova_errors
+from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
 from ironic_compute.driver.network import Network
-from ironic_compute.driver.steps import Step, run
+from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
-from ironic_compute.driver.turns import Turn, Turns
+from ironic_compute.driver.undo import Step, run
 from ironic_compute.driver.volumes import Volumes, is_root
-from ironic_compute.driver.watch import Watch
-from ironic_compute.states import MEANING, Meaning, PowerState, ProvisionState
+from ironic_compute.ironic_api.states import (
+    MEANING,
+    Meaning,
+    PowerState,
+    ProvisionState,
+)
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -82,7 +87,7 @@ class Deploy:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: NodeWaiter,
         network: Network,
         volumes: Volumes,
         teardown: Teardown,
@@ -92,7 +97,7 @@ class Deploy:
         self._network = network
         self._volumes = volumes
         self._teardown = teardown
-        self._turns = Turns()
+        self._turns = BuildSlots()
 
     def reserve(self, node: NodeId, instance: Any) -> None:
         """Take a node for a server, if it can take a build; repeatable.
@@ -216,7 +221,7 @@ class Deploy:
             if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
                 raise
 
-    def _steps(self, order: Order, turn: Turn) -> list[Step]:
+    def _steps(self, order: Order, turn: BuildSlot) -> list[Step]:
         node, uuid = order.node, order.instance.uuid
         return [
             Step(
@@ -253,7 +258,7 @@ class Deploy:
             ),
         ]
 
-    def _deploy(self, order: Order, turn: Turn) -> None:
+    def _deploy(self, order: Order, turn: BuildSlot) -> None:
         _name_ephemeral_device(order.instance)
         seen = self.ask(order, 'active')
         turn.end()
@@ -369,7 +374,7 @@ def _look(instance: Any) -> None:
         return
     deleting = instance.task_state == task_states.DELETING
     if deleting or instance.vm_state == vm_states.DELETED:
-        raise faults.Cancelled(
+        raise nova_errors.Cancelled(
             f'Server {instance.uuid} was deleted while it was built'
         )
 

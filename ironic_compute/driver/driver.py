@@ -15,20 +15,20 @@ from nova import exception as nova_exception
 from nova.virt import driver as nova_driver
 
 from hashring.clock import Clock, SystemClock
-from ironic_compute.book import Book
 from ironic_compute.driver import power
 from ironic_compute.driver.console import Console
 from ironic_compute.driver.deploy import Deploy, Order
-from ironic_compute.driver.faults import build_door, door
-from ironic_compute.driver.info import Info
 from ironic_compute.driver.network import Network
+from ironic_compute.driver.node_waiter import News, NodeWaiter
+from ironic_compute.driver.nova_errors import build_door, door
 from ironic_compute.driver.power import Power
+from ironic_compute.driver.queries import Queries
 from ironic_compute.driver.rebuild import Rebuild
 from ironic_compute.driver.rescue import Rescue
 from ironic_compute.driver.teardown import Teardown
 from ironic_compute.driver.volumes import Volumes, mapping_of
-from ironic_compute.driver.watch import News, Watch
-from ironic_compute.ironic import IronicClient
+from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -52,12 +52,14 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def attach(
         self,
         client: IronicClient,
-        book: Book,
+        node_cache: NodeCache,
         news: News,
         clock: Clock | None = None,
     ) -> None:
         """Give the driver what it works with."""
-        self._watch = watch = Watch(client, book, news, clock or SystemClock())
+        self._watch = watch = NodeWaiter(
+            client, node_cache, news, clock or SystemClock()
+        )
         self._network = Network(watch)
         self._power = Power(watch)
         self._volumes = Volumes(watch, self._power)
@@ -68,7 +70,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         self._rebuild = Rebuild(watch, self._deploy)
         self._rescue = Rescue(watch)
         self._console = Console(watch)
-        self._info = Info(watch)
+        self._info = Queries(watch)
 
     def init_host(self, host: str) -> None:
         """Start nothing: the worker's parts are started elsewhere."""

@@ -12,7 +12,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.driver.watch import Watch
+from ironic_compute.driver.node_waiter import NodeWaiter
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 class Network:
     """Attach and detach VIFs."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: NodeWaiter) -> None:
         self._watch = watch
         self._client = watch.client
 

@@ -13,9 +13,9 @@ from nova.objects import external_event
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.driver import faults
-from ironic_compute.driver.watch import Watch
-from ironic_compute.states import PowerState, ProvisionState
+from ironic_compute.driver import nova_errors
+from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.ironic_api.states import PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -24,13 +24,17 @@ LOG = logging.getLogger(__name__)
 _POWER_S = 1200.0
 _REFRESH_S = 3.0
 
-_SOFT_FAILED = (errors.IronicRefused, errors.WaitTimeout, faults.PowerFailed)
+_SOFT_FAILED = (
+    errors.IronicRefused,
+    errors.WaitTimeout,
+    nova_errors.PowerFailed,
+)
 
 
 class Power:
     """Power actions on servers."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: NodeWaiter) -> None:
         self._watch = watch
         self._client = watch.client
 
@@ -117,7 +121,7 @@ class Power:
         # A reboot that failed may well leave the machine on.
         has_failed = target == 'reboot' and _has_error(facts)
         if PowerState.parse(facts.power_state) is not wanted or has_failed:
-            raise faults.PowerFailed(
+            raise nova_errors.PowerFailed(
                 f'Node {node} was told to go to power {target}, and is '
                 f'{facts.power_state}: {facts.last_error}'
             )

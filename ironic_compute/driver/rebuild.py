@@ -12,13 +12,13 @@ from nova.compute import utils as compute_utils
 
 from ironic_compute import errors
 from ironic_compute.driver.deploy import Deploy, Order
-from ironic_compute.driver.watch import Watch
+from ironic_compute.driver.node_waiter import NodeWaiter
 
 
 class Rebuild:
     """Rebuild servers."""
 
-    def __init__(self, watch: Watch, deploy: Deploy) -> None:
+    def __init__(self, watch: NodeWaiter, deploy: Deploy) -> None:
         self._watch = watch
         self._deploy = deploy
 

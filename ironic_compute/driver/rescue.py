@@ -4,8 +4,8 @@
 from typing import Any
 
 from ironic_compute import errors
-from ironic_compute.driver.watch import Watch
-from ironic_compute.states import ProvisionState
+from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts
 
 # Ironic boots a ramdisk and waits for it; it says itself when that fails.
@@ -23,7 +23,7 @@ _FAILED = frozenset(
 class Rescue:
     """Take servers into and out of rescue."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: NodeWaiter) -> None:
         self._watch = watch
 
     def why_not(self, instance: Any) -> str | None:

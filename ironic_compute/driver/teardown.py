@@ -14,9 +14,9 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
+from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.volumes import Volumes
-from ironic_compute.driver.watch import Watch
-from ironic_compute.states import ProvisionState
+from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Teardown:
     """Free nodes."""
 
     def __init__(
-        self, watch: Watch, network: Network, volumes: Volumes
+        self, watch: NodeWaiter, network: Network, volumes: Volumes
     ) -> None:
         self._watch = watch
         self._client = watch.client

@@ -16,8 +16,8 @@ from nova.virt import driver as nova_driver
 from oslo_log import log as logging
 
 from ironic_compute import errors
+from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.power import Power
-from ironic_compute.driver.watch import Watch
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 class Volumes:
     """Give volumes to nodes and take them away."""
 
-    def __init__(self, watch: Watch, power: Power) -> None:
+    def __init__(self, watch: NodeWaiter, power: Power) -> None:
         self._watch = watch
         self._client = watch.client
         self._power = power

@@ -16,7 +16,7 @@ from hashring.workers import Workers
 
 
 class Folder:
-    """`hashring.state.Folder` on a disk that outlives the process."""
+    """`hashring.state_dir.Folder` on a disk that outlives the process."""
 
     def __init__(self) -> None:
         self._home_lock: tuple[Host, LockToken] | None = None

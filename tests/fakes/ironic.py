@@ -22,7 +22,7 @@ NODE = NodeId('11111111-1111-1111-1111-111111111111')
 
 
 class FakeIronic:
-    """Ironic with what :class:`ironic_compute.ironic.IronicClient` offers."""
+    """Ironic behind the methods of ``IronicClient``."""
 
     def ports(self, node: str) -> list[dict[str, Any]]:
         return []

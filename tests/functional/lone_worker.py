@@ -33,7 +33,8 @@ from nova import objects, rpc  # noqa: E402
 from nova.objects import base as objects_base  # noqa: E402
 
 from hashring.ring import Host  # noqa: E402
-from ironic_compute import pipe, worker  # noqa: E402
+from ironic_compute.agent import pipe  # noqa: E402
+from ironic_compute.worker import process  # noqa: E402
 
 _HOST = Host('c1')
 _SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
@@ -155,12 +156,12 @@ class _Life:
     def __init__(self, work: str) -> None:
         self._work = work
         self._conductor = _conduct()
-        self._tenure = worker._accept(pipe.Appointment(_HOST, is_home=True))
+        self._tenure = process._accept(pipe.Appointment(_HOST, is_home=True))
         self._serving = threading.Event()
         line = types.SimpleNamespace(
             say=self._hear, say_services=lambda facts: None
         )
-        self.service = worker._service(self._tenure, line)  # type: ignore[arg-type]
+        self.service = process._service(self._tenure, line)  # type: ignore[arg-type]
 
     def _hear(self, message: pipe.Message) -> None:
         if isinstance(message, pipe.IsServing):
@@ -219,7 +220,7 @@ def main() -> None:
     path = pathlib.Path(tempfile.mkdtemp())
     config = path / 'nova.conf'
     config.write_text(_CONFIG.format(path=path, url=_listen()))
-    worker._configure(['--config-file', str(config)])
+    process._configure(['--config-file', str(config)])
     life = _Life(*sys.argv[1:])
     threading.Thread(target=life.live, daemon=True).start()
     compat.serve(life.service)

@@ -18,13 +18,13 @@ from keystoneauth1 import adapter, session, token_endpoint
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from hashring.workers import Admitted, Vouched, WorkerView
-from ironic_compute import reception, serving
-from ironic_compute.cmd.agent import register_opts
+from hashring.workers import HostAdded, MappingConfirmed, WorkerView
+from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.manager import IronicComputeManager
-from ironic_compute.parts import Parts, Tenure
-from ironic_compute.view import Pool
+from ironic_compute.manager.compute_manager import IronicComputeManager
+from ironic_compute.pool.view import PoolView
+from ironic_compute.worker import rpc_gating, rpc_service
+from ironic_compute.worker.components import Components, Tenure
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Placement
 from tests.fakes.ironic import FakeIronic
@@ -79,10 +79,10 @@ class TheCloud:
 
     ironic: LivingIronic
     placement: Placement
-    pools: dict[str, Pool]
+    pools: dict[str, PoolView]
     hosts: tuple[str, ...]
     ring: tuple[str, ...]
-    ordered: list[Admitted | Vouched]
+    ordered: list[HostAdded | MappingConfirmed]
 
     @classmethod
     def reset(cls, endpoint: str, *hosts: str) -> None:
@@ -102,8 +102,10 @@ class TheCloud:
         """Tell all workers of a ring that everybody agrees on."""
         cls.ring = ring
         hosts = tuple(Host(host) for host in ring)
-        admitted = {o.host for o in cls.ordered if isinstance(o, Admitted)}
-        vouched = {o.host for o in cls.ordered if isinstance(o, Vouched)}
+        admitted = {o.host for o in cls.ordered if isinstance(o, HostAdded)}
+        vouched = {
+            o.host for o in cls.ordered if isinstance(o, MappingConfirmed)
+        }
         view = WorkerView(
             deadline_s=math.inf,
             ring=hosts,
@@ -116,7 +118,7 @@ class TheCloud:
             pool.update(view)
 
     @classmethod
-    def heed(cls, order: Admitted | Vouched) -> None:
+    def heed(cls, order: HostAdded | MappingConfirmed) -> None:
         """Tell all workers of what an operator told one of them."""
         cls.ordered.append(order)
         cls.show(*cls.ring)
@@ -128,9 +130,9 @@ class PoolManager(IronicComputeManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         clock = SystemClock()
         host = Host(kwargs['host'])
-        pool = TheCloud.pools[host] = Pool(clock)
+        pool = TheCloud.pools[host] = PoolView(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
-        parts = Parts(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
+        parts = Components(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
         parts.on_order = TheCloud.heed
         super().__init__(*args, parts=parts, **kwargs)
         TheCloud.show(*TheCloud.hosts)
@@ -194,17 +196,17 @@ class PoolTestCase(base.NovaTestCase):
 
     def _have_audited(self) -> bool:
         parts = [worker.manager._parts for worker in self.workers.values()]
-        return all(one.intake.has_audited for one in parts)
+        return all(one.node_changes.has_audited for one in parts)
 
     def start_compute(self, host: str, manager: str | None = None) -> Any:
         """Start Nova's service of a worker as the worker itself does."""
-        create = serving.Service.create
+        create = rpc_service.Service.create
         with fixtures.MonkeyPatch(
             'nova.service.Service.create', staticmethod(create)
         ):
             worker = super().start_compute(host, manager)
         parts = worker.manager._parts
-        watch = reception.Reception(worker.rpc_servers, parts.gate)
+        watch = rpc_gating.RpcGating(worker.rpc_servers, parts.gate)
         parts.on_stopping = worker.on_stopping = watch.stop
         watch.start()
         self.addCleanup(parts.stop)

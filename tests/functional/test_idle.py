@@ -12,7 +12,8 @@ from typing import Any
 
 import sqlalchemy
 
-from ironic_compute import opts, resume
+from ironic_compute import opts
+from ironic_compute.recovery import interrupted_tasks
 from resource_tracker import opts as tracker_opts
 from resource_tracker.meter import NoMeter
 from tests.functional import pool
@@ -55,7 +56,7 @@ _CAUSES = {
     'services.refresh': _a_minute('services_interval_s', 1),
     'aggregates.of': _a_minute('aggregates_interval_s', 1),
     'resume._servers': _a_minute(
-        'upkeep_interval_s', 1 + 1 / resume.WITHOUT_TASK_EVERY
+        'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),
     'strays._waiting': _a_minute('lost_build_s', 2),
     # Not while we look: each second audit of 5,000 own nodes, and each other

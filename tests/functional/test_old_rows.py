@@ -13,12 +13,12 @@ from nova import objects
 from nova.tests.functional.api import client as api_client
 
 from hashring.ring import Host
-from hashring.workers import Admitted
-from ironic_compute import hints
+from hashring.workers import HostAdded
 from ironic_compute.cmd import ctl
-from ironic_compute.mappings import HostMappings
-from ironic_compute.rows import which
-from ironic_compute.services import ServiceDirectory
+from ironic_compute.nodes.records import which
+from ironic_compute.ownership import peer_rpc
+from ironic_compute.pool.host_mappings import HostMappings
+from ironic_compute.pool.services import ServiceDirectory
 from resource_tracker.node import NodeId
 from tests.functional import pool
 
@@ -79,7 +79,7 @@ class OldRowsTest(pool.PoolTestCase):
         """Pushed, adopted and built upon, it is never joined by a second."""
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
         c1 = self.workers['c1'].manager._parts
-        row = self._old_row(node, old, c1.holdings.status.service_id)
+        row = self._old_row(node, old, c1.held_nodes.status.service_id)
         self._enroll(node, 'old')
         # No worker has read it at its start: unless the ring's target holds
         # it, it is found when the next list still shows a node without a row.
@@ -99,7 +99,9 @@ class OldRowsTest(pool.PoolTestCase):
             self.assertEqual((row.id, old, host), (now.id, now.uuid, now.host))
             # T3: the row names the Service of its host as well.
             parts = self.workers[host].manager._parts
-            self.assertEqual(parts.holdings.status.service_id, now.service_id)
+            self.assertEqual(
+                parts.held_nodes.status.service_id, now.service_id
+            )
         specs = {
             'resources:CUSTOM_BAREMETAL': '0',
             'resources:CUSTOM_OLD': '1',
@@ -113,7 +115,7 @@ class OldRowsTest(pool.PoolTestCase):
         parts = self.workers['c1'].manager._parts
         for worker in self.workers.values():
             # They share one connection to SQLite with what follows.
-            worker.manager._upkeep.stop()
+            worker.manager._recovery_loop.stop()
             worker.manager._parts.stop()
         (known, *_) = objects.ComputeNodeList.get_all(self.context)
         odd = [str(uuid.uuid4()) for _ in range(2)]
@@ -195,7 +197,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.addCleanup(standby.manager._parts.stop)
         for _ in range(3):
             self._audit()
-            standby.manager._parts.handover.round()
+            standby.manager._parts.rebalancer.round()
             standby.manager._parts._tell_services()
             for _, task in standby.manager._periodic_tasks:
                 task(standby.manager, self.context)
@@ -282,14 +284,14 @@ class OldRowsTest(pool.PoolTestCase):
         )
         service.create()
         parts = self.workers[host].manager._parts
-        parts.holdings.change_status(service_id=service.id)
+        parts.held_nodes.change_status(service_id=service.id)
         for worker in self.workers.values():
             worker.manager._parts.services.refresh()
 
     def test_lost_host_is_known_by_an_operators_order(self) -> None:
         """One that Nova does not know, or that is up, is refused."""
         here, c9 = Host('c1'), Host('c9')
-        self.assertIn('no Service record', hints.order_to_adopt(here, c9))
+        self.assertIn('no Service record', peer_rpc.order_to_adopt(here, c9))
         objects.Service(
             self.context,
             host='c9',
@@ -305,24 +307,26 @@ class OldRowsTest(pool.PoolTestCase):
         self.until(
             lambda: (
                 'A daemon of another pool'
-                in str(hints.order_to_adopt(here, Host('stock')))
+                in str(peer_rpc.order_to_adopt(here, Host('stock')))
             ),
             'the host of another pool refused as such',
         )
-        self.assertIsNone(hints.order_to_adopt(here, c9))
+        self.assertIsNone(peer_rpc.order_to_adopt(here, c9))
         self.assertEqual(('c1', 'c2', 'c9'), pool.TheCloud.pools['c2'].known)
-        self.assertIsNone(hints.order_to_adopt(here, c9))
-        self.assertEqual([Admitted(c9)], pool.TheCloud.ordered)
+        self.assertIsNone(peer_rpc.order_to_adopt(here, c9))
+        self.assertEqual([HostAdded(c9)], pool.TheCloud.ordered)
 
     def test_word_of_nova_on_a_mapping_counts_more_than_an_operators(
         self,
     ) -> None:
         """The conductor here has the API database, so nobody is believed."""
         here = Host('c1')
-        self.assertIn('not known', hints.order_to_vouch(here, Host('c9')))
-        self.assertIsNone(hints.order_to_vouch(here, Host('c2')))
+        self.assertIn('not known', peer_rpc.order_to_vouch(here, Host('c9')))
+        self.assertIsNone(peer_rpc.order_to_vouch(here, Host('c2')))
         mapping = self.host_mappings.pop('c2')
         mapping.destroy()
-        self.assertIn('discover_hosts', hints.order_to_vouch(here, Host('c2')))
+        self.assertIn(
+            'discover_hosts', peer_rpc.order_to_vouch(here, Host('c2'))
+        )
         self.assertEqual([], pool.TheCloud.ordered)
         self._map_host('c2')

@@ -15,7 +15,8 @@ from nova import objects
 from nova.compute import power_state, rpcapi
 from nova.tests.functional.api import client as api_client
 
-from ironic_compute import errors, refusals
+from ironic_compute import errors
+from ironic_compute.manager import unsupported
 from resource_tracker.node import NodeId
 from tests.functional import base, pool
 
@@ -255,11 +256,11 @@ class OperationsTest(pool.PoolTestCase):
     def _shelve_once_more(self, server: Mapping[str, Any]) -> None:
         """The node it was unshelved on takes other builds then."""
         node = NodeId(self.node_of(server))
-        holdings = self.workers[self._host(server)].manager._parts.holdings
-        self.assertFalse(holdings.is_free(node))
+        held_nodes = self.workers[self._host(server)].manager._parts.held_nodes
+        self.assertFalse(held_nodes.is_free(node))
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
-        self.until(lambda: holdings.is_free(node), 'its node free')
+        self.until(lambda: held_nodes.is_free(node), 'its node free')
 
     def test_unshelving_sent_to_the_former_holder_goes_on(self) -> None:
         """The node was pushed after the scheduler had read its row."""
@@ -327,7 +328,7 @@ class OperationsTest(pool.PoolTestCase):
     ) -> Callable[[], bool]:
         def is_told() -> bool:
             details = [e.get('details') for e in self.last_events(server)]
-            return refusals.SENTENCES[name] in ' '.join(map(str, details))
+            return unsupported.SENTENCES[name] in ' '.join(map(str, details))
 
         return is_told
 

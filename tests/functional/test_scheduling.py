@@ -247,11 +247,14 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
             lambda: self._reserved(node), 'the node reserved by its worker'
         )
         for worker in self.workers.values():
-            parts, upkeep = worker.manager._parts, worker.manager._upkeep
+            parts, recovery_loop = (
+                worker.manager._parts,
+                worker.manager._recovery_loop,
+            )
             for _ in range(2):
-                parts.intake.audited(dict(self.ironic.nodes))
-                upkeep._strays.look()
-                upkeep._lost.look()
+                parts.node_changes.audited(dict(self.ironic.nodes))
+                recovery_loop._strays.look()
+                recovery_loop._lost.look()
             parts.reconciler.drain(5)
 
     def _reserved(self, node: str) -> bool:

@@ -98,10 +98,10 @@ class StoppingTest(pool.PoolTestCase):
 
     def _end_deploys(self, host: str) -> None:
         """Let no build wait for ever that was left to another worker."""
-        book = self.workers[host].manager._parts.book
-        for node in book.held():
+        node_cache = self.workers[host].manager._parts.node_cache
+        for node in node_cache.held():
             self.ironic.change(node, provision_state='active')
-            book.update(self.ironic.node(node))
+            node_cache.update(self.ironic.node(node))
 
     def test_idle_worker_ends_at_once(self) -> None:
         """And receives nothing any more, whatever becomes of its lease."""

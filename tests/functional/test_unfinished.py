@@ -234,7 +234,7 @@ class UnfinishedTest(UnfinishedTestCase):
         """Bug 1679750: nova-api deleted it while its host was down."""
         row = self._row()
         manager = self.workers[row.host].manager
-        strays, rows = manager._upkeep._strays, manager._parts.rows
+        strays, rows = manager._recovery_loop._strays, manager._parts.rows
         self.assertEqual({row.uuid}, rows.servers_of(row.host))
         row.destroy()
         self.assertEqual(frozenset(), rows.servers_of(row.host))
@@ -267,7 +267,7 @@ class UnfinishedTest(UnfinishedTestCase):
         def has_followed() -> bool:
             # What was seen at home, just before, is asked again at each
             # audit only.
-            self.workers[here].manager._upkeep._strays.forget()
+            self.workers[here].manager._recovery_loop._strays.forget()
             return self.node in self.held(other)
 
         self.until(has_followed, 'the row followed')

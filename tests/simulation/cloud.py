@@ -14,7 +14,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host, Ring
 from ironic_compute import errors
-from ironic_compute.forward import HOPS_MAX
+from ironic_compute.manager.forwarding import HOPS_MAX
 from resource_tracker.node import NodeId
 from tests.simulation.compute import PACE
 from tests.simulation.ironic import Ironic

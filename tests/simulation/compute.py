@@ -15,16 +15,16 @@ from typing import Any
 from nova.compute import vm_states
 
 from hashring.ring import Host
-from ironic_compute.book import Book
-from ironic_compute.ending import Ending, end_task
-from ironic_compute.foreign import ForeignHosts
-from ironic_compute.holdings import Holdings, HostStatus
-from ironic_compute.pace import Pace, Writers
-from ironic_compute.resume import Resume
-from ironic_compute.review import Review
-from ironic_compute.strays import LOST_STATES, LostBuilds
-from ironic_compute.tracker import BareMetalTracker
-from ironic_compute.view import Pool, Standing
+from ironic_compute.manager.tracker import BareMetalTracker
+from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
+from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.view import PoolView, RingStatus
+from ironic_compute.recovery.failures import TaskFailures, end_task
+from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
+from ironic_compute.recovery.lost_builds import LOST_STATES, LostBuilds
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
@@ -79,7 +79,7 @@ class Inline(futures.Executor):
         return done
 
 
-class PoolHere(Pool):
+class PoolHere(PoolView):
     """The real one; the world knows what it could last be asked for.
 
     ``alone_s``: when it last said that all have had its ring for so long
@@ -91,14 +91,14 @@ class PoolHere(Pool):
         self._kernel = worker.kernel
         self.alone_s = -math.inf
 
-    def standing(self) -> Standing:
+    def standing(self) -> RingStatus:
         standing = super().standing()
         if (standing.agreed_for_s or 0.0) >= PACE.confirm_s:
             self.alone_s = self._kernel.now_s
         return standing
 
 
-class ResumeHere(Resume):
+class ResumeHere(InterruptedTasks):
     """The real one; its questions to Nova go over the wire."""
 
     def __init__(self, worker: Any, *arguments: Any) -> None:
@@ -119,7 +119,7 @@ class ResumeHere(Resume):
         self._manager.terminate_instance(context, instance, None)
 
 
-class EndingHere(Ending):
+class EndingHere(TaskFailures):
     """The real one; how a fault is written is Nova's."""
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
@@ -164,10 +164,10 @@ class ComputeWorker(Worker):
         self.services = Services(world.nova, self.wire)
         self.reporter = Reporter(world, self.wire, self.gate)
         claims = ClaimBook()
-        self.holdings: Holdings = makeup.holdings(
+        self.held_nodes: HeldNodes = makeup.held_nodes(
             host,
             self.rows,
-            Book(self.clock),
+            NodeCache(self.clock),
             claims,
             self.reporter,
             self.clock,
@@ -175,24 +175,24 @@ class ComputeWorker(Worker):
             lambda: Lock(self.kernel),
         )
         self._make_handover()
-        self.holdings.on_stranger = self.newcomers.meet
-        self.review = Review(
-            self.holdings,
+        self.held_nodes.on_stranger = self.new_nodes.meet
+        self.row_audit = RowAudit(
+            self.held_nodes,
             self.rows,  # type: ignore[arg-type]
             self.clock,
         )
         self.removal = makeup.removal(
-            self.holdings, self.rows, self.client, self.reporter
+            self.held_nodes, self.rows, self.client, self.reporter
         )
         self.tracker = BareMetalTracker(
             host,
-            self.holdings,
+            self.held_nodes,
             claims,
             self.rows,  # type: ignore[arg-type]
             self.client,  # type: ignore[arg-type]
             None,
         )
-        self.driver = Driver(self.kernel, self.client, self.holdings.observe)
+        self.driver = Driver(self.kernel, self.client, self.held_nodes.observe)
         self._make_upkeep()
         self._poked: set[NodeId] = set()
 
@@ -204,8 +204,8 @@ class ComputeWorker(Worker):
             lambda host: True,
         )
         writers = Writers(1, Inline(self.world))
-        self.newcomers = makeup.newcomers(
-            self.holdings,
+        self.new_nodes = makeup.new_nodes(
+            self.held_nodes,
             self.rows,
             self.services,
             foreign,
@@ -214,11 +214,11 @@ class ComputeWorker(Worker):
             PACE,
             writers,
         )
-        self.handover = makeup.handover(
-            self.holdings,
+        self.rebalancer = makeup.rebalancer(
+            self.held_nodes,
             self.rows,
             self.services,
-            self.newcomers,
+            self.new_nodes,
             foreign,
             self.pool,
             self.gate,
@@ -246,16 +246,16 @@ class ComputeWorker(Worker):
             self._begin_task,
         )
         self._strays = makeup.strays(
-            self.holdings,
+            self.held_nodes,
             self.rows,
-            self.handover,
+            self.rebalancer.follow,
             self.driver.free,
             self.live_tasks,
             self._begin_task,
         )
         self._lost = LostBuildsHere(
             self,
-            self.holdings,
+            self.held_nodes,
             ending,
             self._nodes_allocated,
             self.live_tasks,
@@ -291,10 +291,10 @@ class ComputeWorker(Worker):
         record = self._retried(self._service)
         if record is None:
             self.exit(1)
-        self.holdings.status = HostStatus(
+        self.held_nodes.status = HostStatus(
             service_id=record.id, disabled=record.disabled
         )
-        self._retried(self.holdings.load)
+        self._retried(self.held_nodes.load)
         nova = self.world.nova
         self._consumer = self.spawn(self._consume)
         nova.queue(self.host).wake = self._wake_consumer
@@ -365,11 +365,11 @@ class ComputeWorker(Worker):
         self.world.nova.cast(host, message)
 
     def given(self, nodes: Iterable[NodeId]) -> None:
-        """``Parts._given``."""
+        """``Components._given``."""
         nodes = list(nodes)
-        self.newcomers.given(nodes)
+        self.new_nodes.given(nodes)
         for node in nodes:
-            self.holdings.observe(self.client.node(node))
+            self.held_nodes.observe(self.client.node(node))
 
     # Loops
 
@@ -388,23 +388,23 @@ class ComputeWorker(Worker):
 
     def _take(self, facts: NodeFacts) -> None:
         """Take in a node of a list; one that was denied is asked for alone."""
-        if self.holdings.is_denied(facts.uuid):
+        if self.held_nodes.is_denied(facts.uuid):
             facts = self.client.node(facts.uuid)
-            self.holdings.found(facts.uuid)
-        self.holdings.observe(facts)
+            self.held_nodes.found(facts.uuid)
+        self.held_nodes.observe(facts)
 
     def _audit(self) -> None:
-        """``Intake.audited``."""
+        """``NodeChanges.audited``."""
         nodes = self.client.nodes()
-        self.review.audited()
+        self.row_audit.audited()
         for facts in nodes.values():
             self._take(facts)
-        self.newcomers.listed(nodes)
+        self.new_nodes.listed(nodes)
         self.removal.audited(nodes)
 
     def _keep_rounds(self) -> None:
         while True:
-            self._tolerant(self.handover.round)
+            self._tolerant(self.rebalancer.round)
             self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
 
@@ -418,11 +418,11 @@ class ComputeWorker(Worker):
         known = self.pool.known or (self.host,)
         own = self.services.record(self.host)
         if own is not None:
-            self.holdings.change_status(disabled=own.disabled)
+            self.held_nodes.change_status(disabled=own.disabled)
         self.tell_facts(self.services.facts(known))
 
     def _keep_up(self) -> None:
-        """``Upkeep._keep``."""
+        """``RecoveryLoop._keep``."""
         served_s = anew_s = self.clock.now_s()
         lost_s = -math.inf
         wait_s = FIRST_LOOK_S

@@ -11,19 +11,19 @@ from typing import Any
 
 from hashring.agent import Agent
 from hashring.assignment import Assignment
+from hashring.events import Effect, Release, Stop
 from hashring.group import LockToken
+from hashring.heartbeat import State
+from hashring.host_states import Hold
 from hashring.lease import Beat, Lease, Verdict
-from hashring.phases import Hold
-from hashring.protocol import Effect, Release, Stop
-from hashring.pulse import State
 from hashring.ring import Host
 from ironic_compute.errors import IronicComputeError, NodeNotFound
-from ironic_compute.handover import Handover
-from ironic_compute.holdings import Holdings, Moment
-from ironic_compute.newcomers import Newcomers
-from ironic_compute.removal import Removal
-from ironic_compute.strays import Strays
-from ironic_compute.unfinished import Stray
+from ironic_compute.nodes.held_nodes import HeldNodes, Moment
+from ironic_compute.ownership.new_nodes import NewNodes
+from ironic_compute.ownership.rebalance import Rebalancer
+from ironic_compute.ownership.removal import Removal
+from ironic_compute.recovery.decisions import Stray
+from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeId
 from tests.simulation.compute import ResumeHere
 from tests.simulation.makeup import Makeup, with_parts
@@ -138,36 +138,36 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
 # Of nodes, servers and messages
 
 
-class PushyHandover(Handover):
+class PushyHandover(Rebalancer):
     """Pushes a node whoever is on it."""
 
     def _is_free(self, node: NodeId) -> bool:
         return True
 
     def _give(self, node: NodeId, target: Host) -> bool:
-        row, record = self._holdings.row(node), self._services.record(target)
+        row, record = self._held_nodes.row(node), self._services.record(target)
         if row is None or record is None:
             return False
         given = self._rows.give(row, target, record.id)
         if given:
-            self._holdings.drop(node)
+            self._held_nodes.drop(node)
         return given
 
 
-class LonelyNewcomers(Newcomers):
+class LonelyNewcomers(NewNodes):
     """Creates a row although the others have another ring."""
 
     def _may_take(self, node: NodeId) -> bool:
         return (
-            self._pool.standing().ring.target(node) == self._holdings.host
-            and self._holdings.status.service_id is not None
+            self._pool.standing().ring.target(node) == self._held_nodes.host
+            and self._held_nodes.status.service_id is not None
         )
 
     def _may_create(self, node: NodeId, look: Any) -> bool:
         return self._may_take(node)
 
 
-class TrustingHoldings(Holdings):
+class TrustingHoldings(HeldNodes):
     """Offers a new node at once."""
 
     def _enter(self, row: Any, read_at: Moment) -> None:
@@ -175,7 +175,7 @@ class TrustingHoldings(Holdings):
         self._unconfirmed.clear()
 
 
-class ForgetfulHandover(Handover):
+class ForgetfulHandover(Rebalancer):
     """Leaves a node where it is, wherever its server is."""
 
     def follow(self, node: NodeId, host: Host) -> None:
@@ -206,7 +206,7 @@ class LazyResume(ResumeHere):
             self._looked = True
 
 
-class IndulgentStrays(Strays):
+class IndulgentStrays(StrayInstances):
     """Leaves on a node what Nova has deleted."""
 
     def _act(self, stray: Stray, key: Any, rows: Any) -> None:
@@ -243,12 +243,12 @@ MAKEUPS: dict[str, Makeup] = {
     'hand-back before the worker stopped': with_parts(
         agent=_agent_with_assignment(HastyAssignment)
     ),
-    'push of a pinned node': with_parts(handover=PushyHandover),
-    'create without agreement': with_parts(newcomers=LonelyNewcomers),
-    'created row used unconfirmed': with_parts(holdings=TrustingHoldings),
+    'push of a pinned node': with_parts(rebalancer=PushyHandover),
+    'create without agreement': with_parts(new_nodes=LonelyNewcomers),
+    'created row used unconfirmed': with_parts(held_nodes=TrustingHoldings),
     'delete on error': with_parts(removal=RashRemoval),
     'resume only at start': with_parts(resume=LazyResume),
-    'row not following the instance': with_parts(handover=ForgetfulHandover),
+    'row not following the instance': with_parts(rebalancer=ForgetfulHandover),
     'deleted server left on its node': with_parts(strays=IndulgentStrays),
     'duplicate build let through': with_parts(is_wanted=_everything),
 }

@@ -15,7 +15,8 @@ from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
-from ironic_compute import errors, unfinished
+from ironic_compute import errors
+from ironic_compute.recovery import decisions
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel, Lock
@@ -35,7 +36,7 @@ class Cancelled(Exception):
 
 
 class LiveTasks:
-    """`ironic_compute.tasks.LiveTasks` for tasks instead of threads."""
+    """``InProgress`` of the recovery room, for tasks instead of threads."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -151,10 +152,10 @@ class Manager:
 
     def build_and_run_instance(self, message: Message) -> None:
         worker, node = self._worker, NodeId(message.node or '')
-        if worker.holdings.row(node) is None:
+        if worker.held_nodes.row(node) is None:
             if self._forwards(message, node):
                 return
-            worker.newcomers.look_at(node)
+            worker.new_nodes.look_at(node)
         server = worker.server(message.server)
         if self._world.makeup.is_wanted(server.vm_state, server.host):
             with (
@@ -295,7 +296,7 @@ def unfinished_of(nova: Any, host: Host) -> list[Any]:
         if record.host == host
         and not record.deleted
         and (
-            record.task_state in unfinished.TASK_STATES
-            or record.vm_state in unfinished.VM_STATES
+            record.task_state in decisions.TASK_STATES
+            or record.vm_state in decisions.VM_STATES
         )
     ]

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from ironic_compute import errors
-from ironic_compute.states import ProvisionState
+from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.wire import Letter, Wire

@@ -116,7 +116,7 @@ class AgentProcess(Process):
         agent = self.agent
         while True:
             agent.turn()
-            if agent.locksmith.busy:
+            if agent.lock_thread.busy:
                 self._kernel.wake(self._locks)
             if agent.pulse.hurried:
                 self._kernel.wake(self._beats)
@@ -145,7 +145,7 @@ class AgentProcess(Process):
 
     def _lock(self) -> None:
         while True:
-            self.agent.locksmith.run_pending()
+            self.agent.lock_thread.run_pending()
             self._kernel.sleep(POLL_S)
 
 

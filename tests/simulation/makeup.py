@@ -12,13 +12,13 @@ from hashring.agent import Agent
 from hashring.group import Member, Traits
 from hashring.opts import Timing
 from hashring.ring import Host
-from ironic_compute import forward, messages
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover
-from ironic_compute.holdings import Holdings
-from ironic_compute.newcomers import Newcomers
-from ironic_compute.removal import Removal
-from ironic_compute.strays import Strays
+from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.ownership.new_nodes import NewNodes
+from ironic_compute.ownership.rebalance import Rebalancer
+from ironic_compute.ownership.removal import Removal
+from ironic_compute.recovery.stray_instances import StrayInstances
 from tests.simulation.compute import ComputeWorker, ResumeHere
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
@@ -36,14 +36,16 @@ class Makeup:
     group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
-    holdings: Callable[..., Holdings] = Holdings
-    newcomers: Callable[..., Newcomers] = Newcomers
-    handover: Callable[..., Handover] = Handover
+    held_nodes: Callable[..., HeldNodes] = HeldNodes
+    new_nodes: Callable[..., NewNodes] = NewNodes
+    rebalancer: Callable[..., Rebalancer] = Rebalancer
     removal: Callable[..., Removal] = Removal
     resume: Callable[..., ResumeHere] = ResumeHere
-    strays: Callable[..., Strays] = Strays
-    is_wanted: Callable[[str, Host | None], bool] = messages.is_wanted_build
-    next_hop: Callable[..., str | None] = forward.next_hop
+    strays: Callable[..., StrayInstances] = StrayInstances
+    is_wanted: Callable[[str, Host | None], bool] = (
+        stale_messages.is_wanted_build
+    )
+    next_hop: Callable[..., str | None] = forwarding.next_hop
 
 
 class LenientService(coordination.Service):

@@ -16,7 +16,7 @@ from nova import exception as nova_exception
 from nova.compute import vm_states
 
 from hashring.ring import Host
-from ironic_compute.rows import MADE, NEW
+from ironic_compute.nodes.records import MADE, NEW
 from tests.simulation.wire import Letter
 
 SERVICE_DOWN_S = 60.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's way to Nova's records: what the real code calls, invented.
 
-The methods are those of ``ironic_compute.rows.Rows``, of Nova's Instance and
-of ``ServiceDirectory``; each is one request on the wire.
+The methods are those of ``ComputeNodes`` (room ``nodes``), of Nova's
+Instance and of ``ServiceDirectory``; each is one request on the wire.
 """
 
 import dataclasses
@@ -14,8 +14,7 @@ from nova import exception as nova_exception
 from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from ironic_compute.rows import Marker, MarkerGone, Page
-from ironic_compute.unfinished import ServerRow
+from ironic_compute.nodes.records import Marker, MarkerGone, Page, ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
@@ -46,7 +45,7 @@ class Row:
 
 
 class Rows:
-    """`ironic_compute.rows.Rows`."""
+    """`ironic_compute.nodes.compute_nodes.ComputeNodes`."""
 
     def __init__(
         self, nova: Nova, wire: Wire, gate: Any, clock: Clock

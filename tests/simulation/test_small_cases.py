@@ -14,28 +14,28 @@ import pytest
 from hashring.adoption import View
 from hashring.assignment import Assignment
 from hashring.clock import ManualClock
-from hashring.group import Boot, Member, Traits
-from hashring.lease import Beat, Lease
-from hashring.opts import Timing
-from hashring.phases import WITH_WORKER
-from hashring.protocol import (
+from hashring.events import (
     BreakLock,
     Denied,
     Effect,
     Event,
     Granted,
     Known,
+    LeaseStatus,
     Prove,
     Proven,
     Release,
     Released,
-    Standing,
     Tick,
     TryLock,
 )
+from hashring.group import Boot, Member, Traits
+from hashring.host_states import WITH_WORKER
+from hashring.lease import Beat, Lease
+from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import Exited
-from ironic_compute.forward import HOPS_MAX, next_hop
+from ironic_compute.manager.forwarding import HOPS_MAX, next_hop
 from tests.simulation.defects import StubbornAssignment, endless_hop
 from tests.unit.hashring.coordination import (
     CACHE,
@@ -78,7 +78,7 @@ class Side:
         self.asked += [e for e in effects if isinstance(e, kinds)]
 
     def beat(self) -> None:
-        """What `Pulse` does in one turn."""
+        """What `HeartbeatThread` does in one turn."""
         now_s = self.clock.now_s()
         me = Member(self.home, self.group.boot, known=HOSTS)
         if self.lease.base_s is None:
@@ -99,7 +99,7 @@ class Side:
             )
         self.lease, _ = self.lease.after(Beat(now_s, now_s, shown))
         self.hear(
-            Standing(
+            LeaseStatus(
                 self.lease.deadline_s,
                 self.lease.epoch,
                 View(members),
@@ -109,7 +109,7 @@ class Side:
         )
 
     def lock(self) -> None:
-        """What `Locksmith` does with one request."""
+        """What `LockThread` does with one request."""
         match self.asked.pop(0):
             case TryLock(host=host, ticket=ticket):
                 kind = Granted if self.group.try_lock(host) else Denied

@@ -11,7 +11,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import Exited, ServiceFacts, Serving, WorkerView
 from ironic_compute.gate import LeaseGate
-from ironic_compute.view import Pool, take_in
+from ironic_compute.pool.view import PoolView, take_in
 from tests.simulation.kernel import Kernel, Process, Task
 
 # A worker that hears nothing for so long ends by itself; one that is silent
@@ -47,7 +47,7 @@ class Worker(Process):
         self.tenure = tenure
         self.clock: Clock = machine.clock
         self.gate: LeaseGate = world.makeup.gate(self.clock, self.kernel)
-        self.pool = Pool(self.clock)
+        self.pool = PoolView(self.clock)
         self.serving = False
         self.draining = False
         self.heard_s = self._told_s = self.clock.now_s()

@@ -26,19 +26,19 @@ from typing import Any
 
 from hashring.adoption import NOBODY, View
 from hashring.assignment import Assignment
-from hashring.group import Boot, LockToken, Member, MemberState
-from hashring.opts import Timing
-from hashring.protocol import (
+from hashring.events import (
     Denied,
     Event,
     Granted,
     Known,
+    LeaseStatus,
     Leave,
     Proven,
     Released,
-    Standing,
     Tick,
 )
+from hashring.group import Boot, LockToken, Member, MemberState
+from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import Exited
 from tests.unit.hashring import coordination
@@ -99,7 +99,7 @@ class Teller:
             case 'lease':
                 lost = frozenset(map(Host, rest[3:]))
                 deadline_s, epoch = float(rest[0]), int(rest[1])
-                return Standing(
+                return LeaseStatus(
                     deadline_s, epoch, self._view, lost, self._now_s
                 )
             case 'exited':

@@ -19,7 +19,7 @@ from hashring.clock import SystemClock
 from hashring.membership import Membership, new_boot
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.state import StateFolder
+from hashring.state_dir import StateFolder
 from hashring.workers import (
     Exited,
     Facts,

@@ -16,11 +16,7 @@ from hashring.group import Group, Member
 from hashring.membership import new_boot
 from hashring.ring import Host
 from tests.contract import children
-from tests.contract.coordination.backends import (
-    TERM_S,
-    BackendUnderTest,
-    Tooz,
-)
+from tests.contract.coordination.backends import TERM_S, BackendUnderTest, Tooz
 
 CLOCK = SystemClock()
 ROOT = pathlib.Path(__file__).parents[3]

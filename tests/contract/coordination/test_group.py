@@ -16,11 +16,7 @@ from hashring.clock import SystemClock
 from hashring.group import Group, LockToken, Member, MemberState
 from hashring.membership import observe
 from hashring.ring import Host
-from tests.contract.coordination.backends import (
-    TERM_S,
-    BackendUnderTest,
-    Tooz,
-)
+from tests.contract.coordination.backends import TERM_S, BackendUnderTest, Tooz
 
 CLOCK = SystemClock()
 # Base64, as etcd's are, and a number, as the fake's are.

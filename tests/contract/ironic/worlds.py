@@ -9,7 +9,7 @@ from ironicclient import client as ironicclient
 
 from hashring.clock import SystemClock
 from ironic_compute.gate import LeaseGate
-from ironic_compute.ironic import IronicClient
+from ironic_compute.ironic_api.client import IronicClient
 from tests.contract.ironic.server import RealIronic
 from tests.fakes.ironic import FakeIronic
 

@@ -8,15 +8,10 @@ import pytest
 
 from hashring.clock import ManualClock
 from resource_tracker.delta import Create, PutInventories
-from resource_tracker.memory import Memory
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import (
-    Aggregates,
-    Inventory,
-    Situation,
-    wanted,
-)
-from resource_tracker.scribe import Scribe
+from resource_tracker.provider import Aggregates, Inventory, Situation, wanted
+from resource_tracker.provider_state import ProviderState
+from resource_tracker.provider_sync import ProviderSync
 from tests.fakes.placement import FakePlacement
 
 GOLD, SILVER = 'CUSTOM_GOLD', 'CUSTOM_SILVER'
@@ -40,13 +35,13 @@ class Daemon:
 
     def __init__(self, placement):
         self._placement = placement
-        self._scribe = Scribe(placement, ManualClock())
+        self._provider_sync = ProviderSync(placement, ManualClock())
         self._memories = {}
 
     def say(self, facts, **situation):
         """Report a node; return what became of it."""
-        memory = self._memories.setdefault(facts.uuid, Memory())
-        return self._scribe.say(
+        memory = self._memories.setdefault(facts.uuid, ProviderState())
+        return self._provider_sync.say(
             wanted(facts, Situation(**situation)), memory, lambda: None
         )
 

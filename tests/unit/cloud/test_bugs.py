@@ -7,8 +7,8 @@ from onemachine import bugs, config, options
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 
-from ironic_compute.ironic import UNUSED
-from ironic_compute.states import MEANING, Meaning, ProvisionState
+from ironic_compute.ironic_api.client import UNUSED
+from ironic_compute.ironic_api.states import MEANING, Meaning, ProvisionState
 
 
 def test_states_are_ironics_own():

@@ -196,7 +196,7 @@ class Machine(Controller):
             case 'beat':
                 self._beat(agent)
             case 'locks':
-                agent.locksmith.run_pending()
+                agent.lock_thread.run_pending()
             case 'turn':
                 agent.turn()
                 leaving = agent.assignment.leaving

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from hashring.adoption import Presence, View, Watch
+from hashring.adoption import Presence, PresenceWatch, View
 from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 
@@ -17,13 +17,13 @@ def member(home: Host, **more: object) -> Member:
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
 
-def watch(home: Host, *members: Member, at_s: float = 0.0) -> Watch:
-    made = Watch(Boot(f'{home}.1'), step_s=2.0)
+def watch(home: Host, *members: Member, at_s: float = 0.0) -> PresenceWatch:
+    made = PresenceWatch(Boot(f'{home}.1'), step_s=2.0)
     made.see(View(members), at_s)
     return made
 
 
-def hosts(made: Watch, *known: Host, at_s: float) -> set[Host]:
+def hosts(made: PresenceWatch, *known: Host, at_s: float) -> set[Host]:
     return {turn.host for turn in made.turns(known, frozenset(), at_s)}
 
 

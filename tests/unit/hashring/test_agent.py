@@ -16,10 +16,10 @@ from hashring.group import Boot, Member, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host, Ring
 from hashring.workers import (
-    Admitted,
     Exited,
+    HostAdded,
+    MappingConfirmed,
     ServiceFacts,
-    Vouched,
     WorkerView,
 )
 from tests.fakes.controller import Folder
@@ -239,7 +239,7 @@ def test_host_that_an_operator_admits_is_served_and_remembered(
     run(world, 60)
     c9 = Host('c9')
     world.facts[c9] = next(iter(world.facts.values()))
-    world.machines[0].workers.say(Admitted(c9))
+    world.machines[0].workers.say(HostAdded(c9))
     run(world, 60)
     assert [host for host, _ in world.open_gates()].count(c9) == 1
     for machine in world.machines:
@@ -249,7 +249,7 @@ def test_host_that_an_operator_admits_is_served_and_remembered(
 def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
     """Told to one, it is on both disks, and with workers of later lives."""
     run(world, 20)
-    world.machines[0].workers.say(Vouched(C2))
+    world.machines[0].workers.say(MappingConfirmed(C2))
     run(world, 20)
     for machine in world.machines:
         assert machine.folder.read_vouched() == {C2}

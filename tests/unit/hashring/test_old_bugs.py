@@ -11,23 +11,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from hashring.adoption import View, Watch
+from hashring.adoption import PresenceWatch, View
 from hashring.agent import Agent
 from hashring.assignment import Assignment
 from hashring.clock import ManualClock
-from hashring.group import Boot, LockToken, Member
-from hashring.locksmith import Locksmith
-from hashring.pool import Pool
-from hashring.protocol import (
+from hashring.events import (
     BreakLock,
     Granted,
     Known,
+    LeaseStatus,
     Release,
-    Standing,
     Start,
     TryLock,
 )
-from hashring.pulse import Pulse
+from hashring.group import Boot, LockToken, Member
+from hashring.heartbeat import HeartbeatThread
+from hashring.lock_thread import LockThread
+from hashring.pool import Pool
 from hashring.ring import Host, Ring, moves
 from hashring.workers import ServiceFacts, WorkerView
 from tests.unit.hashring import coordination
@@ -292,8 +292,8 @@ def test_bug_1506657_view_is_refreshed_whatever_else_fails() -> None:
     clock = ManualClock(start_s=100.0)
     service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
     group = Clumsy(service, Boot('b1'))
-    pulse = Pulse(group, Member(C1, Boot('b1')), TIMING, clock)
-    locks = Locksmith(group, pulse.state().lease, clock)
+    pulse = HeartbeatThread(group, Member(C1, Boot('b1')), TIMING, clock)
+    locks = LockThread(group, pulse.state().lease, clock)
     pulse.beat()
     locks.ask(TryLock(C1, 1))
     locks.run_pending()
@@ -357,7 +357,7 @@ def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
     machine = Assignment(C1, boot, TIMING, coordination.ETCD, left_lock=left)
     machine.handle(Known(frozenset((C1,))), 0.0)
     members = (Member(C1, boot),)
-    first = machine.handle(Standing(50.0, 1, View(members)), 0.0)
+    first = machine.handle(LeaseStatus(50.0, 1, View(members)), 0.0)
     assert [type(effect) for effect in first] == [BreakLock, TryLock]
     then = machine.handle(Granted(C1, first[1].ticket), 1.0)  # type: ignore[union-attr]
     assert [type(effect) for effect in then] == [Start]
@@ -469,7 +469,7 @@ def test_designate_join_moves_its_share_alone() -> None:
 
 def test_designate_agent_that_was_dropped_adopts_nothing() -> None:
     """A list without us is no error, and nothing to act upon."""
-    watch = Watch(Boot('b1'), TIMING.adopt_step_s)
+    watch = PresenceWatch(Boot('b1'), TIMING.adopt_step_s)
     watch.see(View((Member(C2, Boot('b2')),)), 0.0)
     for now_s in (0.0, 100.0):
         assert watch.turns([C3], frozenset(), now_s) == ()
@@ -488,14 +488,14 @@ def test_bug_2008200_lock_is_given_back_after_its_worker(
     run(world, ADOPTED_S)
     assert served(world)[C1] == C2
     released: list[bool] = []
-    taken = agent(two).locksmith.ask
+    taken = agent(two).lock_thread.ask
 
     def ask(request: object) -> None:
         if isinstance(request, Release):
             released.append(C1 in two.workers.live)
         taken(request)  # type: ignore[arg-type]
 
-    agent(two).locksmith.ask = ask  # type: ignore[method-assign]
+    agent(two).lock_thread.ask = ask  # type: ignore[method-assign]
     run(world, 100)
     assert served(world) == {C1: C1, C2: C2}
     assert released == [False]

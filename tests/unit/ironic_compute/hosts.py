@@ -17,17 +17,17 @@ from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute import errors
-from ironic_compute.book import Book
-from ironic_compute.foreign import ForeignHosts
 from ironic_compute.gate import LeaseGate
-from ironic_compute.handover import Handover
-from ironic_compute.holdings import Holdings, HostStatus
-from ironic_compute.intake import Intake
-from ironic_compute.newcomers import Newcomers
-from ironic_compute.pace import Pace, Writers
-from ironic_compute.removal import Removal
-from ironic_compute.review import Review
-from ironic_compute.view import Pool
+from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
+from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.ownership.new_nodes import NewNodes
+from ironic_compute.ownership.node_changes import NodeChanges
+from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.rebalance import Rebalancer
+from ironic_compute.ownership.removal import Removal
+from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.view import PoolView
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
@@ -113,14 +113,14 @@ class Cloud:
     def holders(self) -> dict[str, list[Host]]:
         """Who holds each node, by the hosts' own lights."""
         return {
-            node: [h for h, o in self.hosts.items() if o.holdings.row(node)]
+            node: [h for h, o in self.hosts.items() if o.held_nodes.row(node)]
             for node in self.nodes
         }
 
     def rounds(self, one: 'One', count: int) -> None:
         """Let so many seconds pass, and one host look in each."""
         for _ in range(count):
-            one.handover.round()
+            one.rebalancer.round()
             self.clock.advance(1.0)
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ class Cloud:
                 one.audit()
             for one in self.hosts.values():
                 self.clock.advance(1.0)
-                one.handover.round()
+                one.rebalancer.round()
 
 
 class One:
@@ -147,25 +147,25 @@ class One:
         self.rows = Rows(nova, wire, gate, cloud.clock)
         self.services: Any = Services(nova, wire)
         self.claims = ClaimBook()
-        self.pool = Pool(cloud.clock)
+        self.pool = PoolView(cloud.clock)
         rows: Any = self.rows
-        self.holdings = Holdings(
+        self.held_nodes = HeldNodes(
             host,
             rows,
-            Book(cloud.clock),
+            NodeCache(cloud.clock),
             self.claims,
             self,
             cloud.clock,
             new_s=90.0,
         )
-        self.holdings.status = HostStatus(service_id=record.id)
+        self.held_nodes.status = HostStatus(service_id=record.id)
         foreign = ForeignHosts(
             self.services, self.pool, lambda host: host not in cloud.stock
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
         writers = Writers(1, Inline(None))
-        self.newcomers = Newcomers(
-            self.holdings,
+        self.new_nodes = NewNodes(
+            self.held_nodes,
             rows,
             self.services,
             foreign,
@@ -174,11 +174,11 @@ class One:
             pace,
             writers,
         )
-        self.handover = Handover(
-            self.holdings,
+        self.rebalancer = Rebalancer(
+            self.held_nodes,
             rows,
             self.services,
-            self.newcomers,
+            self.new_nodes,
             foreign,
             self.pool,
             gate,
@@ -186,21 +186,21 @@ class One:
             writers,
             self._tell,
         )
-        self.holdings.on_stranger = self.newcomers.meet
+        self.held_nodes.on_stranger = self.new_nodes.meet
         client: Any = cloud
         me: Any = self
-        self.removal = Removal(self.holdings, rows, client, me)
-        self.review = Review(self.holdings, rows, cloud.clock)
+        self.removal = Removal(self.held_nodes, rows, client, me)
+        self.row_audit = RowAudit(self.held_nodes, rows, cloud.clock)
         idle: Any = types.SimpleNamespace(audit=lambda: 0)
-        self.intake = Intake(
-            self.holdings,
-            self.newcomers,
+        self.node_changes = NodeChanges(
+            self.held_nodes,
+            self.new_nodes,
             self.removal,
-            self.review,
+            self.row_audit,
             idle,
             cloud.clock,
         )
-        self.holdings.load()
+        self.held_nodes.load()
 
     def show(
         self, *ring: str, agreed: bool = True, until_s: float = math.inf
@@ -226,11 +226,11 @@ class One:
         wanted = self._cloud.nodes if nodes is None else nodes
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
         self.services.refresh()
-        self.intake.audited(listed)
+        self.node_changes.audited(listed)
 
     def _tell(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
-            self._cloud.hosts[host].newcomers.given(nodes)
+            self._cloud.hosts[host].new_nodes.given(nodes)
 
     # Placement
 

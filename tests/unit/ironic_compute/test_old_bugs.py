@@ -21,10 +21,10 @@ from hashring.membership import Membership
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerView
 from ironic_compute import errors, opts
-from ironic_compute.agent import group_name
-from ironic_compute.feed import Feed
-from ironic_compute.strays import Strays
-from ironic_compute.view import Pool, Standing
+from ironic_compute.agent.groups import group_name
+from ironic_compute.feed.node_feed import NodeFeed
+from ironic_compute.pool.view import PoolView, RingStatus
+from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -85,9 +85,9 @@ def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
         two.audit()
         cloud.show('c2')
         threads: list[Steps] = [
-            [functools.partial(one.intake.audited, {})] * 4,
-            [one.handover.round],
-            [two.audit, two.handover.round, two.audit],
+            [functools.partial(one.node_changes.audited, {})] * 4,
+            [one.rebalancer.round],
+            [two.audit, two.rebalancer.round, two.audit],
         ]
         play(order, threads)
         assert cloud.removed == []
@@ -105,9 +105,9 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
     one, two = cloud.hosts[C1], cloud.add('c2')
     stale = one.rows.of_host(C1)[0]
     cloud.show('c2')
-    one.handover.round()
+    one.rebalancer.round()
     two.audit()
-    two.handover.round()
+    two.rebalancer.round()
     assert not one.rows.delete(stale)
     assert cloud.holders() == {N: [C2]}
 
@@ -140,31 +140,31 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
             return []
 
     class Sink:
-        observe = staticmethod(one.holdings.observe)
-        audited = staticmethod(one.intake.audited)
+        observe = staticmethod(one.held_nodes.observe)
+        audited = staticmethod(one.node_changes.audited)
 
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)
-    feed = Feed(conf, Ironic(), Sink(), cloud.clock, host='c1')  # type: ignore[arg-type]
+    feed = NodeFeed(conf, Ironic(), Sink(), cloud.clock, host='c1')  # type: ignore[arg-type]
     freed: list[tuple[str, str]] = []
     for _ in range(3):
         feed._audit()
-        strays = Strays(
-            one.holdings,
+        strays = StrayInstances(
+            one.held_nodes,
             one.rows,  # type: ignore[arg-type]
-            one.handover,
+            one.rebalancer.follow,
             lambda node, server: freed.append((node, server)),
             Alone(),  # type: ignore[arg-type]
             lambda name, act: act(),
         )
         strays.look()
-        one.handover.round()
+        one.rebalancer.round()
         one.claims.release(NodeId(booted), 'new')
         begun = dict(begun)
     assert cloud.removed == cloud.moved == []
     assert set(begun) <= set(cloud.providers)
     assert {server for _, server in freed} <= {'old'}
-    facts = one.holdings.facts(NodeId(booted))
+    facts = one.held_nodes.facts(NodeId(booted))
     assert facts is not None and facts.instance_uuid == 'new'
 
 
@@ -251,7 +251,7 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
     one, two = cloud.hosts[C1], cloud.add('c2')
     cloud.show('c2')
     cloud.settle()
-    assert one.holdings.facts(N) is None
+    assert one.held_nodes.facts(N) is None
     assert one.claims.consumer(N) is None
     serve(cloud, C2, N, 'server')
     cloud.settle()
@@ -262,9 +262,9 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
     cloud.nova.servers['server'].deleted = True
     cloud.settle()
     assert cloud.holders() == {N: [C1]}
-    facts = one.holdings.facts(N)
+    facts = one.held_nodes.facts(N)
     assert facts is not None and facts.instance_uuid is None
-    assert two.holdings.facts(N) is None
+    assert two.held_nodes.facts(N) is None
 
 
 # ---- two who mean to have a node
@@ -279,7 +279,7 @@ def test_two_claims_at_once_have_one_winner(
     offers the node in the end, and never both."""
     cloud = Cloud([N])
     one, two = cloud.add('c1'), cloud.add('c2')
-    steps: Steps = [one.audit, one.handover.round]
+    steps: Steps = [one.audit, one.rebalancer.round]
     for side in (one, two):
         side.show(side.host)  # Each thinks that it is alone.
     create = two.rows.create
@@ -290,12 +290,12 @@ def test_two_claims_at_once_have_one_winner(
         return create(*arguments)
 
     two.rows.create = create_late  # type: ignore[method-assign]
-    for step in (*steps[:first_count], two.audit, two.handover.round):
+    for step in (*steps[:first_count], two.audit, two.rebalancer.round):
         step()
     assert not cloud.providers
     wait = functools.partial(cloud.clock.advance, 1.0)
-    ends: Steps = [wait, one.handover.round, one.handover.round]
-    play(order, [ends, [wait, two.handover.round, two.handover.round]])
+    ends: Steps = [wait, one.rebalancer.round, one.rebalancer.round]
+    play(order, [ends, [wait, two.rebalancer.round, two.rebalancer.round]])
     row = cloud.nova.live_row(N)
     assert row is not None and row.host == C2  # It was the later.
     assert set(cloud.providers.values()) <= {C2}
@@ -329,7 +329,7 @@ def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
             one.show('c1', 'c2', 'c3', agreed=agreed)
         for _ in range(3):
             for one in (third, *everybody):
-                for act in (one.audit, one.handover.round):
+                for act in (one.audit, one.rebalancer.round):
                     act()
                     assert max(map(len, cloud.holders().values())) == 1
     assert {new for _, _, new in cloud.moved} == {C3}
@@ -339,7 +339,7 @@ def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
 def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     """A ring that comes in between is neither agreed on nor settled."""
     clock = ManualClock(start_s=0.0)
-    pool = Pool(clock)
+    pool = PoolView(clock)
     pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=()))
     clock.advance(60.0)
     before = pool.standing()
@@ -359,11 +359,13 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
     cloud = cloud_of('c1')
     one = cloud.hosts[C1]
     cloud.add('c2')
-    one.handover._pace = dataclasses.replace(one.handover._pace, settle_s=30)
+    one.rebalancer._pace = dataclasses.replace(
+        one.rebalancer._pace, settle_s=30
+    )
     cloud.clock.advance(60.0)
     looks, look = itertools.count(1), one.pool.standing
 
-    def look_and_change() -> Standing:
+    def look_and_change() -> RingStatus:
         found = look()
         if next(looks) == looks_count:
             one.show('c2')
@@ -371,7 +373,7 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
 
     one.pool.standing = look_and_change  # type: ignore[method-assign]
     for _ in range(4):
-        one.handover.round()
+        one.rebalancer.round()
     assert one.pool.standing().ring == Ring.of([C2])
     assert cloud.moved == []
 
@@ -401,7 +403,7 @@ def test_bug_2043036_another_groups_nodes_are_left_alone() -> None:
     for _ in range(5):
         cloud.settle()
     assert cloud.moved == []
-    assert one.holdings.rows() == {}
+    assert one.held_nodes.rows() == {}
 
 
 def test_sap_update_host_groups_do_not_meet(tmp_path: object) -> None:

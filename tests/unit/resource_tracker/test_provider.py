@@ -4,12 +4,7 @@
 import pytest
 
 from resource_tracker.claims import Claim
-from resource_tracker.provider import (
-    Aggregates,
-    Situation,
-    wanted,
-    why_not,
-)
+from resource_tracker.provider import Aggregates, Situation, wanted, why_not
 from tests.unit.resource_tracker.nodes import GOLD, NODE, READY, changed
 
 

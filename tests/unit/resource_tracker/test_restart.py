@@ -10,16 +10,11 @@ import pytest
 
 from hashring.clock import SystemClock
 from resource_tracker import errors
-from resource_tracker.ledger import FileLedger
+from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
-from tests.unit.resource_tracker.nodes import (
-    GOLD,
-    NODE,
-    changed,
-    numbered,
-)
+from tests.unit.resource_tracker.nodes import GOLD, NODE, changed, numbered
 
 PATIENCE_S = 60.0
 NODES = [numbered(number) for number in range(1, 31)]
@@ -47,7 +42,7 @@ class Worker:
     def restart(self, host='c1', read_rate=1000.0):
         """End this life as a kill would, and begin the next."""
         self.stop()
-        self.ledger = FileLedger(self._path, host)
+        self.disk_cache = FileDiskCache(self._path, host)
         self.reconciler = Reconciler(
             self.placement,
             OpenGate(),
@@ -55,7 +50,7 @@ class Worker:
             parallelism=4,
             retry_first_s=0.01,
             read_rate=read_rate,
-            ledger=self.ledger,
+            disk_cache=self.disk_cache,
         )
         self.placement.requests.clear()
 

@@ -13,8 +13,8 @@ from nova import objects
 from nova.network import model as network_model
 
 from hashring.clock import ManualClock
-from ironic_compute.book import Book
 from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts
 from tests.fakes.ironic import NODE, FakeIronic
 
@@ -33,7 +33,7 @@ class Bench:
 
     ironic: FakeIronic
     driver: IronicComputeDriver
-    book: Book
+    node_cache: NodeCache
     clock: ManualClock
 
     def spawn(self, server: Any, **kwargs: Any) -> None:
@@ -54,14 +54,14 @@ class Bench:
 class News:
     """The feed: Ironic goes on when the driver has acted and looked."""
 
-    def __init__(self, ironic: FakeIronic, book: Book) -> None:
+    def __init__(self, ironic: FakeIronic, node_cache: NodeCache) -> None:
         self._ironic = ironic
-        self._book = book
+        self._node_cache = node_cache
         self._calls_count = 0
 
     def take(self, facts: NodeFacts) -> None:
         """See Feed."""
-        self._book.update(facts)
+        self._node_cache.update(facts)
         if len(self._ironic.calls) > self._calls_count:
             self._calls_count = len(self._ironic.calls)
             self.poke(facts.uuid)
@@ -70,26 +70,26 @@ class News:
         """See Feed."""
         self._ironic.settle(node)
         if node in self._ironic.nodes:
-            self._book.update(self._ironic.nodes[node])
+            self._node_cache.update(self._ironic.nodes[node])
 
 
 def bench(**node: Any) -> Bench:
     """Make a driver whose Ironic has one node, which is held."""
     ironic, clock = FakeIronic(), ManualClock()
     ironic.add(**node)
-    book = Book(clock)
+    node_cache = NodeCache(clock)
     for facts in ironic.nodes.values():
-        book.hold(facts)
+        node_cache.hold(facts)
 
     driver = IronicComputeDriver(None)
-    driver.attach(ironic, book, News(ironic, book), clock)
-    return Bench(ironic, driver, book, clock)
+    driver.attach(ironic, node_cache, News(ironic, node_cache), clock)
+    return Bench(ironic, driver, node_cache, clock)
 
 
 def on(ironic: Any, bench: Bench) -> Bench:
     """Put another Ironic between a bench's driver and its own."""
-    news = News(bench.ironic, bench.book)
-    bench.driver.attach(ironic, bench.book, news, bench.clock)
+    news = News(bench.ironic, bench.node_cache)
+    bench.driver.attach(ironic, bench.node_cache, news, bench.clock)
     return dataclasses.replace(bench, ironic=ironic)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 
-from ironic_compute.connection import translated
+from ironic_compute.ironic_api.session import translated
 from tests.fakes.ironic import NODE, FakeIronic
 
 _LOCKED = f'Node {NODE} is locked by host c, please retry after it is done.'

@@ -43,8 +43,8 @@ def test_node_that_is_gone_is_read_by_the_feed():
         def poke(self, node):
             poked.append(node)
 
-    news = News(bench.ironic, bench.book)
-    bench.driver.attach(bench.ironic, bench.book, news, bench.clock)
+    news = News(bench.ironic, bench.node_cache)
+    bench.driver.attach(bench.ironic, bench.node_cache, news, bench.clock)
     bench.ironic.nodes.clear()
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
         bench.spawn(fake.server())
@@ -171,7 +171,7 @@ def test_waiting_goes_on_after_a_restart():
         instance_uuid=fake.SERVER, provision_state='wait call-back'
     )
     bench.ironic.change(fake.NODE, provision_state='active')
-    bench.book.update(bench.ironic.nodes[fake.NODE])
+    bench.node_cache.update(bench.ironic.nodes[fake.NODE])
     bench.driver.wait_for_deploy(fake.server(), fake.NODE)
 
 

@@ -11,7 +11,7 @@ from nova import exception as nova_exception
 
 from hashring.clock import ManualClock
 from ironic_compute import errors
-from ironic_compute.book import Book
+from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.ironic import FakeIronic
 
@@ -22,7 +22,7 @@ _LOOK_S = 30.0
 _DEPLOY_S = 700.0
 
 
-class _Book(Book):
+class _Book(NodeCache):
     """Lets the time pass that somebody waits."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -57,12 +57,14 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
     ironic = _Ironic(clock)
     ironic.add(instance_uuid=fake.SERVER, provision_state='deploying')
     bench = fake.bench()
-    book = _Book(clock)
-    book.hold(ironic.nodes[fake.NODE])
+    node_cache = _Book(clock)
+    node_cache.hold(ironic.nodes[fake.NODE])
     # Its own work is done when the time has come, not when it was asked for.
-    news: Any = fake.News(FakeIronic(), book)
-    bench.driver.attach(ironic, book, news, clock)  # type: ignore[arg-type]
-    made = dataclasses.replace(bench, ironic=ironic, book=book, clock=clock)
+    news: Any = fake.News(FakeIronic(), node_cache)
+    bench.driver.attach(ironic, node_cache, news, clock)  # type: ignore[arg-type]
+    made = dataclasses.replace(
+        bench, ironic=ironic, node_cache=node_cache, clock=clock
+    )
     return made, ironic
 
 

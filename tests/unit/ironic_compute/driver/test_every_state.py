@@ -148,7 +148,7 @@ def _destroy(bench):
 
 def _tell(bench):
     bench.ironic.settle(fake.NODE)
-    bench.book.update(bench.ironic.nodes[fake.NODE])
+    bench.node_cache.update(bench.ironic.nodes[fake.NODE])
 
 
 def _reboot(bench):

@@ -53,8 +53,10 @@ def _deploying():
             provision_state='deploying',
         )
     for facts in ironic.nodes.values():
-        bench.book.hold(facts)
-    bench.driver.attach(ironic, bench.book, lambda node: None, bench.clock)
+        bench.node_cache.hold(facts)
+    bench.driver.attach(
+        ironic, bench.node_cache, lambda node: None, bench.clock
+    )
     return dataclasses.replace(bench, ironic=ironic)
 
 
@@ -71,7 +73,7 @@ def _waiters(bench):
 
 def _feed(bench):
     for facts in bench.ironic.list():
-        bench.book.update(facts)
+        bench.node_cache.update(facts)
 
 
 def test_a_hundred_deploys_cost_one_list_an_interval():

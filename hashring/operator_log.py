@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent says in its log, one sentence each, at INFO.
+
+Kept apart from the loop so that it can be read as a list: this is what an
+operator sees at three in the morning.
+"""
+
+from collections.abc import Sequence
+
+from oslo_log import log as logging
+
+from hashring.events import (
+    Abort,
+    Effect,
+    Kill,
+    Pause,
+    Release,
+    ResumeWorker,
+    Start,
+    Stop,
+    Why,
+)
+from hashring.group import Member
+from hashring.heartbeat import State
+from hashring.lease import Verdict
+from hashring.ring import Host
+
+LOG = logging.getLogger(__name__)
+
+# A member that starts, or looks at Nova later than the others, is no news.
+_DISAGREEMENT_S = 60.0
+
+
+class OperatorLog:
+    """Tells the story of one agent."""
+
+    def __init__(self, home: Host, now_s: float) -> None:
+        self._home = home
+        self._began_s = now_s
+        self._said_waiting = False
+        self._held = False
+        self._lost_at_s: float | None = None
+        self._disagree_since_s: float | None = None
+        self._said_disagree = False
+
+    def lease(self, state: State, now_s: float) -> None:
+        """Say when the lease was won or lost, and why."""
+        held = state.lease.held(now_s)
+        if held and not self._held:
+            self._won(state, now_s)
+        elif self._held and not held:
+            self._lost_at_s = now_s
+            LOG.info(
+                'Lost the lease of %(home)s, gates are shut: %(why)s',
+                {'home': self._home, 'why': _why_lost(state)},
+            )
+        elif not held and self._lost_at_s is None:
+            self._waiting(state, now_s)
+        self._held = held
+
+    def _waiting(self, state: State, now_s: float) -> None:
+        """At start: some drivers hang where others fail."""
+        waited_s = now_s - self._began_s
+        if waited_s > state.lease.term_s and not self._said_waiting:
+            self._said_waiting = True
+            LOG.warning(
+                'Has not joined the group as %(home)s after %(waited_s)d s, '
+                'trying on: %(why)s',
+                {
+                    'home': self._home,
+                    'waited_s': waited_s,
+                    'why': _why_lost(state),
+                },
+            )
+
+    def _won(self, state: State, now_s: float) -> None:
+        others = sorted(
+            m.home for m in state.view.members if m.home != self._home
+        )
+        beside = ', '.join(others) or 'nobody else'
+        if self._lost_at_s is None:
+            LOG.info(
+                'Joined the group as %(home)s, beside %(others)s',
+                {'home': self._home, 'others': beside},
+            )
+        else:
+            LOG.info(
+                'The lease of %(home)s is back after %(gone_s).1f s, '
+                'beside %(others)s',
+                {
+                    'home': self._home,
+                    'gone_s': now_s - self._lost_at_s,
+                    'others': beside,
+                },
+            )
+
+    def agreement(self, others: Sequence[Member], now_s: float) -> None:
+        """Say once, of a disagreement that lasts, whose it is.
+
+        :param others: who has another ring than this agent, or none
+        """
+        if not others:
+            self._disagree_since_s, self._said_disagree = None, False
+            return
+        if self._disagree_since_s is None:
+            self._disagree_since_s = now_s
+        waited_s = now_s - self._disagree_since_s
+        if waited_s >= _DISAGREEMENT_S and not self._said_disagree:
+            self._said_disagree = True
+            LOG.info(
+                'The pool has not agreed on its hosts for %(waited_s)d s and '
+                'takes up no new nodes: %(others)s',
+                {
+                    'waited_s': waited_s,
+                    'others': ', '.join(map(_ring_of, others)),
+                },
+            )
+
+    def leaving(self, *, restarting: bool) -> None:
+        LOG.info(
+            'Leaving %(how)s; letting go of every host',
+            {'how': 'for a restart' if restarting else 'for good'},
+        )
+
+    def effect(self, effect: Effect) -> None:
+        """Say what was decided, where an operator wants to know."""
+        match effect:
+            case Start(host=host, tenure=tenure, why=Why.ADOPTED):
+                LOG.info(
+                    'Adopted %(host)s after %(waited_s).1f s without its '
+                    'own agent, tenure %(tenure)d',
+                    {
+                        'host': host,
+                        'waited_s': effect.waited_s,
+                        'tenure': tenure,
+                    },
+                )
+            case Start(host=host, tenure=tenure):
+                LOG.info(
+                    'Took up %(host)s, tenure %(tenure)d',
+                    {'host': host, 'tenure': tenure},
+                )
+            case Stop(host=host, why=why):
+                _say('Draining the worker of', host, why)
+            case Kill(host=host, why=why):
+                _say('Killed the worker of', host, why)
+            case Release(again=True):
+                pass  # Told the first time.
+            case Release(host=host, why=Why.HAND_BACK):
+                LOG.info('Handed back %(host)s', {'host': host})
+            case Release(host=host, why=why):
+                _say('Let go of', host, why)
+            case Pause(host=host):
+                LOG.info('Paused %(host)s', {'host': host})
+            case ResumeWorker(host=host):
+                LOG.info('Resumed %(host)s: its lock survived', {'host': host})
+            case Abort(sentence=sentence):
+                LOG.error('%(sentence)s', {'sentence': sentence})
+            case _:
+                pass  # Questions to the backend; their answers are told.
+
+
+def _say(what: str, host: Host, why: Why) -> None:
+    LOG.info(
+        '%(what)s %(host)s: %(why)s',
+        {'what': what, 'host': host, 'why': why.value},
+    )
+
+
+def _ring_of(member: Member) -> str:
+    what = 'another ring' if member.ring else 'no ring yet'
+    return f'{member.home} on {member.machine} has {what}'
+
+
+def _why_lost(state: State) -> str:
+    if state.trouble is not None:
+        return f'the backend does not answer ({state.trouble})'
+    if state.verdict is Verdict.UNSEEN:
+        return f'{Verdict.UNSEEN.value}'
+    if state.verdict is Verdict.LATE:
+        return f'a heartbeat was of no use, {Verdict.LATE.value}'
+    return 'no heartbeat came back in time'

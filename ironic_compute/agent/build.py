@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent process: it holds leases on hosts and is the parent of workers.
+
+``WorkerProcesses`` is the ``hashring`` agent's hands: it starts one process a
+host, speaks to it through two pipes and ends it. Everything here runs in the
+agent's main thread, because a worker is killed by the kernel when the thread
+that started it ends. Nothing here blocks on a worker.
+"""
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from oslo_log import log as logging
+
+from hashring import opts as hashring_opts
+from hashring.agent import Agent
+from hashring.clock import SystemClock
+from hashring.membership import Membership, new_boot
+from hashring.ring import Host
+from hashring.state_dir import StateFolder
+from ironic_compute.agent.groups import clash, group_name
+from ironic_compute.agent.systemd import Watchdog
+from ironic_compute.agent.worker_processes import WorkerProcesses
+
+LOG = logging.getLogger(__name__)
+
+
+def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
+    """Put an agent together from nova.conf.
+
+    :param worker_command: starts a worker, without the arguments that name
+        its ties
+    :raises hashring.errors.ConfigError: one sentence for the operator
+    """
+    hashring_opts.check_options(
+        conf,
+        service_down_time_s=conf.service_down_time,
+        report_interval_s=conf.report_interval,
+    )
+    home, boot = Host(conf.host), new_boot()
+    timing = hashring_opts.Timing.from_conf(
+        conf, settle_s=conf.ironic_compute.settle_s
+    )
+    state = StateFolder(conf.ironic_compute.state_path)
+    state.open()
+    clock = SystemClock()
+    group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
+    membership = Membership(
+        conf.coordination.backend_url,
+        group,
+        home,
+        boot,
+        term_s=timing.lease_term_s,
+    )
+    workers = WorkerProcesses(
+        worker_command,
+        home,
+        clock,
+        silence_s=conf.ironic_compute.worker_silence_s,
+        keeps_spare=conf.ironic_compute.spare_worker,
+    )
+    return Agent(
+        membership=membership,
+        workers=workers,
+        home=home,
+        options=timing,
+        clock=clock,
+        state=state,
+        clash=functools.partial(clash, group),
+        on_turn=Watchdog(os.environ, clock).turned,
+    )

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's worker processes: one for each host that it serves.
+
+``WorkerProcesses`` implements ``hashring.workers.Workers`` for the agent's
+loop. Everything here runs in the agent's main thread, because the kernel
+kills a worker when the thread that started it ends. Nothing here blocks on a
+worker.
+"""
+
+import dataclasses
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from hashring.workers import (
+    Exited,
+    Facts,
+    HostAdded,
+    MappingConfirmed,
+    Serving,
+    WorkerEvent,
+    WorkerView,
+)
+from ironic_compute.agent import pipe
+from ironic_compute.agent.child import Child
+from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
+
+LOG = logging.getLogger(__name__)
+
+
+# Before the next one, when a spare ended by itself.
+_SPARE_HOLD_OFF_S = 60.0
+
+
+@dataclasses.dataclass(slots=True)
+class _Worker:
+    """A process that was appointed to a host."""
+
+    host: Host
+    tenure: int
+    child: Child
+    heard_s: float
+    mute: bool = False
+    sentence: str | None = None
+    is_serving: bool = False
+
+
+class WorkerProcesses:
+    """The workers of one agent; all calls from the main thread.
+
+    :param command: starts a worker; its ties are appended
+    :param silence_s: a worker that said nothing for so long is killed
+    :param keeps_spare: keep a process ready for the next host
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        home: Host,
+        clock: Clock,
+        *,
+        silence_s: float,
+        keeps_spare: bool,
+    ) -> None:
+        self._command = list(command)
+        self._home = home
+        self._clock = clock
+        self._silence_s = silence_s
+        self._keeps_spare = keeps_spare
+        self._spare: Child | None = None
+        self._spare_due_s = 0.0
+        self._workers: dict[Host, _Worker] = {}
+        self._not_started: list[WorkerEvent] = []
+
+    def start(self, host: Host, tenure: int) -> None:
+        """Start the worker of a host; returns at once."""
+        is_warm = self._spare is not None
+        try:
+            child = self._spare or Child.spawn(self._command)
+        except OSError as exc:
+            # This machine is full; the other workers have to live.
+            LOG.error(
+                'Could not start the worker of host %(host)s: %(error)s',
+                {'host': host, 'error': exc},
+            )
+            self._not_started.append(Exited(host, EX_OSERR, None, tenure))
+            return
+        self._spare = None
+        child.appoint(pipe.Appointment(host, is_home=host == self._home))
+        self._workers[host] = _Worker(
+            host, tenure, child, heard_s=self._clock.now_s()
+        )
+        LOG.info(
+            'Started the worker of host %(host)s, process %(pid)d (%(kind)s)',
+            {
+                'host': host,
+                'pid': child.process.pid,
+                'kind': 'the spare' if is_warm else 'new',
+            },
+        )
+
+    def stop(self, host: Host) -> None:
+        """Ask a worker to drain and end."""
+        if host in self._workers:
+            self._workers[host].child.process.send_signal(signal.SIGTERM)
+
+    def kill(self, host: Host) -> None:
+        """End a worker now; the process is gone on return."""
+        worker = self._workers.pop(host, None)
+        if worker is not None:
+            worker.child.kill()
+
+    def close(self) -> None:
+        """End the spare; workers are ended by :meth:`kill`."""
+        self._keeps_spare = False
+        if self._spare is not None:
+            self._spare.kill()
+            self._spare = None
+
+    def tell(self, view: WorkerView) -> None:
+        """Pass a view on to each worker that can take it."""
+        line = pipe.encode_view(view)
+        for worker in self._workers.values():
+            worker.child.down.write(line)
+
+    def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
+        """Wait for news of the workers, then return all there is."""
+        self._keep_spare()
+        fds = {}
+        for worker in self._workers.values():
+            fds[worker.child.pid_fd] = worker.host
+            if not worker.mute:
+                fds[worker.child.up_fd] = worker.host
+        ready, _, _ = select.select(list(fds), [], [], timeout_s)
+        events, self._not_started = self._not_started, []
+        for host in sorted({fds[fd] for fd in ready}):
+            events += self._hear(self._workers[host])
+        self._kill_silent()
+        return events
+
+    def _keep_spare(self) -> None:
+        """Have a spare, unless a worker is starting and needs the machine."""
+        if self._spare is not None and self._spare.has_ended():
+            LOG.warning(
+                'The spare worker, process %(pid)d, ended with status '
+                '%(status)d; the next one is made in %(wait)d s',
+                {
+                    'pid': self._spare.process.pid,
+                    'status': self._spare.process.returncode,
+                    'wait': _SPARE_HOLD_OFF_S,
+                },
+            )
+            self._spare.close()
+            self._spare = None
+            self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
+        is_due = self._keeps_spare and self._clock.now_s() > self._spare_due_s
+        all_serve = all(w.is_serving for w in self._workers.values())
+        if is_due and all_serve and self._spare is None:
+            self._make_spare()
+
+    def _make_spare(self) -> None:
+        try:
+            self._spare = Child.spawn(self._command)
+        except OSError as exc:
+            LOG.warning(
+                'Could not start a spare worker: %(error)s', {'error': exc}
+            )
+            self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
+
+    def _hear(self, worker: _Worker) -> list[WorkerEvent]:
+        events: list[WorkerEvent] = []
+        # First: what it said last is in the pipe by then.
+        has_ended = worker.child.has_ended()
+        try:
+            for line in worker.child.up.lines(0):
+                events += self._understand(worker, line)
+        except EOFError:
+            worker.mute = True  # It is ending; its exit is seen by itself.
+        return [*events, self._bury(worker)] if has_ended else events
+
+    def _understand(self, worker: _Worker, line: bytes) -> list[WorkerEvent]:
+        worker.heard_s = self._clock.now_s()
+        match pipe.decode_message(line):
+            case pipe.IsServing():
+                worker.is_serving = True
+                return [Serving(worker.host, worker.tenure)]
+            case pipe.Services(facts=facts):
+                return [Facts(facts)]
+            case pipe.CannotStart(sentence=sentence):
+                worker.sentence = sentence
+            case HostAdded() | MappingConfirmed() as order:
+                return [order]
+            case pipe.IsAlive():
+                pass  # Heard; that is all it says.
+        return []
+
+    def _bury(self, worker: _Worker) -> Exited:
+        del self._workers[worker.host]
+        worker.child.close()
+        status = worker.child.process.returncode
+        LOG.info(
+            'The worker of host %(host)s ended with status %(status)d',
+            {'host': worker.host, 'status': status},
+        )
+        fatal = worker.sentence if status == EX_CONFIG else None
+        return Exited(worker.host, status, fatal, worker.tenure)
+
+    def _kill_silent(self) -> None:
+        now_s = self._clock.now_s()
+        for worker in self._workers.values():
+            if now_s - worker.heard_s > self._silence_s:
+                LOG.error(
+                    'Killed the worker of host %(host)s: it gave no sign of '
+                    'life for %(silence)d s',
+                    {'host': worker.host, 'silence': self._silence_s},
+                )
+                worker.heard_s = now_s
+                worker.child.process.kill()
+
+
+def worker_command(config_arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a worker, with our configuration files.
+
+    :param config_arguments: ``--config-file X …`` as the agent got them
+    """
+    script = os.path.join(
+        os.path.dirname(os.path.abspath(sys.argv[0])), 'ironic-compute-worker'
+    )
+    if os.access(script, os.X_OK):
+        start = [script]
+    else:
+        start = [sys.executable, '-m', 'ironic_compute.cmd.worker']
+    return [*start, *config_arguments]

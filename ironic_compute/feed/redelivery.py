@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes whose news could not be taken in; no list may show them again.
+
+What stands in the way is mostly the same for all: nova-conductor is away. So
+one of them is tried at a time, each in its turn, until one is taken in; then
+all the others are.
+"""
+
+import threading
+
+from resource_tracker.node import NodeId
+
+
+class Redelivery:
+    """Remember them; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[NodeId, None] = {}
+
+    def failed(self, node: NodeId) -> None:
+        """Note a node; all others are tried before it."""
+        with self._lock:
+            self._put_last(node)
+
+    def told(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Strike a node out; return those that are to be tried now."""
+        with self._lock:
+            if node not in self._nodes:
+                return ()
+            del self._nodes[node]
+            others = tuple(self._nodes)
+            self._nodes.clear()
+            return others
+
+    def next(self) -> NodeId | None:
+        """Return the node that is to be tried; the next time it is another."""
+        with self._lock:
+            node = next(iter(self._nodes), None)
+            if node is not None:
+                self._put_last(node)
+            return node
+
+    def _put_last(self, node: NodeId) -> None:
+        self._nodes.pop(node, None)
+        self._nodes[node] = None

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From where on the list of changed nodes is read.
+
+The record of a node can be seen a little later than it is stamped. So the
+list is read again from a while before the newest stamp seen. Once nothing
+newer has come for that while, all that has this stamp has been seen, and one
+short page says that nothing is new, however many nodes were changed at once.
+"""
+
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute.ironic_api import timestamps
+
+LOG = logging.getLogger(__name__)
+
+_OVERLAP_S = 30.0
+_RESOLUTION_S = 1.0
+
+
+class Watermark:
+    """The newest stamp seen; one thread at a time uses it.
+
+    :param clock: what the while is counted on, whatever Ironic's clocks say
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._newest: str | None = None
+        self._newest_at_s = 0.0
+        self._is_ahead = False
+
+    def saw(self, stamp: str) -> None:
+        """Note the newest stamp of a list; empty if it had none."""
+        if not stamp or stamp <= (self._newest or ''):
+            return
+        self._newest, self._newest_at_s = stamp, self._clock.now_s()
+        was_ahead = self._is_ahead
+        self._is_ahead = timestamps.is_ahead(stamp, self._clock.wall_s())
+        if self._is_ahead and not was_ahead:
+            LOG.warning(
+                'Ironic says that a node changed at %(stamp)s, which is yet '
+                'to come: the clock of an ironic-conductor or of this machine '
+                'is wrong',
+                {'stamp': stamp},
+            )
+
+    def since(self) -> str | None:
+        """Return the first stamp of interest; None: nothing was seen yet.
+
+        A clock that is ahead does not hide what is written by others.
+        """
+        if self._newest is None:
+            return None
+        lately = timestamps.at(self._clock.wall_s() - _OVERLAP_S)
+        return min(timestamps.shifted(self._newest, self._step_s()), lately)
+
+    def _step_s(self) -> float:
+        age_s = self._clock.now_s() - self._newest_at_s
+        return _RESOLUTION_S if age_s > _OVERLAP_S else -_OVERLAP_S

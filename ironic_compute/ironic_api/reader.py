@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ironic, typed, to read.
+
+Lists follow all pages and raise on any error: a short list is never
+returned. API reference: https://docs.openstack.org/api-ref/baremetal/
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from oslo_log import log as logging
+
+from ironic_compute import errors
+from ironic_compute.ironic_api.session import IronicSession
+from resource_tracker.errors import MalformedNode
+from resource_tracker.node import NodeFacts, fields_for
+
+LOG = logging.getLogger(__name__)
+
+_SHARDS_SINCE = (1, 82)
+_DELTA_PAGES_MAX = 100
+# The first page is all that an idle pool needs, every few seconds.
+_FIRST_PAGE_NODES = 20
+
+Record = Mapping[str, Any]
+# A project that nobody is in.
+_OF_OTHERS = '/v1/nodes?project=nobody&limit=1&fields=uuid'
+
+
+def _go_on() -> None:
+    """Do not rest."""
+
+
+class IronicReader:
+    """What changes nothing and needs no lease; any thread may call.
+
+    Every method raises ``errors.IronicUnavailable`` if Ironic does not
+    answer, ``errors.NodeNotFound`` if it has no such node, and
+    ``errors.IronicRefused`` with Ironic's text if it will not.
+
+    :param conf: has the group ``client`` as Nova registers it
+    :raises errors.ConfigError: the credentials are missing or incomplete
+    """
+
+    def __init__(self, conf: Any) -> None:
+        self._group = conf.ironic
+        self._ironic = IronicSession(conf)
+
+    def measure(
+        self, meter: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
+        """Have each request made inside ``meter(what)``."""
+        self._ironic.meter = meter
+
+    def microversion(self) -> tuple[int, int]:
+        """Return the API version that Ironic and we have in common."""
+        return self._ironic.microversion()
+
+    # The pool
+
+    def check_pool(self) -> None:
+        """Refuse a pool that this Ironic cannot tell apart.
+
+        :raises errors.ConfigError: a shard is set, Ironic has no shards
+        """
+        version = self.microversion()
+        if self._group.shard and version < _SHARDS_SINCE:
+            raise errors.ConfigError(
+                f'[ironic] shard is {self._group.shard}, but this '
+                f'Ironic knows no shards (its API ends at '
+                f'{version[0]}.{version[1]}, shards came with 1.82): upgrade '
+                f'Ironic, or use [ironic] conductor_group instead'
+            )
+
+    def _pool(self) -> dict[str, Any]:
+        """Return the filters of our pool for a list of nodes."""
+        filters: dict[str, Any] = {}
+        if self._group.conductor_group is not None:
+            filters['conductor_group'] = self._group.conductor_group
+        if self._group.shard is not None:
+            filters['shards'] = [self._group.shard]
+        return filters
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether the pool is a shard's, of which no notification tells."""
+        return self._group.shard is not None
+
+    def in_pool(self, facts: NodeFacts) -> bool:
+        """Say whether a node belongs to our conductor group and shard."""
+        shard = self._group.shard
+        is_of_shard = shard is None or facts.shard == shard
+        return is_of_shard and self.in_group(facts.conductor_group)
+
+    def in_group(self, conductor_group: str) -> bool:
+        """Say whether that is our conductor group, if we have one."""
+        ours: str | None = self._group.conductor_group
+        return ours is None or conductor_group.lower() == ours.lower()
+
+    # Reading
+
+    def nodes(
+        self, limit: int = 500, rest: Callable[[], None] = _go_on
+    ) -> tuple[NodeFacts, ...]:
+        """Return all nodes of the pool; without ``updated_at``.
+
+        A record that cannot be read is logged and left out. Each page is
+        parsed while Ironic rests, and all other threads have their turns
+        while it works on the next one.
+
+        :param limit: nodes in one page; more than Ironic's own ``[api]
+            max_limit`` are several requests
+        :param rest: called between two pages
+        """
+        fields = list(fields_for(self.microversion()))
+        found: list[NodeFacts] = []
+        marker: str | None = None
+        while True:
+            page = self._page(
+                'list the nodes', limit=limit, marker=marker, fields=fields
+            )
+            found += self._ours(page)
+            if len(page) < limit:
+                return tuple(found)
+            marker = page[-1].uuid
+            rest()
+
+    def _page(self, what: str, **query: Any) -> Sequence[Any]:
+        """Return the next nodes of the pool; fewer than asked for: the last.
+
+        The client follows the pages of an Ironic that has shorter ones; the
+        links to them name no pool, so nodes of others are among them.
+        """
+        with self._ironic.asked(what) as client:
+            page: Sequence[Any] = client.node.list(**query, **self._pool())
+        return page
+
+    def _ours(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
+        """Parse a page; one that cannot be read harms itself alone."""
+        for record in records:
+            try:
+                facts = NodeFacts.parse(record.to_dict())
+            except MalformedNode as exc:
+                LOG.warning('%(exc)s; left it out', {'exc': exc})
+            else:
+                if self.in_pool(facts):
+                    yield facts
+
+    def changed_since(
+        self, updated_at: str | None, limit: int = 100
+    ) -> list[NodeFacts]:
+        """Return the nodes of the pool that changed lately, newest first.
+
+        :param updated_at: pages are read until one is older than this; None
+            reads one page
+        :param limit: nodes in one page; the first is shorter
+        """
+        found: list[NodeFacts] = []
+        marker: str | None = None
+        size = limit if updated_at is None else min(limit, _FIRST_PAGE_NODES)
+        for _ in range(_DELTA_PAGES_MAX):
+            page = self._changed_page(size, marker)
+            found += self._ours(page)
+            if (
+                updated_at is None
+                or len(page) < size
+                or _stamp(page[-1]) < updated_at
+            ):
+                break
+            marker, size = page[-1].uuid, limit
+        else:
+            LOG.warning(
+                'More than %(count)d nodes changed lately; the rest is seen '
+                'by the next audit',
+                {'count': len(found)},
+            )
+        oldest = updated_at or ''
+        return [f for f in found if (f.updated_at or '') >= oldest]
+
+    def _changed_page(self, limit: int, marker: str | None) -> Sequence[Any]:
+        return self._page(
+            'list the changed nodes',
+            limit=limit,
+            marker=marker,
+            detail=True,
+            sort_key='updated_at',
+            sort_dir='desc',
+        )
+
+    def node(self, node: str) -> NodeFacts:
+        """Return one node as it is now."""
+        with self._ironic.asked(f'read node {node}') as client:
+            return NodeFacts.parse(client.node.get(node).to_dict())
+
+    def sees_all(self) -> bool:
+        """Say whether Ironic shows us all nodes, whoever owns them.
+
+        Who may see those of his own project only has "404" for all others
+        and short lists without an error; but to ask for another project's is
+        forbidden to him (``baremetal:node:list_all``).
+        """
+        try:
+            with self._ironic.asked('show the nodes of others') as client:
+                client.http_client.json_request('GET', _OF_OTHERS)
+        except errors.IronicRefused:
+            return False
+        return True
+
+    def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
+        """Return the node that has an instance."""
+        what = f'find the node of instance {instance_uuid}'
+        try:
+            with self._ironic.asked(what) as client:
+                found = client.node.get_by_instance_uuid(instance_uuid)
+                return NodeFacts.parse(found.to_dict())
+        except errors.NodeNotFound:
+            return None
+
+    def raw(self, node: str, fields: Sequence[str]) -> Record:
+        """Return fields of a node that are nobody's facts."""
+        with self._ironic.asked(f'read node {node}') as client:
+            record: Record = client.node.get(
+                node, fields=list(fields)
+            ).to_dict()
+        return record
+
+    def validate(self, node: str) -> Record:
+        """Return per interface whether a node can be deployed, and why not."""
+        what = f'validate node {node}'
+        with self._ironic.asked(what) as client:
+            record: Record = client.node.validate(node).to_dict()
+        return record
+
+    def ports(self, node: str) -> list[Record]:
+        """Return the ports of a node, detailed."""
+        what = f'list the ports of node {node}'
+        with self._ironic.asked(what) as client:
+            found = client.port.list(node=node, detail=True, limit=0)
+        return [port.to_dict() for port in found]
+
+    def portgroups(self, node: str) -> list[Record]:
+        """Return the port groups of a node, detailed."""
+        what = f'list the port groups of node {node}'
+        with self._ironic.asked(what) as client:
+            found = client.portgroup.list(node=node, detail=True, limit=0)
+        return [group.to_dict() for group in found]
+
+    def vifs(self, node: str) -> list[str]:
+        """Return the ids of the VIFs attached to a node."""
+        what = f'list the VIFs of node {node}'
+        with self._ironic.asked(what) as client:
+            return [vif.id for vif in client.node.vif_list(node)]
+
+    def console(self, node: str) -> Record:
+        """Return whether a console is enabled, and where."""
+        what = f'read the console of node {node}'
+        with self._ironic.asked(what) as client:
+            record: Record = client.node.get_console(node)
+        return record
+
+    def volume_connectors(self, node: str) -> list[Record]:
+        """Return by what names a node is known to storage, detailed."""
+        what = f'list the volume connectors of node {node}'
+        with self._ironic.asked(what) as client:
+            found = client.node.list_volume_connectors(
+                node, detail=True, limit=0
+            )
+        return [connector.to_dict() for connector in found]
+
+    def volume_targets(self, node: str) -> list[Record]:
+        """Return the volumes that a node is to use, detailed."""
+        what = f'list the volume targets of node {node}'
+        with self._ironic.asked(what) as client:
+            found = client.node.list_volume_targets(node, detail=True, limit=0)
+        return [target.to_dict() for target in found]
+
+
+def _stamp(record: Any) -> str:
+    """Return when a record last changed; one that never did is oldest."""
+    return str(getattr(record, 'updated_at', None) or '')

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ComputeNode rows: how a node looks to Nova's scheduler.
+
+Reads are in bulk, at most a thousand rows a reply, but for all rows of a host
+at its start. A row is written only when a field that the scheduler reads has
+changed, or when its holder does (``rebalance`` and ``new_nodes`` alone ask for
+that). ``ComputeNode.create()`` is an upsert that takes over a live row of the
+same uuid without a word, so it is no lock; and ``save()`` returns the row,
+which tells at once whether it is still ours.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova.objects import fields as obj_fields
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute.gate import Gate
+from ironic_compute.nodes.records import (
+    MADE,
+    NEW,
+    Marker,
+    MarkerGone,
+    Page,
+    ServerRow,
+    node_of,
+)
+from ironic_compute.nodes.row_interning import compact
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import capabilities_of
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_ROWS_A_REPLY = 1000
+# Of rows of any kind; those of hypervisors are many times as long as ours.
+_ROWS_A_PAGE = 250
+
+# What an Ironic node is to the scheduler's filters besides its provider:
+# nothing that a virtual machine could be put on.
+_NO_CAPACITY: Mapping[str, Any] = {
+    'vcpus': 0,
+    'vcpus_used': 0,
+    'memory_mb': 0,
+    'memory_mb_used': 0,
+    'local_gb': 0,
+    'local_gb_used': 0,
+    # None would make the scheduler skip the row.
+    'free_disk_gb': 0,
+    'free_ram_mb': 0,
+    'disk_available_least': 0,
+    'current_workload': 0,
+    'running_vms': 0,
+    'cpu_info': '',
+    'metrics': '[]',
+    'numa_topology': None,
+    'hypervisor_type': 'ironic',
+    'hypervisor_version': 1,
+}
+# Nobody schedules by it, and all rows of a host that is taken over have
+# another machine's: it is written when anything else is.
+_BY_THE_WAY = frozenset({'host_ip'})
+
+# Not nullable in a new row, and read by nobody for bare metal.
+_RATIOS = (
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+)
+
+FAILED_BUILDS = 'failed_builds'
+
+
+class ComputeNodes:
+    """Read and write ComputeNode rows through nova-conductor.
+
+    Any thread may call; every method is one RPC, or one for each thousand
+    rows or 250 servers. Writes wait at the gate.
+    """
+
+    def __init__(self, gate: Gate, clock: Clock) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._context = nova_context.get_admin_context()
+
+    def of_host(self, host: Host) -> list[Any]:
+        """Return all rows whose holder is ``host``."""
+        try:
+            return list(
+                objects.ComputeNodeList.get_all_by_host(self._context, host)
+            )
+        except nova_exception.ComputeHostNotFound:
+            return []
+
+    def of_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Any]:
+        """Return the rows that exist for ``nodes``, by node."""
+        wanted = sorted(nodes)
+        found = {}
+        for start in range(0, len(wanted), _ROWS_A_REPLY):
+            some = wanted[start : start + _ROWS_A_REPLY]
+            for row in objects.ComputeNodeList.get_all_by_uuids(
+                self._context, some
+            ):
+                found[node_of(row)] = row
+        return found
+
+    def named(self, node: NodeId) -> Any | None:
+        """Return a node's row though it may have a uuid of its own.
+
+        Rows made before Nova 18 do, and are not found by :meth:`of_nodes`.
+        """
+        try:
+            return objects.ComputeNode.get_by_nodename(self._context, node)
+        except nova_exception.ComputeHostNotFound:
+            return None
+
+    def page(self, marker: Marker | None) -> Page:
+        """Return 250 rows of the cell, of whatever host, in one RPC.
+
+        :param marker: where the page before this one ended; None: begin
+        :raises MarkerGone: the row at the marker was deleted: begin anew
+        """
+        try:
+            rows = objects.ComputeNodeList.get_by_pagination(
+                self._context, limit=_ROWS_A_PAGE, marker=marker
+            )
+        except nova_exception.MarkerNotFound as error:
+            raise MarkerGone from error
+        is_last = len(rows) < _ROWS_A_PAGE
+        return Page(list(rows), None if is_last else Marker(rows[-1].id))
+
+    def odd(self, pages_max: int) -> frozenset[NodeId] | None:
+        """Return the nodes whose row has a uuid of its own.
+
+        Reads all rows of the cell, one RPC for each 250, so that thousands
+        of nodes need not be asked for by name.
+
+        :returns: None if there are too many rows, or they change meanwhile
+        """
+        names: set[NodeId] = set()
+        marker = None
+        for _ in range(pages_max):
+            try:
+                page = self.page(marker)
+            except MarkerGone:
+                return None
+            names |= {node_of(r) for r in page.rows if r.uuid != node_of(r)}
+            marker = page.marker
+            if marker is None:
+                return frozenset(names)
+        return None
+
+    def create(
+        self,
+        facts: NodeFacts,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> Any | None:
+        """Create the row of a node that has none, or only a deleted one.
+
+        It is marked with the time, and nobody writes only to take the mark
+        off: it means nothing when it is old. Creating takes over a row that
+        somebody else has made, so a decision from before the gate opened is
+        not worth anything.
+
+        :param is_wanted: asked when the gate is open
+        :returns: None if it is not wanted any more
+        """
+        row = objects.ComputeNode(self._context)
+        row.host, row.service_id = host, service_id
+        for ratio in _RATIOS:
+            setattr(row, ratio, 1.0)
+        row.uuid = facts.uuid
+        _describe(row, facts)
+        self._gate.wait()
+        if not is_wanted():
+            return None
+        now_s = self._clock.wall_s()
+        marks = {NEW: f'{now_s:.0f}', MADE: f'{now_s:.3f}'}
+        row.stats = {**row.stats, **marks}
+        row.create()
+        return row
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        """Write what the scheduler reads, if it has changed.
+
+        ``row`` is refreshed by the answer: its host may have changed.
+        """
+        described = _describe(row, facts)
+        # Of an earlier save that failed, too. Rows of stock nova-compute have
+        # a list in them that looks changed whenever it is read.
+        if row.obj_what_changed() & described:
+            self._save(row)
+
+    def count_failed_builds(self, row: Any, count: int) -> None:
+        """Write how many builds in a row failed on a node.
+
+        BuildFailureWeigher of the scheduler reads it.
+        """
+        stats = dict(row.stats or {})
+        if int(stats.get(FAILED_BUILDS) or 0) == count:
+            return
+        row.stats = {**stats, FAILED_BUILDS: str(count)}
+        self._save(row)
+
+    def _save(self, row: Any) -> None:
+        self._gate.wait()
+        row.save()
+        compact(row)  # The answer brings all values anew.
+
+    def give(self, row: Any, host: Host, service_id: int) -> bool:
+        """Make ``host`` the holder; return whether the row says so now."""
+        row.host, row.service_id = host, service_id
+        self._save(row)
+        return bool(row.host == host)
+
+    def delete(self, row: Any) -> bool:
+        """Delete a row; False if its holder changed under us (Nova's CAS)."""
+        self._gate.wait()
+        try:
+            row.destroy()
+        except nova_exception.ObjectActionError:
+            return False
+        return True
+
+    def instances_on(self, node: NodeId, host: Host) -> list[str]:
+        """Return the uuids of the Nova instances on a node of ``host``."""
+        found = objects.InstanceList.get_by_host_and_node(
+            self._context, host, node, expected_attrs=[]
+        )
+        return [instance.uuid for instance in found]
+
+    def servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
+        """Return what Nova has of servers, deleted ones too.
+
+        A server that is not in the answer was never Nova's.
+        """
+        wanted = sorted(uuids)
+        found = {}
+        for start in range(0, len(wanted), _ROWS_A_PAGE):
+            some = wanted[start : start + _ROWS_A_PAGE]
+            for server in objects.InstanceList.get_by_filters(
+                nova_context.get_admin_context(read_deleted='yes'),
+                {'uuid': some},
+                expected_attrs=[],
+            ):
+                found[server.uuid] = ServerRow(
+                    deleted=bool(server.deleted),
+                    host=server.host,
+                    vm_state=server.vm_state,
+                    task_state=server.task_state,
+                )
+        return found
+
+    def servers_of(self, host: Host) -> frozenset[str]:
+        """Return the uuids of a host's servers, without the deleted ones."""
+        return frozenset(
+            objects.InstanceList.get_uuids_by_host(self._context, host)
+        )
+
+
+def _describe(row: Any, facts: NodeFacts) -> Set[str]:
+    """Set the fields that differ; return all that the scheduler reads."""
+    wanted: dict[str, Any] = {
+        **_NO_CAPACITY,
+        'hypervisor_hostname': facts.uuid,
+        'host_ip': CONF.my_ip,
+        'stats': _stats(row, facts),
+    }
+    for name, value in wanted.items():
+        known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
+        if known != value and str(known) != str(value):
+            setattr(row, name, value)
+            if name == 'stats':
+                _check_arch(facts)
+    _set_hv_specs(row, facts)
+    return (wanted.keys() | {'supported_hv_specs'}) - _BY_THE_WAY
+
+
+_UNSET = object()
+
+
+def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
+    wanted = _hv_specs(facts)
+    known = (
+        [spec.to_list() for spec in row.supported_hv_specs]
+        if row.obj_attr_is_set('supported_hv_specs')
+        else None
+    )
+    if known != [spec.to_list() for spec in wanted]:
+        row.supported_hv_specs = wanted
+
+
+def _hv_specs(facts: NodeFacts) -> list[Any]:
+    arch = _canonical_arch(facts)
+    if arch is None:
+        return []
+    return [
+        objects.HVSpec.from_list(
+            [arch, obj_fields.HVType.BAREMETAL, obj_fields.VMMode.HVM]
+        )
+    ]
+
+
+def _canonical_arch(facts: NodeFacts) -> str | None:
+    raw = facts.properties.get('cpu_arch')
+    # Ironic keeps whatever JSON it was given: "cpu_arch=64" is a number.
+    name = None if raw is None else str(raw)
+    try:
+        arch: str | None = obj_fields.Architecture.canonicalize(name)
+    except nova_exception.InvalidArchitectureName:
+        return None
+    return arch
+
+
+def _check_arch(facts: NodeFacts) -> None:
+    """Say what is ignored: once, when it comes to be in the row's stats."""
+    raw = facts.properties.get('cpu_arch')
+    if raw is not None and _canonical_arch(facts) is None:
+        LOG.warning(
+            'Ignored the unknown cpu_arch %(arch)s of node %(node)s',
+            {'arch': raw, 'node': facts.uuid},
+        )
+
+
+def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
+    """Return what ComputeCapabilitiesFilter matches flavors against."""
+    known = (row.stats if row.obj_attr_is_set('stats') else None) or {}
+    ours = {FAILED_BUILDS: known.get(FAILED_BUILDS, '0')}
+    ours |= {mark: known[mark] for mark in (NEW, MADE) if mark in known}
+    arch = facts.properties.get('cpu_arch')
+    stats = {'cpu_arch': str(arch)} if arch else {}
+    return {**stats, **capabilities_of(facts), **ours}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a worker's reports to Placement are put together.
+
+The ledger lies below ``[ironic_compute] state_path``, one file a host: a
+machine may serve several hosts, and each worker recalls its own alone.
+"""
+
+import pathlib
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from nova import utils as nova_utils
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute.gate import LeaseGate
+from ironic_compute.metrics import Metrics
+from ironic_compute.nodes.node_cache import NodeCache
+from resource_tracker.disk_cache import FileDiskCache
+from resource_tracker.errors import PlacementError
+from resource_tracker.node import NodeFacts
+from resource_tracker.placement import Placement
+from resource_tracker.reconciler import Reconciler
+
+LOG = logging.getLogger(__name__)
+
+
+class ReportedTenure(Protocol):
+    """What of a worker's tenure matters here (``parts.Tenure``)."""
+
+    @property
+    def host(self) -> Host:
+        """The host that is served."""
+
+    @property
+    def gate(self) -> LeaseGate:
+        """What writes wait for."""
+
+    @property
+    def clock(self) -> Clock:
+        """What durations are counted on."""
+
+
+def make_reconciler(
+    conf: Any,
+    tenure: ReportedTenure,
+    metrics: Metrics,
+    placement: Placement | None = None,
+) -> Reconciler:
+    """Make what reports to Placement; asks nothing yet.
+
+    :param placement: how Placement is asked; made from nova.conf unless given
+    """
+    options = conf.resource_tracker
+    return Reconciler(
+        placement
+        or Placement(
+            nova_utils.get_ksa_adapter('placement'),
+            meter=metrics,
+            clock=tenure.clock,
+        ),
+        tenure.gate,
+        tenure.clock,
+        parallelism=options.placement_parallelism,
+        read_rate=options.read_rate,
+        disk_cache=FileDiskCache(ledger_path(conf, tenure.host), tenure.host),
+        meter=metrics,
+    )
+
+
+def ledger_path(conf: Any, host: Host) -> pathlib.Path:
+    """Return where it is kept what Placement acknowledged of a host."""
+    return pathlib.Path(conf.ironic_compute.state_path, 'placement', host)
+
+
+def audit(reconciler: Reconciler) -> None:
+    """Look for providers that others have written: one request."""
+    try:
+        count = reconciler.audit()
+    except PlacementError as exc:
+        LOG.warning(
+            'Could not compare with Placement what it acknowledged, and will '
+            'at the next audit: %(error)s',
+            {'error': exc},
+        )
+        return
+    if count:
+        LOG.info(
+            'Found %(count)d providers that others have written; reads them '
+            'again',
+            {'count': count},
+        )
+
+
+class ReportedFigures:
+    """What the metrics look at when somebody asks for them."""
+
+    def __init__(self, node_cache: NodeCache, reconciler: Reconciler) -> None:
+        self._node_cache = node_cache
+        self._reconciler = reconciler
+
+    def held_facts(self) -> Iterable[NodeFacts]:
+        """Return what Ironic last said of each held node."""
+        found = (
+            self._node_cache.facts(node) for node in self._node_cache.held()
+        )
+        return [facts for facts in found if facts is not None]
+
+    def waiting(self) -> tuple[int, float]:
+        """Return how many changes wait, and the age of the oldest."""
+        return self._reconciler.waiting()

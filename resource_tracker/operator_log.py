@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator reads of reporting: each thing once, and its end.
+
+A node that Placement does not take is named once until it does. When
+Placement itself is away, that is one line and not one a node.
+"""
+
+import threading
+
+from oslo_log import log as logging
+
+from resource_tracker import errors
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import WantedProvider
+from resource_tracker.work_queue import Entry
+
+LOG = logging.getLogger(__name__)
+
+
+class ReportLog:
+    """Remember what was said; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._classless: set[NodeId] = set()
+        self._cut_off: set[NodeId] = set()
+        self._is_back = False  # Those that are cut off were told so.
+
+    def described(self, facts: NodeFacts) -> None:
+        """A node was submitted: say if it can never be offered like this."""
+        node = facts.uuid
+        with self._lock:
+            known = node in self._classless
+            if facts.resource_class:
+                self._classless.discard(node)
+                return
+            self._classless.add(node)
+        if not known:
+            LOG.warning(
+                'Node %(node)s has no resource_class in Ironic, so no flavor '
+                'can ask for it; set the field resource_class of the node',
+                {'node': node},
+            )
+
+    def forgotten(self, node: NodeId) -> None:
+        """A node is another's: nothing more is said of it."""
+        with self._lock:
+            self._classless.discard(node)
+            self._cut_off.discard(node)
+
+    def failed(self, entry: Entry, exc: Exception) -> None:
+        """A node could not be reported."""
+        if isinstance(exc, errors.PlacementUnavailable):
+            self._cut(entry.node, exc)
+            return
+        with self._lock:
+            self._cut_off.discard(entry.node)
+        if not isinstance(exc, errors.TrackerError):
+            LOG.error(
+                'Could not report node %(node)s, and this should not happen',
+                {'node': entry.node},
+                exc_info=exc,
+            )
+            return
+        level = logging.DEBUG if entry.failures_count else logging.WARNING
+        LOG.log(
+            level,
+            'Could not report node %(node)s: %(reason)s',
+            {'node': entry.node, 'reason': exc},
+        )
+
+    def answered(self, entry: Entry) -> bool:
+        """Placement answered about a node; say whether it was cut off."""
+        with self._lock:
+            was_cut_off = entry.node in self._cut_off
+            self._cut_off.discard(entry.node)
+            is_last = was_cut_off and not self._cut_off
+        if is_last:
+            LOG.info('Placement answers again, and no node waits for it')
+        return was_cut_off
+
+    def succeeded(self, entry: Entry) -> frozenset[NodeId]:
+        """A node was reported; return those that may be tried at once.
+
+        Once after each time that Placement was away: the first that succeeds
+        returns all the others.
+        """
+        was_cut_off = self.answered(entry)
+        if entry.failures_count and not was_cut_off:
+            LOG.info('Reported node %(node)s again', {'node': entry.node})
+        with self._lock:
+            is_first = was_cut_off and not self._is_back
+            self._is_back |= was_cut_off
+            return frozenset(self._cut_off) if is_first else frozenset()
+
+    def kept(
+        self, entry: Entry, wanted: WantedProvider, kept: frozenset[str]
+    ) -> None:
+        """A class stays that the node does not have any more."""
+        if kept == entry.kept:
+            return
+        offered = wanted.inventory
+        LOG.warning(
+            'Kept %(kept)s of node %(node)s while it is allocated; %(class)s '
+            'comes after that',
+            {
+                'node': entry.node,
+                'kept': ', '.join(sorted(kept)),
+                'class': offered.resource_class if offered else 'nothing',
+            },
+        )
+
+    def could_not_remove(self, node: NodeId, exc: Exception) -> None:
+        """A deleted node's provider has allocations."""
+        LOG.warning(
+            'Kept the provider of the deleted node %(node)s: %(reason)s',
+            {'node': node, 'reason': exc},
+        )
+
+    def _cut(self, node: NodeId, exc: Exception) -> None:
+        with self._lock:
+            is_first = not self._cut_off
+            self._cut_off.add(node)
+            self._is_back = False
+        level = logging.WARNING if is_first else logging.DEBUG
+        LOG.log(
+            level,
+            'Could not report node %(node)s and will report all when '
+            'Placement is back: %(reason)s',
+            {'node': node, 'reason': exc},
+        )

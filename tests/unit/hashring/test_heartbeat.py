@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The heartbeat thread's work, one beat at a time."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from hashring import errors
+from hashring.clock import ManualClock, SystemClock
+from hashring.group import Boot, Member
+from hashring.heartbeat import HeartbeatThread
+from hashring.lease import Verdict
+from hashring.opts import Timing
+from hashring.ring import Host
+from tests.unit.hashring.coordination import CACHE, FakeGroup, Service
+
+TIMING = Timing()
+ME = Member(Host('c1'), Boot('b1'))
+
+
+class Scene:
+    """A service, a client of it, and the pulse under test."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.service = Service(self.clock.now_s, 15.0, CACHE)
+        self.slow_s = 0.0
+        self.broken: Exception | None = None
+        self.group = FakeGroup(self.service, ME.boot, self._fault)
+        self.pulse = HeartbeatThread(self.group, ME, TIMING, self.clock)
+
+    def _fault(self, where: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if where == 'after heartbeat':
+            self.clock.advance(self.slow_s)
+
+    def beat(self, after_s: float = 3.0) -> None:
+        self.clock.advance(after_s)
+        self.pulse.beat()
+
+    def held(self) -> bool:
+        return self.pulse.state().lease.held(self.clock.now_s())
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_the_first_beat_joins_and_counts(scene: Scene) -> None:
+    """One beat is enough to be a member with a lease."""
+    scene.beat()
+    assert scene.held()
+    assert scene.pulse.state().view.members == (ME,)
+
+
+def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
+    """What we want to be seen as is seen, and known to be."""
+    scene.beat()
+    epoch = scene.pulse.state().lease.epoch
+    wish = dataclasses.replace(ME, serving=(Host('c1'),))
+    assert not scene.pulse.wish(wish, epoch)
+    assert scene.pulse.hurried
+    scene.beat()
+    assert scene.pulse.wish(wish, epoch)
+    assert not scene.pulse.hurried
+    assert scene.service.members() == (wish,)
+
+
+def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
+    """The backend carried it out after a newer one, and has it for good."""
+    scene.beat()
+    epoch = scene.pulse.state().lease.epoch
+    wish = dataclasses.replace(ME, ring='digest')
+    scene.pulse.wish(wish, epoch)
+    scene.beat()
+    scene.service.rewrite(ME)
+    scene.beat()
+    assert scene.service.members() == (ME,)
+    scene.beat()
+    assert scene.service.members() == (wish,)
+    assert scene.pulse.wish(wish, epoch)
+
+
+def test_what_was_served_in_another_epoch_is_not_claimed(
+    scene: Scene,
+) -> None:
+    """After a gap nothing counts as served until the agent says so anew."""
+    scene.beat()
+    epoch = scene.pulse.state().lease.epoch
+    scene.pulse.wish(dataclasses.replace(ME, serving=(Host('c1'),)), epoch)
+    scene.beat()
+    scene.service.forget()
+    scene.beat()
+    scene.beat()
+    assert scene.held()
+    assert scene.pulse.state().lease.epoch > epoch
+    assert scene.service.members() == (ME,)
+
+
+def test_forgotten_means_unseen_then_joined(scene: Scene) -> None:
+    """A list without us ends the lease; the next beat joins again."""
+    scene.beat()
+    scene.service.forget()
+    scene.beat()
+    assert not scene.held()
+    assert scene.pulse.state().verdict is Verdict.UNSEEN
+    scene.beat()
+    assert scene.held()
+
+
+def test_a_slow_heartbeat_does_not_count(scene: Scene) -> None:
+    """One that took longer than the term is worth nothing."""
+    scene.beat()
+    scene.slow_s = 14.0
+    scene.beat()
+    assert not scene.held()
+    scene.slow_s = 0.0
+    scene.beat(0.1)
+    assert scene.held()
+
+
+def test_lost_locks_are_reported(scene: Scene) -> None:
+    """A lock the backend lost is in the state, as of its reading."""
+    scene.beat()
+    assert scene.group.try_lock(Host('c1'))
+    scene.service.give_back(Host('c1'), scene.service.token(Host('c1')))
+    scene.beat()
+    assert scene.pulse.state().lost == {'c1'}
+    assert scene.pulse.state().read_at_s == scene.clock.now_s()
+
+
+def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
+    scene: Scene,
+) -> None:
+    """Who comes later looks for us; an outage must not end everybody."""
+    scene.service.neighbours = ('dead',)
+    scene.beat()
+    scene.beat()
+    assert scene.pulse.state().neighbours == ()
+    scene.service.neighbours = ('other',)
+    for _ in range(10):
+        scene.beat()
+    assert scene.pulse.state().neighbours == ('other',)
+    scene.service.neighbours = ('other', 'later')
+    for _ in range(20):
+        scene.beat()
+    assert scene.pulse.state().neighbours == ('other',)
+
+
+def test_trouble_is_said_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One lost request is nothing; an outage is one line, its end another."""
+    caplog.set_level(logging.INFO)
+    scene.beat()
+    scene.broken = errors.BackendUnavailable('refused')
+    scene.beat()
+    assert caplog.messages == []
+    for _ in range(5):
+        scene.beat()
+    scene.broken = None
+    scene.beat()
+    assert caplog.messages == [
+        'The coordination backend does not answer, trying on: refused',
+        'The coordination backend answers again',
+    ]
+
+
+def test_a_mistake_of_ours_does_not_end_the_thread(scene: Scene) -> None:
+    """Whatever is raised, the next beat is tried."""
+    scene.broken = RuntimeError('a mistake')
+    scene.beat()
+    assert scene.pulse.state().trouble == "RuntimeError('a mistake')"
+    scene.broken = None
+    scene.beat()
+    assert scene.held()
+
+
+def test_the_thread_beats_and_ends() -> None:
+    """Started it joins by itself; ended it is gone soon."""
+    clock = SystemClock()
+    service = Service(clock.now_s, 15.0, CACHE)
+    pulse = HeartbeatThread(FakeGroup(service, ME.boot), ME, TIMING, clock)
+    pulse.start()
+    ends_s = clock.now_s() + 10.0
+    while not pulse.state().lease.held(clock.now_s()):
+        assert clock.now_s() < ends_s
+        clock.sleep(0.01)
+    pulse.end(5.0)
+    assert not pulse._thread.is_alive()

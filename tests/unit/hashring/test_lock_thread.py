@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock thread's work: every question gets the worse answer at worst."""
+
+import pytest
+
+from hashring import errors
+from hashring.clock import ManualClock, SystemClock
+from hashring.events import (
+    BreakLock,
+    Denied,
+    Granted,
+    Prove,
+    Proven,
+    Release,
+    Released,
+    TryLock,
+    Why,
+)
+from hashring.group import Boot, LockToken
+from hashring.lease import Lease
+from hashring.lock_thread import Answer, LockThread, Request
+from hashring.ring import Host
+from tests.unit.hashring.coordination import (
+    ETCD,
+    ZOOKEEPER,
+    FakeGroup,
+    Service,
+)
+
+C1 = Host('c1')
+
+
+class Scene:
+    """A locksmith over the fake service."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.service = Service(self.clock.now_s, 15.0, ZOOKEEPER)
+        self.slow_s = 0.0
+        self.broken: Exception | None = None
+        self.group = FakeGroup(self.service, Boot('b1'), self._fault)
+        self.lock_thread = LockThread(self.group, Lease(15.0, 3.0), self.clock)
+
+    def _fault(self, where: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.clock.advance(self.slow_s)
+
+    def ask(self, *requests: Request) -> list[Answer]:
+        for request in requests:
+            self.lock_thread.ask(request)
+        self.lock_thread.run_pending()
+        return self.lock_thread.answers()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_requests_are_served_in_order(scene: Scene) -> None:
+    """A release asked for before a try is done before it."""
+    answers = scene.ask(
+        TryLock(C1, 1),
+        Prove(C1, 2),
+        Release(C1, 3, Why.HAND_BACK),
+        BreakLock(C1, LockToken('1')),
+        TryLock(C1, 4),
+    )
+    assert answers == [
+        Granted(C1, 1),
+        Proven(C1, 2, ours=True),
+        Released(C1, 3),
+        Granted(C1, 4),
+    ]
+    assert not scene.lock_thread.busy
+
+
+@pytest.mark.parametrize(
+    'error', [errors.BackendUnavailable('away'), ValueError('a mistake')]
+)
+def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
+    """Not granted, not proven, not released: what cannot hurt."""
+    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    scene.broken = error
+    assert scene.ask(
+        TryLock(C1, 2),
+        Prove(C1, 3),
+        Release(C1, 4, Why.HAND_BACK),
+        BreakLock(C1, LockToken('1')),
+    ) == [
+        Denied(C1, 2),
+        Proven(C1, 3, ours=False),
+        Released(C1, 4, done=False),
+    ]
+
+
+def test_a_slow_grant_is_given_back(scene: Scene) -> None:
+    """A lock that took half the margin does not count: who asked frees it."""
+    scene.slow_s = 1.0
+    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1, counts=False)]
+    assert scene.ask(Release(C1, 2, Why.USELESS)) == [Released(C1, 2)]
+    assert scene.service.take(C1)
+
+
+def test_a_grant_tells_the_token_that_frees_it() -> None:
+    """Where the backend has tokens, ours frees our lock and no other."""
+    clock = ManualClock()
+    service = Service(clock.now_s, 15.0, ETCD)
+    group = FakeGroup(service, Boot('b1'))
+    lock_thread = LockThread(group, Lease(15.0, 3.0), clock)
+    tokens = []
+    for ticket in (1, 3):
+        lock_thread.ask(TryLock(C1, ticket))
+        lock_thread.ask(Release(C1, ticket + 1, Why.LEAVING))
+        lock_thread.run_pending()
+        granted, _ = lock_thread.answers()
+        assert isinstance(granted, Granted) and granted.token is not None
+        tokens.append(granted.token)
+    assert len(set(tokens)) == 2
+    lock_thread.ask(TryLock(C1, 5))
+    for token in tokens:
+        lock_thread.ask(BreakLock(C1, token))
+    lock_thread.run_pending()
+    (granted,) = lock_thread.answers()
+    assert isinstance(granted, Granted) and granted.token is not None
+    assert not service.take(C1)
+    lock_thread.ask(BreakLock(C1, granted.token))
+    lock_thread.run_pending()
+    assert service.take(C1)
+
+
+def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
+    """What an earlier release left behind does not lock us out."""
+    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    scene.broken = errors.BackendUnavailable('away')
+    scene.ask(Release(C1, 2, Why.HAND_BACK))
+    scene.broken = None
+    assert scene.ask(TryLock(C1, 3)) == [Granted(C1, 3)]
+
+
+def test_the_thread_serves_and_ends() -> None:
+    """Asked from one thread, answered by another, ended by the first."""
+    clock = SystemClock()
+    service = Service(clock.now_s, 15.0, ZOOKEEPER)
+    group = FakeGroup(service, Boot('b1'))
+    lock_thread = LockThread(group, Lease(15.0, 3.0), clock)
+    lock_thread.start()
+    lock_thread.ask(TryLock(C1, 1))
+    assert lock_thread.busy
+    lock_thread.end(5.0)
+    assert lock_thread.answers() == [Granted(C1, 1)]
+    assert not lock_thread.busy

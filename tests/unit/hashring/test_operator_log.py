@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator is told of a pool that does not agree."""
+
+import logging
+
+import pytest
+
+from hashring.group import Boot, Member
+from hashring.operator_log import OperatorLog
+from hashring.ring import Host
+
+C1, C2 = Host('c1'), Host('c2')
+NONE = Member(C2, Boot('c2.1'), machine='m2')
+OTHER = Member(Host('c3'), Boot('c3.1'), machine='m3', ring='other')
+
+
+def test_who_does_not_agree_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two agents, one whose worker does not start and one that sees less."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    for now_s in range(10, 200):
+        operator_log.agreement([NONE, OTHER], float(now_s))
+    (said,) = caplog.messages
+    assert said == (
+        'The pool has not agreed on its hosts for 60 s and takes up no new '
+        'nodes: c2 on m2 has no ring yet, c3 on m3 has another ring'
+    )
+
+
+def test_each_disagreement_has_its_own_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Hosts that come one after another are no news."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    for now_s in range(0, 300, 50):
+        operator_log.agreement([NONE], float(now_s))
+        operator_log.agreement([], now_s + 49.0)
+    assert not caplog.messages
+    operator_log.agreement([NONE], 300.0)
+    operator_log.agreement([NONE], 360.0)
+    operator_log.agreement([], 361.0)
+    operator_log.agreement([NONE], 362.0)
+    operator_log.agreement([NONE], 422.0)
+    assert len(caplog.messages) == 2

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipes between agent and worker."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hashring.ring import Host
+from hashring.workers import (
+    HostAdded,
+    MappingConfirmed,
+    ServiceFacts,
+    WorkerView,
+)
+from ironic_compute.agent import pipe
+
+VIEW = WorkerView(
+    deadline_s=12.5,
+    ring=(Host('c1'), Host('c2')),
+    agreed_since_s=7.25,
+    agreed_until_s=9.5,
+    known=(Host('c1'), Host('c2'), Host('c3')),
+    opens_s={Host('c3'): 20.0},
+    vouched=(Host('c2'),),
+)
+
+
+@pytest.fixture
+def ends():
+    """The two ends of a pipe: (read, write)."""
+    fds = os.pipe()
+    yield fds
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def test_view_survives_the_pipe():
+    """What the agent says is what the worker hears."""
+    assert pipe.decode_view(pipe.encode_view(VIEW)) == VIEW
+
+
+def test_view_of_an_agent_from_before_an_upgrade_is_heard():
+    """Its workers are started from the new files, and take no new nodes."""
+    told = json.loads(pipe.encode_view(VIEW))
+    del told['agreed_since_s'], told['agreed_until_s']
+    heard = pipe.decode_view(json.dumps(told).encode())
+    assert heard == dataclasses.replace(
+        VIEW, agreed_since_s=None, agreed_until_s=0.0
+    )
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        pipe.IsServing(),
+        pipe.IsAlive(),
+        pipe.CannotStart('why'),
+        HostAdded(Host('c9')),
+        MappingConfirmed(Host('c9')),
+        pipe.Services(
+            {
+                Host('c1'): ServiceFacts(
+                    mapped=True, disabled=False, exists=True
+                )
+            }
+        ),
+    ],
+)
+def test_message_survives_the_pipe(message):
+    """What a worker says is what the agent hears."""
+    assert pipe.decode_message(pipe.encode_message(message)) == message
+
+
+def test_unknown_message_is_refused():
+    """A line of another program is no message."""
+    with pytest.raises(ValueError, match='unknown'):
+        pipe.decode_message(b'{"is": "poetry"}')
+
+
+def test_reader_puts_lines_together(ends):
+    """A line that comes in pieces is one line."""
+    read, write = ends
+    reader = pipe.LineReader(read)
+    os.write(write, b'one\ntw')
+    assert list(reader.lines(0)) == [b'one']
+    os.write(write, b'o\n')
+    assert list(reader.lines(0)) == [b'two']
+    assert list(reader.lines(0)) == []
+
+
+def test_next_line_leaves_the_others(ends):
+    """Views that came with the appointment are not lost."""
+    read, write = ends
+    mine = pipe.Appointment(Host('c1'), is_home=True)
+    os.write(write, pipe.encode_appointment(mine) + b'view\nhal')
+    reader = pipe.LineReader(read)
+    assert pipe.decode_appointment(reader.next_line()) == mine
+    assert list(reader.lines(0)) == [b'view']
+    os.write(write, b'f\n')
+    os.close(write)
+    assert reader.next_line() == b'half'
+    with pytest.raises(EOFError):
+        reader.next_line()
+
+
+def test_reader_sees_the_end(ends):
+    """A closed pipe is an end, not an empty line."""
+    read, write = ends
+    os.close(write)
+    with pytest.raises(EOFError):
+        list(pipe.LineReader(read).lines(0))
+
+
+def test_writer_never_blocks_on_a_stopped_reader(ends):
+    """A full pipe drops what is old; afterwards whole lines come again."""
+    read, write = ends
+    writer = pipe.NewestLineWriter(write)
+    line = b'x' * 9999 + b'\n'
+    while writer.write(line):
+        pass
+    assert not writer.write(line)
+    reader = pipe.LineReader(read)
+    heard = list(reader.lines(0)) + list(reader.lines(0))
+    assert set(heard) == {b'x' * 9999}
+    assert writer.write(b'newest\n')
+    assert list(reader.lines(0))[-1] == b'newest'
+
+
+def test_writer_survives_a_dead_reader(ends):
+    """A worker that has died does not take its agent along."""
+    read, write = ends
+    os.close(read)
+    assert not pipe.NewestLineWriter(write).write(b'hello\n')
+
+
+_HEAR_STDIN_ON_EVENTLET = """
+import eventlet
+
+eventlet.monkey_patch()
+from ironic_compute import pipe
+
+print(*pipe.LineReader(0).lines(10.0))
+"""
+
+
+def test_stdin_is_heard_on_eventlet():
+    """A worker's own end is number 0, which eventlet takes for nothing."""
+    heard = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', _HEAR_STDIN_ON_EVENTLET],
+        input=b'{}\n',
+        capture_output=True,
+        check=True,
+    )
+    assert heard.stdout == b"b'{}'\n"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What systemd is told, at a socket like its own."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hashring.clock import ManualClock
+from ironic_compute.agent.systemd import Watchdog
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """systemd's end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(str(tmp_path / 'notify'))
+        made.setblocking(False)
+        yield made
+
+
+def _heard(listener: socket.socket) -> list[bytes]:
+    found = []
+    while True:
+        try:
+            found.append(listener.recv(100))
+        except BlockingIOError:
+            return found
+
+
+def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
+    """Three times within what systemd waits, not at each turn."""
+    clock = ManualClock(start_s=50.0)
+    told = {
+        'NOTIFY_SOCKET': listener.getsockname(),
+        'WATCHDOG_USEC': '30000000',
+    }
+    watchdog = Watchdog(told, clock)
+    watchdog.turned()
+    assert _heard(listener) == [b'READY=1']
+    for _ in range(60):
+        clock.advance(0.5)
+        watchdog.turned()
+    assert _heard(listener) == [b'WATCHDOG=1'] * 3
+
+
+def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
+    """A unit without WatchdogSec asks for no sign of life."""
+    clock = ManualClock(start_s=50.0)
+    watchdog = Watchdog({'NOTIFY_SOCKET': listener.getsockname()}, clock)
+    for _ in range(3):
+        watchdog.turned()
+        clock.advance(1000.0)
+    assert _heard(listener) == [b'READY=1']
+
+
+@pytest.mark.parametrize('address', [None, '/nowhere/notify', '@nobody'])
+def test_daemon_lives_without_a_listener(address: str | None) -> None:
+    """By hand, in a container, or beside a systemd that restarts."""
+    told = {} if address is None else {'NOTIFY_SOCKET': address}
+    Watchdog(told, ManualClock()).turned()

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's workers, as real processes with a toy in place of Nova."""
+
+import dataclasses
+import os
+import sys
+import textwrap
+
+import pytest
+
+from hashring.clock import SystemClock
+from hashring.ring import Host
+from hashring.workers import Exited, Serving, WorkerView
+from ironic_compute.agent import exit_codes
+from ironic_compute.agent.groups import clash, group_name
+from ironic_compute.agent.worker_processes import WorkerProcesses
+
+HOME, OTHER = Host('c1'), Host('c2')
+VIEW = WorkerView(deadline_s=1.0, ring=(), agreed_since_s=None, known=())
+
+# Is appointed, says that it serves, then does what its behaviour asks for.
+TOY = textwrap.dedent(
+    """
+    import argparse, json, os, sys
+    parser = argparse.ArgumentParser()
+    parser.add_argument('behaviour')
+    parser.add_argument('--agent-pid', type=int)
+    parser.add_argument('--report-fd', type=int)
+    ties = parser.parse_args()
+    assert ties.agent_pid == os.getppid()
+    if ties.behaviour == 'frail':
+        sys.exit(9)
+    appointment = json.loads(sys.stdin.readline())
+    assert appointment['is_home'] == (appointment['host'] == 'c1')
+    def say(line):
+        os.write(ties.report_fd, line + b'\\n')
+    if ties.behaviour == 'wrong':
+        say(b'{"is": "cannot start", "sentence": "no [ironic] auth_type"}')
+        sys.exit(78)
+    say(b'{"is": "serving"}')
+    for line in sys.stdin:
+        if ties.behaviour == 'listens':
+            sys.exit(7)
+        if ties.behaviour == 'counts':
+            from hashring.clock import SystemClock
+            from ironic_compute import pipe
+            from ironic_compute.view import Pool
+            pool = Pool(SystemClock())
+            pool.update(pipe.decode_view(line.encode()))
+            sys.exit(len(pool.standing().ring.hosts))
+    """
+)
+
+
+@pytest.fixture
+def make():
+    """Make WorkerProcesses whose workers behave as asked."""
+    made = []
+
+    def make(behaviour, silence_s=60.0, keeps_spare=False):
+        command = [sys.executable, '-c', TOY, behaviour]
+        workers = WorkerProcesses(
+            command,
+            HOME,
+            SystemClock(),
+            silence_s=silence_s,
+            keeps_spare=keeps_spare,
+        )
+        made.append(workers)
+        return workers
+
+    yield make
+    for workers in made:
+        workers.close()
+        for host in (HOME, OTHER):
+            workers.kill(host)
+
+
+def wait_for(workers, kind):
+    """Return the first event of a kind; fail if none comes."""
+    for _ in range(300):
+        for event in workers.events(0.2):
+            if isinstance(event, kind):
+                return event
+    raise AssertionError(f'no {kind.__name__}')
+
+
+@pytest.mark.parametrize('host', [HOME, OTHER])
+def test_worker_says_that_it_serves(make, host):
+    """A started worker is heard with its host and tenure."""
+    workers = make('patient')
+    workers.start(host, tenure=3)
+    assert wait_for(workers, Serving) == Serving(host, 3)
+
+
+def test_view_reaches_the_worker(make):
+    """What tell() is given goes down the pipe; an exit comes back."""
+    workers = make('listens')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.tell(VIEW)
+    assert wait_for(workers, Exited) == Exited(HOME, 7, None, 1)
+
+
+def test_bug_2144384_worker_process_has_the_ring_it_is_told(make):
+    """Nothing of a ring is left to what a process inherits."""
+    workers = make('counts')
+    for hosts in ((HOME,), (HOME, OTHER)):
+        workers.start(HOME, tenure=1)
+        wait_for(workers, Serving)
+        workers.tell(dataclasses.replace(VIEW, ring=hosts))
+        assert wait_for(workers, Exited).status == len(hosts)
+
+
+def test_wrong_configuration_brings_its_sentence(make):
+    """Exit status 78 is fatal and comes with the worker's own words."""
+    workers = make('wrong')
+    workers.start(HOME, tenure=1)
+    exited = wait_for(workers, Exited)
+    assert exited.status == exit_codes.EX_CONFIG
+    assert exited.fatal == 'no [ironic] auth_type'
+
+
+def test_killed_worker_is_gone_on_return(make):
+    """kill() leaves neither a process nor an event behind."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.kill(HOME)
+    workers.kill(HOME)
+    assert workers.events(0) == []
+
+
+def test_stopped_worker_drains(make):
+    """stop() is a SIGTERM, and the exit is reported with it."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, Serving)
+    workers.stop(HOME)
+    assert wait_for(workers, Exited).status == -15
+
+
+def test_silent_worker_is_killed(make):
+    """A worker that says nothing for too long is replaced."""
+    workers = make('patient', silence_s=0.5)
+    workers.start(HOME, tenure=1)
+    assert wait_for(workers, Exited).status == -9
+
+
+def test_workers_leave_no_open_pipes(make):
+    """A thousand restarts must not run out of file descriptors."""
+    workers = make('listens')
+    before = len(os.listdir('/proc/self/fd'))
+    for tenure in range(3):
+        workers.start(HOME, tenure)
+        wait_for(workers, Serving)
+        workers.tell(VIEW)
+        wait_for(workers, Exited)
+    assert len(os.listdir('/proc/self/fd')) == before
+
+
+def test_pools_have_groups_of_their_own():
+    """Conductor group and shard name the group; none is one as well."""
+    names = {
+        group_name(group, shard)
+        for group in (None, '', 'a', 'b', '*', '-')
+        for shard in (None, '', 'a', 's', '*', 'a/s')
+    }
+    assert len(names) == 36
+    assert group_name('Rack1', 's') == group_name('rack1', 's')
+    assert group_name('a', 'S') != group_name('a', 's')
+
+
+@pytest.mark.parametrize(
+    ('mine', 'other', 'clashes'),
+    [
+        ((None, None), ('a', None), True),
+        ((None, 's1'), (None, None), True),
+        ((None, 's1'), ('a', None), True),
+        ((None, 's1'), ('a', 's1'), True),
+        ((None, 's1'), ('a', 's2'), False),
+        (('a', None), ('b', None), False),
+        (('a', None), ('', None), False),
+        (('a', 's1'), ('a', 's2'), False),
+    ],
+)
+def test_pools_that_share_nodes_cannot_live_side_by_side(mine, other, clashes):
+    """An option that is not set means all nodes; '' is a group as well."""
+    for one, two in ((mine, other), (other, mine)):
+        sentence = clash(group_name(*one), group_name(*two))
+        assert bool(sentence) == clashes
+
+
+def test_clash_names_both_pools_and_the_options():
+    """The operator reads what to set where."""
+    sentence = clash(group_name('a', None), group_name('', 's1'))
+    assert sentence is None
+    sentence = clash(group_name(None, None), group_name('', 's1'))
+    assert 'conductor_group not set, shard not set' in sentence
+    assert 'conductor_group empty, shard s1' in sentence
+    assert clash(group_name(None, None), 'somebody/else') is None
+
+
+def children():
+    """Return the processes that this one started and that live."""
+    with open(f'/proc/self/task/{os.getpid()}/children') as found:
+        return {int(pid) for pid in found.read().split()}
+
+
+def test_spare_becomes_the_worker_of_the_next_host(make):
+    """The process that waited is the one that serves, and is replaced."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    (spare,) = children() - strangers
+    workers.start(OTHER, tenure=4)
+    assert children() - strangers == {spare}
+    assert wait_for(workers, Serving) == Serving(OTHER, 4)
+    workers.events(0)
+    assert len(children() - strangers) == 2
+    workers.kill(OTHER)
+    assert spare not in children()
+
+
+def test_no_spare_while_a_worker_starts(make):
+    """What starts has the machine for itself."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.start(HOME, tenure=1)
+    workers.events(0)
+    assert len(children() - strangers) == 1
+
+
+def test_two_hosts_at_once_need_one_more_process(make):
+    """The second of two hosts does not wait for another spare."""
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    workers.start(HOME, tenure=1)
+    workers.start(OTHER, tenure=1)
+    served = set()
+    for _ in range(100):
+        served |= {event.host for event in workers.events(0.2)}
+        if served == {HOME, OTHER}:
+            return
+    raise AssertionError(f'only {served} are served')
+
+
+def test_spare_that_ends_is_not_started_again_at_once(make):
+    """A spare that cannot live costs one process a minute, no more."""
+    strangers = children()
+    workers = make('frail', keeps_spare=True)
+    workers.events(0)
+    (spare,) = children() - strangers
+    os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
+    workers.events(0)
+    assert children() == strangers
+
+
+def test_spare_ends_with_its_owner(make):
+    """close() leaves no process behind, and none comes after it."""
+    strangers = children()
+    workers = make('patient', keeps_spare=True)
+    workers.events(0)
+    workers.close()
+    workers.events(0)
+    assert children() == strangers
+
+
+def test_process_that_cannot_be_started_ends_nobody_else(tmp_path):
+    """A full machine: the agent, and whoever runs, go on."""
+    workers = WorkerProcesses(
+        [str(tmp_path / 'nothing')],
+        HOME,
+        SystemClock(),
+        silence_s=60.0,
+        keeps_spare=True,
+    )
+    assert workers.events(0) == []
+    workers.start(HOME, tenure=2)
+    assert workers.events(0) == [Exited(HOME, exit_codes.EX_OSERR, None, 2)]
+    assert workers.events(0) == []

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each thing that keeps a node from builds is named, with its cure."""
+
+import dataclasses
+
+import pytest
+
+from hashring.clock import ManualClock
+from ironic_compute.cmd.ctl import gather
+from ironic_compute.cmd.explain import explain
+from resource_tracker.claims import Claim
+from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider_state import ProviderState
+from resource_tracker.provider_sync import ProviderSync
+from tests.fakes.ironic import NODE, FakeIronic
+from tests.fakes.placement import FakePlacement
+
+GOLD = 'CUSTOM_GOLD'
+
+
+class Cloud:
+    """One node in Ironic and Placement."""
+
+    def __init__(self):
+        self.ironic = FakeIronic()
+        self.ironic.in_pool = lambda facts: facts.shard is None
+        self.ironic.add(traits=frozenset({'CUSTOM_GPU'}))
+        self.placement = FakePlacement()
+
+    def report(self, **situation):
+        """Let a worker report the node as it is."""
+        provider = wanted(self.ironic.node(NODE), Situation(**situation))
+        provider_sync = ProviderSync(self.placement, ManualClock())
+        provider_sync.say(provider, ProviderState(), lambda: None)
+
+    def findings(self):
+        """What an operator is told."""
+        return explain(gather(NODE, self.ironic, self.placement))
+
+    def text(self):
+        """The same in one string."""
+        found = [dataclasses.astuple(one) for one in self.findings()]
+        return '\n'.join(' -> '.join(pair) for pair in found)
+
+
+@pytest.fixture
+def cloud():
+    """A node that is offered."""
+    made = Cloud()
+    made.report()
+    return made
+
+
+def test_offered_node_says_what_finds_it(cloud):
+    """One finding, no obstacle: class and traits."""
+    assert len(cloud.findings()) == 1
+    assert f'resources:{GOLD}=1' in cloud.text()
+    assert 'CUSTOM_GPU' in cloud.text()
+
+
+@pytest.mark.parametrize(
+    ('fields', 'words'),
+    [
+        ({'maintenance': True}, ['maintenance unset']),
+        ({'retired': True}, ['retired']),
+        ({'resource_class': None}, ['--resource-class']),
+        ({'instance_uuid': 'server'}, ['server show server']),
+        (
+            {'provision_state': 'clean failed', 'last_error': 'no disk'},
+            ['clean failed', 'no disk'],
+        ),
+        ({'power_state': None}, ['power state is unknown']),
+        ({'shard': 's2'}, ['not in this pool', 's2']),
+    ],
+)
+def test_obstacle_in_ironic_is_named(cloud, fields, words):
+    """What Ironic says, and the command that changes it."""
+    cloud.ironic.change(NODE, **fields)
+    cloud.report()
+    assert all(word in cloud.text() for word in words), cloud.text()
+    assert 'offered to' not in cloud.text()
+
+
+def test_node_that_nobody_reported_is_named():
+    """No daemon holds it: look at the hosts."""
+    assert 'no provider yet' in Cloud().text()
+
+
+def test_new_node_is_named():
+    """Placement knows it, and has nothing of it before it is confirmed."""
+    cloud = Cloud()
+    cloud.report(confirmed=False)
+    assert 'not confirmed yet' in cloud.text()
+    assert 'in place of' not in cloud.text()
+
+
+def test_disabled_host_is_named(cloud):
+    """Its nodes are kept from builds by a trait."""
+    cloud.report(disabled=True)
+    assert 'is disabled' in cloud.text()
+
+
+def test_allocation_is_named(cloud):
+    """Whoever has it, Nova or another client."""
+    cloud.placement.allocate(NODE, 'somebody', GOLD)
+    assert 'somebody has an allocation' in cloud.text()
+
+
+def test_claimed_node_is_named(cloud):
+    """Ironic says free, Placement reserved."""
+    cloud.report(claim=Claim('server'))
+    assert 'it is reserved' in cloud.text()
+
+
+def test_class_that_is_not_reported_yet_is_named(cloud):
+    """Changed in Ironic a moment ago."""
+    cloud.ironic.change(NODE, resource_class='silver')
+    assert f'it has {GOLD} of it in place of CUSTOM_SILVER' in cloud.text()

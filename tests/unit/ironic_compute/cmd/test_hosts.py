@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's order about a host finds a worker of the right pool."""
+
+import oslo_messaging
+import pytest
+
+from hashring.group import Boot, Member
+from hashring.ring import Host
+from ironic_compute.cmd import hosts
+from ironic_compute.cmd.nova_access import NovaRefused
+
+C1, C2, C3, C9 = map(Host, ('c1', 'c2', 'c3', 'c9'))
+MINE, OTHER = 'ironic-compute/*/*', 'ironic-compute/rack-2/*'
+POOLS = {
+    MINE: (
+        Member(C1, Boot('b1'), serving=(C1, C3), known=(C1, C2, C3)),
+        Member(C2, Boot('b2'), serving=(C2,)),
+    ),
+    OTHER: (Member(Host('d1'), Boot('b3'), known=(Host('d9'),)),),
+}
+
+
+class Wire:
+    """Where orders are sent to; those of ``deaf`` are lost.
+
+    :param answer: what each of the others says
+    """
+
+    def __init__(self, *deaf: Host, answer: str | None = None) -> None:
+        self._deaf = deaf
+        self._answer = answer
+        self.sent: list[Host] = []
+
+    def __call__(self, to: Host) -> str | None:
+        self.sent.append(to)
+        if to in self._deaf:
+            raise oslo_messaging.MessagingTimeout
+        return self._answer
+
+
+def test_order_goes_to_the_first_who_answers() -> None:
+    """First to those at home: an adopted one may just be handed back."""
+    wire = Wire(C1, C2)
+    assert 'is known in this pool now' in hosts.adopt(C9, POOLS, MINE, wire)
+    assert wire.sent == [C1, C2, C3]
+
+
+@pytest.mark.parametrize('host', [C1, C3])
+def test_host_that_is_known_is_no_failure(host: Host) -> None:
+    """As a home, or by word of mouth: nobody is asked."""
+    wire = Wire()
+    assert 'already' in hosts.adopt(host, POOLS, MINE, wire)
+    assert not wire.sent
+
+
+@pytest.mark.parametrize('host', ['d1', 'd9'])
+def test_host_of_another_pool_that_is_up_is_refused(host: str) -> None:
+    """The message says which pool has it."""
+    wire = Wire()
+    with pytest.raises(
+        NovaRefused, match='conductor_group rack-2, shard not set'
+    ):
+        hosts.adopt(Host(host), POOLS, MINE, wire)
+    assert not wire.sent
+
+
+def test_refusal_of_a_worker_is_the_end() -> None:
+    """Another worker would say the same."""
+    wire = Wire(answer='because')
+    with pytest.raises(NovaRefused, match='because'):
+        hosts.adopt(C9, POOLS, MINE, wire)
+    assert wire.sent == [C1]
+
+
+@pytest.mark.parametrize('pools', [{}, POOLS])
+def test_nobody_who_answers_is_said(pools: hosts.Pools) -> None:
+    """An order that nobody heard is not carried out."""
+    with pytest.raises(NovaRefused, match='No daemon of this pool answers'):
+        hosts.adopt(C9, pools, MINE, Wire(C1, C2, C3))

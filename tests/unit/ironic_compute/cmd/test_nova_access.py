@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the operator's commands reach Nova."""
+
+import oslo_messaging
+import pytest
+from nova.objects import base
+from oslo_config import cfg
+
+from ironic_compute.cmd import nova_access
+
+
+def test_commands_speak_on_the_exchange_of_nova(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """oslo.messaging's own is another, and nobody listens there."""
+    found: list[str] = []
+
+    def init(conf: object) -> None:
+        fresh = cfg.ConfigOpts()  # An exchange once read is remembered.
+        oslo_messaging.get_rpc_transport(fresh, 'fake://')
+        found.append(fresh.control_exchange)
+
+    oslo_messaging.set_transport_defaults('openstack')
+    monkeypatch.setattr('nova.rpc.init', init)
+    monkeypatch.setattr('nova.conductor.rpcapi.ConductorAPI', object)
+    monkeypatch.setattr(base.NovaObject, 'indirection_api', None)
+    nova_access.reach_nova()
+    assert found == ['nova']

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds ask Ironic in turns, and wait for their machines together."""
+
+import dataclasses
+import threading
+
+from hashring.clock import SystemClock
+from ironic_compute.driver.build_slots import BuildSlots
+from ironic_compute.nodes.node_cache import NodeCache
+from resource_tracker.node import NodeId
+from tests.fakes.ironic import NODE
+from tests.unit.ironic_compute.driver import fake
+
+WAIT_S = 60.0
+
+
+class _Idle(fake.News):
+    """Ironic goes on when the test says so."""
+
+    def poke(self, node: str) -> None:
+        """See Feed."""
+
+
+def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
+    """There is no turn left until one is over."""
+    turns, began = BuildSlots(1), threading.Event()
+    mine, theirs, last = turns.turn(), turns.turn(), turns.turn()
+    mine.begin()
+
+    def ask() -> None:
+        theirs.begin()
+        began.set()
+
+    other = threading.Thread(target=ask)
+    other.start()
+    assert not began.wait(0.1)
+    mine.end()
+    assert began.wait(WAIT_S)
+    other.join()
+    mine.end()
+    began.clear()
+    third = threading.Thread(target=lambda: (last.begin(), began.set()))
+    third.start()
+    assert not began.wait(0.1)
+    theirs.end()
+    assert began.wait(WAIT_S)
+    third.join()
+
+
+def test_a_turn_that_never_began_has_no_end() -> None:
+    """A build may fail before."""
+    turns = BuildSlots(1)
+    turns.turn().end()
+    first = turns.turn()
+    first.begin()
+    blocked = threading.Thread(target=turns.turn().begin)
+    blocked.start()
+    blocked.join(0.1)
+    assert blocked.is_alive()
+    first.end()
+    blocked.join(WAIT_S)
+    assert not blocked.is_alive()
+
+
+def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
+    """More deploys are under way than may be asked for at once."""
+    bench = dataclasses.replace(
+        fake.bench(), node_cache=NodeCache(SystemClock())
+    )
+    other = NodeId('55555555-5555-5555-5555-555555555555')
+    bench.ironic.add(uuid=other)
+    for facts in bench.ironic.nodes.values():
+        bench.node_cache.hold(facts)
+    news = _Idle(bench.ironic, bench.node_cache)
+    bench.driver.attach(bench.ironic, bench.node_cache, news, SystemClock())
+    bench.driver._deploy._turns = BuildSlots(1)
+    servers = (fake.server(), fake.server(uuid=fake.OTHER, node=other))
+    builds = [
+        threading.Thread(target=bench.spawn, args=(server,), daemon=True)
+        for server in servers
+    ]
+    for build in builds:
+        build.start()
+    deploying = [
+        bench.node_cache.wait_for(
+            node, lambda facts: facts.provision_state == 'deploying', WAIT_S
+        )
+        for node in (NODE, other)
+    ]
+    assert all(deploying)
+    for facts in deploying:
+        bench.ironic.settle(facts.uuid)
+        bench.node_cache.update(bench.ironic.nodes[facts.uuid])
+    for build in builds:
+        build.join(WAIT_S)
+    assert not any(build.is_alive() for build in builds)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message is served once, however often it comes."""
+
+import types
+from typing import Any
+
+import pytest
+from nova import exception as nova_exception
+from nova.compute import build_results, task_states, vm_states
+from nova.compute import manager as nova_manager
+
+from ironic_compute.manager import stale_messages
+from ironic_compute.manager.stale_messages import DropsStaleMessages
+from ironic_compute.recovery.in_progress import InProgress
+
+UNBUILT = (vm_states.BUILDING, None)
+
+
+class _Server(types.SimpleNamespace):
+    """A server whose row changes while the message waits."""
+
+    def obj_get_changes(self) -> dict[str, Any]:
+        return {'availability_zone': 'z2', 'task_state': 'stale'}
+
+    def refresh(self) -> None:
+        if self.then is None:
+            raise nova_exception.InstanceNotFound(instance_id=self.uuid)
+        self.vm_state, self.host = self.then
+
+
+@pytest.mark.parametrize(
+    ('then', 'result'),
+    [
+        (UNBUILT, build_results.ACTIVE),
+        ((vm_states.ACTIVE, 'c1'), build_results.RESCHEDULED_BY_POLICY),
+        ((vm_states.BUILDING, 'c1'), build_results.RESCHEDULED_BY_POLICY),
+        (None, build_results.ACTIVE),
+    ],
+)
+def test_a_build_that_waited_for_the_lock_looks_again(
+    then: Any, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two messages came at once: the second finds the server built."""
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.tasks = InProgress()
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_do_build_and_run_instance',
+        lambda *args: build_results.ACTIVE,
+    )
+    server = _Server(
+        uuid='s1', vm_state=UNBUILT[0], host=UNBUILT[1], then=then
+    )
+    assert manager._do_build_and_run_instance(None, server) == result
+
+
+class _Task(_Server):
+    """A server whose task is another one when its row is read."""
+
+    def refresh(self) -> None:
+        self.task_state, self.availability_zone = self.then, 'z1'
+
+
+def _serve(
+    name: str, row: str | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], _Task]:
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.tasks = InProgress()
+    served: list[str] = []
+
+    def handle(self: Any, context: Any, server: _Task) -> None:
+        assert not _is_idle(self.tasks, server.uuid)
+        served.append(server.availability_zone)
+
+    monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
+    server = _Task(uuid='s1', then=row)
+    stale_messages._once(name)(manager, None, server)
+    return served, server
+
+
+def _is_idle(tasks: InProgress, server: str) -> bool:
+    with tasks.alone(server) as free:
+        return free
+
+
+_SHELVES = [
+    ('shelve_offload_instance', task_states.SHELVING),
+    ('shelve_offload_instance', task_states.SHELVING_OFFLOADING),
+    ('unshelve_instance', task_states.UNSHELVING),
+]
+
+
+@pytest.mark.parametrize(('name', 'row'), _SHELVES)
+def test_nobody_takes_up_a_server_while_it_is_shelved_or_unshelved(
+    name: str, row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known as worked on; the zone the conductor chose stays."""
+    served, server = _serve(name, row, monkeypatch)
+    assert served == ['z2']
+    assert server.task_state == row
+    assert name in vars(DropsStaleMessages)
+
+
+@pytest.mark.parametrize(('name', 'row'), _SHELVES)
+def test_shelving_and_unshelving_are_served_once(
+    name: str, row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row does not ask for it any more."""
+    served, _ = _serve(name, None, monkeypatch)
+    assert not served

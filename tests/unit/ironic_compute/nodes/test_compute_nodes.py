@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows are written when they differ, and until they are."""
+
+import pytest
+from nova import objects
+
+from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from resource_tracker.node import NodeFacts, NodeId
+
+objects.register_all()
+
+FACTS = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'x86_64'})
+
+
+class _Conductor:
+    """Takes what a row says, unless it is away."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.saved: list[dict[str, object]] = []
+
+    def save(self, row: objects.ComputeNode) -> None:
+        """Answer in place of ComputeNode.save."""
+        if self.is_away:
+            raise TimeoutError
+        self.saved.append(row.obj_get_changes())
+        row.obj_reset_changes()
+
+
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
+    """Return what rows are saved by."""
+    made = _Conductor()
+    monkeypatch.setattr(objects.ComputeNode, 'save', lambda r: made.save(r))
+    return made
+
+
+@pytest.fixture
+def rows() -> ComputeNodes:
+    """Return what may write."""
+    clock = ManualClock(start_s=0.0)
+    return ComputeNodes(LeaseGate(clock, 99.0), clock)
+
+
+@pytest.mark.parametrize('arch', [64, True, ['x86_64'], 'no-such'])
+def test_odd_cpu_arch_harms_no_node(
+    arch: object,
+    conductor: _Conductor,
+    rows: ComputeNodes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ironic takes any JSON for a property; it is said once."""
+    row = objects.ComputeNode()
+    odd = NodeFacts(NodeId('n1'), properties={'cpu_arch': arch})
+    for _ in range(3):
+        rows.describe(row, odd)
+    assert conductor.saved
+    assert row.supported_hv_specs == []
+    assert caplog.text.count('unknown cpu_arch') == 1
+
+
+def test_a_row_that_could_not_be_written_is_written_next_time(
+    conductor: _Conductor, rows: ComputeNodes
+) -> None:
+    """What a row should say is there already; that it does not is known."""
+    row = objects.ComputeNode()
+    rows.describe(row, FACTS)
+    conductor.is_away = True
+    other = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'aarch64'})
+    with pytest.raises(TimeoutError):
+        rows.describe(row, other)
+    conductor.is_away = False
+    rows.describe(row, other)
+    rows.describe(row, other)
+    assert len(conductor.saved) == 2
+    assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
+
+
+def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
+    conductor: _Conductor, rows: ComputeNodes
+) -> None:
+    """It has a list that looks changed, whenever it is read."""
+    row = objects.ComputeNode()
+    rows.describe(row, FACTS)
+    row.pci_device_pools = objects.PciDevicePoolList(objects=[])
+    row.obj_reset_changes(['pci_device_pools'])
+    assert row.obj_what_changed() == {'pci_device_pools'}
+    rows.describe(row, FACTS)
+    assert len(conductor.saved) == 1
+
+
+def test_another_address_of_the_holder_alone_is_not_written(
+    conductor: _Conductor, rows: ComputeNodes
+) -> None:
+    """Who takes a host over has all its rows to do else, and reads none."""
+    row = objects.ComputeNode()
+    rows.describe(row, FACTS)
+    row.host_ip = '192.0.2.1'
+    row.obj_reset_changes()
+    rows.describe(row, FACTS)
+    assert len(conductor.saved) == 1
+    rows.describe(row, NodeFacts(NodeId('n1')))
+    assert 'host_ip' in conductor.saved[1]

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new node is offered only when its row was read again as ours."""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nova import objects
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from ironic_compute.nodes import compute_nodes, records
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.node_cache import NodeCache
+from resource_tracker.claims import ClaimBook
+from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.provider import Situation
+
+objects.register_all()
+
+C1, N1 = Host('c1'), NodeId('n1')
+FACTS = NodeFacts(N1, provision_state='available')
+
+
+CLOCK = ManualClock(start_s=0.0)
+
+
+def _row(host: str = 'c1', created_ago_s: float | None = None) -> Any:
+    """Return a row; without an age: one without the mark of a new one."""
+    stats = {}
+    if created_ago_s is not None:
+        stats[records.NEW] = f'{CLOCK.wall_s() - created_ago_s:.0f}'
+    return objects.ComputeNode(
+        hypervisor_hostname='n1', host=host, stats=stats
+    )
+
+
+@dataclasses.dataclass
+class FakeRows:
+    """Nova's rows as they are in the database."""
+
+    present: Any
+    while_reading: Callable[[], None] = lambda: None
+    while_describing: Callable[[], None] = lambda: None
+    trouble: Exception | None = None
+
+    def of_host(self, host: Host) -> list[Any]:
+        found = [self.present] if self.present else []
+        self.while_reading()
+        return found
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        self.while_describing()
+        if self.trouble is not None:
+            raise self.trouble
+
+
+class Reports:
+    """Remembers what Placement was told."""
+
+    def __init__(self) -> None:
+        self.confirmed: dict[NodeId, bool] = {}
+        self.withdrawn: list[NodeId] = []
+
+    def submit(self, facts: NodeFacts, situation: Situation) -> None:
+        self.confirmed[facts.uuid] = situation.confirmed
+
+    def withdraw(self, node: NodeId) -> None:
+        self.withdrawn.append(node)
+        self.confirmed.pop(node, None)
+
+    def forget(self, node: NodeId) -> None:
+        self.confirmed.pop(node, None)
+
+
+@pytest.fixture
+def reports() -> Reports:
+    """Return what Placement is told."""
+    return Reports()
+
+
+def _held_nodes(
+    found: FakeRows, reports: Reports, new_lock: Any = threading.Lock
+) -> HeldNodes:
+    compute_nodes: Any = found
+    return HeldNodes(
+        C1,
+        compute_nodes,
+        NodeCache(CLOCK),
+        ClaimBook(),
+        reports,
+        CLOCK,
+        90.0,
+        new_lock,
+    )
+
+
+def test_a_new_row_of_an_earlier_worker_is_not_offered(
+    reports: Reports,
+) -> None:
+    """A worker that died between creating and confirming left it so."""
+    held_nodes = _held_nodes(FakeRows(_row(created_ago_s=0.0)), reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    assert held_nodes.unconfirmed() == {N1}
+    assert reports.confirmed == {N1: False}
+    held_nodes.confirm(N1, _row())
+    assert not held_nodes.unconfirmed()
+    assert reports.confirmed == {N1: True}
+
+
+@pytest.mark.parametrize('current', [None, _row(host='c2')])
+def test_a_new_row_that_is_another_host_s_is_not_written(
+    current: Any, reports: Reports
+) -> None:
+    """Who lost a row must not confirm it for who has it."""
+    held_nodes = _held_nodes(FakeRows(_row(created_ago_s=0.0)), reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    held_nodes.confirm(N1, current)
+    assert held_nodes.row(N1) is None
+
+
+@pytest.mark.parametrize('age_s', [91.0, None])
+def test_an_old_row_is_offered_at_once(
+    age_s: float | None, reports: Reports
+) -> None:
+    """Marked or not: nobody writes a row only to take the mark off."""
+    held_nodes = _held_nodes(FakeRows(_row(created_ago_s=age_s)), reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    assert reports.confirmed == {N1: True}
+
+
+def test_a_node_that_could_not_be_offered_is_confirmed_again(
+    reports: Reports,
+) -> None:
+    """Its row's first save fails: nobody else would try again."""
+    found = FakeRows(_row(created_ago_s=0.0))
+    held_nodes = _held_nodes(found, reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    found.trouble = TimeoutError()
+    with pytest.raises(TimeoutError):
+        held_nodes.confirm(N1, _row())
+    assert held_nodes.unconfirmed() == {N1}
+    found.trouble = None
+    held_nodes.confirm(N1, _row())
+    assert reports.confirmed == {N1: True}
+
+
+def test_describing_a_row_keeps_it_new() -> None:
+    """What Ironic says of a node does not confirm its row."""
+    row = objects.ComputeNode(stats={records.NEW: '100', records.MADE: '100'})
+    compute_nodes._describe(row, FACTS)
+    assert records.is_new(row, 99.0)
+    assert not records.is_new(row, 100.0)
+    row.obj_reset_changes()
+    compute_nodes._describe(row, FACTS)
+    assert not row.obj_what_changed()
+    records.unmark(row)
+    compute_nodes._describe(row, FACTS)
+    assert not records.is_new(row, 0.0)
+    assert records.which(row) == '100'
+
+
+def test_a_node_that_left_while_rows_were_read_stays_away(
+    reports: Reports,
+) -> None:
+    """A list of rows takes seconds; a push meanwhile is newer than it."""
+    found = FakeRows(_row())
+    held_nodes = _held_nodes(found, reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+
+    def push() -> None:
+        found.while_reading = lambda: None
+        with held_nodes.leaving(N1) as row:
+            assert row is not None
+            row.host = 'c2'
+
+    found.while_reading = push
+    found.present = _row()
+    held_nodes.load()
+    assert held_nodes.row(N1) is None
+    found.present = None
+    held_nodes.load()
+    held_nodes.hold(_row(), FACTS, held_nodes.moment())  # It came back.
+    assert held_nodes.row(N1) is not None
+
+
+def test_a_node_that_came_while_rows_were_read_stays(
+    reports: Reports,
+) -> None:
+    """It is no more missing than an answer that is older than it."""
+    held_nodes = _held_nodes(FakeRows(None), reports)
+    read_at = held_nodes.moment()
+    held_nodes.hold(_row(), FACTS, held_nodes.moment())
+    held_nodes.lose({N1}, read_at)
+    assert held_nodes.row(N1) is not None
+    held_nodes.lose({N1}, held_nodes.moment())
+    assert held_nodes.row(N1) is None
+
+
+def test_only_rows_of_ours_are_gained(reports: Reports) -> None:
+    """A page of the cell's rows has those of everybody."""
+    held_nodes = _held_nodes(FakeRows(None), reports)
+    held_nodes.gain([_row(host='c2')], held_nodes.moment())
+    assert held_nodes.row(N1) is None
+    held_nodes.gain([_row()], held_nodes.moment())
+    assert held_nodes.row(N1) is not None
+
+
+def test_a_node_that_was_perhaps_given_away_is_left_alone(
+    reports: Reports,
+) -> None:
+    """No answer to a push: only a new look at its row says whose it is."""
+    held_nodes = _held_nodes(FakeRows(_row()), reports)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    strangers: list[NodeId] = []
+    held_nodes.on_stranger = lambda facts: strangers.append(facts.uuid)
+    with pytest.raises(TimeoutError), held_nodes.leaving(N1) as row:
+        assert row is not None
+        row.host = 'c2'
+        raise TimeoutError
+    with held_nodes.leaving(N1) as row:
+        assert row is None
+    assert strangers == [N1]
+    assert held_nodes.row(N1) is None
+
+
+def test_who_waits_for_a_push_finds_no_claim_of_it(reports: Reports) -> None:
+    """It would report a node as taken that was not given away after all."""
+    free: list[bool] = []
+
+    class Left(contextlib.nullcontext[None]):
+        """The lock of a node, for which somebody has waited."""
+
+        def __exit__(self, *exc: object) -> None:
+            free.append(held_nodes.is_free(N1))
+
+    held_nodes = _held_nodes(FakeRows(_row()), reports, new_lock=Left)
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    free.clear()
+    with held_nodes.leaving(N1):
+        assert not held_nodes.is_free(N1)
+    assert free == [True]
+
+
+def test_a_node_that_is_lost_while_it_is_reported_is_forgotten(
+    reports: Reports,
+) -> None:
+    """What was submitted last would be written at each audit, for ever."""
+    found = FakeRows(_row())
+    held_nodes = _held_nodes(found, reports)
+    held_nodes.load()
+    found.while_describing = lambda: held_nodes.lose({N1}, held_nodes.moment())
+    held_nodes.observe(FACTS)
+    assert held_nodes.row(N1) is None
+    assert reports.confirmed == {}
+
+
+@pytest.mark.parametrize('comes_back', [False, True])
+def test_a_node_that_left_while_we_waited_is_not_written(
+    reports: Reports, *, comes_back: bool
+) -> None:
+    """Its row is another worker's by then; or it is held anew."""
+    again = _row()
+    meanwhile: list[Callable[[], None]] = []
+
+    class Waited(contextlib.nullcontext[None]):
+        """The lock of a node, to which something happens meanwhile."""
+
+        def __enter__(self) -> None:
+            if meanwhile:
+                meanwhile.pop()()
+
+    def leave() -> None:
+        held_nodes.drop(N1)
+        if comes_back:
+            held_nodes.hold(again, FACTS, held_nodes.moment())
+
+    held_nodes = _held_nodes(FakeRows(_row()), reports, Waited)
+    held_nodes.load()
+    meanwhile.append(leave)
+    with held_nodes.still(N1) as row:
+        assert row is (again if comes_back else None)
+
+
+def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
+    """Somebody may be writing; a second lock would let another one in."""
+    held_nodes = _held_nodes(FakeRows(_row()), reports)
+    held_nodes.load()
+    with held_nodes.still(N1) as row:
+        held_nodes.hold(_row(), None, held_nodes.moment())
+        assert held_nodes.row(N1) is row
+        assert held_nodes._held[N1].writing.locked()  # type: ignore[attr-defined]
+
+
+def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(
+    reports: Reports,
+) -> None:
+    """Whatever else is new of its host, and whatever an old list says."""
+    held_nodes = _held_nodes(FakeRows(_row()), reports)
+    held_nodes.load()
+    held_nodes.deny(N1)
+    held_nodes.deny(N1)
+    held_nodes.change_status(disabled=True)
+    assert reports.withdrawn == [N1]
+    held_nodes.observe(FACTS)
+    assert not reports.confirmed
+    held_nodes.found(N1)
+    held_nodes.observe(FACTS)
+    assert reports.confirmed == {N1: True}
+    held_nodes.deny(NodeId('of another host'))
+    assert reports.withdrawn == [N1]
+
+
+def test_a_row_that_took_long_to_create_is_new(reports: Reports) -> None:
+    """Longer than a row is new to others; a clock may have jumped, too."""
+    held_nodes = _held_nodes(FakeRows(None), reports)
+    row = _row(created_ago_s=3600.0)
+    held_nodes.hold(row, FACTS, held_nodes.moment(), created=True)
+    assert reports.confirmed == {N1: False}

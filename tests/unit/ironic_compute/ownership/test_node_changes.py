@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""News of a node reach whoever it concerns, and nobody else."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hashring.ring import Host
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.wire import Letter
+from tests.unit.ironic_compute.hosts import Cloud, One
+
+N1, N2, N3 = NodeId('n1'), NodeId('n2'), NodeId('n3')
+C1 = Host('c1')
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    """Return a pool of one host, where all agree."""
+    made = Cloud([N1, N2, N3])
+    made.add('c1')
+    made.show('c1')
+    made.clock.advance(10.0)
+    return made
+
+
+def _one(cloud: Cloud) -> One:
+    return cloud.hosts[C1]
+
+
+def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
+    """Nor do Nova's records keep an audit from what Ironic said."""
+    one = _one(cloud)
+    met: list[str] = []
+    asked: list[NodeId] = []
+
+    def meet(facts: NodeFacts) -> None:
+        if facts.uuid == N2:
+            raise AttributeError(facts.uuid)
+        met.append(facts.uuid)
+
+    def fail(*, hurry: bool) -> None:
+        raise TimeoutError(hurry)
+
+    one.held_nodes.on_stranger = meet
+    one.row_audit.audited = fail  # type: ignore[method-assign]
+    one.node_changes.poke = asked.append
+    one.audit()
+    assert (met, asked) == ([N1, N3], [N2])
+    assert one.node_changes.has_audited
+
+
+def test_what_ironic_denied_is_asked_for_if_a_list_shows_it(
+    cloud: Cloud,
+) -> None:
+    """The list may be older; no list alone has it offered again."""
+    one = _one(cloud)
+    asked: list[NodeId] = []
+    one.node_changes.poke = asked.append
+    one.audit()
+    cloud.rounds(one, 3)
+    one.node_changes.deny(N1)
+    one.audit()
+    assert asked == [N1]
+    one.node_changes.found(N1)
+    assert not one.node_changes.is_denied(N1)
+
+
+def _gone(one: One, facts: NodeFacts) -> None:
+    one.node_changes.deny(facts.uuid)
+
+
+def _moved(one: One, facts: NodeFacts) -> None:
+    one.node_changes.renew(dataclasses.replace(facts, conductor_group='other'))
+
+
+@pytest.mark.parametrize('leave', [_gone, _moved])
+def test_a_node_that_leaves_before_it_is_held_is_not_taken(
+    leave: Callable[[One, NodeFacts], None], cloud: Cloud
+) -> None:
+    """It was met while not all had the same ring, and nobody could take it."""
+    one = _one(cloud)
+    cloud.show('c1', agreed=False)
+    one.audit()
+    cloud.rounds(one, 3)
+    leave(one, cloud.nodes[N1])
+    cloud.show('c1')
+    cloud.rounds(one, 30)
+    assert set(one.held_nodes.rows()) == set(cloud.providers) == {N2, N3}
+
+
+@pytest.mark.parametrize('leave', [_gone, _moved])
+@pytest.mark.parametrize(('during', 'held'), [(N1, False), (N3, True)])
+def test_a_node_that_leaves_while_rows_are_created_is_not_offered(
+    leave: Callable[[One, NodeFacts], None],
+    during: NodeId,
+    cloud: Cloud,
+    *,
+    held: bool,
+) -> None:
+    """Its own row is not made any more; or it is, and has no facts."""
+    one = _one(cloud)
+    create = cloud.nova.create_row
+
+    def slow(letter: Letter, node: str, *arguments: Any) -> Any:
+        row = create(letter, node, *arguments)
+        if node == during:
+            leave(one, cloud.nodes[N3])
+        return row
+
+    cloud.nova.create_row = slow  # type: ignore[method-assign]
+    one.audit()
+    cloud.rounds(one, 3)
+    assert set(cloud.providers) == {N1, N2}
+    assert (N3 in one.held_nodes.rows()) == held
+
+
+@pytest.mark.parametrize('leave', [_gone, _moved])
+def test_an_orphan_that_leaves_while_it_is_looked_at_is_not_taken(
+    leave: Callable[[One, NodeFacts], None], cloud: Cloud
+) -> None:
+    """Who has it in his pool now takes it."""
+    one = _one(cloud)
+    cloud.nova.create_row(Letter(C1, C1, late=False), N3, Host('no more'), 1)
+    is_there_now = one.services.is_there_now
+
+    def slow(host: Host) -> bool:
+        leave(one, cloud.nodes[N3])
+        return bool(is_there_now(host))
+
+    one.services.is_there_now = slow
+    one.audit()
+    cloud.rounds(one, 3)
+    assert set(one.held_nodes.rows()) == {N1, N2}
+    assert cloud.nova.rows[N3].host == 'no more'

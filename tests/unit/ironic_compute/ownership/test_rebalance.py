@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody's node is taken or given on a hunch."""
+
+import dataclasses
+import types
+from typing import Any
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from hashring.workers import WorkerView
+from ironic_compute.gate import LeaseGate
+from ironic_compute.nodes.held_nodes import HostStatus, Moment
+from ironic_compute.ownership.new_nodes import NewNodes
+from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.rebalance import _ASK_AGAIN_ROUNDS, Rebalancer
+from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.host_mappings import HostMappings
+from ironic_compute.pool.services import ServiceDirectory
+from ironic_compute.pool.view import PoolView
+from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.nova import ServerRecord
+from tests.unit.ironic_compute.hosts import Cloud, Counted
+
+C1, C2, N1 = Host('c1'), Host('c2'), NodeId('n1')
+
+
+class _Rows:
+    """One row, of c2; who gives it away is remembered."""
+
+    def __init__(self) -> None:
+        self.given: list[Host] = []
+        self.read_count = 0
+        self.row = types.SimpleNamespace(
+            hypervisor_hostname=N1, host=C2, stats={}
+        )
+
+    def of_nodes(self, nodes: Any) -> dict[NodeId, Any]:
+        self.read_count += 1
+        return {N1: self.row}
+
+    def give(self, row: Any, host: Host, service_id: int) -> bool:
+        self.given.append(host)
+        return True
+
+
+class _Directory(ServiceDirectory):
+    """Nova has no Service at all."""
+
+    def is_there_now(self, host: Host) -> bool:
+        return False
+
+
+def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
+    clock = ManualClock(start_s=0.0)
+    pool = PoolView(clock)
+    pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
+    held_nodes: Any = types.SimpleNamespace(
+        host=C1,
+        status=HostStatus(service_id=1),
+        rows=dict,
+        unconfirmed=frozenset,
+        confirm=lambda node: None,
+        moment=lambda: Moment(0),
+        hold=lambda row, facts, read_at, created=False: None,
+    )
+    foreign = ForeignHosts(services, pool, lambda host: True)
+    pace, writers = Pace(1.0, 1.0, push_budget=1), Writers(1)
+    nova: Any = rows
+    new_nodes = NewNodes(
+        held_nodes, nova, services, foreign, pool, clock, pace, writers
+    )
+    return Rebalancer(
+        held_nodes,
+        nova,
+        services,
+        new_nodes,
+        foreign,
+        pool,
+        LeaseGate(clock, 100.0),
+        pace,
+        writers,
+        lambda host, nodes: None,
+    )
+
+
+def test_no_node_is_taken_before_the_services_were_read() -> None:
+    """A directory that was never read knows no host at all."""
+    rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
+    rebalancer = _rebalancer(rows, services)
+    rebalancer._new_nodes.meet(NodeFacts(N1))
+    rebalancer.round()
+    assert not rows.given
+    services.is_read = True  # And c2 was not in it.
+    rebalancer.round()
+    assert rows.given == [C1]
+
+
+def test_nodes_of_a_disabled_host_move_once() -> None:
+    """Who has not seen yet that it is disabled does not give them back."""
+    cloud = Cloud([f'node-{number}' for number in range(30)])
+    one, two = cloud.add('c1'), cloud.add('c2')
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    for host in (one, two):
+        pace = dataclasses.replace(host.rebalancer._pace, disagree_s=65.0)
+        host.rebalancer._pace = pace
+    cloud.moved.clear()
+    one.show('c2', agreed=False)  # c1 knows that it is disabled,
+    two.show('c1', 'c2', agreed=False)  # and c2 does not.
+    cloud.settle()
+    assert cloud.moved == []
+    cloud.show('c2')
+    cloud.settle()
+    assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
+    nodes = [node for node, _, _ in cloud.moved]
+    assert len(nodes) == len(set(nodes))
+
+
+def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
+    """Ironic has lost the server, Nova has not: the node stays for long."""
+    cloud = Cloud(['node-1'])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    server = ServerRecord('s1', 0.0, host=C1, node='node-1')
+    cloud.nova.servers['s1'] = server
+    cloud.add('c2')
+    cloud.show('c2')
+    cloud.settle()
+    counted = Counted(one)
+    for _ in range(2 * _ASK_AGAIN_ROUNDS):
+        one.rebalancer.round()
+    assert counted.counts == {'read': 2 * 2}
+    server.deleted = True
+    for _ in range(_ASK_AGAIN_ROUNDS):
+        one.rebalancer.round()
+    assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
+
+
+def test_disagreement_does_not_hold_nodes_for_ever() -> None:
+    """Somebody may be cut off from Nova for days."""
+    cloud = Cloud(['node-1', 'node-2', 'node-3'])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    cloud.add('c2')
+    one.rebalancer._pace = dataclasses.replace(
+        one.rebalancer._pace, disagree_s=65.0
+    )
+    one.show('c2', agreed=False)
+    cloud.clock.advance(64.0)
+    one.rebalancer.round()
+    assert cloud.moved == []
+    cloud.clock.advance(1.0)
+    one.rebalancer.round()
+    assert {new for _, _, new in cloud.moved} == {C2}
+
+
+def _disagreeing() -> tuple[_Rows, Rebalancer, Any]:
+    """An orphan that may not be taken, because the pool does not agree."""
+    rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
+    services.is_read = True
+    rebalancer = _rebalancer(rows, services)
+    pool: Any = rebalancer._pool
+    pool.update(
+        WorkerView(100.0, ring=(C1,), agreed_since_s=None, known=(C1,))
+    )
+    rebalancer._new_nodes.meet(NodeFacts(N1))
+    return rows, rebalancer, pool
+
+
+def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
+    """An agent without a worker keeps the pool from agreeing for hours."""
+    rows, rebalancer, pool = _disagreeing()
+    clock: Any = rebalancer._new_nodes._clock
+    for _ in range(30):
+        rebalancer.round()
+        rebalancer._new_nodes.meet(
+            NodeFacts(N1)
+        )  # Ironic's list is read now and then.
+        clock.advance(1.0)
+    assert rows.read_count == 3
+    pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
+    rebalancer.round()
+    assert rows.given == [C1]
+
+
+def test_a_hint_ends_the_wait_for_a_node() -> None:
+    """Its former holder says that it gave it to us."""
+    rows, rebalancer, _ = _disagreeing()
+    rebalancer.round()
+    rebalancer.round()
+    assert rows.read_count == 1
+    rebalancer._new_nodes.given([N1])
+    rebalancer.round()
+    assert rows.read_count == 2

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that Ironic has deleted goes, and nobody makes it anew."""
+
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+from nova import objects
+
+from hashring.clock import ManualClock
+from hashring.ring import Host
+from ironic_compute import errors
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.ownership.removal import Removal
+from resource_tracker.claims import ClaimBook
+from resource_tracker.errors import PlacementError
+from resource_tracker.node import NodeFacts, NodeId
+
+objects.register_all()
+
+N1 = NodeId('n1')
+FACTS = NodeFacts(N1, provision_state='available')
+
+
+class Nova:
+    """The row of one node."""
+
+    def __init__(self) -> None:
+        self.row: Any = objects.ComputeNode(
+            hypervisor_hostname='n1', host='c1', stats={}
+        )
+        self.broken: set[str] = set()
+
+    def of_host(self, host: Host) -> list[Any]:
+        return [self.row]
+
+    def describe(self, row: Any, facts: NodeFacts) -> None:
+        """Nothing has changed."""
+
+    def instances_on(self, node: NodeId, host: Host) -> list[Any]:
+        if node in self.broken:
+            raise RuntimeError(node)
+        return []
+
+    def delete(self, row: Any) -> None:
+        if row is self.row:
+            self.row = None
+
+
+class Ironic:
+    """Has no node, or shows none."""
+
+    def __init__(self, *, shows_all: bool = True) -> None:
+        self._shows_all = shows_all
+
+    def sees_all(self) -> bool:
+        return self._shows_all
+
+    def in_pool(self, facts: NodeFacts) -> bool:
+        return facts.shard is None
+
+    def node(self, node: NodeId) -> NodeFacts:
+        raise errors.NodeNotFound(f'no node {node}')
+
+
+class Placement:
+    """The provider of the node; ``during`` happens while it is removed."""
+
+    def __init__(self) -> None:
+        self.is_there = self.is_withdrawn = False
+        self.said: NodeFacts | None = None
+        self.during = lambda: None
+
+    def submit(self, facts: NodeFacts, situation: Any) -> None:
+        self.is_there, self.is_withdrawn = True, False
+        self.said = facts
+
+    def withdraw(self, node: NodeId) -> None:
+        self.is_withdrawn = True
+
+    def forget(self, node: NodeId) -> None:
+        """Nothing is under way."""
+
+    def remove(self, node: NodeId) -> bool:
+        self.is_there = False
+        self.during()
+        return True
+
+
+def _held_nodes(nova: Nova, placement: Placement) -> Any:
+    held_nodes: Any = HeldNodes(
+        Host('c1'),
+        nova,  # type: ignore[arg-type]
+        NodeCache(ManualClock(start_s=0.0)),
+        ClaimBook(),
+        placement,
+        ManualClock(start_s=0.0),
+        new_s=90.0,
+    )
+    held_nodes.load()
+    held_nodes.observe(FACTS)
+    return held_nodes
+
+
+def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
+    """Whatever of the host changes just then: the provider stays gone."""
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    assert placement.is_there
+    reporting = threading.Thread(target=held_nodes.report_all)
+
+    def report() -> None:
+        reporting.start()
+        reporting.join(0.2)
+
+    placement.during = report
+    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal.audited({})
+    assert placement.is_there and placement.is_withdrawn
+    removal.audited({})
+    reporting.join()
+    assert not placement.is_there
+    assert nova.row is None
+    assert held_nodes.row(N1) is None
+
+
+def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
+    """Who may see some projects' nodes only has "404" for all others."""
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    blind = Ironic(shows_all=False)
+    removal = Removal(held_nodes, nova, blind, placement)  # type: ignore[arg-type]
+    for _ in range(3):
+        removal.audited({})
+    assert placement.is_there and placement.is_withdrawn
+    assert held_nodes.row(N1) is not None
+
+
+def test_a_node_that_cannot_be_removed_keeps_no_other() -> None:
+    """What Nova says of it may be what Nova itself cannot read."""
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    other = objects.ComputeNode(hypervisor_hostname='n2', host='c1', stats={})
+    held_nodes.gain([other], held_nodes.moment())
+    nova.broken = {'n1'}
+    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    for _ in range(2):
+        removal.audited({})
+    assert set(held_nodes.rows()) == {'n1'}
+    nova.broken.clear()
+    removal.audited({})
+    assert not held_nodes.rows()
+
+
+@pytest.mark.parametrize(('shard', 'said_count'), [('other', 1), (None, 0)])
+def test_it_is_said_once_that_a_node_has_left_the_pool(
+    shard: str | None, said_count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not of one that a list was too early to show."""
+    nova, placement = Nova(), Placement()
+    held_nodes, ironic = _held_nodes(nova, placement), Ironic()
+    now = dataclasses.replace(FACTS, shard=shard)
+    ironic.node = lambda node: now  # type: ignore[method-assign]
+    removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
+    for _ in range(3):
+        removal.audited({})
+    assert caplog.text.count('not in this pool') == said_count
+    removal.audited({N1: FACTS})
+    removal.audited({})
+    assert caplog.text.count('not in this pool') == 2 * said_count
+
+
+def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
+    """Lists do not show it any more, and it may be in maintenance."""
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    ironic = Ironic()
+    now = dataclasses.replace(FACTS, maintenance=True, shard='other')
+    ironic.node = lambda node: now  # type: ignore[method-assign]
+    Removal(held_nodes, nova, ironic, placement).audited({})  # type: ignore[arg-type]
+    assert held_nodes.facts(N1) == now
+    assert placement.said == now
+    held_nodes.drop(N1)
+    assert not held_nodes.renew(now)
+    assert held_nodes.facts(N1) is None
+
+
+def test_a_node_that_could_not_be_removed_stays_withdrawn() -> None:
+    """The removal struck out what was wanted of its provider."""
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal.audited({})
+
+    def fail() -> None:
+        placement.is_there, placement.is_withdrawn = True, False
+        raise PlacementError('it is away')
+
+    placement.during = fail
+    removal.audited({})
+    assert placement.is_there
+    assert placement.is_withdrawn
+    assert held_nodes.row(N1) is not None

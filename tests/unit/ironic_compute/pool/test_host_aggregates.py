@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's aggregates, as a worker reads them through the conductor."""
+
+import logging
+
+import pytest
+from nova import objects
+from nova.objects import base
+
+from ironic_compute.pool.host_aggregates import HostAggregates
+from resource_tracker.provider import Aggregates
+
+A = '00000000-0000-4000-8000-00000000000a'
+B = '00000000-0000-4000-8000-00000000000b'
+
+
+class Conductor:
+    """Answers the one RPC, or fails."""
+
+    def __init__(self):
+        self.aggregates = {}
+        self.is_away = False
+        self.asked = []
+
+    def object_class_action_versions(self, context, name, method, *rest):
+        """See ConductorAPI."""
+        self.asked.append((name, method))
+        if self.is_away:
+            raise RuntimeError('CantStartEngineError')
+        return objects.AggregateList(
+            objects=[
+                objects.Aggregate(
+                    uuid=uuid, name=f'zone-{uuid[-1]}', hosts=list(hosts)
+                )
+                for uuid, hosts in self.aggregates.items()
+            ]
+        )
+
+
+@pytest.fixture
+def conductor(monkeypatch):
+    """One that has no aggregate."""
+    objects.register_all()
+    made = Conductor()
+    monkeypatch.setattr(base.NovaObject, 'indirection_api', made)
+    return made
+
+
+def test_host_is_in_its_aggregates_alone(conductor):
+    """One RPC; those it is not in are managed as well, so it leaves them."""
+    conductor.aggregates = {A: ['c1', 'c2'], B: ['c2']}
+    found = HostAggregates().of('c1', ['c1'])
+    assert found == Aggregates(frozenset({A}), frozenset({A, B}))
+    assert conductor.asked == [('AggregateList', 'get_all')]
+
+
+def test_deleted_aggregate_is_left(conductor):
+    """What was Nova's once is not taken for another service's."""
+    aggregates = HostAggregates()
+    conductor.aggregates = {A: ['c1']}
+    aggregates.of('c1', ['c1'])
+    conductor.aggregates = {}
+    found = aggregates.of('c1', ['c1'])
+    assert found.of(frozenset({A, 'foreign'})) == {'foreign'}
+
+
+def test_pool_without_aggregates_is_left_to_others(conductor):
+    """Nothing to read of each provider then."""
+    assert HostAggregates().of('c1', ['c1']) is None
+
+
+def test_conductor_that_cannot_say_is_said_once(conductor, caplog):
+    """An error is no empty list: what was read last holds."""
+    caplog.set_level(logging.INFO)
+    aggregates = HostAggregates()
+    conductor.aggregates = {A: ['c1']}
+    before = aggregates.of('c1', ['c1'])
+    conductor.is_away = True
+    assert [aggregates.of('c1', ['c1']) for _ in range(3)] == [before] * 3
+    assert len(caplog.messages) == 1
+
+
+def test_aggregate_with_half_the_pool_is_said_once(conductor, caplog):
+    """A free node changes hosts, and its zone must not change with it."""
+    aggregates = HostAggregates()
+    conductor.aggregates = {A: ['c1', 'c2', 'x'], B: ['x']}
+    aggregates.of('c1', ['c1', 'c2'])
+    assert caplog.messages == []
+    for _ in range(2):
+        aggregates.of('c1', ['c1', 'c2', 'c3', 'c4'])
+    (told,) = caplog.messages
+    assert 'Aggregate zone-a has c1, c2 of this pool and not c3, c4' in told

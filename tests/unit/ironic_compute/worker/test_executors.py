@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's limits that are lower than what bare metal needs."""
+
+import contextlib
+import logging
+import threading
+import types
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import nova.conf
+import oslo_messaging
+import pytest
+from nova import utils
+from oslo_config import cfg
+
+from ironic_compute import compat
+from ironic_compute.worker import executors, rpc_gating, rpc_service
+
+
+def _warnings(
+    caplog: pytest.LogCaptureFixture, **values: int
+) -> list[list[str]]:
+    conf = cfg.ConfigOpts()
+    nova.conf.base.register_opts(conf)
+    nova.conf.compute.register_opts(conf)
+    rpc_gating.set_defaults(conf)
+    conf.set_default('max_concurrent_builds', executors.ENOUGH_COUNT)
+    conf([], default_config_files=[])
+    for name, value in values.items():
+        conf.set_override(name, value)
+    with caplog.at_level(logging.WARNING):
+        executors.warn(conf)
+    return [message.split()[:4] for message in caplog.messages]
+
+
+def test_our_own_defaults_are_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody has chosen them, and they suffice."""
+    assert _warnings(caplog) == []
+
+
+def test_each_lower_limit_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By its name and value."""
+    told = _warnings(
+        caplog, executor_thread_pool_size=64, max_concurrent_builds=10
+    )
+    assert told == [
+        ['[DEFAULT]', 'executor_thread_pool_size', 'is', '64'],
+        ['[DEFAULT]', 'max_concurrent_builds', 'is', '10'],
+    ]
+
+
+def test_no_limit_of_builds_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    """Nova takes it for ten on threads; here it is what we do by default."""
+    assert _warnings(caplog, max_concurrent_builds=0) == []
+    executor = executors.build_executor(_builds(0))
+    assert executor._max_workers == executors.ENOUGH_COUNT
+    executor.shutdown()
+
+
+def test_a_higher_limit_is_the_operators_own_affair(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """More threads than ours harm nobody."""
+    assert _warnings(caplog, executor_thread_pool_size=2000) == []
+
+
+def _builds(limit: int) -> Any:
+    return types.SimpleNamespace(max_concurrent_builds=limit)
+
+
+def _do(executor: futures.Executor, count: int, *, at_once: bool) -> None:
+    """Have so many tasks done, each at once or when the last is done."""
+    meet = threading.Barrier(count if at_once else 1, timeout=60)
+    tasks = []
+    for _ in range(count):
+        tasks.append(executor.submit(meet.wait))
+        if not at_once:
+            tasks[-1].result()
+    for task in tasks:
+        task.result()
+
+
+def test_messages_one_by_one_need_few_threads() -> None:
+    """A thread that waits for nothing still costs, and they were 1,000."""
+    executor = executors.message_executor(executors.ENOUGH_COUNT)
+    before_count = threading.active_count()
+    _do(executor, 200, at_once=False)
+    assert threading.active_count() - before_count < 10
+    _do(executor, 200, at_once=True)
+    executor.shutdown()
+
+
+def test_rpc_server_serves_with_such_threads() -> None:
+    """oslo.messaging has no option for it: an attribute is set."""
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[])
+    server = oslo_messaging.get_rpc_server(
+        oslo_messaging.get_rpc_transport(conf, 'fake://'),
+        oslo_messaging.Target(topic='compute', server='c1'),
+        [],
+        executor='threading',
+    )
+    late = rpc_service.LateServer(server)
+    late.begin()
+    assert isinstance(server._work_executor, futures.ThreadPoolExecutor)
+    late.stop()
+    late.wait()
+
+
+def test_builds_one_by_one_need_few_threads() -> None:
+    """And those that come together never wait for each other."""
+    executor = executors.build_executor(_builds(executors.ENOUGH_COUNT))
+    _do(executor, 100, at_once=False)
+    assert executor.num_workers < 20
+    _do(executor, 200, at_once=True)
+    executor.shutdown()
+
+
+@pytest.mark.skipif(
+    not utils.concurrency_mode_threading(), reason='pools of eventlet'
+)
+def test_nova_builds_in_our_pool() -> None:
+    """Each series keeps its own in another place."""
+    executor = executors.build_executor(_builds(50))
+    with _pool_of_nova(executor) as found:
+        assert found is executor
+
+
+@contextlib.contextmanager
+def _pool_of_nova(executor: Any) -> Iterator[Any]:
+    """Show Nova ours; returns what Nova then builds in."""
+    compat.build_in(executor)
+    try:
+        from nova import thread_pool_factory as factory
+    except ImportError:
+        yield utils.get_long_task_executor(10)
+        utils.destroy_long_task_executor()
+    else:
+        yield factory.get_executor(factory.ExecutorType.LONG_TASK)
+        factory.reset_all_executors()

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Nova's own code writes waits at the gate, just before it is sent."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from nova import context as nova_context
+from nova import objects
+from nova.objects import base as objects_base
+from nova.scheduler.client import report
+
+from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.worker.gated_writes import GatedConductor, gate_placement
+
+_UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
+
+
+class _Client:
+    """nova-conductor's end of the RPC: notes what arrives and does it."""
+
+    def __init__(self) -> None:
+        self.arrived: list[str] = []
+
+    def prepare(self) -> '_Client':
+        """Return what a call is made with."""
+        return self
+
+    def call(self, context: Any, method: str, **arguments: Any) -> Any:
+        """Answer a call."""
+        if method == 'object_action':
+            name = arguments['objinst'].obj_name()
+            self.arrived.append(f'{name}.{arguments["objmethod"]}')
+            return {}, None
+        self.arrived.append(f'{arguments["objname"]}.{arguments["objmethod"]}')
+        return None
+
+
+class _Conductor(GatedConductor):
+    """The real one, without a message bus under it."""
+
+    def __init__(self, gate: LeaseGate) -> None:
+        self._gate = gate
+        self.client = _Client()
+
+
+class _Adapter:
+    """keystoneauth's end of the way to Placement."""
+
+    def __init__(self) -> None:
+        self.additional_headers: dict[str, str] = {}
+        self.arrived: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        def send(url: str, **arguments: Any) -> str:
+            self.arrived.append(name)
+            return f'answer to {name}'
+
+        return send
+
+
+@pytest.fixture
+def gate() -> LeaseGate:
+    """A gate that is shut."""
+    return LeaseGate(ManualClock(100.0))
+
+
+@pytest.fixture
+def arrived(
+    gate: LeaseGate, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[str]]:
+    """What has arrived at the conductor, from all of Nova's objects."""
+    objects.register_all()
+    conductor = _Conductor(gate)
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    yield conductor.client.arrived
+
+
+@contextlib.contextmanager
+def _beside(act: Callable[[], Any]) -> Iterator[threading.Event]:
+    """Do something in another thread; yields what tells of its end."""
+    ended = threading.Event()
+
+    def run() -> None:
+        act()
+        ended.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield ended
+    if ended.is_set():
+        thread.join(60.0)
+
+
+def _instance() -> Any:
+    context = nova_context.get_admin_context()
+    return objects.Instance(context, uuid=_UUID, host='c1')
+
+
+def _save_instance() -> None:
+    instance = _instance()
+    instance.display_name = 'changed'
+    instance._save_flavor = lambda context: None
+    instance.save()
+
+
+def _start_event() -> None:
+    objects.InstanceActionEvent.event_start(
+        nova_context.get_admin_context(), _UUID, 'compute_reboot', host='c1'
+    )
+
+
+def _create_fault() -> None:
+    context = nova_context.get_admin_context()
+    objects.InstanceFault(context, instance_uuid=_UUID).create()
+
+
+def _destroy_mapping() -> None:
+    context = nova_context.get_admin_context()
+    objects.BlockDeviceMapping(context, id=1).destroy()
+
+
+@pytest.mark.parametrize(
+    ('write', 'name'),
+    [
+        (_save_instance, 'Instance.save'),
+        (lambda: _instance().destroy(), 'Instance.destroy'),
+        (_create_fault, 'InstanceFault.create'),
+        (_destroy_mapping, 'BlockDeviceMapping.destroy'),
+        (_start_event, 'InstanceActionEvent.event_start'),
+    ],
+)
+def test_a_write_is_sent_once_the_gate_is_open(
+    write: Callable[[], None], name: str, gate: LeaseGate, arrived: list[str]
+) -> None:
+    """Not before, and once: methods of objects and of their classes."""
+    with _beside(write) as ended:
+        assert not ended.wait(0.2)
+        assert arrived == []
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert arrived == [name]
+
+
+def test_a_host_is_reported_up_while_the_gate_is_shut(
+    arrived: list[str],
+) -> None:
+    """Otherwise nova-api deletes servers by itself."""
+    context = nova_context.get_admin_context()
+    service = objects.Service(context, id=1, report_count=0)
+    service.obj_reset_changes()
+    service.report_count += 1
+    service.save()
+    assert arrived == ['Service.save']
+
+
+def test_rows_of_nodes_wait_where_they_are_decided_on(
+    arrived: list[str],
+) -> None:
+    """In ``rows``, which looks again when the gate has opened."""
+    context = nova_context.get_admin_context()
+    objects.ComputeNode(context, id=1).destroy()
+    assert arrived == ['ComputeNode.destroy']
+
+
+def test_reads_do_not_wait(arrived: list[str]) -> None:
+    """Who waits for the lease may look at what has happened meanwhile."""
+    context = nova_context.get_admin_context()
+    objects.Instance.get_by_uuid(context, _UUID)
+    objects.InstanceList.get_by_host(context, 'c1')
+    objects.BlockDeviceMappingList.get_by_instance_uuid(context, _UUID)
+    assert [name.split('.')[1] for name in arrived] == [
+        'get_by_uuid',
+        'get_by_host',
+        'get_by_instance_uuid',
+    ]
+
+
+@pytest.fixture
+def placement(gate: LeaseGate) -> tuple[Any, _Adapter]:
+    """Nova's client of Placement, and what it sends with."""
+    adapter = _Adapter()
+    client = report.SchedulerReportClient(adapter)
+    gate_placement(client, gate)
+    return client, adapter
+
+
+@pytest.mark.parametrize('name', ['put', 'post', 'delete'])
+def test_writes_to_placement_wait(
+    name: str, gate: LeaseGate, placement: tuple[Any, _Adapter]
+) -> None:
+    """Whichever of Nova's methods sends them, and with their answer."""
+    client, adapter = placement
+    arguments = ('/x',) if name == 'delete' else ('/x', {})
+    answers: list[str] = []
+    send = getattr(client, name)
+    with _beside(lambda: answers.append(send(*arguments))) as ended:
+        assert not ended.wait(0.2)
+        assert adapter.arrived == []
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert adapter.arrived == [name]
+    assert answers == [f'answer to {name}']
+
+
+def test_placement_is_read_while_the_gate_is_shut(
+    placement: tuple[Any, _Adapter],
+) -> None:
+    """Reads change nothing."""
+    client, adapter = placement
+    assert client.get('/x') == 'answer to get'
+    assert adapter.arrived == ['get']

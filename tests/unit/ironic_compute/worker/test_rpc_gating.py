@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a worker receives RPC: a thread for each message, one at a time."""
+
+import types
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_messaging import server as messaging_server
+
+from hashring.clock import ManualClock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.worker import rpc_gating, rpc_service
+
+
+class _Listener:
+    """A connection; as with RabbitMQ, it cannot be stopped twice."""
+
+    def __init__(self, fails: set[str]) -> None:
+        self._fails = fails
+        self.listens = self.is_clean = False
+
+    def start(self, on_incoming) -> None:
+        """Listen; a thread may be lacking."""
+        if 'thread' in self._fails:
+            raise RuntimeError('no thread')
+        self.listens = True
+
+    def stop(self) -> None:
+        """Listen no more."""
+        if not self.listens:
+            raise RuntimeError('threads can only be started once')
+        self.listens = False
+        if 'stop' in self._fails:
+            raise RuntimeError('cannot stop')
+
+    def cleanup(self) -> None:
+        """Close the connection."""
+        self.is_clean = True
+        if 'cleanup' in self._fails:
+            raise RuntimeError('cannot close')
+
+
+class _Server(messaging_server.MessageHandlingServer):
+    """oslo.messaging's own server, over connections of a test."""
+
+    def __init__(self) -> None:
+        self.fails: set[str] = set()
+        self.listeners: list[_Listener] = []
+        conf = cfg.ConfigOpts()
+        conf([], default_config_files=[])
+        super().__init__(types.SimpleNamespace(conf=conf), None)
+
+    def _process_incoming(self, incoming) -> None:
+        """Nothing comes."""
+
+    def _create_listener(self) -> _Listener:
+        if 'listener' in self.fails:
+            raise OSError('no connection')
+        self.listeners.append(_Listener(self.fails))
+        return self.listeners[-1]
+
+    @property
+    def listens(self) -> list[bool]:
+        """Which of the listeners there were are listening."""
+        return [one.listens for one in self.listeners]
+
+
+class _Worker:
+    """Two servers that Nova has started, a gate, and who watches it."""
+
+    def __init__(self, deadline_s: float = 110.0) -> None:
+        self.clock = ManualClock(100.0)
+        self.gate = LeaseGate(self.clock, deadline_s)
+        self.servers = [_Server(), _Server()]
+        self.late = [rpc_service.LateServer(server) for server in self.servers]
+        self.ends_count = 0
+        for server in self.late:
+            server.start()
+        self.reception = rpc_gating.RpcGating(
+            lambda: self.late, self.gate, self._end
+        )
+        self.look()
+
+    def _end(self) -> None:
+        self.ends_count += 1
+
+    def look(self) -> float:
+        """Look once."""
+        return self.reception.look()
+
+    def lapse(self) -> None:
+        """Let the lease lapse."""
+        self.clock.advance(20.0)
+        self.look()
+
+    def renew(self) -> None:
+        """Have the lease in force again."""
+        self.gate.extend(self.clock.now_s() + 10.0)
+        self.look()
+
+    @property
+    def serves(self) -> list[bool]:
+        """Which of the servers receive something."""
+        return [any(server.listens) for server in self.servers]
+
+
+def test_rpc_follows_the_lease():
+    """Stopped at the deadline, started when the lease is in force again."""
+    worker = _Worker()
+    assert worker.look() == 1.0
+    assert worker.serves == [True, True]
+    worker.lapse()
+    assert worker.serves == [False, False]
+    worker.look()
+    worker.renew()
+    for server in worker.servers:
+        assert server.listens == [False, True]
+        assert [one.is_clean for one in server.listeners] == [True, False]
+
+
+def test_nothing_is_received_before_the_lease_is_in_force():
+    """On redis a worker waits for a whole term; Nova has started it then."""
+    worker = _Worker(deadline_s=90.0)
+    worker.look()
+    assert worker.serves == [False, False]
+    assert [server.listeners for server in worker.servers] == [[], []]
+    worker.renew()
+    assert worker.serves == [True, True]
+    worker.lapse()
+    assert worker.serves == [False, False]
+
+
+def test_a_server_that_never_began_is_stopped_at_once():
+    """oslo.messaging itself would wait for its start, for ever."""
+    worker = _Worker(deadline_s=90.0)
+    for server in worker.late:
+        server.stop()
+        server.wait()
+    assert worker.serves == [False, False]
+
+
+def test_a_start_that_fails_is_tried_again():
+    """All or none: the other server waits, and then both receive."""
+    worker = _Worker()
+    worker.lapse()
+    worker.servers[1].fails.add('listener')
+    worker.renew()
+    assert worker.serves == [False, False]
+    assert worker.look() == 1.0
+    assert worker.serves == [False, False]
+    worker.servers[1].fails.clear()
+    worker.look()
+    assert worker.serves == [True, True]
+    assert worker.servers[0].listens == [False, False, False, True]
+    assert [one.is_clean for one in worker.servers[0].listeners] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_listener_without_a_thread_is_replaced():
+    """One that could neither start nor stop holds up nothing."""
+    worker = _Worker()
+    worker.lapse()
+    worker.servers[0].fails.add('thread')
+    worker.renew()
+    worker.look()
+    worker.servers[0].fails.clear()
+    for _ in range(3):
+        worker.look()
+    assert worker.serves == [True, True]
+    assert worker.ends_count == 0
+
+
+def test_a_stop_that_fails_stops_the_other_too():
+    """The deadline holds for each server, and both come back."""
+    worker = _Worker()
+    worker.servers[0].fails.add('stop')
+    worker.lapse()
+    assert worker.serves == [False, False]
+    worker.servers[0].fails.clear()
+    worker.look()
+    worker.renew()
+    for _ in range(3):
+        worker.look()
+    assert worker.serves == [True, True]
+
+
+def test_a_connection_that_cannot_be_closed_does_no_harm():
+    """What is left of former times is not needed any more."""
+    worker = _Worker()
+    worker.lapse()
+    worker.servers[0].fails.add('cleanup')
+    worker.renew()
+    assert worker.serves == [True, True]
+    assert worker.look() == 1.0
+
+
+def test_a_worker_that_stays_deaf_ends():
+    """After ten failures in a row; never before."""
+    worker = _Worker()
+    worker.lapse()
+    worker.servers[0].fails.add('listener')
+    worker.renew()
+    for _ in range(8):
+        worker.look()
+    assert worker.ends_count == 0
+    worker.renew()
+    assert worker.ends_count == 1
+
+
+def test_defaults_stand_when_nova_sets_its_own():
+    """Whatever of oslo.messaging Nova changes in between, it registers."""
+    conf = cfg.ConfigOpts()
+    rpc_gating.set_defaults(conf)
+    oslo_messaging.set_transport_defaults('nova')
+    oslo_messaging.get_rpc_transport(conf, 'rabbit://nobody@127.0.0.1:1/')
+    assert conf.executor_thread_pool_size == 1000
+    assert conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == 1
+
+
+def test_an_operators_value_wins():
+    """What stands in nova.conf is not touched."""
+    conf = cfg.ConfigOpts()
+    rpc_gating.set_defaults(conf)
+    conf([], default_config_files=[])
+    conf.set_override('executor_thread_pool_size', 7)
+    rpc_gating.set_defaults(conf)
+    assert conf.executor_thread_pool_size == 7
