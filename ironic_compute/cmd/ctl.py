@@ -85,8 +85,8 @@ def forget(node: NodeId) -> str | None:
     from ironic_compute.nodes.compute_nodes import ComputeNodes
     from ironic_compute.ownership import peer_rpc
 
-    rows = ComputeNodes(NeverOpen(), SystemClock())
-    row = rows.of_nodes([node]).get(node) or rows.named(node)
+    compute_nodes = ComputeNodes(NeverOpen(), SystemClock())
+    row = compute_nodes.of_nodes([node]).get(node) or compute_nodes.named(node)
     if row is None or not row.host:
         return f'Nova has no record of node {node}: there is nothing to do'
     try:

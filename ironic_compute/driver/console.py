@@ -24,16 +24,16 @@ _LOOK_S = 1.0
 class Console:
     """Find out where a server's console is."""
 
-    def __init__(self, watch: NodeWaiter) -> None:
-        self._watch = watch
-        self._client = watch.client
+    def __init__(self, waiter: NodeWaiter) -> None:
+        self._waiter = waiter
+        self._client = waiter.client
 
     def serial(self, instance: Any) -> Any:
         """Return Nova's ``ConsoleSerial``.
 
         :raises ConsoleTypeUnavailable: the node has no such console
         """
-        node = self._watch.node_of(instance).uuid
+        node = self._waiter.node_of(instance).uuid
         found = self._open(
             node, 'serial', CONF.ironic.serial_console_state_timeout
         )
@@ -51,9 +51,9 @@ class Console:
 
         :raises ConsoleTypeUnavailable: the node has no such console
         """
-        node = self._watch.node_of(instance).uuid
+        node = self._waiter.node_of(instance).uuid
         found = self._open(node, 'vnc', CONF.ironic.vnc_console_state_timeout)
-        raw = self._watch.asked(
+        raw = self._waiter.asked(
             lambda: self._client.raw(node, ['uuid', 'driver_internal_info'])
         )
         internal = raw.get('driver_internal_info') or {}
@@ -70,18 +70,20 @@ class Console:
         :param timeout_s: 0: as long as it takes
         """
         try:
-            console = self._watch.asked(lambda: self._client.console(node))
+            console = self._waiter.asked(lambda: self._client.console(node))
             if not console['console_enabled']:
-                self._watch.patiently(
+                self._waiter.patiently(
                     lambda: self._client.set_console_mode(node, True),
                     errors.Retriable,
                 )
-            deadline_s = self._watch.clock.now_s() + (timeout_s or math.inf)
+            deadline_s = self._waiter.clock.now_s() + (timeout_s or math.inf)
             while not console['console_enabled']:
-                if self._watch.clock.now_s() > deadline_s:
+                if self._waiter.clock.now_s() > deadline_s:
                     raise _unavailable(kind, node, 'it does not open')
-                self._watch.clock.sleep(_LOOK_S)
-                console = self._watch.asked(lambda: self._client.console(node))
+                self._waiter.clock.sleep(_LOOK_S)
+                console = self._waiter.asked(
+                    lambda: self._client.console(node)
+                )
         except errors.IronicComputeError as exc:
             raise _unavailable(kind, node, str(exc)) from exc
         info: Mapping[str, Any] = console.get('console_info') or {}

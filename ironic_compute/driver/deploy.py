@@ -87,13 +87,13 @@ class Deploy:
 
     def __init__(
         self,
-        watch: NodeWaiter,
+        waiter: NodeWaiter,
         network: Network,
         volumes: Volumes,
         teardown: Teardown,
     ) -> None:
-        self._watch = watch
-        self._client = watch.client
+        self._waiter = waiter
+        self._client = waiter.client
         self._network = network
         self._volumes = volumes
         self._teardown = teardown
@@ -105,16 +105,16 @@ class Deploy:
         :raises errors.NodeAssociated: another server was faster
         :raises errors.DeployFailed: it can take no build, and why
         """
-        facts = self._watch.look(node)
+        facts = self._waiter.look(node)
         reason = why_unfit(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
-            reserved = self._watch.patiently(
+            reserved = self._waiter.patiently(
                 lambda: self._client.reserve(node, instance.uuid),
                 errors.Retriable,
             )
-            self._watch.take(reserved)
+            self._waiter.take(reserved)
 
     def spawn(self, order: Order) -> None:
         """Build a server; returns when its node is active.
@@ -144,7 +144,7 @@ class Deploy:
         """
         for look in itertools.count(1):
             try:
-                outcome, facts = self._watch.until(
+                outcome, facts = self._waiter.until(
                     node,
                     lambda facts: verdict(facts, instance.uuid),
                     _LOOK_S,
@@ -156,7 +156,7 @@ class Deploy:
             seen = None
             if look % _LOOKS_COUNT == 0:
                 # An Ironic that is away says nothing of the deploy.
-                self._watch.glance(node)
+                self._waiter.glance(node)
         if outcome is Outcome.DONE:
             return
         raise errors.DeployFailed(_sentence(outcome, facts, instance.uuid))
@@ -166,17 +166,17 @@ class Deploy:
     ) -> None:
         """Tell Ironic of the server."""
         patches = instance_info.patches(
-            self._watch.look(order.node),
+            self._waiter.look(order.node),
             order.instance,
             None if is_root(order.volumes) else order.image_meta.id,
             order.metadata,
             list(order.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
         )
-        described = self._watch.patiently(
+        described = self._waiter.patiently(
             lambda: self._client.patch(order.node, patches), errors.Retriable
         )
-        self._watch.take(described)
+        self._waiter.take(described)
 
     def ask(
         self, order: Order, target: str, on_asking: Callable[[], None] = _idle
@@ -187,7 +187,7 @@ class Deploy:
         :returns: the node as it was afterwards, if Ironic said so
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
-        drive = self._watch.asked(
+        drive = self._waiter.asked(
             lambda: configdrive.build(
                 self._client,
                 order.node,
@@ -199,14 +199,14 @@ class Deploy:
         )
         on_asking()
         try:
-            self._watch.patiently(
+            self._waiter.patiently(
                 lambda: self._send(order, target, drive), errors.Retriable
             )
         except errors.IronicRefused as exc:
             if _is_of_image(str(exc)):
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
-        return self._watch.glance(order.node)
+        return self._waiter.glance(order.node)
 
     def _send(self, order: Order, target: str, drive: Any) -> None:
         """Ask for a deploy; if only the answer was lost, it is under way."""
@@ -215,7 +215,7 @@ class Deploy:
                 order.node, target, configdrive=drive
             )
         except errors.IronicComputeError:
-            facts = self._watch.read(order.node)
+            facts = self._waiter.read(order.node)
             is_ours = facts.instance_uuid == order.instance.uuid
             state = ProvisionState.parse(facts.provision_state)
             if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
@@ -265,7 +265,7 @@ class Deploy:
         self.wait(order.instance, order.node, seen)
 
     def _validate(self, node: NodeId) -> None:
-        result = self._watch.asked(lambda: self._client.validate(node))
+        result = self._waiter.asked(lambda: self._client.validate(node))
         reason = _invalid(result)
         if reason:
             of_image = _is_of_image(reason)
@@ -273,11 +273,11 @@ class Deploy:
             raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
     def _detach(self, node: NodeId, instance_uuid: str) -> None:
-        if self._watch.look(node).instance_uuid == instance_uuid:
+        if self._waiter.look(node).instance_uuid == instance_uuid:
             self._network.detach_all(node)
 
     def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
-        if self._watch.look(node).instance_uuid == instance_uuid:
+        if self._waiter.look(node).instance_uuid == instance_uuid:
             self._volumes.detach_all(node)
 
 

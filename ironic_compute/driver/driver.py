@@ -57,27 +57,27 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         clock: Clock | None = None,
     ) -> None:
         """Give the driver what it works with."""
-        self._watch = watch = NodeWaiter(
+        self._waiter = waiter = NodeWaiter(
             client, node_cache, news, clock or SystemClock()
         )
-        self._network = Network(watch)
-        self._power = Power(watch)
-        self._volumes = Volumes(watch, self._power)
-        self._teardown = Teardown(watch, self._network, self._volumes)
+        self._network = Network(waiter)
+        self._power = Power(waiter)
+        self._volumes = Volumes(waiter, self._power)
+        self._teardown = Teardown(waiter, self._network, self._volumes)
         self._deploy = Deploy(
-            watch, self._network, self._volumes, self._teardown
+            waiter, self._network, self._volumes, self._teardown
         )
-        self._rebuild = Rebuild(watch, self._deploy)
-        self._rescue = Rescue(watch)
-        self._console = Console(watch)
-        self._info = Queries(watch)
+        self._rebuild = Rebuild(waiter, self._deploy)
+        self._rescue = Rescue(waiter)
+        self._console = Console(waiter)
+        self._info = Queries(waiter)
 
     def init_host(self, host: str) -> None:
         """Start nothing: the worker's parts are started elsewhere."""
 
     def waiting(self) -> frozenset[int]:
         """Return the threads that do nothing but wait for Ironic."""
-        return self._watch.waits.threads()
+        return self._waiter.waits.threads()
 
     # Builds
 
@@ -243,8 +243,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def trigger_crash_dump(self, instance: Any) -> None:
         """Send a non-maskable interrupt."""
         with door(instance, _failed):
-            node = self._watch.node_of(instance).uuid
-            self._watch.patiently(lambda: self._watch.client.inject_nmi(node))
+            node = self._waiter.node_of(instance).uuid
+            self._waiter.patiently(
+                lambda: self._waiter.client.inject_nmi(node)
+            )
 
     def rescue(
         self,
@@ -284,7 +286,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def unplug_vifs(self, instance: Any, network_info: Any) -> None:
         """Detach VIFs."""
         with door(instance):
-            node = self._watch.node_of(instance).uuid
+            node = self._waiter.node_of(instance).uuid
             self._network.detach(node, network_info)
 
     def attach_interface(
@@ -292,13 +294,13 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     ) -> None:
         """Attach one VIF to a running server."""
         with door(instance, _interface_error):
-            node = self._watch.node_of(instance).uuid
+            node = self._waiter.node_of(instance).uuid
             self._network.attach(node, [vif])
 
     def detach_interface(self, context: Any, instance: Any, vif: Any) -> None:
         """Detach one VIF from a running server."""
         with door(instance, _interface_error):
-            node = self._watch.node_of(instance).uuid
+            node = self._waiter.node_of(instance).uuid
             self._network.detach(node, [vif])
 
     def get_volume_connector(self, instance: Any) -> dict[str, Any]:

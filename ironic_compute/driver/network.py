@@ -21,9 +21,9 @@ LOG = logging.getLogger(__name__)
 class Network:
     """Attach and detach VIFs."""
 
-    def __init__(self, watch: NodeWaiter) -> None:
-        self._watch = watch
-        self._client = watch.client
+    def __init__(self, waiter: NodeWaiter) -> None:
+        self._waiter = waiter
+        self._client = waiter.client
 
     def attach(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Attach all VIFs of a server.
@@ -46,7 +46,7 @@ class Network:
             self._detach(node, vif)
 
     def _vifs(self, node: NodeId) -> list[str]:
-        return self._watch.asked(lambda: self._client.vifs(node))
+        return self._waiter.asked(lambda: self._client.vifs(node))
 
     def _attach(self, node: NodeId, vif: str) -> None:
         def attach() -> None:
@@ -56,7 +56,7 @@ class Network:
                 if vif not in self._client.vifs(node):
                     raise
 
-        self._watch.patiently(attach, errors.Retriable)
+        self._waiter.patiently(attach, errors.Retriable)
 
     def _detach(self, node: NodeId, vif: str) -> None:
         def detach() -> None:
@@ -66,4 +66,4 @@ class Network:
                 if vif in self._client.vifs(node):
                     raise
 
-        self._watch.patiently(detach, errors.Retriable)
+        self._waiter.patiently(detach, errors.Retriable)

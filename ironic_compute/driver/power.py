@@ -34,16 +34,16 @@ _SOFT_FAILED = (
 class Power:
     """Power actions on servers."""
 
-    def __init__(self, watch: NodeWaiter) -> None:
-        self._watch = watch
-        self._client = watch.client
+    def __init__(self, waiter: NodeWaiter) -> None:
+        self._waiter = waiter
+        self._client = waiter.client
 
     def reboot(self, instance: Any, reboot_type: str) -> None:
         """Reboot; a soft one that does not work becomes a hard one.
 
         :raises faults.PowerFailed: the machine does not run afterwards
         """
-        node = self._watch.node_of(instance).uuid
+        node = self._waiter.node_of(instance).uuid
         if reboot_type == 'SOFT' and self._try_soft(
             node, 'reboot', PowerState.ON, None
         ):
@@ -55,7 +55,7 @@ class Power:
 
         :raises faults.PowerFailed: it is not on afterwards
         """
-        facts = self._watch.node_of(instance)
+        facts = self._waiter.node_of(instance)
         if not _has_reached(facts, PowerState.ON):
             self._act(facts.uuid, 'on', PowerState.ON)
 
@@ -66,7 +66,7 @@ class Power:
             the power is cut; 0 cuts it at once
         :raises faults.PowerFailed: it is not off afterwards
         """
-        facts = self._watch.node_of(instance)
+        facts = self._waiter.node_of(instance)
         if _has_reached(facts, PowerState.OFF):
             return
         if timeout_s and self._try_soft(
@@ -80,7 +80,7 @@ class Power:
 
         :raises faults.PowerFailed: it is not off afterwards
         """
-        if not _has_reached(self._watch.read(node), PowerState.OFF):
+        if not _has_reached(self._waiter.read(node), PowerState.OFF):
             self._act(node, 'off', PowerState.OFF)
 
     def _try_soft(
@@ -108,14 +108,14 @@ class Power:
         timeout_s: int | None = None,
     ) -> None:
         is_harmless_twice = target != 'reboot' and not soft
-        self._watch.patiently(
+        self._waiter.patiently(
             lambda: self._client.set_power_state(
                 node, target, soft=soft, timeout_s=timeout_s
             ),
             errors.Retriable if is_harmless_twice else errors.Untouched,
         )
-        self._watch.glance(node)
-        facts = self._watch.until(
+        self._waiter.glance(node)
+        facts = self._waiter.until(
             node, _settled, _POWER_S + (timeout_s or 0), _REFRESH_S
         )
         # A reboot that failed may well leave the machine on.

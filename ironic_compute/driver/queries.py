@@ -29,9 +29,9 @@ _NOVA_POWER = {
 class Queries:
     """Read-only questions."""
 
-    def __init__(self, watch: NodeWaiter) -> None:
-        self._watch = watch
-        self._node_cache = watch.node_cache
+    def __init__(self, waiter: NodeWaiter) -> None:
+        self._waiter = waiter
+        self._node_cache = waiter.node_cache
 
     def info(self, instance: Any, use_cache: bool) -> Any:
         """Return a server's power state as Nova's ``InstanceInfo``.
@@ -46,12 +46,12 @@ class Queries:
             self._node_cache.by_instance(instance.uuid) if use_cache else None
         )
         if facts is None:
-            facts = self._watch.node_of(instance, at_once=use_cache)
+            facts = self._waiter.node_of(instance, at_once=use_cache)
         return hardware.InstanceInfo(state=nova_power(facts))
 
     def exists(self, instance: Any) -> bool:
         """Say whether Ironic has a node with the server on it."""
-        return self._watch.find(instance) is not None
+        return self._waiter.find(instance) is not None
 
     def instance_uuids(self) -> list[str]:
         """Return the servers on the held nodes."""
@@ -81,7 +81,7 @@ class Queries:
     def is_deleted(self, node: str) -> bool:
         """Say whether a node is gone from Ironic, which is asked."""
         try:
-            self._watch.read(NodeId(node))
+            self._waiter.read(NodeId(node))
         except errors.NodeNotFound:
             return True
         return False

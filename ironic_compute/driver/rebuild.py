@@ -18,8 +18,8 @@ from ironic_compute.driver.node_waiter import NodeWaiter
 class Rebuild:
     """Rebuild servers."""
 
-    def __init__(self, watch: NodeWaiter, deploy: Deploy) -> None:
-        self._watch = watch
+    def __init__(self, waiter: NodeWaiter, deploy: Deploy) -> None:
+        self._waiter = waiter
         self._deploy = deploy
 
     def rebuild(
@@ -39,7 +39,7 @@ class Rebuild:
                 f'cannot be written anew on bare metal; create a new server '
                 f'instead'
             )
-        node = self._watch.node_of(instance).uuid
+        node = self._waiter.node_of(instance).uuid
         self._deploy.describe(order, preserve_ephemeral)
         seen = self._deploy.ask(order, 'rebuild', lambda: _say_asked(instance))
         self._deploy.wait(instance, node, seen)

@@ -23,15 +23,15 @@ _FAILED = frozenset(
 class Rescue:
     """Take servers into and out of rescue."""
 
-    def __init__(self, watch: NodeWaiter) -> None:
-        self._watch = watch
+    def __init__(self, waiter: NodeWaiter) -> None:
+        self._waiter = waiter
 
     def why_not(self, instance: Any) -> str | None:
         """Return why a server cannot be rescued; None: it can."""
         try:
-            node = self._watch.node_of(instance).uuid
-            raw = self._watch.asked(
-                lambda: self._watch.client.raw(
+            node = self._waiter.node_of(instance).uuid
+            raw = self._waiter.asked(
+                lambda: self._waiter.client.raw(
                     node, ['uuid', 'rescue_interface']
                 )
             )
@@ -65,16 +65,16 @@ class Rescue:
         wanted: ProvisionState,
         password: str | None,
     ) -> None:
-        facts = self._watch.node_of(instance)
+        facts = self._waiter.node_of(instance)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
-        self._watch.patiently(
-            lambda: self._watch.client.set_provision_state(
+        self._waiter.patiently(
+            lambda: self._waiter.client.set_provision_state(
                 facts.uuid, verb, rescue_password=password
             )
         )
-        self._watch.glance(facts.uuid)
-        facts = self._watch.until(
+        self._waiter.glance(facts.uuid)
+        facts = self._waiter.until(
             facts.uuid, lambda facts: _ended(facts, wanted), _RESCUE_S
         )
         if ProvisionState.parse(facts.provision_state) is not wanted:

@@ -87,10 +87,10 @@ class Teardown:
     """Free nodes."""
 
     def __init__(
-        self, watch: NodeWaiter, network: Network, volumes: Volumes
+        self, waiter: NodeWaiter, network: Network, volumes: Volumes
     ) -> None:
-        self._watch = watch
-        self._client = watch.client
+        self._waiter = waiter
+        self._client = waiter.client
         self._network = network
         self._volumes = volumes
 
@@ -99,7 +99,7 @@ class Teardown:
 
         :raises errors.IronicComputeError: the node still has the server
         """
-        facts = self._watch.asked(lambda: self._watch.find(instance))
+        facts = self._waiter.asked(lambda: self._waiter.find(instance))
         if facts is None:
             LOG.info(
                 'Ironic has no node with server %(server)s on it; nothing '
@@ -117,7 +117,7 @@ class Teardown:
         :param seen: the node as it was read just now
         """
         try:
-            self._free(node, instance_uuid, seen or self._watch.look(node))
+            self._free(node, instance_uuid, seen or self._waiter.look(node))
         except (errors.NodeNotFound, errors.NodeGone):
             LOG.info(
                 'Node %(node)s is gone from Ironic, and server %(server)s '
@@ -127,7 +127,7 @@ class Teardown:
 
     def clean_up(self, node: NodeId, instance_uuid: str) -> None:
         """Take back all that was prepared for a deploy that never began."""
-        if not self._is_ours(self._watch.look(node), instance_uuid):
+        if not self._is_ours(self._waiter.look(node), instance_uuid):
             return
         self._network.detach_all(node)
         self._volumes.detach_all(node)
@@ -138,21 +138,21 @@ class Teardown:
         """Remove our description of the server."""
 
         def clear() -> None:
-            if self._is_ours(self._watch.read(node), instance_uuid):
+            if self._is_ours(self._waiter.read(node), instance_uuid):
                 self._client.patch(node, [instance_info.CLEAR])
 
-        self._watch.patiently(clear, errors.Retriable)
+        self._waiter.patiently(clear, errors.Retriable)
 
     def release(self, node: NodeId, instance_uuid: str) -> None:
         """Remove our reservation."""
-        self._watch.patiently(
+        self._waiter.patiently(
             lambda: self._release(node, instance_uuid), errors.Retriable
         )
 
     def _release(self, node: NodeId, instance_uuid: str) -> None:
-        if self._is_ours(self._watch.read(node), instance_uuid):
+        if self._is_ours(self._waiter.read(node), instance_uuid):
             self._client.release(node, instance_uuid)
-            self._watch.glance(node)
+            self._waiter.glance(node)
 
     def _free(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
@@ -163,8 +163,8 @@ class Teardown:
         if state in _LET_GO:
             self._try_release(node, instance_uuid)
         elif state in _NEVER_DEPLOYED & _BUSY:
-            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
-            self._free(node, instance_uuid, self._watch.look(node))
+            self._waiter.until(node, _is_not_busy, _TEARDOWN_S)
+            self._free(node, instance_uuid, self._waiter.look(node))
         elif state in _NEVER_DEPLOYED:
             self.clean_up(node, instance_uuid)
         else:
@@ -174,8 +174,8 @@ class Teardown:
         """Have Ironic tear the node down; that includes VIFs and info."""
         targets = self._volumes.targets(node)
         was_held = self._ask_until_accepted(node, instance_uuid)
-        seen = self._watch.glance(node)
-        facts = self._watch.until(
+        seen = self._waiter.glance(node)
+        facts = self._waiter.until(
             node,
             lambda facts: _ended(facts, instance_uuid),
             _TEARDOWN_S,
@@ -198,13 +198,13 @@ class Teardown:
         """Ask for the teardown; say whether a hold had to be broken."""
         was_held = False
         while True:
-            asked = self._watch.patiently(
+            asked = self._waiter.patiently(
                 lambda: self._ask(node, instance_uuid), errors.Retriable
             )
             if asked is _Asked.ACCEPTED:
                 return was_held
             was_held = was_held or asked is _Asked.ABORTED
-            self._watch.until(node, _is_not_busy, _TEARDOWN_S)
+            self._waiter.until(node, _is_not_busy, _TEARDOWN_S)
 
     def _send_on(self, node: NodeId) -> None:
         """Send a node on to its cleaning that Ironic has left on its way.
@@ -214,7 +214,7 @@ class Teardown:
         """
 
         def send() -> None:
-            facts = self._watch.read(node)
+            facts = self._waiter.read(node)
             state = ProvisionState.parse(facts.provision_state)
             if facts.instance_uuid is None and (
                 state is ProvisionState.DEPLOYFAIL
@@ -222,7 +222,7 @@ class Teardown:
                 self._client.set_provision_state(node, 'deleted')
 
         try:
-            self._watch.patiently(send, errors.Retriable)
+            self._waiter.patiently(send, errors.Retriable)
         except errors.IronicComputeError as exc:
             LOG.warning(
                 'Node %(node)s is free of its server and was left in deploy '
@@ -231,7 +231,7 @@ class Teardown:
             )
 
     def _ask(self, node: NodeId, instance_uuid: str) -> _Asked:
-        facts = self._watch.read(node)
+        facts = self._waiter.read(node)
         state = ProvisionState.parse(facts.provision_state)
         if not self._is_ours(facts, instance_uuid):
             return _Asked.ACCEPTED
@@ -239,7 +239,7 @@ class Teardown:
             return _Asked.ACCEPTED
         if state in _HELD:
             self._client.set_provision_state(node, 'abort')
-            self._watch.glance(node)
+            self._waiter.glance(node)
             return _Asked.ABORTED
         try:
             self._client.set_provision_state(node, 'deleted')

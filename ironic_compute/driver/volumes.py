@@ -26,9 +26,9 @@ LOG = logging.getLogger(__name__)
 class Volumes:
     """Give volumes to nodes and take them away."""
 
-    def __init__(self, watch: NodeWaiter, power: Power) -> None:
-        self._watch = watch
-        self._client = watch.client
+    def __init__(self, waiter: NodeWaiter, power: Power) -> None:
+        self._waiter = waiter
+        self._client = waiter.client
         self._power = power
         self._destined: dict[str, NodeId] = {}
 
@@ -49,11 +49,11 @@ class Volumes:
         """
         node = NodeId(instance.node or self._destined[instance.uuid])
         named: dict[str, list[str]] = {}
-        for each in self._watch.asked(
+        for each in self._waiter.asked(
             lambda: self._client.volume_connectors(node)
         ):
             named.setdefault(each['type'], []).append(each['connector_id'])
-        facts = self._watch.look(node)
+        facts = self._waiter.look(node)
         found: dict[str, Any] = {
             'host': instance.hostname,
             'platform': facts.properties.get('cpu_arch'),
@@ -82,7 +82,7 @@ class Volumes:
 
     def targets(self, node: NodeId) -> list[str]:
         """Return the volume targets of a node."""
-        found = self._watch.asked(lambda: self._client.volume_targets(node))
+        found = self._waiter.asked(lambda: self._client.volume_targets(node))
         return [str(one['uuid']) for one in found]
 
     def detach_all(self, node: NodeId) -> None:
@@ -105,7 +105,7 @@ class Volumes:
 
     def _delete(self, targets: Sequence[str]) -> None:
         for target in targets:
-            self._watch.patiently(
+            self._waiter.patiently(
                 lambda target=target: self._client.delete_volume_target(  # type: ignore[misc]
                     target
                 ),
@@ -126,7 +126,7 @@ class Volumes:
                     properties=connection['data'],
                 )
 
-        self._watch.patiently(create, errors.Retriable)
+        self._waiter.patiently(create, errors.Retriable)
 
     def _address(
         self, node: NodeId, instance: Any, named: dict[str, list[str]]
@@ -149,8 +149,8 @@ class Volumes:
         if not known:
             return set()
         cards = [
-            *self._watch.asked(lambda: self._client.ports(node)),
-            *self._watch.asked(lambda: self._client.portgroups(node)),
+            *self._waiter.asked(lambda: self._client.ports(node)),
+            *self._waiter.asked(lambda: self._client.portgroups(node)),
         ]
         return {
             str(card['internal_info']['tenant_vif_port_id'])

@@ -67,55 +67,59 @@ class IronicComputeManager(
     :param parts: everything the worker is made of, not started yet
     """
 
-    def __init__(self, *args: Any, parts: Components, **kwargs: Any) -> None:
-        self._parts = parts
+    def __init__(
+        self, *args: Any, components: Components, **kwargs: Any
+    ) -> None:
+        self._components = components
         super().__init__(_make_driver_loadable(), *args, **kwargs)
-        gated_writes.gate_placement(self.reportclient, parts.gate)
-        self.driver.attach(parts.client, parts.node_cache, parts.feed)
+        gated_writes.gate_placement(self.reportclient, components.gate)
+        self.driver.attach(
+            components.client, components.node_cache, components.feed
+        )
         self.rt = BareMetalTracker(
             self.host,
-            parts.held_nodes,
-            parts.claims,
-            parts.rows,
-            parts.client,
+            components.held_nodes,
+            components.claims,
+            components.compute_nodes,
+            components.client,
             self.reportclient,
             confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
         )
-        self.tasks = InProgress()
-        self._recovery_loop = self._make_upkeep(parts)
-        self.additional_endpoints.append(parts.hints)
+        self.in_progress = InProgress()
+        self._recovery_loop = self._make_upkeep(components)
+        self.additional_endpoints.append(components.hints)
 
-    def _make_upkeep(self, parts: Components) -> RecoveryLoop:
-        ending = TaskFailures(self._give_up_build, self._take_off)
+    def _make_upkeep(self, components: Components) -> RecoveryLoop:
+        failures = TaskFailures(self._give_up_build, self._take_off)
         options = CONF.ironic_compute
         return RecoveryLoop(
             InterruptedTasks(
                 self.host,
                 self,
-                parts.client,
+                components.client,
                 self.driver,
-                ending,
-                self.tasks,
-                parts.clock,
+                failures,
+                self.in_progress,
+                components.clock,
                 options.unfinished_s,
             ),
             StrayInstances(
-                parts.held_nodes,
-                parts.rows,
-                parts.rebalancer.follow,
+                components.held_nodes,
+                components.compute_nodes,
+                components.rebalancer.follow,
                 self.driver.free,
-                self.tasks,
+                self.in_progress,
                 deleted_action=CONF.running_deleted_instance_action,
             ),
             LostBuilds(
-                parts.held_nodes,
-                ending,
+                components.held_nodes,
+                failures,
                 self._nodes_allocated,
-                self.tasks,
+                self.in_progress,
                 options.lost_build_s,
             ),
-            parts.gate,
-            parts.clock,
+            components.gate,
+            components.clock,
             interval_s=options.upkeep_interval_s,
             queue_s=options.unfinished_s,
             lost_s=options.lost_build_s,
@@ -128,7 +132,7 @@ class IronicComputeManager(
         """Prepare to serve; nothing here grows with nodes or servers."""
         nova.conf.neutron.register_dynamic_opts(CONF)
         nova.conf.devices.register_dynamic_opts(CONF)
-        self._parts.check(service_ref)
+        self._components.check(service_ref)
         self.driver.init_host(host=self.host)
         self.init_virt_events()
 
@@ -138,17 +142,19 @@ class IronicComputeManager(
         service_ref.save()
         self.service_ref = service_ref
         self.rt.set_service_ref(service_ref)
-        self._parts.load(service_ref, self.driver.capabilities_as_traits())
+        self._components.load(
+            service_ref, self.driver.capabilities_as_traits()
+        )
 
     def post_start_hook(self) -> None:
         """RPC is served: start everything else behind it."""
         super().post_start_hook()
-        self._parts.start()
+        self._components.start()
         self._recovery_loop.start()
 
     def set_shutdown_in_progress(self) -> None:
         """Receive nothing more; Nova 34 says so before it drains."""
-        self._parts.on_stopping()
+        self._components.on_stopping()
         super().set_shutdown_in_progress()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
@@ -157,31 +163,31 @@ class IronicComputeManager(
         :param timeout: in seconds; Nova 33 does not say it, and would sleep
             for all of it
         """
-        self._parts.on_stopping()
+        self._components.on_stopping()
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
-        has_drained = drained(self._is_busy, self._parts.clock, timeout_s)
-        count = len(self.tasks.at_work())
+        has_drained = drained(self._is_busy, self._components.clock, timeout_s)
+        count = len(self.in_progress.at_work())
         if count and has_drained:
             LOG.info(
                 'Leaving %(count)d servers that wait for Ironic to the next '
                 'worker',
                 {'count': count},
             )
-            self._parts.on_left()
-        elif not (has_drained or self._parts.gate.is_open()):
+            self._components.on_left()
+        elif not (has_drained or self._components.gate.is_open()):
             # What waits at the gate may wait for ever, and so would we.
             LOG.warning(
                 'Leaving what waits for the lease, which is not in force, to '
                 'the next worker'
             )
-            self._parts.on_left()
+            self._components.on_left()
         self.cleanup_host()
 
     def _is_busy(self) -> bool:
         """Say whether anything is at work that does not wait for Ironic."""
-        waiting, at_work = self.driver.waiting(), self.tasks.at_work()
+        waiting, at_work = self.driver.waiting(), self.in_progress.at_work()
         return any(threads - waiting for threads in at_work.values()) or any(
             server not in at_work for server in compat.in_progress(self)
         )
@@ -189,7 +195,7 @@ class IronicComputeManager(
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
         self._recovery_loop.stop()
-        self._parts.stop()
+        self._components.stop()
         super().cleanup_host()
 
     def _give_up_build(self, context: Any, instance: Any) -> None:
@@ -286,14 +292,14 @@ class IronicComputeManager(
         """
         if (
             name is None
-            or self._parts.held_nodes.row(NodeId(name)) is not None
+            or self._components.held_nodes.row(NodeId(name)) is not None
         ):
             return None
         node = NodeId(name)
         try:
             host = forwarding.next_host(context, node, self.host, properties)
             if host is None:
-                self._parts.new_nodes.look_at(node)
+                self._components.new_nodes.look_at(node)
         except Exception as exc:
             # Nobody would hear of an error here; the claim fails, and the
             # conductor takes an alternate.
@@ -335,9 +341,9 @@ class IronicComputeManager(
         self, context: Any, enabled: bool
     ) -> None:
         """Show on all nodes' providers whether the host is enabled."""
-        self._parts.set_disabled(not enabled)
+        self._components.set_disabled(not enabled)
         # The others look, too, as soon as our ring is another than theirs.
-        self._parts.look_at_services()
+        self._components.look_at_services()
 
     def _error_out_instances_whose_build_was_interrupted(
         self, *args: Any, **kwargs: Any
@@ -367,7 +373,7 @@ class IronicComputeManager(
         self, context: Any, startup: bool = False
     ) -> None:
         """Report what is not reported yet; Nova calls it at odd places."""
-        self._parts.held_nodes.report_all()
+        self._components.held_nodes.report_all()
 
     def _sync_instance_power_state(
         self,

@@ -31,7 +31,7 @@ NOT_OURS = frozenset(
 class PeriodicTasks(manager.ComputeManager):
     """Goes before Nova's manager among the bases of ours."""
 
-    tasks: InProgress
+    in_progress: InProgress
 
     def _sync_power_states(self, context: Any) -> None:
         """Look at the power of the servers that nobody is at work on.
@@ -40,7 +40,7 @@ class PeriodicTasks(manager.ComputeManager):
         deploys would keep all other servers from being looked at.
         """
         with self.syncs_in_progress() as syncs:
-            busy = self.tasks.at_work().keys() - syncs
+            busy = self.in_progress.at_work().keys() - syncs
             syncs.update(busy)
         try:
             super()._sync_power_states(context)

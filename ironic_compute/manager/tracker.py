@@ -57,7 +57,7 @@ class BareMetalTracker:
         host: str,
         held_nodes: HeldNodes,
         claims: ClaimBook,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         client: IronicClient,
         reportclient: Any,
         confirm_timeout_s: float = 0.0,
@@ -67,7 +67,7 @@ class BareMetalTracker:
         self._confirm_timeout_s = confirm_timeout_s
         self._held_nodes = held_nodes
         self._claims = claims
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._client = client
         self._reportclient = reportclient
 
@@ -231,7 +231,7 @@ class BareMetalTracker:
         with self._held_nodes.still(NodeId(nodename)) as row:
             if row is not None:
                 count = int((row.stats or {}).get(FAILED_BUILDS) or 0)
-                self._rows.count_failed_builds(row, new(count))
+                self._compute_nodes.count_failed_builds(row, new(count))
 
     # Rebuild, shelve
 

@@ -74,7 +74,7 @@ class HeldNodes:
     def __init__(
         self,
         host: Host,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         node_cache: NodeCache,
         claims: ClaimBook,
         reporter: Reporter,
@@ -86,7 +86,7 @@ class HeldNodes:
     ) -> None:
         self.host = host
         self.status = HostStatus()
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._node_cache = node_cache
         self._claims = claims
         self._reporter = reporter
@@ -105,7 +105,7 @@ class HeldNodes:
     def load(self) -> None:
         """Read from Nova which nodes this host holds: when it starts."""
         read_at = self.moment()
-        self.gain(self._rows.of_host(self.host), read_at)
+        self.gain(self._compute_nodes.of_host(self.host), read_at)
 
     def gain(self, rows: Iterable[Any], read_at: Moment) -> None:
         """Hold nodes whose rows, as they were read, are ours."""
@@ -384,7 +384,7 @@ class HeldNodes:
         """Write the row if need be; False if the node turned out not ours."""
         holder = None
         with contextlib.suppress(nova_exception.ComputeHostNotFound):
-            self._rows.describe(row, facts)
+            self._compute_nodes.describe(row, facts)
             holder = row.host
         if holder == self.host:
             return True

@@ -55,7 +55,7 @@ class NewNodes:
     def __init__(
         self,
         held_nodes: HeldNodes,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         services: ServiceDirectory,
         foreign: ForeignHosts,
         pool: PoolView,
@@ -64,7 +64,7 @@ class NewNodes:
         writers: Writers,
     ) -> None:
         self._held_nodes = held_nodes
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._services = services
         self._foreign = foreign
         self._pool = pool
@@ -136,7 +136,9 @@ class NewNodes:
             or self._of_foreign.get(node)
         )
         read_at = self._held_nodes.moment()
-        row = self._rows.of_nodes([node]).get(node) or self._rows.named(node)
+        row = self._compute_nodes.of_nodes([node]).get(
+            node
+        ) or self._compute_nodes.named(node)
         if row is not None and row.host == self._held_nodes.host:
             self._held_nodes.hold(row, facts, read_at)
 
@@ -179,7 +181,7 @@ class NewNodes:
 
     def _look(self, nodes: Iterable[NodeId]) -> _Look:
         read_at, now_s = self._held_nodes.moment(), self._clock.now_s()
-        return _Look(self._rows.of_nodes(nodes), read_at, now_s)
+        return _Look(self._compute_nodes.of_nodes(nodes), read_at, now_s)
 
     def _place_some(
         self,
@@ -201,7 +203,7 @@ class NewNodes:
         """
         asked_count = sum(1 for node in rowless if self._is_asked_for(node))
         pages_max = asked_count // _NAMES_A_PAGE
-        return self._rows.odd(pages_max) if pages_max else None
+        return self._compute_nodes.odd(pages_max) if pages_max else None
 
     def _end_waits(self) -> None:
         """Look anew at the nodes nobody could take, if there is a reason.
@@ -273,7 +275,7 @@ class NewNodes:
         if not self._is_asked_for(node):
             return None
         is_odd = self._odd is None or node in self._odd
-        row = self._rows.named(node) if is_odd else None
+        row = self._compute_nodes.named(node) if is_odd else None
         if row is None:
             with self._lock:
                 self._rowless.discard(node)
@@ -310,7 +312,7 @@ class NewNodes:
     def _create(self, facts: NodeFacts, look: _Look) -> None:
         service_id = self._held_nodes.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
-        row = self._rows.create(
+        row = self._compute_nodes.create(
             facts,
             self._held_nodes.host,
             service_id,
@@ -356,7 +358,7 @@ class NewNodes:
             return  # Since we looked at all of them.
         if not self._is_wanted(facts.uuid):
             return
-        if self._rows.give(row, self._held_nodes.host, service_id):
+        if self._compute_nodes.give(row, self._held_nodes.host, service_id):
             self._hold(row, facts, read_at)
             LOG.info(
                 'Took node %(node)s of host %(holder)s, which Nova does not '
@@ -390,7 +392,7 @@ class NewNodes:
             )
         ]
         if ripe:
-            found = self._rows.of_nodes(ripe)
+            found = self._compute_nodes.of_nodes(ripe)
             self._writers.each(
                 lambda node: self._held_nodes.confirm(node, found.get(node)),
                 ripe,

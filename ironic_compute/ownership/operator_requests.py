@@ -46,7 +46,7 @@ class OperatorRequests:
     def __init__(
         self,
         pool: PoolView,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         clock: Clock,
         *,
         make_directory: Callable[[], ServiceDirectory],
@@ -56,7 +56,7 @@ class OperatorRequests:
         tell: Callable[[HostAdded | MappingConfirmed], None],
     ) -> None:
         self._pool = pool
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._clock = clock
         self._make_directory = make_directory
         self._is_ours = is_ours
@@ -120,7 +120,7 @@ class OperatorRequests:
 
     def _is_elsewhere(self, host: Host) -> str | None:
         """Say that a host is of another pool, if its nodes are."""
-        held = {node_of(row) for row in self._rows.of_host(host)}
+        held = {node_of(row) for row in self._compute_nodes.of_host(host)}
         if not held or held & set(self._list_nodes()):
             return None
         return (

@@ -47,7 +47,7 @@ class Rebalancer:
     def __init__(
         self,
         held_nodes: HeldNodes,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         services: ServiceDirectory,
         new_nodes: NewNodes,
         foreign: ForeignHosts,
@@ -58,7 +58,7 @@ class Rebalancer:
         tell: Callable[[Host, list[NodeId]], None],
     ) -> None:
         self._held_nodes = held_nodes
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._services = services
         self._new_nodes = new_nodes
         self._foreign = foreign
@@ -84,7 +84,7 @@ class Rebalancer:
             if row is None:
                 return
             unmark(row)
-            if not self._rows.give(row, host, record.id):
+            if not self._compute_nodes.give(row, host, record.id):
                 return
             self._held_nodes.drop(node)
         LOG.info(
@@ -157,16 +157,16 @@ class Rebalancer:
         with self._held_nodes.leaving(node) as row:
             if row is None or not self._is_ours_now(node, row):
                 return False
-            if self._rows.instances_on(node, self._held_nodes.host):
+            if self._compute_nodes.instances_on(node, self._held_nodes.host):
                 # Nova has a server there that Ironic knows nothing of.
                 self._with_server.add(node)
                 return False
             unmark(row)
-            return self._rows.give(row, target, record.id)
+            return self._compute_nodes.give(row, target, record.id)
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:
         """Read the row again; a late write may have given it to another."""
-        current = self._rows.named(node)
+        current = self._compute_nodes.named(node)
         if current is None or current.host != self._held_nodes.host:
             row.host = current and current.host  # So it is dropped.
         return bool(row.host == self._held_nodes.host)

@@ -31,12 +31,12 @@ class Removal:
     def __init__(
         self,
         held_nodes: HeldNodes,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         client: IronicClient,
         reconciler: Reconciler,
     ) -> None:
         self._held_nodes = held_nodes
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._client = client
         self._reconciler = reconciler
         self._denied: frozenset[NodeId] = frozenset()
@@ -143,7 +143,7 @@ class Removal:
         return is_removed
 
     def _remove_records(self, node: NodeId, row: Any) -> bool:
-        if self._rows.instances_on(node, self._held_nodes.host):
+        if self._compute_nodes.instances_on(node, self._held_nodes.host):
             return False
         # The provider first: while it stays, so does the row that leads to
         # it, and the next audit tries again.
@@ -158,6 +158,6 @@ class Removal:
                 {'node': node, 'error': exc},
             )
             return False
-        self._rows.delete(row)
+        self._compute_nodes.delete(row)
         self._held_nodes.drop(node)
         return True

@@ -33,10 +33,10 @@ class RowAudit:
     """Looks at the rows of all held nodes; one thread calls ``audited``."""
 
     def __init__(
-        self, held_nodes: HeldNodes, rows: ComputeNodes, clock: Clock
+        self, held_nodes: HeldNodes, compute_nodes: ComputeNodes, clock: Clock
     ) -> None:
         self._held_nodes = held_nodes
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._clock = clock
         self._marker: Marker | None = None
         self._looked_to = NodeId('')
@@ -70,7 +70,7 @@ class RowAudit:
                 self._clock.sleep(_REST_S)
             read_at = self._held_nodes.moment()
             try:
-                page = self._rows.page(self._marker)
+                page = self._compute_nodes.page(self._marker)
             except MarkerGone:
                 self._marker = None
                 continue
@@ -81,8 +81,8 @@ class RowAudit:
 
     def _look(self, nodes: Sequence[NodeId]) -> None:
         read_at, host = self._held_nodes.moment(), self._held_nodes.host
-        found = self._rows.of_nodes(nodes)
+        found = self._compute_nodes.of_nodes(nodes)
         # Rows made before Nova 18 have another uuid than their node.
-        rows = {n: found.get(n) or self._rows.named(n) for n in nodes}
+        rows = {n: found.get(n) or self._compute_nodes.named(n) for n in nodes}
         ours = {n for n, row in rows.items() if row and row.host == host}
         self._held_nodes.lose(rows.keys() - ours, read_at)

@@ -114,14 +114,14 @@ class InProgress:
 
 
 def try_alone(
-    tasks: InProgress, server: str, act: Callable[[], None], failed: str
+    in_progress: InProgress, server: str, act: Callable[[], None], failed: str
 ) -> None:
     """Do something for a server alone, or nothing; raises nothing.
 
     :param failed: the sentence to log, with ``%(server)s`` in it
     """
     try:
-        with tasks.alone(server) as free:
+        with in_progress.alone(server) as free:
             if free:
                 act()
     except nova_exception.InstanceNotFound:

@@ -89,8 +89,8 @@ class InterruptedTasks:
         manager: Any,
         client: IronicClient,
         driver: Driver,
-        ending: TaskFailures,
-        tasks: InProgress,
+        failures: TaskFailures,
+        in_progress: InProgress,
         clock: Clock,
         idle_s: float,
         begin: Begin = begin_thread,
@@ -99,8 +99,8 @@ class InterruptedTasks:
         self._manager = manager
         self._client = client
         self._driver = driver
-        self._ending = ending
-        self._tasks = tasks
+        self._failures = failures
+        self._in_progress = in_progress
         self._clock = clock
         self._idle_s = idle_s
         self._begin = begin
@@ -158,7 +158,7 @@ class InterruptedTasks:
 
     def _one(self, instance: Any) -> None:
         try_alone(
-            self._tasks,
+            self._in_progress,
             instance.uuid,
             functools.partial(self._take_up_or_leave, instance),
             'Could not take up server %(server)s where it was left; trying '
@@ -218,7 +218,7 @@ class InterruptedTasks:
             assert facts is not None  # noqa: S101 - see build_of
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
-            self._ending.failed_build(
+            self._failures.failed_build(
                 context,
                 instance,
                 f'The build of server {instance.uuid} was interrupted before '
@@ -238,7 +238,7 @@ class InterruptedTasks:
             assert facts is not None  # noqa: S101 - see rebuild_of
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
-            self._ending.failed(
+            self._failures.failed(
                 context,
                 instance,
                 f'The rebuild of server {instance.uuid} was interrupted '
@@ -255,10 +255,10 @@ class InterruptedTasks:
 
     def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
         ends = {
-            vm_states.BUILDING: self._ending.failed_build,
-            vm_states.SHELVED_OFFLOADED: self._ending.offloaded,
+            vm_states.BUILDING: self._failures.failed_build,
+            vm_states.SHELVED_OFFLOADED: self._failures.offloaded,
         }
-        end = ends.get(instance.vm_state, self._ending.failed)
+        end = ends.get(instance.vm_state, self._failures.failed)
         seen = instance.task_state
         try:
             self._driver.wait_for_deploy(instance, node)
@@ -296,7 +296,7 @@ class InterruptedTasks:
         if decisions.is_active(self._client.node_of_instance(instance.uuid)):
             self._manager.shelve_offload_instance(context, instance, True, [])
             return
-        self._ending.offloaded(
+        self._failures.offloaded(
             context,
             instance,
             'its shelving was interrupted, and is finished now',
@@ -309,7 +309,7 @@ class InterruptedTasks:
             assert facts is not None  # noqa: S101 - see build_of
             self._wait_for_deploy(context, instance, facts.uuid)
             return
-        self._ending.offloaded(
+        self._failures.offloaded(
             context,
             instance,
             'its unshelving was interrupted before Ironic had taken it over',
@@ -366,7 +366,7 @@ class InterruptedTasks:
             case RescueState.NOT_RESCUED:
                 instance.vm_state = vm_states.ACTIVE
             case RescueState.FAILED:
-                self._ending.failed(
+                self._failures.failed(
                     context,
                     instance,
                     f'The rescue of server {instance.uuid} was interrupted '

@@ -53,16 +53,16 @@ class LostBuilds:
     def __init__(
         self,
         held_nodes: HeldNodes,
-        ending: TaskFailures,
+        failures: TaskFailures,
         node_of: Callable[[Any, str], list[NodeId]],
-        tasks: InProgress,
+        in_progress: InProgress,
         lost_s: float,
         begin: Begin = begin_thread,
     ) -> None:
         self._held_nodes = held_nodes
-        self._ending = ending
+        self._failures = failures
         self._node_of = node_of
-        self._tasks = tasks
+        self._in_progress = in_progress
         self._lost_s = lost_s
         self._begin = begin
         self._looking = threading.Lock()
@@ -146,7 +146,7 @@ class LostBuilds:
 
     def _one(self, context: Any, instance: Any) -> None:
         try_alone(
-            self._tasks,
+            self._in_progress,
             instance.uuid,
             functools.partial(self._end, context, instance),
             'Could not end the lost build of server %(server)s; trying again '
@@ -158,9 +158,9 @@ class LostBuilds:
         if instance.host is not None:
             return
         if instance.vm_state in LOST_STATES:
-            self._ending.lost_build(context, instance)
+            self._failures.lost_build(context, instance)
         elif _is_unshelving(instance):
-            self._ending.lost_unshelve(context, instance)
+            self._failures.lost_unshelve(context, instance)
 
 
 def _is_unshelving(instance: Any) -> bool:

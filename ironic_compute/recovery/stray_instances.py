@@ -55,18 +55,18 @@ class StrayInstances:
     def __init__(
         self,
         held_nodes: HeldNodes,
-        rows: ComputeNodes,
+        compute_nodes: ComputeNodes,
         give_to: Callable[[NodeId, Host], None],
         free: Free,
-        tasks: InProgress,
+        in_progress: InProgress,
         begin: Begin = begin_thread,
         deleted_action: str = _REAP,
     ) -> None:
         self._held_nodes = held_nodes
-        self._rows = rows
+        self._compute_nodes = compute_nodes
         self._give_to = give_to
         self._free = free
-        self._tasks = tasks
+        self._in_progress = in_progress
         self._begin_task = begin
         self._deleted_action = deleted_action
         self._settled: set[_Found] = set()
@@ -87,7 +87,7 @@ class StrayInstances:
         }
         self._settled &= set(found)
         asked = self._away(set(found) - self._settled)
-        rows = self._rows.servers({server for _, server in asked})
+        rows = self._compute_nodes.servers({server for _, server in asked})
         given_up = set()
         for key in sorted(asked):
             stray = stray_of(rows.get(key[1]), self._held_nodes.host)
@@ -108,7 +108,7 @@ class StrayInstances:
         node in Nova; whoever deletes it then cannot say which one is free.
         """
         for node, server in self._held_nodes.idle_claims():
-            with self._tasks.alone(server) as free:
+            with self._in_progress.alone(server) as free:
                 if free:
                     tried(node, self._held_nodes.release, node, server)
 
@@ -120,7 +120,7 @@ class StrayInstances:
         """
         if len(asked) <= _FEW:
             return asked
-        here = self._rows.servers_of(self._held_nodes.host)
+        here = self._compute_nodes.servers_of(self._held_nodes.host)
         at_home = {key for key in asked if key[1] in here}
         self._settled |= at_home
         return asked - at_home
@@ -173,7 +173,7 @@ class StrayInstances:
             )
 
     def _follow(self, node: NodeId, server: str, host: Host) -> None:
-        with self._tasks.alone(server) as free:
+        with self._in_progress.alone(server) as free:
             facts = self._held_nodes.facts(node)
             if not free or facts is None or facts.instance_uuid != server:
                 return
@@ -190,7 +190,7 @@ class StrayInstances:
         self._begin_task('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
-        with self._tasks.alone(server) as free:
+        with self._in_progress.alone(server) as free:
             if not free:
                 return
             LOG.info(

@@ -98,7 +98,7 @@ class Components:
         self._stopping = threading.Event()
         self._look_now = threading.Event()
         self.claims = ClaimBook()
-        self.rows = ComputeNodes(tenure.gate, tenure.clock)
+        self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)
         mappings = HostMappings(lambda host: host in tenure.pool.vouched)
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
@@ -112,14 +112,16 @@ class Components:
         )
         self.held_nodes = HeldNodes(
             tenure.host,
-            self.rows,
+            self.compute_nodes,
             self.node_cache,
             self.claims,
             self.reconciler,
             tenure.clock,
             new_s=_new_s(CONF),
         )
-        self.row_audit = RowAudit(self.held_nodes, self.rows, tenure.clock)
+        self.row_audit = RowAudit(
+            self.held_nodes, self.compute_nodes, tenure.clock
+        )
         self._make_handover()
         self.held_nodes.on_stranger = self.new_nodes.meet
         self._make_feed()
@@ -139,7 +141,7 @@ class Components:
     def _make_orders(self, mappings: HostMappings) -> OperatorRequests:
         return OperatorRequests(
             self._tenure.pool,
-            self.rows,
+            self.compute_nodes,
             self.clock,
             make_directory=lambda: ServiceDirectory(mappings),
             is_ours=peer_rpc.is_ours,
@@ -151,7 +153,7 @@ class Components:
     def _make_feed(self) -> None:
         tenure = self._tenure
         self.removal = Removal(
-            self.held_nodes, self.rows, self.client, self.reconciler
+            self.held_nodes, self.compute_nodes, self.client, self.reconciler
         )
         self.node_changes = NodeChanges(
             self.held_nodes,
@@ -183,7 +185,7 @@ class Components:
         self._writers = Writers(options.row_parallelism)
         self.new_nodes = NewNodes(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.services,
             foreign,
             tenure.pool,
@@ -193,7 +195,7 @@ class Components:
         )
         self.rebalancer = Rebalancer(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.services,
             self.new_nodes,
             foreign,

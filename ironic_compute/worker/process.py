@@ -213,10 +213,10 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
     objects_base.NovaObject.indirection_api = conductor
     if nova_utils.concurrency_mode_threading():
         compat.build_in(executors.build_executor(CONF))
-    parts = Components(tenure)
-    parts.on_services = line.say_services
-    parts.on_order = line.say
-    parts.on_refused = functools.partial(_refuse, line)
+    components = Components(tenure)
+    components.on_services = line.say_services
+    components.on_order = line.say
+    components.on_refused = functools.partial(_refuse, line)
     server = rpc_service.Service(
         tenure.host,
         BINARY,
@@ -224,7 +224,7 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
         report_interval=CONF.report_interval,
         periodic_enable=CONF.periodic_enable,
         periodic_fuzzy_delay=CONF.periodic_fuzzy_delay,
-        parts=parts,
+        components=components,
         **compat.service_arguments(),
     )
     watch = rpc_gating.RpcGating(server.rpc_servers, tenure.gate)
@@ -238,8 +238,11 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
         watch.start()
         line.say(pipe.IsServing())
 
-    parts.on_serving, parts.on_left = serve, functools.partial(_leave, server)
-    parts.on_stopping = server.on_stopping = watch.stop
+    components.on_serving, components.on_left = (
+        serve,
+        functools.partial(_leave, server),
+    )
+    components.on_stopping = server.on_stopping = watch.stop
     nova_utils.raise_if_old_compute()
     return server
 

@@ -201,7 +201,7 @@ class _Life:
         self._say('idle')
 
     def _be_busy(self) -> None:
-        with self.service.manager.tasks.working(_SERVER):
+        with self.service.manager.in_progress.working(_SERVER):
             self._say('busy')
             time.sleep(_WORK_S)
             self._say('done')
@@ -209,7 +209,7 @@ class _Life:
     def _be_waiting(self) -> None:
         manager = self.service.manager
         waits = manager.driver._watch.waits
-        with manager.tasks.working(_SERVER), waits.waiting():
+        with manager.in_progress.working(_SERVER), waits.waiting():
             self._say('waiting')
             time.sleep(_LONG_S)
             self._say('done')

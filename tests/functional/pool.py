@@ -132,9 +132,9 @@ class PoolManager(IronicComputeManager):
         host = Host(kwargs['host'])
         pool = TheCloud.pools[host] = PoolView(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
-        parts = Components(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
-        parts.on_order = TheCloud.heed
-        super().__init__(*args, parts=parts, **kwargs)
+        components = Components(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
+        components.on_order = TheCloud.heed
+        super().__init__(*args, components=components, **kwargs)
         TheCloud.show(*TheCloud.hosts)
 
     @property
@@ -195,8 +195,10 @@ class PoolTestCase(base.NovaTestCase):
         self.until(self._have_audited, 'all audited')
 
     def _have_audited(self) -> bool:
-        parts = [worker.manager._parts for worker in self.workers.values()]
-        return all(one.node_changes.has_audited for one in parts)
+        components = [
+            worker.manager._components for worker in self.workers.values()
+        ]
+        return all(one.node_changes.has_audited for one in components)
 
     def start_compute(self, host: str, manager: str | None = None) -> Any:
         """Start Nova's service of a worker as the worker itself does."""
@@ -205,11 +207,11 @@ class PoolTestCase(base.NovaTestCase):
             'nova.service.Service.create', staticmethod(create)
         ):
             worker = super().start_compute(host, manager)
-        parts = worker.manager._parts
-        watch = rpc_gating.RpcGating(worker.rpc_servers, parts.gate)
-        parts.on_stopping = worker.on_stopping = watch.stop
+        components = worker.manager._components
+        watch = rpc_gating.RpcGating(worker.rpc_servers, components.gate)
+        components.on_stopping = worker.on_stopping = watch.stop
         watch.start()
-        self.addCleanup(parts.stop)
+        self.addCleanup(components.stop)
         return worker
 
     @property

@@ -40,7 +40,7 @@ class SchedulerTestCase(pool.PoolTestCase):
         """Change a node in Ironic, and let the workers hear of it."""
         self.ironic.change(node, **fields)
         for worker in self.workers.values():
-            worker.manager._parts.feed.poke(node)
+            worker.manager._components.feed.poke(node)
 
     def chosen(
         self,

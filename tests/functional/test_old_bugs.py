@@ -16,14 +16,14 @@ from tests.functional import pool
 class OldBugsTest(pool.PoolTestCase):
     """What made nodes vanish from Nova or Placement, or never appear."""
 
-    def _parts(self) -> Iterator[Any]:
+    def _components(self) -> Iterator[Any]:
         for worker in self.workers.values():
-            yield worker.manager._parts
+            yield worker.manager._components
 
     def _audit(self) -> None:
         """Have each worker read all nodes, as it does now and then."""
-        for parts in self._parts():
-            parts.feed._guarded(parts.feed._audit)
+        for components in self._components():
+            components.feed._guarded(components.feed._audit)
 
     def _enroll(self, node: str) -> None:
         self.ironic.add(

@@ -59,7 +59,7 @@ class OldRowsTest(pool.PoolTestCase):
     def _audit(self) -> None:
         """Have each worker read all nodes, as it does now and then."""
         for worker in self.workers.values():
-            feed = worker.manager._parts.feed
+            feed = worker.manager._components.feed
             feed._guarded(feed._audit)
 
     def _rows(self, node: str) -> list[Any]:
@@ -78,7 +78,7 @@ class OldRowsTest(pool.PoolTestCase):
     ) -> None:
         """Pushed, adopted and built upon, it is never joined by a second."""
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
-        c1 = self.workers['c1'].manager._parts
+        c1 = self.workers['c1'].manager._components
         row = self._old_row(node, old, c1.held_nodes.status.service_id)
         self._enroll(node, 'old')
         # No worker has read it at its start: unless the ring's target holds
@@ -98,9 +98,9 @@ class OldRowsTest(pool.PoolTestCase):
             (now,) = self._rows(node)
             self.assertEqual((row.id, old, host), (now.id, now.uuid, now.host))
             # T3: the row names the Service of its host as well.
-            parts = self.workers[host].manager._parts
+            components = self.workers[host].manager._components
             self.assertEqual(
-                parts.held_nodes.status.service_id, now.service_id
+                components.held_nodes.status.service_id, now.service_id
             )
         specs = {
             'resources:CUSTOM_BAREMETAL': '0',
@@ -112,11 +112,11 @@ class OldRowsTest(pool.PoolTestCase):
 
     def test_rows_of_another_uuid_are_found_among_all(self) -> None:
         """Two pages of rows are read; with one there would be no saying."""
-        parts = self.workers['c1'].manager._parts
+        components = self.workers['c1'].manager._components
         for worker in self.workers.values():
             # They share one connection to SQLite with what follows.
             worker.manager._recovery_loop.stop()
-            worker.manager._parts.stop()
+            worker.manager._components.stop()
         (known, *_) = objects.ComputeNodeList.get_all(self.context)
         odd = [str(uuid.uuid4()) for _ in range(2)]
         self._copy(known, odd[0], str(uuid.uuid4()), 'hypervisor')
@@ -124,8 +124,8 @@ class OldRowsTest(pool.PoolTestCase):
             plain = str(uuid.uuid5(uuid.NAMESPACE_DNS, f'plain-{number}'))
             self._copy(known, plain, plain, 'hypervisor')
         self._copy(known, odd[1], str(uuid.uuid4()), 'hypervisor')
-        self.assertEqual(set(odd), parts.rows.odd(2))
-        self.assertIsNone(parts.rows.odd(1))
+        self.assertEqual(set(odd), components.compute_nodes.odd(2))
+        self.assertIsNone(components.compute_nodes.odd(1))
 
     def _copy(self, known: Any, node: str, own: str, host: str) -> Any:
         """Make a row like another one; return it."""
@@ -194,11 +194,11 @@ class OldRowsTest(pool.PoolTestCase):
         heard = self._listen()
         standby = self.start_compute('c3', pool.MANAGER)
         self.workers['c3'] = standby
-        self.addCleanup(standby.manager._parts.stop)
+        self.addCleanup(standby.manager._components.stop)
         for _ in range(3):
             self._audit()
-            standby.manager._parts.rebalancer.round()
-            standby.manager._parts._tell_services()
+            standby.manager._components.rebalancer.round()
+            standby.manager._components._tell_services()
             for _, task in standby.manager._periodic_tasks:
                 task(standby.manager, self.context)
         self.assertEqual(set(), self.held('c3'))
@@ -260,7 +260,7 @@ class OldRowsTest(pool.PoolTestCase):
 
     def _take_all_of_c2(self) -> None:
         """nova-api deletes many rows and providers; all are had anew."""
-        self.workers['c2'].manager._parts.stop()
+        self.workers['c2'].manager._components.stop()
         self._delete_service('c2')
         self.assertEqual(0, self.offered())
         pool.TheCloud.show('c1')
@@ -283,10 +283,10 @@ class OldRowsTest(pool.PoolTestCase):
             self.context, host=host, binary='nova-compute', topic='compute'
         )
         service.create()
-        parts = self.workers[host].manager._parts
-        parts.held_nodes.change_status(service_id=service.id)
+        components = self.workers[host].manager._components
+        components.held_nodes.change_status(service_id=service.id)
         for worker in self.workers.values():
-            worker.manager._parts.services.refresh()
+            worker.manager._components.services.refresh()
 
     def test_lost_host_is_known_by_an_operators_order(self) -> None:
         """One that Nova does not know, or that is up, is refused."""
@@ -300,7 +300,7 @@ class OldRowsTest(pool.PoolTestCase):
             forced_down=True,
         ).create()
         foreign = self.start_compute('stock', pool.MANAGER)
-        self.addCleanup(foreign.manager._parts.stop)
+        self.addCleanup(foreign.manager._components.stop)
         del pool.TheCloud.pools['stock']
         pool.TheCloud.show('c1', 'c2')
         # Whether it is one of ours is asked of it, for five seconds.

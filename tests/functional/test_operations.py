@@ -256,7 +256,9 @@ class OperationsTest(pool.PoolTestCase):
     def _shelve_once_more(self, server: Mapping[str, Any]) -> None:
         """The node it was unshelved on takes other builds then."""
         node = NodeId(self.node_of(server))
-        held_nodes = self.workers[self._host(server)].manager._parts.held_nodes
+        held_nodes = self.workers[
+            self._host(server)
+        ].manager._components.held_nodes
         self.assertFalse(held_nodes.is_free(node))
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')

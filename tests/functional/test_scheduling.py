@@ -115,10 +115,10 @@ class DisabledTest(scheduling.SchedulerTestCase):
         for status in ('disabled', 'enabled'):
             for service in services:
                 self.api.put_service(service['id'], {'status': status})
-                parts = self.workers[service['host']].manager._parts
+                components = self.workers[service['host']].manager._components
                 self.until(
-                    lambda parts=parts, host=service['host'], status=status: (
-                        parts.services.record(host).disabled
+                    lambda found=components, host=service['host'], status=status: (
+                        found.services.record(host).disabled
                         == (status == 'disabled')
                     ),
                     f'{service["host"]} {status} in its own eyes',
@@ -247,15 +247,15 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
             lambda: self._reserved(node), 'the node reserved by its worker'
         )
         for worker in self.workers.values():
-            parts, recovery_loop = (
-                worker.manager._parts,
+            components, recovery_loop = (
+                worker.manager._components,
                 worker.manager._recovery_loop,
             )
             for _ in range(2):
-                parts.node_changes.audited(dict(self.ironic.nodes))
+                components.node_changes.audited(dict(self.ironic.nodes))
                 recovery_loop._strays.look()
                 recovery_loop._lost.look()
-            parts.reconciler.drain(5)
+            components.reconciler.drain(5)
 
     def _reserved(self, node: str) -> bool:
         response = self.placement.get(

@@ -50,8 +50,8 @@ class StoppingTest(pool.PoolTestCase):
         self.left: list[str] = []
         self.stopping: list[threading.Thread] = []
         for host, worker in self.workers.items():
-            parts = worker.manager._parts
-            parts.on_left = functools.partial(self.left.append, host)
+            components = worker.manager._components
+            components.on_left = functools.partial(self.left.append, host)
             # Or each worker is stopped again at the end.
             worker.kill = self._end_stopping
 
@@ -98,7 +98,7 @@ class StoppingTest(pool.PoolTestCase):
 
     def _end_deploys(self, host: str) -> None:
         """Let no build wait for ever that was left to another worker."""
-        node_cache = self.workers[host].manager._parts.node_cache
+        node_cache = self.workers[host].manager._components.node_cache
         for node in node_cache.held():
             self.ironic.change(node, provision_state='active')
             node_cache.update(self.ironic.node(node))

@@ -148,7 +148,7 @@ class PushyHandover(Rebalancer):
         row, record = self._held_nodes.row(node), self._services.record(target)
         if row is None or record is None:
             return False
-        given = self._rows.give(row, target, record.id)
+        given = self._compute_nodes.give(row, target, record.id)
         if given:
             self._held_nodes.drop(node)
         return given

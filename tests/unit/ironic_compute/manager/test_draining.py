@@ -42,7 +42,11 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
     """The real stop of a manager that was never started."""
 
     def __init__(self) -> None:
-        self.clock, self.tasks, self.waits = _Clock(), InProgress(), Waits()
+        self.clock, self.in_progress, self.waits = (
+            _Clock(),
+            InProgress(),
+            Waits(),
+        )
         self.did: list[str] = []
         self.driver = types.SimpleNamespace(waiting=self.waits.threads)
         self._in_progress_tasks: dict[int, Any] = {}
@@ -98,7 +102,7 @@ def test_an_idle_worker_stops_at_once(timeout: tuple[float, ...]) -> None:
 def test_what_is_at_work_comes_to_its_end(how: str) -> None:
     """A message, or what takes up half-done work: the worker waits for it."""
     manager = _Manager()
-    with _elsewhere(lambda: getattr(manager.tasks, how)('s1')) as end:
+    with _elsewhere(lambda: getattr(manager.in_progress, how)('s1')) as end:
         manager.clock.then = end
         assert 0.5 < manager.stop(45.0) < 2.0
     assert manager.did == ['receives nothing', 'cleaned up']
@@ -107,7 +111,7 @@ def test_what_is_at_work_comes_to_its_end(how: str) -> None:
 def test_it_is_not_waited_for_without_end() -> None:
     """Nova goes on stopping in its own way when the time is up."""
     manager = _Manager()
-    with _elsewhere(lambda: manager.tasks.working('s1')):
+    with _elsewhere(lambda: manager.in_progress.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['receives nothing', 'cleaned up']
 
@@ -116,7 +120,7 @@ def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
     """The lease may never come back; when the time is up, the worker ends."""
     manager = _Manager()
     manager._parts.gate.shut()
-    with _elsewhere(lambda: manager.tasks.working('s1')):
+    with _elsewhere(lambda: manager.in_progress.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['receives nothing', 'left', 'cleaned up']
 
@@ -127,7 +131,7 @@ def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
 
     @contextlib.contextmanager
     def build() -> Iterator[None]:
-        with manager.tasks.working('s1'), manager.waits.waiting():
+        with manager.in_progress.working('s1'), manager.waits.waiting():
             yield
 
     manager._in_progress_tasks[1] = {'instance_uuid': 's1'}

@@ -20,7 +20,7 @@ class _Manager(PeriodicTasks):
     def __init__(self) -> None:
         self.host = 'c1'
         self.driver = types.SimpleNamespace(get_num_instances=lambda: 2)
-        self.tasks = InProgress()
+        self.in_progress = InProgress()
         self.looked: list[str] = []
         self._syncs_in_progress: set[str] = set()
         self._syncs_in_progress_lock = threading.Lock()
@@ -51,7 +51,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> _Manager:
 
 def test_power_of_servers_at_work_is_not_looked_at(manager: _Manager) -> None:
     """It would wait, in one of few threads, until their deploys end."""
-    with manager.tasks.working('s1'):
+    with manager.in_progress.working('s1'):
         assert manager.look() == ['s2']
     assert manager.look() == ['s1', 's2']
 
@@ -59,7 +59,7 @@ def test_power_of_servers_at_work_is_not_looked_at(manager: _Manager) -> None:
 def test_a_look_that_goes_on_is_not_forgotten(manager: _Manager) -> None:
     """Nova counts it itself, and would begin another beside it."""
     manager._syncs_in_progress.add('s1')
-    with manager.tasks.working('s1'):
+    with manager.in_progress.working('s1'):
         assert manager.look() == ['s2']
     assert manager._syncs_in_progress == {'s1'}
 

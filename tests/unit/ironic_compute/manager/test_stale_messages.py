@@ -42,7 +42,7 @@ def test_a_build_that_waited_for_the_lock_looks_again(
 ) -> None:
     """Two messages came at once: the second finds the server built."""
     manager: Any = object.__new__(DropsStaleMessages)
-    manager.tasks = InProgress()
+    manager.in_progress = InProgress()
     monkeypatch.setattr(
         nova_manager.ComputeManager,
         '_do_build_and_run_instance',
@@ -65,11 +65,11 @@ def _serve(
     name: str, row: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], _Task]:
     manager: Any = object.__new__(DropsStaleMessages)
-    manager.tasks = InProgress()
+    manager.in_progress = InProgress()
     served: list[str] = []
 
     def handle(self: Any, context: Any, server: _Task) -> None:
-        assert not _is_idle(self.tasks, server.uuid)
+        assert not _is_idle(self.in_progress, server.uuid)
         served.append(server.availability_zone)
 
     monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
@@ -78,8 +78,8 @@ def _serve(
     return served, server
 
 
-def _is_idle(tasks: InProgress, server: str) -> bool:
-    with tasks.alone(server) as free:
+def _is_idle(in_progress: InProgress, server: str) -> bool:
+    with in_progress.alone(server) as free:
         return free
 
 

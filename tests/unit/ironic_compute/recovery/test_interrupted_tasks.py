@@ -62,7 +62,7 @@ class _Here(InterruptedTasks):
         self.changed_at: str | None = None
         self.ports = ['p1', 'p2']
         self._server = server
-        parts: Any = types.SimpleNamespace(
+        components: Any = types.SimpleNamespace(
             node_of_instance=lambda uuid: node,
             raw=lambda node, fields: {fields[0]: self.changed_at},
             wait_for_deploy=self._wait,
@@ -74,9 +74,9 @@ class _Here(InterruptedTasks):
         )
         super().__init__(
             HOST,
-            parts,
-            parts,
-            parts,
+            components,
+            components,
+            components,
             TaskFailures(self._give_up, self._take_off),
             InProgress(),
             _Clock(),  # type: ignore[arg-type]
@@ -272,7 +272,7 @@ def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
     """Otherwise the user is told of a new disk and has the old one."""
     server = _server(vm_states.ACTIVE, task_state)
     resume = _Here(server, _node(node))
-    resume._ending = _Failed(server.done)
+    resume._failures = _Failed(server.done)
     resume.changed_at = changed_at
     _take_up(resume)
     assert ('waited' in server.done) is is_done

@@ -32,7 +32,7 @@ def _strays(one: One, free: Free, **others: Any) -> StrayInstances:
     """What looks after the servers on a host's nodes, and acts at once."""
     arguments = {
         'give_to': one.rebalancer.follow,
-        'tasks': _NobodyElse(),
+        'in_progress': _NobodyElse(),
         'begin': lambda name, act: act(),
         **others,
     }
@@ -77,10 +77,12 @@ def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
     cloud, one = _built_and_deleted()
     cloud.nodes[NODE] = NodeFacts(NODE)
     one.held_nodes.observe(cloud.nodes[NODE])
-    tasks = InProgress()
-    work = tasks.working(SERVER) if is_at_work else contextlib.nullcontext()
+    in_progress = InProgress()
+    work = (
+        in_progress.working(SERVER) if is_at_work else contextlib.nullcontext()
+    )
     with work:
-        _strays(one, pytest.fail, tasks=tasks).look()
+        _strays(one, pytest.fail, in_progress=in_progress).look()
     assert one.held_nodes.is_free(NODE) is not is_at_work
 
 

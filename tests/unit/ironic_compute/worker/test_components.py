@@ -46,7 +46,7 @@ class _Ironic:
             raise answer
 
 
-def _parts(ironic: _Ironic) -> Components:
+def _components(ironic: _Ironic) -> Components:
     """Make the parts of a home worker, whose threads only look at Ironic."""
     register_opts(nova.conf.CONF)
     clock = SystemClock()
@@ -59,7 +59,9 @@ def _parts(ironic: _Ironic) -> Components:
     )
 
 
-def _started(parts: Components, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _started(
+    components: Components, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """Start the parts and wait for what comes of it: read, or refused."""
     came: list[str] = []
     done = threading.Event()
@@ -68,19 +70,19 @@ def _started(parts: Components, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         came.append(what)
         done.set()
 
-    monkeypatch.setattr(parts.feed, 'start', lambda: note('read'))
-    monkeypatch.setattr(parts.services, 'refresh', lambda: None)
-    parts.on_refused = lambda exc: note(str(exc))
-    parts.start()
+    monkeypatch.setattr(components.feed, 'start', lambda: note('read'))
+    monkeypatch.setattr(components.services, 'refresh', lambda: None)
+    components.on_refused = lambda exc: note(str(exc))
+    components.start()
     assert done.wait(60.0)
-    parts.stop()
+    components.stop()
     return came
 
 
 def test_the_check_at_start_asks_ironic_nothing() -> None:
     """An Ironic that swallows requests does not hold the first report up."""
     ironic = _Ironic()
-    _parts(ironic).check(RECORD)
+    _components(ironic).check(RECORD)
     assert ironic.asked_by == []
 
 
@@ -89,8 +91,8 @@ def test_a_pool_that_cannot_be_told_apart_is_refused(
 ) -> None:
     """It is found out in a thread of its own, and nothing is read."""
     ironic = _Ironic(errors.ConfigError('no shards'))
-    parts = _parts(ironic)
-    assert _started(parts, monkeypatch) == ['no shards']
+    components = _components(ironic)
+    assert _started(components, monkeypatch) == ['no shards']
     assert threading.main_thread() not in ironic.asked_by
 
 
@@ -100,6 +102,6 @@ def test_an_ironic_that_is_away_is_asked_again(
     """The pool is read as soon as Ironic has said that it can be."""
     away = errors.IronicUnavailable('away')
     ironic = _Ironic(away, RuntimeError('odd'), None)
-    parts = _parts(ironic)
-    assert _started(parts, monkeypatch) == ['read']
+    components = _components(ironic)
+    assert _started(components, monkeypatch) == ['read']
     assert len(ironic.asked_by) == 3
