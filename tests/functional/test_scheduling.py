@@ -115,13 +115,13 @@ class DisabledTest(scheduling.SchedulerTestCase):
         for status in ('disabled', 'enabled'):
             for service in services:
                 self.api.put_service(service['id'], {'status': status})
-                components = self.workers[service['host']].manager._components
+                host = service['host']
+                known = self.workers[host].manager._components.services
                 self.until(
-                    lambda found=components, host=service['host'], status=status: (
-                        found.services.record(host).disabled
-                        == (status == 'disabled')
+                    lambda known=known, host=host, status=status: (
+                        known.record(host).disabled == (status == 'disabled')
                     ),
-                    f'{service["host"]} {status} in its own eyes',
+                    f'{host} {status} in its own eyes',
                 )
 
 
