@@ -208,7 +208,7 @@ class _Life:
 
     def _be_waiting(self) -> None:
         manager = self.service.manager
-        waits = manager.driver._watch.waits
+        waits = manager.driver._waiter.waits
         with manager.in_progress.working(_SERVER), waits.waiting():
             self._say('waiting')
             time.sleep(_LONG_S)

@@ -12,7 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ('hashring', 'resource_tracker', 'ironic_compute')
 PROGRAMS = ('devstack', 'benchmarks')
 FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 400
+# One idea may need so many; with fewer, pieces were broken off full files and
+# put wherever there was space. The rooms of .importlinter say what is together.
+FILE_LINES_MAX = 500
 MEDIAN_LINES_MAX = 12
 
 # What is longer today; an entry may only shrink or go.

@@ -235,12 +235,12 @@ def test_full_disk_is_said_once(path, disk_cache, caplog):
 _WRITER = textwrap.dedent(
     """
     import sys
-    from resource_tracker.ledger import FileLedger
-    from tests.unit.resource_tracker.test_ledger import memory
-    ledger = FileLedger(sys.argv[1], 'c1', spare_lines_count=5)
+    from resource_tracker.disk_cache import FileDiskCache
+    from tests.unit.resource_tracker.test_disk_cache import memory
+    disk_cache = FileDiskCache(sys.argv[1], 'c1', spare_lines_count=5)
     open(sys.argv[2], 'w').close()
     for number in range(10**9):
-        ledger.note(f'n{number % 3}', memory(generation=number))
+        disk_cache.note(f'n{number % 3}', memory(generation=number))
     """
 )
 

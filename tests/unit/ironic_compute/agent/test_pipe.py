@@ -143,7 +143,7 @@ _HEAR_STDIN_ON_EVENTLET = """
 import eventlet
 
 eventlet.monkey_patch()
-from ironic_compute import pipe
+from ironic_compute.agent import pipe
 
 print(*pipe.LineReader(0).lines(10.0))
 """

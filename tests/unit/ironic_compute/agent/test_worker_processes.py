@@ -43,9 +43,9 @@ TOY = textwrap.dedent(
             sys.exit(7)
         if ties.behaviour == 'counts':
             from hashring.clock import SystemClock
-            from ironic_compute import pipe
-            from ironic_compute.view import Pool
-            pool = Pool(SystemClock())
+            from ironic_compute.agent import pipe
+            from ironic_compute.pool.view import PoolView
+            pool = PoolView(SystemClock())
             pool.update(pipe.decode_view(line.encode()))
             sys.exit(len(pool.standing().ring.hosts))
     """

@@ -12,7 +12,7 @@ from oslo_config import fixture as config_fixture
 
 from ironic_compute import errors
 from ironic_compute.gate import Gate
-from ironic_compute.ironic_api.client import make_client
+from ironic_compute.ironic_api.client import UNUSED, make_client
 from resource_tracker.node import NodeFacts
 
 URL = 'http://ironic.test:6385'
@@ -178,8 +178,8 @@ def test_each_option_of_nova_is_used_or_named():
     for name in ('password', 'none'):
         found = loading.get_auth_plugin_conf_options(name)
         plugin |= {option.dest for option in found}
-    assert options - plugin <= USED | set(client.UNUSED)
-    assert not USED & set(client.UNUSED)
+    assert options - plugin <= USED | set(UNUSED)
+    assert not USED & set(UNUSED)
 
 
 def test_options_without_effect_are_named_in_one_notice(conf, gate, caplog):

@@ -50,7 +50,7 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         self.did: list[str] = []
         self.driver = types.SimpleNamespace(waiting=self.waits.threads)
         self._in_progress_tasks: dict[int, Any] = {}
-        self._parts: Any = types.SimpleNamespace(
+        self._components: Any = types.SimpleNamespace(
             clock=self.clock,
             gate=LeaseGate(self.clock, math.inf),
             on_stopping=lambda: self.did.append('receives nothing'),
@@ -119,7 +119,7 @@ def test_it_is_not_waited_for_without_end() -> None:
 def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
     """The lease may never come back; when the time is up, the worker ends."""
     manager = _Manager()
-    manager._parts.gate.shut()
+    manager._components.gate.shut()
     with _elsewhere(lambda: manager.in_progress.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['receives nothing', 'left', 'cleaned up']
@@ -157,6 +157,6 @@ def test_a_driver_that_waits_says_so() -> None:
         seen.append(waiting())
         return True
 
-    bench.driver._watch.until(fake.NODE, verdict, 10.0)
+    bench.driver._waiter.until(fake.NODE, verdict, 10.0)
     assert seen[0] == frozenset({threading.get_ident()})
     assert waiting() == frozenset()

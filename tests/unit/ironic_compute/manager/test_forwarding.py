@@ -44,7 +44,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     manager: Any = object.__new__(_Manager)
     manager.host, manager.compute_rpcapi = 'c1', _Rpc()
     manager.ended = []
-    manager._parts = types.SimpleNamespace(
+    manager._components = types.SimpleNamespace(
         held_nodes=types.SimpleNamespace(row=lambda node: None),
         new_nodes=types.SimpleNamespace(look_at=manager.ended.append),
     )
