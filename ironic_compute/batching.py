@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on many nodes in parts, so that other threads get their turn.
+"""Work on thousands of nodes in chunks, with pauses for other threads.
 
-Used by all threads of a worker that read or write thousands of nodes: the
-interpreter runs one thread at a time, and claims of builds come first.
+Python runs one thread of a process at a time. The threads of a worker that
+read or write thousands of nodes therefore use this module to pause between
+chunks: a build's claim, which runs in another thread, must not wait long.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,37 +16,42 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-
-_REST_MAX_S = 5.0
+_PAUSE_MAX_S = 5.0
 
 _Thing = TypeVar('_Thing')
 
-# So many nodes of a list are taken in in a hundredth of a second.
-NODES_A_PART = 50
+# Updating the node cache and the reports with so many nodes takes a
+# hundredth of a second, a fifth of the pause after it.
+NODES_PER_CHUNK = 50
 
-REST_S = 0.05
+CHUNK_PAUSE_S = 0.05
 
 
-def in_parts(
-    things: Sequence[_Thing], count: int, clock: Clock, rest_s: float
+def paced_chunks(
+    things: Sequence[_Thing],
+    clock: Clock,
+    pause_s: float = CHUNK_PAUSE_S,
+    count: int = NODES_PER_CHUNK,
 ) -> Iterator[Sequence[_Thing]]:
-    """Yield what concerns many nodes in parts, with a rest between them.
+    """Yield a sequence in chunks and sleep between two chunks.
 
-    All threads share one interpreter, and claims come before a list of
-    nodes: what is done about a part should take a fifth of the time or less.
+    Choose ``count`` so that the work on one chunk takes a fifth of the pause
+    or less.
 
-    :param count: things in a part
+    :param pause_s: seconds between two chunks
+    :param count: length of a chunk
     """
     for start in range(0, len(things), count):
         if start:
-            clock.sleep(rest_s)
+            clock.sleep(pause_s)
         yield things[start : start + count]
 
 
-class Rest:
-    """As long as the work before it took: others have half of the time.
+class HalfTimePause:
+    """Pauses as long as the work before it took, at most five seconds.
 
-    Called between two parts of a long work; made when that begins.
+    Other threads therefore get half of the time. Create it when a long piece
+    of work begins and call it between two parts of that work.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -53,16 +59,19 @@ class Rest:
         self._began_s = clock.now_s()
 
     def __call__(self) -> None:
-        """Rest, but not for long if somebody else was slow."""
+        """Sleep; the limit counts where a slow server took the time."""
         took_s = self._clock.now_s() - self._began_s
-        self._clock.sleep(min(took_s, _REST_MAX_S))
+        self._clock.sleep(min(took_s, _PAUSE_MAX_S))
         self._began_s = self._clock.now_s()
 
 
-def tried(node: NodeId, act: Callable[..., object], *args: Any) -> bool:
-    """Take in what is new of one node; its error harms no other node.
+def run_isolated(node: NodeId, act: Callable[..., object], *args: Any) -> bool:
+    """Call ``act`` for one node of many; an error of it is only logged.
 
-    :returns: whether it worked; else the error is logged
+    The caller goes on with the other nodes.
+
+    :param node: the node that the log names
+    :returns: False if ``act`` raised an exception
     """
     try:
         act(*args)

@@ -34,7 +34,7 @@ def service_arguments() -> dict[str, Any]:
     return arguments
 
 
-def serve(server: Any) -> None:
+def run_service(server: Any) -> None:
     """Run a Nova service in this process until it is told to stop."""
     from nova import service
 
@@ -45,7 +45,7 @@ def serve(server: Any) -> None:
     service.wait()
 
 
-def build_in(executor: Any) -> None:
+def set_build_executor(executor: Any) -> None:
     """Have Nova's managers build servers in a pool of threads of ours.
 
     To be called before there is a manager, and not on eventlet.
@@ -63,7 +63,7 @@ def build_in(executor: Any) -> None:
         factory.FACTORY._all_executors[kind] = executor
 
 
-def in_progress(manager: Any) -> list[str | None]:
+def list_served(manager: Any) -> list[str | None]:
     """Return the servers of all messages that a manager is serving.
 
     Empty where Nova does not count them: 33 waits for them itself.

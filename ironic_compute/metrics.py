@@ -110,7 +110,7 @@ class Metrics:
     # For Ironic
 
     @contextlib.contextmanager
-    def asking_ironic(self, what: str) -> Iterator[None]:
+    def time_ironic_request(self, what: str) -> Iterator[None]:
         """Time one request, by what it is but not by which node it is of."""
         begun_s, result = self._clock.now_s(), 'ok'
         try:
@@ -126,7 +126,7 @@ class Metrics:
 
     # For Prometheus
 
-    def watch(self, watched: Gauges) -> None:
+    def register_gauges(self, watched: Gauges) -> None:
         """Show these nodes and what waits, as they are when asked."""
         self.registry.register(_States(self._host, watched))
 

@@ -20,7 +20,7 @@ from hashring.clock import SystemClock
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state_dir import StateFolder
-from ironic_compute.agent.groups import clash, group_name
+from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 
@@ -68,6 +68,6 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         options=timing,
         clock=clock,
         state=state,
-        clash=functools.partial(clash, group),
+        clash=functools.partial(find_overlap, group),
         on_turn=Watchdog(os.environ, clock).turned,
     )

@@ -9,17 +9,17 @@ EX_OSERR = 71
 EX_CONFIG = 78
 """The configuration is wrong (sysexits.h); systemd must not restart."""
 
-EX_FORSAKEN = 79
+EX_AGENT_SILENT = 79
 """A worker ended itself: its agent lives and says nothing."""
 
-EX_ORPHANED = 80
+EX_AGENT_GONE = 80
 """A worker ended itself: its agent is gone."""
 
-EX_DEAF = 81
+EX_RPC_FAILED = 81
 """A worker ended itself: it could not receive RPC any more."""
 
 
-def refuse(sentence: object) -> int:
+def print_config_error(sentence: object) -> int:
     """Tell the operator in one sentence why we cannot run."""
     print(f'ironic-compute: {sentence}', file=sys.stderr)
     return EX_CONFIG

@@ -30,7 +30,7 @@ def _part(name: str | None) -> str:
     return _ANY if name is None else urllib.parse.quote(name, safe='')
 
 
-def clash(mine: str, other: str) -> str | None:
+def find_overlap(mine: str, other: str) -> str | None:
     """Say why two pools cannot live side by side; None if they can.
 
     Both would hold the nodes that both have.
@@ -52,7 +52,7 @@ def clash(mine: str, other: str) -> str | None:
     )
 
 
-def pool_of(group: str) -> str:
+def describe_pool(group: str) -> str:
     """Say which nodes a group is for.
 
     :param group: what :func:`group_name` made of the options

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         agent = agent_process.build_agent(CONF, command)
     except (cfg.Error, hashring.errors.ConfigError) as exc:
-        return exit_codes.refuse(exc)
+        return exit_codes.print_config_error(exc)
     return _run(agent)
 
 
@@ -66,7 +66,7 @@ def _run(agent: Agent) -> int:
     signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(drain=True))
     status = agent.run()
     if agent.sentence is not None:
-        exit_codes.refuse(agent.sentence)
+        exit_codes.print_config_error(agent.sentence)
     return status
 
 

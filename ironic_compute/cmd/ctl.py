@@ -153,7 +153,7 @@ class ControlApp(app.App):
         try:
             CONF([], project='nova', default_config_files=files)
         except cfg.Error as exc:
-            raise SystemExit(exit_codes.refuse(exc)) from exc
+            raise SystemExit(exit_codes.print_config_error(exc)) from exc
 
 
 def main(argv: Sequence[str] | None = None) -> int:

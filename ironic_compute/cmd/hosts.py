@@ -15,7 +15,7 @@ from cliff import command, lister
 from hashring import membership
 from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.agent.groups import group_name, pool_of
+from ironic_compute.agent.groups import describe_pool, group_name
 from ironic_compute.cmd.nova_access import NovaRefused, reach_nova
 
 CONF = nova.conf.CONF
@@ -49,7 +49,7 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
         if name != mine and host in known_to(others):
             raise NovaRefused(
                 f'Host {host} is of another pool, whose daemons are up: '
-                f'{pool_of(name)}'
+                f'{describe_pool(name)}'
             )
     give(send, served_by(members))
     return f'Host {host} is known in this pool now; it is served within a term'

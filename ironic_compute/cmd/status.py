@@ -95,7 +95,7 @@ def main() -> int:
             default_config_files=default_config_files(),
         )
     except cfg.Error as exc:
-        exit_codes.refuse(exc)
+        exit_codes.print_config_error(exc)
         return int(upgradecheck.Code.FAILURE)
     return status
 

@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.batching import NODES_A_PART, REST_S, Rest, in_parts, tried
+from ironic_compute.batching import HalfTimePause, paced_chunks, run_isolated
 from ironic_compute.feed.concurrent_reads import ConcurrentReads, ReadsSince
 from ironic_compute.feed.delivered import Delivered
 from ironic_compute.feed.notifications import (
@@ -203,7 +203,7 @@ class NodeFeed:
         self, node: NodeId, tell: Callable[[_News], object], news: _News
     ) -> bool:
         """Tell the sink; what it cannot take in now is read again."""
-        if not tried(node, tell, news):
+        if not run_isolated(node, tell, news):
             self._told.forget(node)
             self._redelivery.failed(node)
             return False
@@ -260,7 +260,7 @@ class NodeFeed:
         if hurry:
             nodes = self._client.nodes()
         else:
-            nodes = self._client.nodes(rest=Rest(self._clock))
+            nodes = self._client.nodes(rest=HalfTimePause(self._clock))
         LOG.debug(
             'Read %(count)d nodes in %(seconds).1f s',
             {
@@ -283,7 +283,7 @@ class NodeFeed:
     def _read_delta(self) -> None:
         with self._newer.since() as since:
             changed = self._client.changed_since(self._watermark.since())
-            for some in in_parts(changed, NODES_A_PART, self._clock, REST_S):
+            for some in paced_chunks(changed, self._clock):
                 for facts in some:
                     self._take_listed(facts, since)
         self._watermark.saw(

@@ -87,7 +87,7 @@ class IronicComputeManager(
         )
         self.in_progress = InProgress()
         self._recovery_loop = self._make_upkeep(components)
-        self.additional_endpoints.append(components.hints)
+        self.additional_endpoints.append(components.peer_endpoint)
 
     def _make_upkeep(self, components: Components) -> RecoveryLoop:
         failures = TaskFailures(self._give_up_build, self._take_off)
@@ -132,7 +132,7 @@ class IronicComputeManager(
         """Prepare to serve; nothing here grows with nodes or servers."""
         nova.conf.neutron.register_dynamic_opts(CONF)
         nova.conf.devices.register_dynamic_opts(CONF)
-        self._components.check(service_ref)
+        self._components.check_service_record(service_ref)
         self.driver.init_host(host=self.host)
         self.init_virt_events()
 
@@ -142,7 +142,7 @@ class IronicComputeManager(
         service_ref.save()
         self.service_ref = service_ref
         self.rt.set_service_ref(service_ref)
-        self._components.load(
+        self._components.load_held_nodes(
             service_ref, self.driver.capabilities_as_traits()
         )
 
@@ -189,7 +189,7 @@ class IronicComputeManager(
         """Say whether anything is at work that does not wait for Ironic."""
         waiting, at_work = self.driver.waiting(), self.in_progress.at_work()
         return any(threads - waiting for threads in at_work.values()) or any(
-            server not in at_work for server in compat.in_progress(self)
+            server not in at_work for server in compat.list_served(self)
         )
 
     def cleanup_host(self) -> None:
@@ -343,7 +343,7 @@ class IronicComputeManager(
         """Show on all nodes' providers whether the host is enabled."""
         self._components.set_disabled(not enabled)
         # The others look, too, as soon as our ring is another than theirs.
-        self._components.look_at_services()
+        self._components.read_services_soon()
 
     def _error_out_instances_whose_build_was_interrupted(
         self, *args: Any, **kwargs: Any

@@ -16,7 +16,7 @@ from nova.compute import claims as nova_claims
 from nova.compute import vm_states
 from oslo_log import log as logging
 
-from ironic_compute.batching import tried
+from ironic_compute.batching import run_isolated
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.compute_nodes import FAILED_BUILDS, ComputeNodes
@@ -134,7 +134,7 @@ class BareMetalTracker:
             self._set_host(instance, row)
         except BaseException:
             # It may have been reported with the claim meanwhile.
-            tried(node, self._held_nodes.release, node, instance.uuid)
+            run_isolated(node, self._held_nodes.release, node, instance.uuid)
             raise
         # No report: the allocation that led the build here keeps the node
         # from others, and a claim waits for nothing.

@@ -18,7 +18,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute.batching import tried
+from ironic_compute.batching import run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.records import is_new, node_of, which
@@ -352,7 +352,7 @@ class HeldNodes:
         One that cannot be is reported by the next audit.
         """
         for node in self.rows():
-            tried(node, self.report, node)
+            run_isolated(node, self.report, node)
 
     def situation(self, node: NodeId) -> Situation:
         """Return what besides Ironic decides how a node is offered."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.batching import NODES_A_PART, REST_S, in_parts, tried
+from ironic_compute.batching import CHUNK_PAUSE_S, paced_chunks, run_isolated
 from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.new_nodes import NewNodes
@@ -81,7 +81,7 @@ class NodeChanges:
         # A restart is over when the first one is; the others have time.
         hurry = not self.has_audited
         self._look_at_records(hurry=hurry)
-        self._observe_all(nodes, 0.0 if hurry else REST_S)
+        self._observe_all(nodes, 0.0 if hurry else CHUNK_PAUSE_S)
         self._new_nodes.listed(nodes)
         self._removal.audited(nodes)
         if self.has_audited:
@@ -99,12 +99,13 @@ class NodeChanges:
             )
 
     def _observe_all(
-        self, nodes: Mapping[NodeId, NodeFacts], rest_s: float
+        self, nodes: Mapping[NodeId, NodeFacts], pause_s: float
     ) -> None:
-        for some in in_parts(sorted(nodes), NODES_A_PART, self._clock, rest_s):
+        for some in paced_chunks(sorted(nodes), self._clock, pause_s):
             # What was read meanwhile shows in it, and may be gone again.
             for facts in filter(None, map(nodes.get, some)):
-                is_told = tried(facts.uuid, self._held_nodes.observe, facts)
-                if not is_told or self.is_denied(facts.uuid):
+                observe = self._held_nodes.observe
+                succeeded = run_isolated(facts.uuid, observe, facts)
+                if not succeeded or self.is_denied(facts.uuid):
                     # The cause may be gone by then; else the feed tries again.
                     self.poke(facts.uuid)

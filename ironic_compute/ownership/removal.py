@@ -14,7 +14,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from ironic_compute import errors
-from ironic_compute.batching import tried
+from ironic_compute.batching import run_isolated
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -54,7 +54,7 @@ class Removal:
         again = denied & self._denied
         if again and self._is_certain(len(again)):
             for node in sorted(again):
-                tried(node, self._remove, node, 'deleted in Ironic')
+                run_isolated(node, self._remove, node, 'deleted in Ironic')
         # One that was removed and comes back is a new one.
         self._denied = denied & self._held_nodes.rows().keys()
 
@@ -88,7 +88,7 @@ class Removal:
             self._say_left(node)
         # No list says how it is now, and it is still offered.
         self._held_nodes.found(node)
-        tried(node, self._held_nodes.renew, facts)
+        run_isolated(node, self._held_nodes.renew, facts)
         return False
 
     def _say_left(self, node: NodeId) -> None:

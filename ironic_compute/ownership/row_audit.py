@@ -14,7 +14,7 @@ import bisect
 from collections.abc import Sequence
 
 from hashring.clock import Clock
-from ironic_compute.batching import in_parts
+from ironic_compute.batching import paced_chunks
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.records import Marker, MarkerGone
@@ -59,7 +59,7 @@ class RowAudit:
         held = sorted(self._held_nodes.rows())
         begin = bisect.bisect(held, self._looked_to)
         due = (held[begin:] + held[:begin])[: _PARTS_AN_AUDIT * _ROWS_A_PART]
-        for some in in_parts(due, _ROWS_A_PART, self._clock, rest_s):
+        for some in paced_chunks(due, self._clock, rest_s, _ROWS_A_PART):
             self._look(some)
             self._looked_to = some[-1]
 

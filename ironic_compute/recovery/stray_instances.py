@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from oslo_log import log as logging
 
 from hashring.ring import Host
-from ironic_compute.batching import tried
+from ironic_compute.batching import run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.recovery.decisions import Stray, stray_of
@@ -110,7 +110,7 @@ class StrayInstances:
         for node, server in self._held_nodes.idle_claims():
             with self._in_progress.alone(server) as free:
                 if free:
-                    tried(node, self._held_nodes.release, node, server)
+                    run_isolated(node, self._held_nodes.release, node, server)
 
     def _away(self, asked: set[_Found]) -> set[_Found]:
         """Return those that have to be asked for one by one.

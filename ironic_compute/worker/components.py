@@ -103,7 +103,7 @@ class Components:
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or make_client(CONF, tenure.gate)
-        self.client.measure(self.metrics.asking_ironic)
+        self.client.measure(self.metrics.time_ironic_request)
         self.node_cache = NodeCache(tenure.clock)
         self.aggregates = HostAggregates()
         self._aggregates_read_at_s = -math.inf
@@ -127,7 +127,7 @@ class Components:
         self._make_feed()
         self.on_order: Callable[[HostAdded | MappingConfirmed], None]
         self.on_order = lambda order: None
-        self.hints = peer_rpc.PeerEndpoint(
+        self.peer_endpoint = peer_rpc.PeerEndpoint(
             self._given, self.removal.forget, self._make_orders(mappings)
         )
         self.on_services: Callable[[dict[Host, ServiceFacts]], None]
@@ -214,7 +214,7 @@ class Components:
 
     # For the manager
 
-    def check(self, service_ref: Any) -> None:
+    def check_service_record(self, service_ref: Any) -> None:
         """Refuse to serve what cannot or must not be served.
 
         Only the home worker may create a Service record; otherwise a host
@@ -230,7 +230,9 @@ class Components:
                 f'own daemon'
             )
 
-    def load(self, service_ref: Any, capability_traits: Any) -> None:
+    def load_held_nodes(
+        self, service_ref: Any, capability_traits: Any
+    ) -> None:
         """Take the Service record and read which nodes are held."""
         traits = frozenset(
             trait for trait, wanted in capability_traits.items() if wanted
@@ -269,14 +271,14 @@ class Components:
         """Show on each provider whether the host is disabled."""
         self.held_nodes.change_status(disabled=disabled)
 
-    def look_at_services(self) -> None:
+    def read_services_soon(self) -> None:
         """Look at Nova's services now; returns at once."""
         self._look_now.set()
 
     def _serve_metrics(self) -> None:
         options = CONF.ironic_compute
         if options.metrics_port:
-            self.metrics.watch(
+            self.metrics.register_gauges(
                 placement_reports.ReportedFigures(
                     self.node_cache, self.reconciler
                 )

@@ -23,7 +23,7 @@ from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 
-ENOUGH_COUNT = 1000
+AMPLE_COUNT = 1000
 
 _WHAT: Mapping[str, str] = {
     'executor_thread_pool_size': 'requests of any kind',
@@ -36,14 +36,14 @@ _WHAT: Mapping[str, str] = {
 _SPARE_THREADS_COUNT = 8
 
 
-def message_executor(max_workers: int) -> futures.Executor:
+def make_message_executor(max_workers: int) -> futures.Executor:
     """Return what serves messages: oslo.messaging asks for nothing else."""
     return futures.ThreadPoolExecutor(max_workers, thread_name_prefix='rpc')
 
 
-def build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
+def make_build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
     """Return what builds servers; Nova looks into futurist's own."""
-    count = conf.max_concurrent_builds or ENOUGH_COUNT
+    count = conf.max_concurrent_builds or AMPLE_COUNT
     if count <= _SPARE_THREADS_COUNT:
         return futurist.ThreadPoolExecutor(count)
     return futurist.DynamicThreadPoolExecutor(
@@ -54,11 +54,11 @@ def build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
     )
 
 
-def warn(conf: Any) -> None:
+def warn_of_low_limits(conf: Any) -> None:
     """Tell of each limit of nova.conf that is lower than ours; once."""
     for name, what in _WHAT.items():
         value = conf[name]
-        if 0 < value < ENOUGH_COUNT:  # 0 builds are as many as we do.
+        if 0 < value < AMPLE_COUNT:  # 0 builds are as many as we do.
             LOG.warning(
                 '[DEFAULT] %(option)s is %(value)d in nova.conf: while so '
                 'many %(what)s wait for Ironic in this worker, all further '
@@ -69,6 +69,6 @@ def warn(conf: Any) -> None:
                     'option': name,
                     'value': value,
                     'what': what,
-                    'enough': ENOUGH_COUNT,
+                    'enough': AMPLE_COUNT,
                 },
             )

@@ -64,7 +64,7 @@ _DEFAULTS = (
     (None, 'compute_driver', 'ironic.IronicDriver'),
     # A build is a thread that waits for Ironic; ten at once is no limit
     # that bare metal knows.
-    (None, 'max_concurrent_builds', executors.ENOUGH_COUNT),
+    (None, 'max_concurrent_builds', executors.AMPLE_COUNT),
     # Nova starts a thread for each server until it has all of them (1000),
     # and a look at a server's power is an answer of nova-conductor.
     (None, 'sync_power_state_pool_size', 10),
@@ -119,7 +119,7 @@ class AgentLine:
                     self._heed(line)
             except EOFError:
                 LOG.error('The agent is gone; this worker ends')
-                os._exit(exit_codes.EX_ORPHANED)
+                os._exit(exit_codes.EX_AGENT_GONE)
             # Not an answer to each view: the agent would answer in turn.
             if self._tenure.clock.now_s() - said_s >= _ALIVE_INTERVAL_S:
                 said_s = self._tenure.clock.now_s()
@@ -129,7 +129,7 @@ class AgentLine:
             # deletes servers by itself.
             if self._tenure.clock.now_s() - self._heard_s > self._give_up_s:
                 LOG.error('The agent says nothing; this worker ends')
-                os._exit(exit_codes.EX_FORSAKEN)
+                os._exit(exit_codes.EX_AGENT_SILENT)
 
     def _heed(self, line: bytes) -> None:
         self._heard_s = self._tenure.clock.now_s()
@@ -146,14 +146,14 @@ def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     try:
         _configure(config_arguments)
     except cfg.Error as exc:
-        return exit_codes.refuse(exc)
+        return exit_codes.print_config_error(exc)
     importutils.import_class(MANAGER)
     down = pipe.LineReader(sys.stdin.fileno())
     setproctitle.setproctitle(f'{PROG}: spare')
     try:
         tenure = _accept(pipe.decode_appointment(down.next_line()))
     except EOFError:
-        return exit_codes.EX_ORPHANED
+        return exit_codes.EX_AGENT_GONE
     return _serve(tenure, ties.report_fd, down)
 
 
@@ -175,9 +175,9 @@ def _serve(tenure: Tenure, report_fd: int, down: pipe.LineReader) -> int:
     silence_s = CONF.ironic_compute.worker_silence_s
     line = AgentLine(tenure, report_fd, down, give_up_s=silence_s)
     line.start()
-    executors.warn(CONF)
+    executors.warn_of_low_limits(CONF)
     try:
-        compat.serve(_service(tenure, line))
+        compat.run_service(_service(tenure, line))
     except errors.ConfigError as exc:
         line.say(pipe.CannotStart(str(exc)))
         return exit_codes.EX_CONFIG
@@ -212,7 +212,7 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
     conductor = gated_writes.GatedConductor(tenure.gate)
     objects_base.NovaObject.indirection_api = conductor
     if nova_utils.concurrency_mode_threading():
-        compat.build_in(executors.build_executor(CONF))
+        compat.set_build_executor(executors.make_build_executor(CONF))
     components = Components(tenure)
     components.on_services = line.say_services
     components.on_order = line.say
@@ -249,5 +249,5 @@ def _service(tenure: Tenure, line: AgentLine) -> Any:
 
 def _leave(server: rpc_service.Service) -> NoReturn:
     """End now: Nova's own way out waits for all threads, a minute or so."""
-    server.receive_nothing()
+    server.stop_receiving()
     os._exit(0)

@@ -25,7 +25,7 @@ from ironic_compute import compat
 from ironic_compute.agent import exit_codes
 from ironic_compute.gate import LeaseGate
 from ironic_compute.worker import executors
-from ironic_compute.worker.rpc_service import LateServer
+from ironic_compute.worker.rpc_service import DeferredRpcServer
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _FAILURES_COUNT = 10
 # An operator's value wins over these.
 _DEFAULTS = (
     # A thread for each message; they are made when they are needed.
-    (None, 'executor_thread_pool_size', executors.ENOUGH_COUNT),
+    (None, 'executor_thread_pool_size', executors.AMPLE_COUNT),
     # A stopped process catches one message of a queue, not hundreds …
     (_RABBIT, 'rabbit_qos_prefetch_count', 1),
     # … and RabbitMQ drops it after 15 s, not after 177 s.
@@ -64,7 +64,7 @@ def _option(group: str | None, name: str) -> Any:
 
 def _end_deaf() -> None:
     LOG.error('RPC cannot be served; this worker ends')
-    os._exit(exit_codes.EX_DEAF)
+    os._exit(exit_codes.EX_RPC_FAILED)
 
 
 class RpcGating:
@@ -76,7 +76,7 @@ class RpcGating:
 
     def __init__(
         self,
-        servers: Callable[[], Iterable[LateServer]],
+        servers: Callable[[], Iterable[DeferredRpcServer]],
         gate: LeaseGate,
         end: Callable[[], None] = _end_deaf,
     ) -> None:
@@ -157,7 +157,7 @@ class RpcGating:
             {'again': again},
         )
 
-    def _start(self, server: LateServer) -> None:
+    def _start(self, server: DeferredRpcServer) -> None:
         """Start a server that is stopped, or never began.
 
         oslo.messaging stops a listener that is there, and one of RabbitMQ
@@ -169,7 +169,7 @@ class RpcGating:
         if server.listener is None:
             raise RuntimeError('an RPC server did nothing when started')
 
-    def _set_aside(self, server: LateServer) -> None:
+    def _set_aside(self, server: DeferredRpcServer) -> None:
         """Stop a server so that it can be started, come what may."""
         try:
             server.stop()
@@ -190,7 +190,7 @@ class RpcGating:
                 )
 
 
-def _stop_all(servers: Iterable[LateServer]) -> None:
+def _stop_all(servers: Iterable[DeferredRpcServer]) -> None:
     """Stop each server, also after one that could not be stopped."""
     failures = []
     for server in servers:

@@ -19,7 +19,7 @@ from ironic_compute.worker import executors
 _SERVERS = ('rpcserver', 'rpcserver_alt')
 
 
-class LateServer:
+class DeferredRpcServer:
     """An RPC server as Nova knows it; ``rpc_gating`` begins in Nova's stead.
 
     oslo.messaging waits for ever for the start of a server that is stopped,
@@ -31,7 +31,7 @@ class LateServer:
     def __init__(self, server: Any) -> None:
         if server.executor_type == 'threading':
             # It has no option for that.
-            server._executor_cls = executors.message_executor
+            server._executor_cls = executors.make_message_executor
         self._server = server
         self._has_begun = False
 
@@ -91,15 +91,15 @@ class Service(nova_service.Service):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SERVERS and value is not None:
-            value = LateServer(value)
+            value = DeferredRpcServer(value)
         super().__setattr__(name, value)
 
-    def rpc_servers(self) -> list[LateServer]:
+    def rpc_servers(self) -> list[DeferredRpcServer]:
         """Return those that there are: two under Nova 34."""
         found = (self.__dict__.get(name) for name in _SERVERS)
         return [server for server in found if server is not None]
 
-    def receive_nothing(self) -> None:
+    def stop_receiving(self) -> None:
         """Stop all RPC servers; what comes waits in the queues."""
         for server in self.rpc_servers():
             server.stop()

@@ -223,7 +223,7 @@ def main() -> None:
     process._configure(['--config-file', str(config)])
     life = _Life(*sys.argv[1:])
     threading.Thread(target=life.live, daemon=True).start()
-    compat.serve(life.service)
+    compat.run_service(life.service)
 
 
 if __name__ == '__main__':

@@ -71,11 +71,11 @@ def test_requests_to_placement_are_counted_by_result(metrics):
 
 def test_requests_to_ironic_are_timed_without_the_nodes_name(metrics, clock):
     """Thousands of nodes must not make thousands of series."""
-    with metrics.asking_ironic(f'read node {NODE}'):
+    with metrics.time_ironic_request(f'read node {NODE}'):
         clock.advance(0.5)
     with (
         pytest.raises(errors.IronicUnavailable),
-        metrics.asking_ironic(f'read node {NODE}'),
+        metrics.time_ironic_request(f'read node {NODE}'),
     ):
         raise errors.IronicUnavailable('away')
     name = 'ironic_request_seconds'
@@ -97,7 +97,7 @@ def test_reports_and_drift_are_counted(metrics):
 
 def test_states_are_looked_at_when_asked(metrics):
     """Nodes by what they are, and what waits."""
-    metrics.watch(Watched())
+    metrics.register_gauges(Watched())
     gold = {'state': 'active', 'maintenance': 'false'}
     assert value(metrics, 'nodes', resource_class='gold', **gold) == 1
     unknown = {'state': 'unknown', 'maintenance': 'true'}

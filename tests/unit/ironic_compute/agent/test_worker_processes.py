@@ -12,7 +12,7 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import Exited, Serving, WorkerView
 from ironic_compute.agent import exit_codes
-from ironic_compute.agent.groups import clash, group_name
+from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.worker_processes import WorkerProcesses
 
 HOME, OTHER = Host('c1'), Host('c2')
@@ -187,18 +187,18 @@ def test_pools_have_groups_of_their_own():
 def test_pools_that_share_nodes_cannot_live_side_by_side(mine, other, clashes):
     """An option that is not set means all nodes; '' is a group as well."""
     for one, two in ((mine, other), (other, mine)):
-        sentence = clash(group_name(*one), group_name(*two))
+        sentence = find_overlap(group_name(*one), group_name(*two))
         assert bool(sentence) == clashes
 
 
 def test_clash_names_both_pools_and_the_options():
     """The operator reads what to set where."""
-    sentence = clash(group_name('a', None), group_name('', 's1'))
+    sentence = find_overlap(group_name('a', None), group_name('', 's1'))
     assert sentence is None
-    sentence = clash(group_name(None, None), group_name('', 's1'))
+    sentence = find_overlap(group_name(None, None), group_name('', 's1'))
     assert 'conductor_group not set, shard not set' in sentence
     assert 'conductor_group empty, shard s1' in sentence
-    assert clash(group_name(None, None), 'somebody/else') is None
+    assert find_overlap(group_name(None, None), 'somebody/else') is None
 
 
 def children():

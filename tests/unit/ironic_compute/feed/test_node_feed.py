@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from hashring.clock import ManualClock, SystemClock
 from ironic_compute import errors, opts
-from ironic_compute.batching import NODES_A_PART, REST_S
+from ironic_compute.batching import CHUNK_PAUSE_S, NODES_PER_CHUNK
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.notifications import NodeEvents, Worth
 from ironic_compute.ironic_api import timestamps
@@ -612,7 +612,7 @@ def test_many_changed_nodes_are_taken_in_with_rests(conf, ironic, sink):
         ironic.put(f'n{number}')
     feed._read_delta()
     assert set(sink.names()) == set(ironic.nodes_by_uuid)
-    assert clock.now_s() == REST_S * (100 // NODES_A_PART - 1) > 0
+    assert clock.now_s() == CHUNK_PAUSE_S * (100 // NODES_PER_CHUNK - 1) > 0
 
 
 def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):

@@ -82,7 +82,7 @@ def _started(
 def test_the_check_at_start_asks_ironic_nothing() -> None:
     """An Ironic that swallows requests does not hold the first report up."""
     ironic = _Ironic()
-    _components(ironic).check(RECORD)
+    _components(ironic).check_service_record(RECORD)
     assert ironic.asked_by == []
 
 

@@ -26,12 +26,12 @@ def _warnings(
     nova.conf.base.register_opts(conf)
     nova.conf.compute.register_opts(conf)
     rpc_gating.set_defaults(conf)
-    conf.set_default('max_concurrent_builds', executors.ENOUGH_COUNT)
+    conf.set_default('max_concurrent_builds', executors.AMPLE_COUNT)
     conf([], default_config_files=[])
     for name, value in values.items():
         conf.set_override(name, value)
     with caplog.at_level(logging.WARNING):
-        executors.warn(conf)
+        executors.warn_of_low_limits(conf)
     return [message.split()[:4] for message in caplog.messages]
 
 
@@ -58,8 +58,8 @@ def test_each_lower_limit_is_told_once(
 def test_no_limit_of_builds_is_none(caplog: pytest.LogCaptureFixture) -> None:
     """Nova takes it for ten on threads; here it is what we do by default."""
     assert _warnings(caplog, max_concurrent_builds=0) == []
-    executor = executors.build_executor(_builds(0))
-    assert executor._max_workers == executors.ENOUGH_COUNT
+    executor = executors.make_build_executor(_builds(0))
+    assert executor._max_workers == executors.AMPLE_COUNT
     executor.shutdown()
 
 
@@ -88,7 +88,7 @@ def _do(executor: futures.Executor, count: int, *, at_once: bool) -> None:
 
 def test_messages_one_by_one_need_few_threads() -> None:
     """A thread that waits for nothing still costs, and they were 1,000."""
-    executor = executors.message_executor(executors.ENOUGH_COUNT)
+    executor = executors.make_message_executor(executors.AMPLE_COUNT)
     before_count = threading.active_count()
     _do(executor, 200, at_once=False)
     assert threading.active_count() - before_count < 10
@@ -106,7 +106,7 @@ def test_rpc_server_serves_with_such_threads() -> None:
         [],
         executor='threading',
     )
-    late = rpc_service.LateServer(server)
+    late = rpc_service.DeferredRpcServer(server)
     late.begin()
     assert isinstance(server._work_executor, futures.ThreadPoolExecutor)
     late.stop()
@@ -115,7 +115,7 @@ def test_rpc_server_serves_with_such_threads() -> None:
 
 def test_builds_one_by_one_need_few_threads() -> None:
     """And those that come together never wait for each other."""
-    executor = executors.build_executor(_builds(executors.ENOUGH_COUNT))
+    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
     _do(executor, 100, at_once=False)
     assert executor.num_workers < 20
     _do(executor, 200, at_once=True)
@@ -127,7 +127,7 @@ def test_builds_one_by_one_need_few_threads() -> None:
 )
 def test_nova_builds_in_our_pool() -> None:
     """Each series keeps its own in another place."""
-    executor = executors.build_executor(_builds(50))
+    executor = executors.make_build_executor(_builds(50))
     with _pool_of_nova(executor) as found:
         assert found is executor
 
@@ -135,7 +135,7 @@ def test_nova_builds_in_our_pool() -> None:
 @contextlib.contextmanager
 def _pool_of_nova(executor: Any) -> Iterator[Any]:
     """Show Nova ours; returns what Nova then builds in."""
-    compat.build_in(executor)
+    compat.set_build_executor(executor)
     try:
         from nova import thread_pool_factory as factory
     except ImportError:

@@ -72,7 +72,9 @@ class _Worker:
         self.clock = ManualClock(100.0)
         self.gate = LeaseGate(self.clock, deadline_s)
         self.servers = [_Server(), _Server()]
-        self.late = [rpc_service.LateServer(server) for server in self.servers]
+        self.late = [
+            rpc_service.DeferredRpcServer(server) for server in self.servers
+        ]
         self.ends_count = 0
         for server in self.late:
             server.start()

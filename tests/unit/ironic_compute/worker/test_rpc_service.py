@@ -8,7 +8,7 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from ironic_compute.worker.rpc_service import LateServer
+from ironic_compute.worker.rpc_service import DeferredRpcServer
 
 
 class _Message:
@@ -39,7 +39,7 @@ def server() -> Iterator[Any]:
 
 def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
     """Closing the connection reads one message more, which nobody serves."""
-    late = LateServer(server)
+    late = DeferredRpcServer(server)
     late.begin()
     consumers = list(server.listener._poll_style_listener.conn._consumers)
     assert consumers
@@ -53,6 +53,6 @@ def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
 
 def test_a_server_that_never_began_is_stopped(server: Any) -> None:
     """It has no connection yet."""
-    late = LateServer(server)
+    late = DeferredRpcServer(server)
     late.stop()
     late.wait()
