@@ -91,7 +91,7 @@ class Metrics:
 
     # For the resource tracker (resource_tracker.meter.Meter)
 
-    def asked(
+    def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
         """Placement was asked for something."""
@@ -99,11 +99,11 @@ class Metrics:
             seconds
         )
 
-    def reported(self, seconds: float) -> None:
+    def count_report(self, seconds: float) -> None:
         """A change has reached Placement."""
         self._reported.observe(seconds)
 
-    def drifted(self, count: int) -> None:
+    def count_drift(self, count: int) -> None:
         """An audit found so many providers that others have written."""
         self._drift.inc(count)
 

@@ -52,7 +52,7 @@ class ClaimBook:
             if self.consumer(node) == consumer:
                 del self._claims[node]
 
-    def of(self, node: NodeId) -> Claim | None:
+    def claim_of(self, node: NodeId) -> Claim | None:
         """Return the claim on a node."""
         return self._claims.get(node)
 

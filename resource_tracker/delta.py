@@ -158,7 +158,7 @@ def _description(
     if wanted.aggregates is not None:
         present = known.aggregates
         assert present is not None  # noqa: S101 - whoever plans has read it
-        aggregates = wanted.aggregates.of(present)
+        aggregates = wanted.aggregates.merged_with(present)
         if aggregates != present:
             writes.append(PutAggregates(known.uuid, aggregates))
     return tuple(writes)

@@ -248,7 +248,7 @@ def _record(node: NodeId, memory: ProviderState) -> dict[str, Any]:
         'aggregates': None if aggregates is None else sorted(aggregates),
         'ours': sorted(memory.ours),
         'inferred': memory.is_inferred,
-        'record': memory.record,
+        'record': memory.row_id,
     }
 
 
@@ -267,5 +267,5 @@ def _memory(record: Mapping[str, Any]) -> ProviderState:
         ours=interning.names(frozenset(record['ours'])),
         # Files from before this was kept have none.
         is_inferred=record.get('inferred', False),
-        record=record['record'],
+        row_id=record['record'],
     )

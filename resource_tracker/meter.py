@@ -7,7 +7,7 @@ from typing import Protocol
 class Meter(Protocol):
     """Any thread may call; nothing waits, nothing raises."""
 
-    def asked(
+    def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
         """Placement was asked for something and answered, or did not.
@@ -16,23 +16,23 @@ class Meter(Protocol):
         :param status: the HTTP status, or ``none``
         """
 
-    def reported(self, seconds: float) -> None:
+    def count_report(self, seconds: float) -> None:
         """A change has reached Placement, so long after it was to."""
 
-    def drifted(self, count: int) -> None:
+    def count_drift(self, count: int) -> None:
         """An audit found so many providers that others have written."""
 
 
 class NoMeter:
     """Counts nothing."""
 
-    def asked(
+    def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
         """Count nothing."""
 
-    def reported(self, seconds: float) -> None:
+    def count_report(self, seconds: float) -> None:
         """Count nothing."""
 
-    def drifted(self, count: int) -> None:
+    def count_drift(self, count: int) -> None:
         """Count nothing."""

@@ -107,24 +107,24 @@ class Placement:
 
     # Reading
 
-    def providers(self) -> dict[str, Listed]:
+    def list_providers(self) -> dict[str, Listed]:
         """Return every provider by its uuid: one request."""
         return {found.uuid: found for found in self._list('')}
 
-    def find(self, node: str) -> str | None:
+    def read_provider_uuid(self, node: str) -> str | None:
         """Return the uuid of a node's provider, by its uuid or its name."""
         for query in (f'?uuid={node}', f'?name={node}'):
             for found in self._list(query):
                 return found.uuid
         return None
 
-    def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
+    def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Return the aggregates of a provider, and its generation."""
         answer = self._read(uuid, 'aggregates')
         found = interning.names(frozenset(answer['aggregates']))
         return found, _generation(answer)
 
-    def provider(self, uuid: str) -> KnownProvider | None:
+    def read_provider(self, uuid: str) -> KnownProvider | None:
         """Return a provider as it is now; None if there is none.
 
         :raises errors.GenerationConflict: it is written all the time
@@ -147,16 +147,16 @@ class Placement:
             f'provider {uuid} changed at each of {_READS_MAX} reads'
         )
 
-    def in_use(self, uuid: str) -> frozenset[str]:
+    def read_classes_in_use(self, uuid: str) -> frozenset[str]:
         """Return the classes of which a provider has something allocated."""
         usages = self._read(uuid, 'usages')['usages']
         return frozenset(name for name, used in usages.items() if used)
 
-    def consumers(self, uuid: str) -> frozenset[str]:
+    def read_consumers(self, uuid: str) -> frozenset[str]:
         """Return who has allocations on a provider."""
         return frozenset(self._read(uuid, 'allocations')['allocations'])
 
-    def usable(self, traits: Iterable[str]) -> frozenset[str]:
+    def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
         """Return the traits that this Placement can hold.
 
         It can hold any CUSTOM_ one. A standard one that it does not know
@@ -164,7 +164,7 @@ class Placement:
         """
         return self._names.usable(frozenset(traits))
 
-    def learn(self) -> frozenset[str]:
+    def read_new_traits(self) -> frozenset[str]:
         """Return the traits that it can hold by now, and could not before.
 
         Each is returned once. No request if it could hold all.
@@ -193,7 +193,7 @@ class Placement:
             require()
             return self._write(change, generation)
 
-    def delete(self, uuid: str) -> None:
+    def delete_provider(self, uuid: str) -> None:
         """Delete a provider; one that is not there is no error.
 
         :raises errors.ProviderInUse: something is allocated on it
@@ -269,7 +269,7 @@ class Placement:
             status = str(response.status_code)
         finally:
             seconds = self._clock.now_s() - begun_s
-            self._meter.asked(method, _kind(url), status, seconds)
+            self._meter.count_request(method, _kind(url), status, seconds)
         if response.status_code >= 400:
             raise _error(method, url, response)
         return _parsed(method, url, response)

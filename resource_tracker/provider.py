@@ -43,7 +43,7 @@ class Aggregates:
     member: frozenset[str] = frozenset()
     managed: frozenset[str] = frozenset()
 
-    def of(self, present: frozenset[str]) -> frozenset[str]:
+    def merged_with(self, present: frozenset[str]) -> frozenset[str]:
         """Return what a provider should be in, that is in these now."""
         return self.member | (present - self.managed)
 
@@ -64,7 +64,7 @@ class Situation:
     """Those of the holder's host; None leaves them to others."""
     traits_of_capabilities: frozenset[str] = frozenset()
     """Keys of ``properties.capabilities`` that become CUSTOM_ traits."""
-    record: str = ''
+    row_id: str = ''
     """Tells Nova's row of the node from an earlier one of the same uuid."""
 
 
@@ -99,7 +99,7 @@ class WantedProvider:
         inventory is not made, and one that is there is at most reserved
     :param is_gone: nothing of it is to be had, and nothing else is said;
         there is none if there was none
-    :param record: see Situation; the provider goes and comes with it
+    :param row_id: see Situation; the provider goes and comes with it
     """
 
     uuid: NodeId
@@ -108,7 +108,7 @@ class WantedProvider:
     aggregates: Aggregates | None
     waits: bool = False
     is_gone: bool = False
-    record: str = ''
+    row_id: str = ''
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
@@ -123,7 +123,7 @@ def resource_class_of(facts: NodeFacts) -> str | None:
     return normalized
 
 
-def why_not(facts: NodeFacts, situation: Situation) -> str | None:
+def why_not_schedulable(facts: NodeFacts, situation: Situation) -> str | None:
     """Return why a node cannot take a build now, as a phrase; None: it can.
 
     The owner or lessee of a node changes nothing here, nor does a disabled
@@ -151,13 +151,13 @@ def why_not(facts: NodeFacts, situation: Situation) -> str | None:
     return next((phrase for holds, phrase in reasons if holds), None)
 
 
-def is_occupied(facts: NodeFacts) -> bool:
+def has_server(facts: NodeFacts) -> bool:
     """Say whether a server has a node, and is not about to leave it."""
     has_server = facts.instance_uuid is not None
     return has_server and facts.provision_state != _DELETING
 
 
-def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
+def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
     """Return what Placement should hold of a node."""
     resource_class = resource_class_of(facts)
     inventory = None
@@ -165,7 +165,7 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         # Whether it waits for its row is not told by a reservation: who comes
         # after a holder that had confirmed it would take it back.
         confirmed = dataclasses.replace(situation, confirmed=True)
-        reserved = why_not(facts, confirmed) is not None
+        reserved = why_not_schedulable(facts, confirmed) is not None
         inventory = Inventory(resource_class, reserved)
     return WantedProvider(
         uuid=facts.uuid,
@@ -175,11 +175,11 @@ def wanted(facts: NodeFacts, situation: Situation) -> WantedProvider:
         # Its row may turn out to be another's. Without an inventory nobody
         # can be sent to it, and what describes it is the same from anybody.
         waits=not situation.confirmed,
-        record=situation.record,
+        row_id=situation.row_id,
     )
 
 
-def gone(node: NodeId) -> WantedProvider:
+def withdrawn_provider(node: NodeId) -> WantedProvider:
     """Return what Placement should hold of a node that Ironic denies.
 
     It may be deleted later; until then no build must be sent to it.

@@ -71,7 +71,7 @@ class ProviderIndex:
     def _ask(self, answer: 'futures.Future[dict[str, Listed]]') -> None:
         self._asked_at_s = self._clock.now_s()
         try:
-            listed = self._placement.providers().values()
+            listed = self._placement.list_providers().values()
             names = {found.name: found for found in listed}
             answer.set_result(names | {found.uuid: found for found in listed})
         except BaseException as exc:

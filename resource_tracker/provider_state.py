@@ -17,7 +17,7 @@ class ProviderState:
     :param is_inferred: its generation is an allocation's, as Nova saw it;
         nobody looked whether that was the one write since
     :param is_noted: the ledger has all of this
-    :param record: see provider.Situation; of when this was remembered
+    :param row_id: see provider.Situation; of when this was remembered
     """
 
     known: KnownProvider | None = None
@@ -25,7 +25,7 @@ class ProviderState:
     is_doubtful: bool = False
     is_inferred: bool = False
     is_noted: bool = False
-    record: str = ''
+    row_id: str = ''
 
     def allocated(self, generation: int | None) -> None:
         """A build was allocated on the provider.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One node at a time: look, take the difference, write it.
 
-``ProviderSync.say`` is level-triggered: it may be called at any time, as
+``ProviderSync.sync`` is level-triggered: it may be called at any time, as
 often as one likes, and ends when Placement says what is wanted or
 raises. What it learns stays in the node's ``ProviderState``, so that an
 unchanged node costs no request. Whoever calls sees to it that
@@ -76,7 +76,7 @@ class ProviderSync:
         self._disk_cache = disk_cache or NoDiskCache()
         self.provider_index = ProviderIndex(placement, clock)
 
-    def say(
+    def sync(
         self,
         wanted: WantedProvider,
         memory: ProviderState,
@@ -96,7 +96,7 @@ class ProviderSync:
                 self._look_again(wanted.uuid, memory)
         return self._try(wanted, memory, require)
 
-    def say_if_read(
+    def sync_if_read(
         self,
         wanted: WantedProvider,
         memory: ProviderState,
@@ -109,13 +109,13 @@ class ProviderSync:
                 return NotRead()
         if memory.is_doubtful:
             return NotRead()
-        return self.say(wanted, memory, require)
+        return self.sync(wanted, memory, require)
 
     def provider_of(self, node: str, memory: ProviderState) -> str | None:
         """Return the uuid of a node's provider; None if there is none."""
         if memory.known is not None:
             return memory.known.uuid
-        return self._placement.find(node)
+        return self._placement.read_provider_uuid(node)
 
     def _try(
         self,
@@ -154,9 +154,9 @@ class ProviderSync:
         Between two writes of a plan ``ours`` has the former traits as well:
         those that are to go are there until the write that takes them away.
         """
-        if memory.is_noted and memory.record == wanted.record:
+        if memory.is_noted and memory.row_id == wanted.row_id:
             return
-        memory.record = wanted.record
+        memory.row_id = wanted.row_id
         self._disk_cache.note(wanted.uuid, memory)
         memory.is_noted = True
 
@@ -168,7 +168,7 @@ class ProviderSync:
         What it holds already is not asked for.
         """
         held = wanted.traits & (known.traits if known else frozenset())
-        usable = held | self._placement.usable(wanted.traits - held)
+        usable = held | self._placement.supported_traits(wanted.traits - held)
         return dataclasses.replace(wanted, traits=interning.names(usable))
 
     def _write(
@@ -218,7 +218,7 @@ class ProviderSync:
         if dropped(known, wanted):
             # The generation was read before this: an allocation in between
             # makes the write a conflict.
-            in_use = self._placement.in_use(known.uuid)
+            in_use = self._placement.read_classes_in_use(known.uuid)
         return dataclasses.replace(known, in_use=in_use)
 
     def _first_look(
@@ -229,7 +229,7 @@ class ProviderSync:
             return None
         if self._recall(wanted, memory):
             return memory.known
-        return self._placement.provider(listed.uuid)
+        return self._placement.read_provider(listed.uuid)
 
     def _recall(self, wanted: WantedProvider, memory: ProviderState) -> bool:
         """Remember an earlier life, if nobody wrote the provider since.
@@ -241,7 +241,7 @@ class ProviderSync:
         earlier = self._disk_cache.recall(wanted.uuid)
         if earlier is None or earlier.known is None:
             return False
-        if earlier.record != wanted.record:
+        if earlier.row_id != wanted.row_id:
             return False
         known, memory.ours = earlier.known, earlier.ours
         listed = self.provider_index.find_as_it_is(wanted.uuid)
@@ -249,19 +249,19 @@ class ProviderSync:
             (known.uuid, known.generation) != (listed.uuid, listed.generation)
         ):
             return False
-        memory.known, memory.record = known, earlier.record
+        memory.known, memory.row_id = known, earlier.row_id
         memory.is_inferred, memory.is_noted = earlier.is_inferred, True
         return True
 
     def _with_aggregates(self, known: KnownProvider) -> KnownProvider:
-        aggregates, generation = self._placement.aggregates(known.uuid)
+        aggregates, generation = self._placement.read_aggregates(known.uuid)
         if generation != known.generation:
             raise errors.GenerationConflict(known.uuid)
         return dataclasses.replace(known, aggregates=aggregates)
 
     def _look_again(self, node: str, memory: ProviderState) -> None:
         uuid = self.provider_of(node, memory)
-        memory.known = self._placement.provider(uuid) if uuid else None
+        memory.known = self._placement.read_provider(uuid) if uuid else None
         memory.is_doubtful = memory.is_inferred = memory.is_noted = False
 
 

@@ -23,16 +23,16 @@ from resource_tracker.delta import KnownProvider
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.operator_log import ReportLog
 from resource_tracker.placement import Clock, Listed, Placement
 from resource_tracker.provider import (
     Situation,
     WantedProvider,
-    gone,
-    is_occupied,
-    wanted,
+    has_server,
+    wanted_provider,
+    withdrawn_provider,
 )
 from resource_tracker.provider_sync import NotRead, ProviderSync
+from resource_tracker.report_log import ReportLog
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Reconciler:
         self._read_interval_s = 1.0 / read_rate
         self._next_read_s = 0.0
         self._provider_sync = ProviderSync(placement, clock, self._disk_cache)
-        self._operator_log = ReportLog()
+        self._report_log = ReportLog()
         self._retry_first_s = retry_first_s
         self._retry_max_s = retry_max_s
         lock = threading.Lock()
@@ -116,13 +116,15 @@ class Reconciler:
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Say what is known of a node; the newest call for a node wins."""
-        occupied = is_occupied(facts)
-        self._want(wanted(facts, situation), situation.claim, occupied)
-        self._operator_log.described(facts)
+        occupied = has_server(facts)
+        self._want(
+            wanted_provider(facts, situation), situation.claim, occupied
+        )
+        self._report_log.described(facts)
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         """Let nobody be sent to a node that Ironic denies; else as it is."""
-        self._want(gone(node))
+        self._want(withdrawn_provider(node))
 
     def _want(
         self,
@@ -140,7 +142,7 @@ class Reconciler:
                 self._work_to_do.notify()
             self._start_threads()
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         """Write nothing more for a node: it is another's.
 
         A request that has left already is not called back; its generation
@@ -148,10 +150,10 @@ class Reconciler:
         """
         with self._lock:
             self._nodes.forget(node)
-        self._operator_log.forgotten(node)
+        self._report_log.forgotten(node)
         self._disk_cache.strike(node)
 
-    def audit(self) -> int:
+    def audit_providers(self) -> int:
         """Find the providers that others have written, or deleted.
 
         One request for all; those that are not as we know them are read
@@ -171,7 +173,7 @@ class Reconciler:
             and is_drifted(held, listed.get(held.uuid))
         ]
         self._in_turn(drifted, self._nodes.doubt)
-        self._meter.drifted(len(drifted))
+        self._meter.count_drift(len(drifted))
         self._learn()
         return len(drifted)
 
@@ -186,12 +188,12 @@ class Reconciler:
 
     def _learn(self) -> None:
         """Have the nodes written that lack a trait Placement knows by now."""
-        if learned := self._placement.learn():
+        if learned := self._placement.read_new_traits():
             with self._lock:
                 lacking = self._nodes.wanting(learned)
             self._in_turn(lacking, self._nodes.revisit)
 
-    def remove(self, node: NodeId) -> bool:
+    def delete_provider(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
 
         Nothing more is written for the node. Blocks for what is just being
@@ -203,7 +205,7 @@ class Reconciler:
         with self._lock:
             entry = self._nodes.forget(node)
             self._work_done.wait_for(lambda: self._nodes.hold(node))
-        self._operator_log.forgotten(node)
+        self._report_log.forgotten(node)
         self._disk_cache.strike(node)
         try:
             return self._delete(node, entry)
@@ -219,7 +221,7 @@ class Reconciler:
             entry = self._nodes.entry(node)
         return entry.memory.known if entry else None
 
-    def waiting(self) -> tuple[int, float]:
+    def backlog(self) -> tuple[int, float]:
         """Return how many changes are not said yet, and the oldest's age.
 
         :returns: a count, and seconds
@@ -271,7 +273,7 @@ class Reconciler:
             with self._lock:
                 self._nodes.done(task, outcome, self._clock.now_s())
                 if not self._nodes.is_current(task.entry):
-                    self._operator_log.forgotten(task.entry.node)
+                    self._report_log.forgotten(task.entry.node)
                     self._disk_cache.strike(task.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
@@ -301,7 +303,9 @@ class Reconciler:
         entry = task.entry
         provider_sync = self._provider_sync
         say = (
-            provider_sync.say if entry.may_read else provider_sync.say_if_read
+            provider_sync.sync
+            if entry.may_read
+            else provider_sync.sync_if_read
         )
         try:
             said = say(task.wanted, entry.memory, lambda: self._require(entry))
@@ -310,11 +314,11 @@ class Reconciler:
         except Exception as exc:
             return self._failed(entry, exc)
         if isinstance(said, NotRead):
-            self._operator_log.answered(entry)
+            self._report_log.answered(entry)
             return work_queue.InTurn(self._turn_s())
         self._succeeded(entry)
         if said.kept:
-            self._operator_log.kept(entry, task.wanted, said.kept)
+            self._report_log.kept(entry, task.wanted, said.kept)
         entry.kept = said.kept
         return (
             work_queue.LookAgain(_KEPT_LOOK_S)
@@ -351,8 +355,8 @@ class Reconciler:
     def _succeeded(self, entry: work_queue.Entry) -> None:
         since_s = entry.dirty_since_s
         if since_s is not None:
-            self._meter.reported(self._clock.now_s() - since_s)
-        waiting = self._operator_log.succeeded(entry)
+            self._meter.count_report(self._clock.now_s() - since_s)
+        waiting = self._report_log.succeeded(entry)
         if waiting:
             with self._lock:
                 for node in waiting:
@@ -362,7 +366,7 @@ class Reconciler:
     def _failed(
         self, entry: work_queue.Entry, exc: Exception
     ) -> work_queue.Outcome:
-        self._operator_log.failed(entry, exc)
+        self._report_log.failed(entry, exc)
         doubled_s = self._retry_first_s * 2.0 ** min(entry.failures_count, 30)
         delay_s = min(self._retry_max_s, doubled_s)
         match exc:
@@ -375,14 +379,16 @@ class Reconciler:
 
     def _delete(self, node: NodeId, entry: work_queue.Entry | None) -> bool:
         known = entry.memory.known if entry else None
-        uuid = known.uuid if known else self._placement.find(node)
+        uuid = (
+            known.uuid if known else self._placement.read_provider_uuid(node)
+        )
         if uuid is None:
             return True
         self._gate.wait()
         try:
-            self._placement.delete(uuid)
+            self._placement.delete_provider(uuid)
         except errors.ProviderInUse as exc:
-            self._operator_log.could_not_remove(node, exc)
+            self._report_log.could_not_remove(node, exc)
             return False
         return True
 

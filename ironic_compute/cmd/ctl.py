@@ -101,12 +101,12 @@ def forget(node: NodeId) -> str | None:
 def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
     """Return what Ironic and Placement say of a node."""
     facts = client.node(node)
-    uuid = placement.find(facts.uuid)
+    uuid = placement.read_provider_uuid(facts.uuid)
     return Evidence(
         facts=facts,
         in_pool=client.in_pool(facts),
-        provider=placement.provider(uuid) if uuid else None,
-        consumers=placement.consumers(uuid) if uuid else frozenset(),
+        provider=placement.read_provider(uuid) if uuid else None,
+        consumers=placement.read_consumers(uuid) if uuid else frozenset(),
     )
 
 

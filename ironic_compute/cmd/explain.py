@@ -15,7 +15,7 @@ from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
     Situation,
     resource_class_of,
-    why_not,
+    why_not_schedulable,
 )
 
 
@@ -57,7 +57,7 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             f'change the node; if a host of this pool has it still: '
             f'ironic-computectl node forget {facts.uuid}',
         )
-    reason = why_not(facts, Situation())
+    reason = why_not_schedulable(facts, Situation())
     if reason is not None:
         yield Finding(f'Ironic: {reason}', _remedy(facts))
     yield from _of_placement(evidence, is_free=reason is None)

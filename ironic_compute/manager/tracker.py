@@ -24,7 +24,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import why_not
+from resource_tracker.provider import why_not_schedulable
 
 LOG = logging.getLogger(__name__)
 
@@ -152,7 +152,9 @@ class BareMetalTracker:
 
     def _refuse_unfit(self, node: NodeId) -> None:
         facts = self._facts(node)
-        reason = why_not(facts, self._held_nodes.unclaimed_situation(node))
+        reason = why_not_schedulable(
+            facts, self._held_nodes.unclaimed_situation(node)
+        )
         if reason is not None:
             raise nova_exception.ComputeResourcesUnavailable(
                 reason=f'node {node} cannot take a build: {reason}'

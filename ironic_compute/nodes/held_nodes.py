@@ -216,7 +216,7 @@ class HeldNodes:
             self._denied.discard(node)
             self._moment = Moment(self._moment + 1)
             self._left[node] = self._moment
-        self._reporter.forget(node)
+        self._reporter.forget_node(node)
         self._node_cache.drop(node)
 
     def _look_anew(self, node: NodeId) -> None:
@@ -242,7 +242,7 @@ class HeldNodes:
                     self._look_anew(node)
                 yield held.row if is_sure else None
                 if node not in self._held:  # ``drop`` waits for no lock.
-                    self._reporter.forget(node)
+                    self._reporter.forget_node(node)
                 return
         yield None
 
@@ -298,7 +298,7 @@ class HeldNodes:
                 return
             with self._lock:
                 self._denied.add(node)
-            self._reporter.withdraw(node)
+            self._reporter.withdraw_node(node)
         LOG.warning(
             'Ironic has no node %(node)s any more: no build is sent to it, '
             'and its records are removed if the next audit does not find it '
@@ -358,8 +358,8 @@ class HeldNodes:
         """Return what besides Ironic decides how a node is offered."""
         row = self.row(node)
         return Situation(
-            record='' if row is None else which(row),
-            claim=self._claims.of(node),
+            row_id='' if row is None else which(row),
+            claim=self._claims.claim_of(node),
             confirmed=node not in self._unconfirmed,
             disabled=self.status.disabled,
             capability_traits=self.status.capability_traits,

@@ -64,12 +64,14 @@ def make_reconciler(
         tenure.clock,
         parallelism=options.placement_parallelism,
         read_rate=options.read_rate,
-        disk_cache=FileDiskCache(ledger_path(conf, tenure.host), tenure.host),
+        disk_cache=FileDiskCache(
+            disk_cache_path(conf, tenure.host), tenure.host
+        ),
         meter=metrics,
     )
 
 
-def ledger_path(conf: Any, host: Host) -> pathlib.Path:
+def disk_cache_path(conf: Any, host: Host) -> pathlib.Path:
     """Return where it is kept what Placement acknowledged of a host."""
     return pathlib.Path(conf.ironic_compute.state_path, 'placement', host)
 
@@ -77,7 +79,7 @@ def ledger_path(conf: Any, host: Host) -> pathlib.Path:
 def audit(reconciler: Reconciler) -> None:
     """Look for providers that others have written: one request."""
     try:
-        count = reconciler.audit()
+        count = reconciler.audit_providers()
     except PlacementError as exc:
         LOG.warning(
             'Could not compare with Placement what it acknowledged, and will '
@@ -109,4 +111,4 @@ class ReportedFigures:
 
     def waiting(self) -> tuple[int, float]:
         """Return how many changes wait, and the age of the oldest."""
-        return self._reconciler.waiting()
+        return self._reconciler.backlog()

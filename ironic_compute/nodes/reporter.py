@@ -13,8 +13,8 @@ class Reporter(Protocol):
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Report a node; the newest call for a node wins."""
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         """Let no build be sent to a node, and change nothing else."""
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         """Write nothing more for a node."""

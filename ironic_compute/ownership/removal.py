@@ -148,10 +148,10 @@ class Removal:
         # The provider first: while it stays, so does the row that leads to
         # it, and the next audit tries again.
         try:
-            if not self._reconciler.remove(node):
+            if not self._reconciler.delete_provider(node):
                 return False
         except PlacementError as exc:
-            self._reconciler.withdraw(node)
+            self._reconciler.withdraw_node(node)
             LOG.warning(
                 'Could not remove the provider of node %(node)s and will try '
                 'again: %(error)s',

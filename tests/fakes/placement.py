@@ -53,7 +53,7 @@ class FakePlacement:
 
     # The client's methods
 
-    def providers(self) -> dict[str, Listed]:
+    def list_providers(self) -> dict[str, Listed]:
         """Answer the list of all."""
         self._arrive('list', '')
         with self._lock:
@@ -62,7 +62,7 @@ class FakePlacement:
                 for uuid, present in self.held.items()
             }
 
-    def find(self, node: str) -> str | None:
+    def read_provider_uuid(self, node: str) -> str | None:
         """Answer for one, by uuid or name."""
         self._arrive('find', node)
         with self._lock:
@@ -72,7 +72,7 @@ class FakePlacement:
                 (u for u, held in self.held.items() if held.name == node), None
             )
 
-    def provider(self, uuid: str) -> KnownProvider | None:
+    def read_provider(self, uuid: str) -> KnownProvider | None:
         """Answer inventories and traits."""
         self._arrive('read', uuid)
         with self._lock:
@@ -83,24 +83,24 @@ class FakePlacement:
                 uuid, present.generation, present.inventories, present.traits
             )
 
-    def in_use(self, uuid: str) -> frozenset[str]:
+    def read_classes_in_use(self, uuid: str) -> frozenset[str]:
         """Answer the usages that are not zero."""
         self._arrive('in_use', uuid)
         return frozenset(self._present(uuid).allocations.values())
 
-    def consumers(self, uuid: str) -> frozenset[str]:
+    def read_consumers(self, uuid: str) -> frozenset[str]:
         """Answer who has allocations."""
         self._arrive('consumers', uuid)
         return frozenset(self._present(uuid).allocations)
 
-    def aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
+    def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Answer aggregates and generation."""
         self._arrive('aggregates', uuid)
         with self._lock:
             present = self._present(uuid)
             return present.aggregates, present.generation
 
-    def usable(self, traits: Iterable[str]) -> frozenset[str]:
+    def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
         """Leave out what is neither standard nor custom, or was not once."""
         wanted = frozenset(traits)
         custom = frozenset(filter(os_traits.is_custom, wanted))
@@ -113,7 +113,7 @@ class FakePlacement:
         standard = itertools.filterfalse(os_traits.is_custom, traits)
         return frozenset(standard) - self.standard_traits
 
-    def learn(self) -> frozenset[str]:
+    def read_new_traits(self) -> frozenset[str]:
         """Ask again for what was left out, if anything was."""
         if not self._unknown:
             return frozenset()
@@ -144,7 +144,7 @@ class FakePlacement:
         self._fail('after')
         return answer
 
-    def delete(self, uuid: str) -> None:
+    def delete_provider(self, uuid: str) -> None:
         """Delete, unless something is allocated."""
         self._arrive('delete', uuid)
         with self._lock:

@@ -85,7 +85,7 @@ class Counted(NoMeter):
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
 
-    def asked(
+    def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
         """Count one."""

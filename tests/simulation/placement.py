@@ -2,7 +2,8 @@
 """Placement, and what one worker writes there.
 
 A provider is offered or reserved; that is all the scheduler sees. Real is
-the rule of when it is offered (``why_not``), and when that is looked at; the
+the rule of when it is offered (``why_not_schedulable``), and when that is
+looked at; the
 traffic of the real ``Reconciler`` has tests of its own.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import Situation, why_not
+from resource_tracker.provider import Situation, why_not_schedulable
 from tests.simulation.faults import Unreachable
 from tests.simulation.wire import Letter, Wire
 
@@ -59,7 +60,7 @@ class Reporter:
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         node = facts.uuid
         confirmed = dataclasses.replace(situation, confirmed=True)
-        is_fit = why_not(facts, confirmed) is None
+        is_fit = why_not_schedulable(facts, confirmed) is None
         if situation.confirmed or not is_fit:
             self._wishes[node] = is_fit
         elif self._placement.offered.get(node):
@@ -67,14 +68,14 @@ class Reporter:
         else:
             self._wishes[node] = False
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         if node in self._placement.offered:
             self._wishes[node] = False
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         self._wishes.pop(node, None)
 
-    def remove(self, node: NodeId) -> bool:
+    def delete_provider(self, node: NodeId) -> bool:
         self._wishes.pop(node, None)
         self._gate.wait()
         try:

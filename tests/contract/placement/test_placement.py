@@ -30,7 +30,7 @@ def _new_uuid():
 
 
 def _generation(placement, node):
-    return placement.provider(node).generation
+    return placement.read_provider(node).generation
 
 
 def _write(placement, change):
@@ -48,29 +48,29 @@ def node(placement):
 
 def test_new_provider_is_listed_and_read(placement, node):
     """The list has each provider's generation, the read its inventory."""
-    listed = placement.providers()[node]
+    listed = placement.list_providers()[node]
     assert listed.name == node
     assert listed.generation == _generation(placement, node)
-    assert set(placement.provider(node).inventories) == {GOLD}
+    assert set(placement.read_provider(node).inventories) == {GOLD}
 
 
 def test_what_was_written_is_read_back(placement, node):
     """Placement repeats the very record that we sent."""
-    assert dict(placement.provider(node).inventories[GOLD]) == FREE[GOLD]
+    assert dict(placement.read_provider(node).inventories[GOLD]) == FREE[GOLD]
 
 
 def test_absent_provider_reads_as_none(placement):
     """A 404 is an answer, not an error."""
-    assert placement.provider(_new_uuid()) is None
-    assert placement.find(_new_uuid()) is None
+    assert placement.read_provider(_new_uuid()) is None
+    assert placement.read_provider_uuid(_new_uuid()) is None
 
 
 def test_provider_is_found_by_uuid_and_by_name(placement, node):
     """A provider that is older than the rule uuid = name is found too."""
     uuid_of_old, name = _new_uuid(), _new_uuid()
     placement.make(uuid_of_old, name)
-    assert placement.find(node) == node
-    assert placement.find(name) == uuid_of_old
+    assert placement.read_provider_uuid(node) == node
+    assert placement.read_provider_uuid(name) == uuid_of_old
 
 
 def test_second_of_a_uuid_is_refused(placement, node):
@@ -99,14 +99,14 @@ def test_stale_generation_is_a_conflict(placement, node, change):
 @pytest.mark.parametrize('change', CHANGES)
 def test_write_that_is_not_allowed_is_not_sent(placement, node, change):
     """Whoever lost the right to write leaves the provider as it is."""
-    before = placement.provider(node)
+    before = placement.read_provider(node)
 
     def require():
         raise PermissionError
 
     with pytest.raises(PermissionError):
         placement.write(change(node), before.generation, require)
-    assert placement.provider(node) == before
+    assert placement.read_provider(node) == before
 
 
 @pytest.mark.parametrize('change', CHANGES)
@@ -146,7 +146,7 @@ def test_inventory_in_use_can_be_reserved(placement, node):
     """Bug 1974070: reserved = total is accepted with an allocation."""
     placement.allocate(node, _new_uuid(), GOLD)
     _write(placement, PutInventories(node, RESERVED))
-    assert placement.provider(node).inventories[GOLD]['reserved'] == 1
+    assert placement.read_provider(node).inventories[GOLD]['reserved'] == 1
 
 
 @pytest.mark.parametrize('inventories', [OTHER, {}])
@@ -159,54 +159,54 @@ def test_inventory_in_use_cannot_go(placement, node, inventories):
 
 def test_what_is_in_use_can_be_asked(placement, node):
     """By class, and by consumer; what is only offered is not in use."""
-    assert placement.in_use(node) == frozenset()
+    assert placement.read_classes_in_use(node) == frozenset()
     consumer = _new_uuid()
     placement.allocate(node, consumer, GOLD)
-    assert placement.in_use(node) == {GOLD}
-    assert placement.consumers(node) == {consumer}
+    assert placement.read_classes_in_use(node) == {GOLD}
+    assert placement.read_consumers(node) == {consumer}
 
 
 def test_provider_in_use_cannot_be_deleted(placement, node):
     """An allocation keeps its provider; without one it goes."""
     free = _new_uuid()
     placement.write(Create(free), 0)
-    placement.delete(free)
-    placement.delete(free)
-    assert placement.provider(free) is None
+    placement.delete_provider(free)
+    placement.delete_provider(free)
+    assert placement.read_provider(free) is None
     placement.allocate(node, _new_uuid(), GOLD)
     with pytest.raises(errors.ProviderInUse):
-        placement.delete(node)
+        placement.delete_provider(node)
 
 
 def test_traits_of_a_newer_library_are_left_out(placement, node):
     """An unknown standard trait must not fail the whole write."""
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE', 'CUSTOM_ODD'})
-    usable = placement.usable(traits)
+    usable = placement.supported_traits(traits)
     assert usable == {'COMPUTE_NODE', 'CUSTOM_ODD'}
     with pytest.raises(errors.PlacementRefused):
         _write(placement, PutTraits(node, traits))
     _write(placement, PutTraits(node, usable))
-    assert placement.provider(node).traits == usable
+    assert placement.read_provider(node).traits == usable
 
 
 def test_trait_that_an_upgrade_brings_is_learned(placement, node):
     """What was left out is set once Placement knows it; told once."""
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE'})
-    placement.usable(traits)
-    assert placement.learn() == frozenset()
+    placement.supported_traits(traits)
+    assert placement.read_new_traits() == frozenset()
     placement.upgrade('HW_FROM_THE_FUTURE')
-    assert placement.usable(traits) == {'COMPUTE_NODE'}
-    assert placement.learn() == {'HW_FROM_THE_FUTURE'}
-    assert placement.learn() == frozenset()
+    assert placement.supported_traits(traits) == {'COMPUTE_NODE'}
+    assert placement.read_new_traits() == {'HW_FROM_THE_FUTURE'}
+    assert placement.read_new_traits() == frozenset()
     _write(placement, PutTraits(node, traits))
-    assert placement.provider(node).traits == traits
+    assert placement.read_provider(node).traits == traits
 
 
 def test_nothing_is_learned_when_all_is_known(placement):
     """Without a request: an idle daemon asks for no names."""
-    placement.usable(frozenset({'COMPUTE_NODE', 'CUSTOM_ODD'}))
+    placement.supported_traits(frozenset({'COMPUTE_NODE', 'CUSTOM_ODD'}))
     placement.requests.clear()
-    assert placement.learn() == frozenset()
+    assert placement.read_new_traits() == frozenset()
     assert placement.requests == []
 
 
@@ -237,7 +237,7 @@ def test_name_that_an_operator_removed_is_made_anew(real):
     with pytest.raises(errors.NameVanished):
         _write(real, change)
     _write(real, change)
-    assert real.provider(made).traits == {'CUSTOM_A'}
+    assert real.read_provider(made).traits == {'CUSTOM_A'}
 
 
 def test_write_that_can_never_work_is_refused(real):

@@ -9,7 +9,12 @@ import pytest
 from hashring.clock import ManualClock
 from resource_tracker.delta import Create, PutInventories
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import Aggregates, Inventory, Situation, wanted
+from resource_tracker.provider import (
+    Aggregates,
+    Inventory,
+    Situation,
+    wanted_provider,
+)
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
 from tests.fakes.placement import FakePlacement
@@ -41,8 +46,10 @@ class Daemon:
     def say(self, facts, **situation):
         """Report a node; return what became of it."""
         memory = self._memories.setdefault(facts.uuid, ProviderState())
-        return self._provider_sync.say(
-            wanted(facts, Situation(**situation)), memory, lambda: None
+        return self._provider_sync.sync(
+            wanted_provider(facts, Situation(**situation)),
+            memory,
+            lambda: None,
         )
 
     def is_claimed(self, facts, generation):
@@ -72,7 +79,7 @@ def test_bug_1796920_only_the_custom_class_is_reported(placement, daemon):
         free_node(), properties={'cpus': 64, 'memory_mb': 1, 'local_gb': 1}
     )
     daemon.say(facts)
-    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+    assert set(placement.read_provider(facts.uuid).inventories) == {GOLD}
 
 
 def test_bug_1796920_classes_of_a_former_driver_go(placement):
@@ -82,7 +89,7 @@ def test_bug_1796920_classes_of_a_former_driver_go(placement):
     generation = placement.write(Create(facts.uuid), 0)
     placement.write(PutInventories(facts.uuid, virtual), generation)
     Daemon(placement).say(facts)
-    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+    assert set(placement.read_provider(facts.uuid).inventories) == {GOLD}
 
 
 def test_bug_1796920_but_not_while_they_are_allocated(placement):
@@ -93,7 +100,7 @@ def test_bug_1796920_but_not_while_they_are_allocated(placement):
     placement.write(PutInventories(facts.uuid, virtual), generation)
     placement.allocate(facts.uuid, consumer, 'VCPU')
     assert Daemon(placement).say(facts).kept == {'VCPU'}
-    assert set(placement.provider(facts.uuid).inventories) == {'VCPU'}
+    assert set(placement.read_provider(facts.uuid).inventories) == {'VCPU'}
 
 
 def test_bug_1974070_node_in_use_or_cleaning_is_reserved(placement, daemon):
@@ -105,7 +112,9 @@ def test_bug_1974070_node_in_use_or_cleaning_is_reserved(placement, daemon):
     assert daemon.say(in_use).writes_count == 1
     cleaning = changed(facts, provision_state='cleaning')
     assert daemon.say(cleaning).writes_count == 0
-    reserved = placement.provider(facts.uuid).inventories[GOLD]['reserved']
+    reserved = placement.read_provider(facts.uuid).inventories[GOLD][
+        'reserved'
+    ]
     assert reserved == 1
 
 
@@ -114,7 +123,9 @@ def test_bug_1771577_cleaned_node_is_free_again(placement, daemon):
     facts = free_node()
     daemon.say(changed(facts, provision_state='cleaning'))
     assert daemon.say(facts).writes_count == 1
-    assert placement.provider(facts.uuid).inventories[GOLD]['reserved'] == 0
+    assert (
+        placement.read_provider(facts.uuid).inventories[GOLD]['reserved'] == 0
+    )
 
 
 def test_bug_1751472_1710141_inventory_in_use_survives_anything(
@@ -127,11 +138,11 @@ def test_bug_1751472_1710141_inventory_in_use_survives_anything(
     silver = changed(facts, resource_class='silver', instance_uuid='i')
     for odd in (silver, changed(silver, resource_class=None)):
         assert daemon.say(odd).kept == {GOLD}
-        held = placement.provider(facts.uuid).inventories
+        held = placement.read_provider(facts.uuid).inventories
         assert {k: v['reserved'] for k, v in held.items()} == {GOLD: 1}
     placement.deallocate(facts.uuid, consumer)
     assert not daemon.say(changed(silver, instance_uuid=None)).kept
-    held = placement.provider(facts.uuid).inventories
+    held = placement.read_provider(facts.uuid).inventories
     assert {k: v['reserved'] for k, v in held.items()} == {SILVER: 0}
 
 
@@ -159,7 +170,7 @@ def test_bug_1714248_take_over_makes_and_deletes_nothing(placement, daemon):
         taker.say(changed(facts, instance_uuid=facts.uuid))
     assert not sent(placement, 'POST', 'DELETE', 'Create', 'delete')
     for facts in nodes:
-        assert placement.consumers(facts.uuid) == {facts.uuid}
+        assert placement.read_consumers(facts.uuid) == {facts.uuid}
 
 
 def test_bug_1714248_provider_of_another_uuid_is_taken_over(placement):
@@ -169,8 +180,8 @@ def test_bug_1714248_provider_of_another_uuid_is_taken_over(placement):
     placement.requests.clear()
     Daemon(placement).say(facts)
     assert not sent(placement, 'POST', 'DELETE', 'Create', 'delete')
-    assert set(placement.provider(old_uuid).inventories) == {GOLD}
-    assert placement.provider(facts.uuid) is None
+    assert set(placement.read_provider(old_uuid).inventories) == {GOLD}
+    assert placement.read_provider(facts.uuid) is None
 
 
 def test_bug_1714248_provider_of_another_name_is_taken_over(placement):
@@ -178,7 +189,7 @@ def test_bug_1714248_provider_of_another_name_is_taken_over(placement):
     facts = free_node()
     placement.make(facts.uuid, 'rack-7-node-3')
     Daemon(placement).say(facts)
-    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+    assert set(placement.read_provider(facts.uuid).inventories) == {GOLD}
 
 
 def test_provider_made_meanwhile_is_taken_over(placement, daemon):
@@ -188,16 +199,18 @@ def test_provider_made_meanwhile_is_taken_over(placement, daemon):
     facts = free_node()
     Daemon(placement).say(facts)
     daemon.say(changed(facts, maintenance=True))
-    assert placement.provider(facts.uuid).inventories[GOLD]['reserved'] == 1
+    assert (
+        placement.read_provider(facts.uuid).inventories[GOLD]['reserved'] == 1
+    )
 
 
 def test_provider_deleted_behind_our_back_comes_back(placement, daemon):
     """An operator who deletes the wrong provider has it again."""
     facts = free_node()
     daemon.say(facts)
-    placement.delete(facts.uuid)
+    placement.delete_provider(facts.uuid)
     daemon.say(changed(facts, maintenance=True))
-    assert set(placement.provider(facts.uuid).inventories) == {GOLD}
+    assert set(placement.read_provider(facts.uuid).inventories) == {GOLD}
 
 
 def test_t1_scheduler_of_nova_34_finds_the_node(real):
@@ -215,7 +228,7 @@ def test_t1_older_placement_is_not_told_of_owner_nova():
     placement.standard_traits -= {'OWNER_NOVA'}
     facts, daemon = free_node(), Daemon(placement)
     daemon.say(facts)
-    assert 'COMPUTE_NODE' in placement.provider(facts.uuid).traits
+    assert 'COMPUTE_NODE' in placement.read_provider(facts.uuid).traits
     assert Daemon(placement).say(facts).writes_count == 0
 
 
@@ -223,9 +236,9 @@ def test_t6_first_report_of_a_taker_shows_its_own_host(placement, daemon):
     """The trait of a disabled host does not travel with its nodes."""
     facts = free_node()
     daemon.say(facts, disabled=True)
-    assert DISABLED in placement.provider(facts.uuid).traits
+    assert DISABLED in placement.read_provider(facts.uuid).traits
     Daemon(placement).say(facts, disabled=False)
-    assert DISABLED not in placement.provider(facts.uuid).traits
+    assert DISABLED not in placement.read_provider(facts.uuid).traits
 
 
 def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
@@ -233,7 +246,7 @@ def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
     one, other = free_node(), free_node()
     for facts in (one, other):
         daemon.say(facts)
-    before = placement.provider(other.uuid)
+    before = placement.read_provider(other.uuid)
     daemon.say(
         changed(
             one,
@@ -242,7 +255,7 @@ def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
             traits=frozenset({'CUSTOM_ODD'}),
         )
     )
-    assert placement.provider(other.uuid) == before
+    assert placement.read_provider(other.uuid) == before
     placement.requests.clear()
     assert daemon.say(other).writes_count == 0
     assert not placement.requests
@@ -255,10 +268,10 @@ def test_trait_of_somebody_else_stays(placement, daemon):
     placement.tag(facts.uuid, 'CUSTOM_RACK_7')
     bare = changed(facts, traits=frozenset())
     daemon.say(bare, disabled=True)
-    traits = placement.provider(facts.uuid).traits
+    traits = placement.read_provider(facts.uuid).traits
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', DISABLED, 'CUSTOM_RACK_7'}
     Daemon(placement).say(bare)
-    assert 'CUSTOM_RACK_7' in placement.provider(facts.uuid).traits
+    assert 'CUSTOM_RACK_7' in placement.read_provider(facts.uuid).traits
 
 
 def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
@@ -266,7 +279,7 @@ def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
     facts = free_node()
     daemon.say(facts)
     Daemon(placement).say(changed(facts, traits=frozenset()))
-    assert 'CUSTOM_GPU' in placement.provider(facts.uuid).traits
+    assert 'CUSTOM_GPU' in placement.read_provider(facts.uuid).traits
 
 
 def test_aggregates_of_the_host_come_and_go(placement, daemon):
@@ -278,10 +291,10 @@ def test_aggregates_of_the_host_come_and_go(placement, daemon):
     daemon.say(facts)
     placement.join(facts.uuid, foreign)
     daemon.say(facts, aggregates=member)
-    assert placement.aggregates(facts.uuid)[0] == {ours, foreign}
+    assert placement.read_aggregates(facts.uuid)[0] == {ours, foreign}
     assert daemon.say(facts, aggregates=member).writes_count == 0
     daemon.say(facts, aggregates=Aggregates(managed=managed))
-    assert placement.aggregates(facts.uuid)[0] == {foreign}
+    assert placement.read_aggregates(facts.uuid)[0] == {foreign}
 
 
 def test_aggregates_are_left_to_others_unless_given(placement, daemon):
@@ -292,7 +305,7 @@ def test_aggregates_are_left_to_others_unless_given(placement, daemon):
     placement.requests.clear()
     daemon.say(facts, disabled=True)
     assert not sent(placement, 'ggregates')
-    assert placement.aggregates(facts.uuid)[0] == {aggregate}
+    assert placement.read_aggregates(facts.uuid)[0] == {aggregate}
 
 
 def test_new_node_costs_three_requests(real):

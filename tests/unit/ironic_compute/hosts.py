@@ -191,7 +191,7 @@ class One:
         me: Any = self
         self.removal = Removal(self.held_nodes, rows, client, me)
         self.row_audit = RowAudit(self.held_nodes, rows, cloud.clock)
-        idle: Any = types.SimpleNamespace(audit=lambda: 0)
+        idle: Any = types.SimpleNamespace(audit_providers=lambda: 0)
         self.node_changes = NodeChanges(
             self.held_nodes,
             self.new_nodes,
@@ -239,14 +239,14 @@ class One:
         if situation.confirmed:
             self._cloud.providers[facts.uuid] = self.host
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         """See Reconciler."""
         self._cloud.providers.pop(node, None)
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         """See Reconciler."""
 
-    def remove(self, node: NodeId) -> bool:
+    def delete_provider(self, node: NodeId) -> bool:
         """See Reconciler."""
         self._cloud.removed.append(f'provider of {node}')
         self._cloud.providers.pop(node, None)

@@ -61,8 +61,8 @@ def free_port():
 
 def test_requests_to_placement_are_counted_by_result(metrics):
     """A conflict is told from a success."""
-    metrics.asked('PUT', 'traits', '200', 0.02)
-    metrics.asked('PUT', 'traits', '409', 0.03)
+    metrics.count_request('PUT', 'traits', '200', 0.02)
+    metrics.count_request('PUT', 'traits', '409', 0.03)
     labels = {'method': 'PUT', 'what': 'traits', 'status': '409'}
     name = 'placement_request_seconds'
     assert value(metrics, f'{name}_count', **labels) == 1
@@ -87,9 +87,9 @@ def test_requests_to_ironic_are_timed_without_the_nodes_name(metrics, clock):
 
 def test_reports_and_drift_are_counted(metrics):
     """From a change seen to Placement saying so; what audits find."""
-    metrics.reported(0.2)
-    metrics.drifted(0)
-    metrics.drifted(3)
+    metrics.count_report(0.2)
+    metrics.count_drift(0)
+    metrics.count_drift(3)
     assert value(metrics, 'report_seconds_count') == 1
     assert value(metrics, 'report_seconds_sum') == 0.2
     assert value(metrics, 'audit_drift_total') == 3

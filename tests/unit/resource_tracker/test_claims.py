@@ -34,7 +34,7 @@ def test_newest_of_a_consumer_counts():
     book = ClaimBook()
     book.claim(NODE, 'one', 7)
     book.claim(NODE, 'one', 9)
-    assert book.of(NODE) == Claim('one', 9)
+    assert book.claim_of(NODE) == Claim('one', 9)
 
 
 def test_only_the_consumer_itself_is_struck_out():

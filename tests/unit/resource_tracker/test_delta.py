@@ -22,7 +22,7 @@ from resource_tracker.provider import (
     Aggregates,
     Inventory,
     WantedProvider,
-    gone,
+    withdrawn_provider,
 )
 from tests.unit.resource_tracker.nodes import NODE
 
@@ -73,12 +73,12 @@ def test_withdrawn_node_is_reserved_before_it_is_described():
 def test_nothing_of_a_gone_node_can_be_had_and_all_else_stays():
     """All its inventories are reserved, once; no provider is made."""
     known = _known(in_use=frozenset({A}), traits={'CUSTOM_FOREIGN'})
-    (write,) = plan(known, gone(NODE), ours=OURS)
+    (write,) = plan(known, withdrawn_provider(NODE), ours=OURS)
     assert write == PutInventories(
         NODE, {A: Inventory(A, reserved=True).body()}
     )
-    assert plan(after(known, write, 8), gone(NODE)) == ()
-    assert plan(None, gone(NODE)) == ()
+    assert plan(after(known, write, 8), withdrawn_provider(NODE)) == ()
+    assert plan(None, withdrawn_provider(NODE)) == ()
 
 
 def test_only_what_differs_is_written():

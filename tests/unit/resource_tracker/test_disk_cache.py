@@ -29,7 +29,7 @@ def memory(generation=3, **fields):
     }
     known = KnownProvider('uuid', generation, **values)
     return ProviderState(
-        known=known, ours=frozenset({'COMPUTE_NODE'}), record='1700000000'
+        known=known, ours=frozenset({'COMPUTE_NODE'}), row_id='1700000000'
     )
 
 
@@ -49,7 +49,7 @@ def disk_cache(path):
 
 def facts_of(recalled):
     """What a memory knows, without how it is kept."""
-    return recalled and (recalled.known, recalled.ours, recalled.record)
+    return recalled and (recalled.known, recalled.ours, recalled.row_id)
 
 
 def read(path, host=HOST):

@@ -85,7 +85,7 @@ def test_answer_becomes_a_type(answer, kind):
 def test_each_request_states_the_microversion():
     """What we rely on does not depend on what Placement's default is."""
     client, wire = _client((200, '{"resource_providers": []}'))
-    client.providers()
+    client.list_providers()
     ((request, _),) = wire.sent
     stated = request.headers['OpenStack-API-Version']
     assert stated == f'placement {MICROVERSION}'
@@ -95,7 +95,7 @@ def test_read_is_sent_once_more_after_a_broken_connection():
     """A server that restarts between two requests is not news."""
     broken = requests.ConnectionError('reset')
     client, wire = _client(broken, (200, '{"resource_providers": []}'))
-    assert client.providers() == {}
+    assert client.list_providers() == {}
     assert len(wire.sent) == 2
 
 
@@ -103,7 +103,7 @@ def test_read_is_sent_once_more_after_a_broken_connection():
     'answer', [requests.ConnectionError('reset'), (503, '')]
 )
 @pytest.mark.parametrize(
-    'write', [lambda c: c.write(CHANGE, 1), lambda c: c.delete('u')]
+    'write', [lambda c: c.write(CHANGE, 1), lambda c: c.delete_provider('u')]
 )
 def test_write_is_never_sent_twice(write, answer):
     """The right to it may be gone: whoever asked has to look again.
@@ -145,6 +145,6 @@ def test_right_is_asked_for_after_new_names_are_made(change):
 def test_each_request_is_bounded(options, limit_s):
     """By the operator's [placement] timeout, else by ours."""
     client, wire = _client((200, '{"resource_providers": []}'), **options)
-    client.providers()
+    client.list_providers()
     ((_, sent),) = wire.sent
     assert sent['timeout'] == limit_s

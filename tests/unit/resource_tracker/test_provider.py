@@ -4,13 +4,18 @@
 import pytest
 
 from resource_tracker.claims import Claim
-from resource_tracker.provider import Aggregates, Situation, wanted, why_not
+from resource_tracker.provider import (
+    Aggregates,
+    Situation,
+    wanted_provider,
+    why_not_schedulable,
+)
 from tests.unit.resource_tracker.nodes import GOLD, NODE, READY, changed
 
 
 def test_ready_node_offers_one_unit_of_its_class():
     """A node that can take a build is one unreserved unit."""
-    inventory = wanted(READY, Situation()).inventory
+    inventory = wanted_provider(READY, Situation()).inventory
     assert inventory.resource_class == GOLD
     assert inventory.body() == {
         'total': 1,
@@ -24,7 +29,7 @@ def test_ready_node_offers_one_unit_of_its_class():
 
 def test_provider_is_the_node():
     """Node, row and provider share one uuid."""
-    assert wanted(READY, Situation()).uuid == NODE
+    assert wanted_provider(READY, Situation()).uuid == NODE
 
 
 @pytest.mark.parametrize(
@@ -43,9 +48,9 @@ def test_provider_is_the_node():
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):
     """Bugs 1771577, 1974070: reserved, not withdrawn, and it says why."""
-    inventory = wanted(facts, situation).inventory
+    inventory = wanted_provider(facts, situation).inventory
     assert inventory.body()['reserved'] == inventory.body()['total']
-    assert phrase in why_not(facts, situation)
+    assert phrase in why_not_schedulable(facts, situation)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +63,15 @@ def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):
 )
 def test_what_does_not_matter_changes_nothing(facts):
     """Owner, power off, an old error or a short lock: offered all the same."""
-    assert why_not(facts, Situation()) is None
-    assert wanted(facts, Situation()) == wanted(READY, Situation())
+    assert why_not_schedulable(facts, Situation()) is None
+    assert wanted_provider(facts, Situation()) == wanted_provider(
+        READY, Situation()
+    )
 
 
 def test_disabled_host_reserves_nothing():
     """Its nodes are kept from builds by the trait alone."""
-    provider = wanted(READY, Situation(disabled=True))
+    provider = wanted_provider(READY, Situation(disabled=True))
     assert not provider.inventory.reserved
     assert 'COMPUTE_STATUS_DISABLED' in provider.traits
 
@@ -73,8 +80,8 @@ def test_disabled_host_reserves_nothing():
 def test_node_without_class_has_no_inventory(name):
     """Nothing can be asked of a node without a class."""
     facts = changed(resource_class=name)
-    assert wanted(facts, Situation()).inventory is None
-    assert 'resource_class' in why_not(facts, Situation())
+    assert wanted_provider(facts, Situation()).inventory is None
+    assert 'resource_class' in why_not_schedulable(facts, Situation())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,9 @@ def test_node_without_class_has_no_inventory(name):
 def test_class_is_normalised_as_flavors_have_it(name, normalised):
     """The same words as Nova's own driver, even where they are odd."""
     nova_utils = pytest.importorskip('nova.utils')
-    inventory = wanted(changed(resource_class=name), Situation()).inventory
+    inventory = wanted_provider(
+        changed(resource_class=name), Situation()
+    ).inventory
     assert inventory.resource_class == normalised
     assert nova_utils.normalize_rc_name(name) == normalised
 
@@ -98,7 +107,7 @@ def test_class_is_normalised_as_flavors_have_it(name, normalised):
 def test_traits_are_the_drivers_the_nodes_and_novas_own():
     """T1: without OWNER_NOVA the scheduler of nova 34 finds nothing."""
     situation = Situation(capability_traits=frozenset({'COMPUTE_RESCUE_BFV'}))
-    assert wanted(READY, situation).traits == {
+    assert wanted_provider(READY, situation).traits == {
         'COMPUTE_NODE',
         'OWNER_NOVA',
         'CUSTOM_GPU',
@@ -108,9 +117,9 @@ def test_traits_are_the_drivers_the_nodes_and_novas_own():
 
 def test_aggregates_are_left_to_others_unless_given():
     """None is not the same as no aggregate."""
-    assert wanted(READY, Situation()).aggregates is None
+    assert wanted_provider(READY, Situation()).aggregates is None
     given = Situation(aggregates=Aggregates())
-    assert wanted(READY, given).aggregates == Aggregates()
+    assert wanted_provider(READY, given).aggregates == Aggregates()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +136,8 @@ def test_aggregates_are_left_to_others_unless_given():
 def test_chosen_capabilities_are_traits_too(capabilities, traits):
     """Old flavors read them in the row; new ones may ask for the trait."""
     facts = changed(properties={'capabilities': capabilities})
-    plain = wanted(facts, Situation())
-    chosen = wanted(
+    plain = wanted_provider(facts, Situation())
+    chosen = wanted_provider(
         facts, Situation(traits_of_capabilities=frozenset({'boot_mode'}))
     )
     assert chosen.traits - plain.traits == traits

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from hashring.clock import ManualClock
 from resource_tracker import errors
 from resource_tracker.disk_cache import FileDiskCache
-from resource_tracker.provider import Aggregates, Situation, gone, wanted
+from resource_tracker.provider import (
+    Aggregates,
+    Situation,
+    wanted_provider,
+    withdrawn_provider,
+)
 from resource_tracker.provider_index import ProviderIndex
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
@@ -51,8 +56,8 @@ class World:
 
     def say(self, **situation):
         """Report the node."""
-        return self.provider_sync.say(
-            wanted(self.facts, Situation(**situation)),
+        return self.provider_sync.sync(
+            wanted_provider(self.facts, Situation(**situation)),
             self.memory,
             lambda: None,
         )
@@ -121,14 +126,18 @@ def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
     world.say()
     traits = world.held().traits
     world.crash()
-    world.provider_sync.say(gone(NODE), world.memory, lambda: None)
+    world.provider_sync.sync(
+        withdrawn_provider(NODE), world.memory, lambda: None
+    )
     assert world.held().inventories[GOLD]['reserved'] == 1
     assert world.held().traits == traits
 
 
 def test_gone_node_that_has_no_provider_gets_none(world):
     """Ironic deleted it before anybody reported it."""
-    said = world.provider_sync.say(gone(NODE), world.memory, lambda: None)
+    said = world.provider_sync.sync(
+        withdrawn_provider(NODE), world.memory, lambda: None
+    )
     assert said.writes_count == 0
     assert not world.placement.held
     world.say()
@@ -139,7 +148,9 @@ def test_gone_node_that_comes_back_is_told_apart_from_foreign_traits(world):
     """Which traits are ours is remembered meanwhile."""
     world.facts = changed(traits=frozenset({'CUSTOM_OLD'}))
     world.say()
-    world.provider_sync.say(gone(NODE), world.memory, lambda: None)
+    world.provider_sync.sync(
+        withdrawn_provider(NODE), world.memory, lambda: None
+    )
     world.facts = READY
     world.say()
     assert 'CUSTOM_OLD' not in world.held().traits
@@ -156,8 +167,8 @@ def test_unchanged_node_costs_no_request(world):
 def test_one_list_serves_all_nodes(world):
     """Many new nodes: one list, and details of none."""
     for number in range(2, 12):
-        world.provider_sync.say(
-            wanted(numbered(number), Situation()),
+        world.provider_sync.sync(
+            wanted_provider(numbered(number), Situation()),
             ProviderState(),
             lambda: None,
         )
@@ -172,8 +183,8 @@ def test_old_list_is_not_believed_about_what_is_absent(world):
     world.placement.make(other.uuid, other.uuid)
     world.clock.advance(3600)
     world.placement.requests.clear()
-    world.provider_sync.say(
-        wanted(other, Situation()), ProviderState(), lambda: None
+    world.provider_sync.sync(
+        wanted_provider(other, Situation()), ProviderState(), lambda: None
     )
     assert 'Create' not in world.placement.requests
 
@@ -238,7 +249,7 @@ def test_life_that_ends_between_two_writes_leaves_no_trait(
     A build gave the node a new record meanwhile, or none did.
     """
     world = World(tmp_path / 'ledger')
-    world.say(record=record)
+    world.say(row_id=record)
     world.facts = changed(maintenance=True, traits=frozenset())
     _end_before(world, 'PutTraits', end)
     assert world.held().inventories[GOLD]['reserved'] == 1
@@ -403,8 +414,8 @@ def test_write_that_is_not_allowed_is_not_sent(world):
             raise PermissionError
 
     with pytest.raises(PermissionError):
-        world.provider_sync.say(
-            wanted(READY, Situation()), world.memory, require
+        world.provider_sync.sync(
+            wanted_provider(READY, Situation()), world.memory, require
         )
     assert world.placement.requests == ['list', 'Create']
     world.say()
@@ -431,8 +442,8 @@ def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
             raise PermissionError
 
     with pytest.raises(PermissionError):
-        world.provider_sync.say(
-            wanted(facts, Situation()), world.memory, require
+        world.provider_sync.sync(
+            wanted_provider(facts, Situation()), world.memory, require
         )
     assert world.placement.requests == []
     assert world.memory.ours == ours
@@ -661,12 +672,12 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     for step in between:
         storm.step(*step)
     storm.calm()
-    want, held = wanted(storm.facts, Situation()), storm.held()
+    want, held = wanted_provider(storm.facts, Situation()), storm.held()
     inventory = want.inventory
     assert held.inventories == (
         {inventory.resource_class: inventory.body()} if inventory else {}
     )
-    usable = storm.placement.usable(want.traits)
+    usable = storm.placement.supported_traits(want.traits)
     assert held.traits == usable | ({_FOREIGN} if storm.tagged else set())
     foreign = {'foreign'} if storm.joined else set()
     assert held.aggregates == storm.member | foreign
@@ -696,9 +707,9 @@ def _live(storm, lives):
             storm.step(*step)
     storm.crash()
     storm.calm()
-    want, held = wanted(storm.facts, Situation()), storm.held()
+    want, held = wanted_provider(storm.facts, Situation()), storm.held()
     inventory = want.inventory
     assert held.inventories == (
         {inventory.resource_class: inventory.body()} if inventory else {}
     )
-    assert storm.placement.usable(want.traits) <= held.traits
+    assert storm.placement.supported_traits(want.traits) <= held.traits

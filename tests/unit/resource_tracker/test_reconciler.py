@@ -345,7 +345,7 @@ def test_forgotten_node_is_not_written(placement, reconciler):
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
     turnstile.wait()
-    reconciler.forget(NODE)
+    reconciler.forget_node(NODE)
     turnstile.let_go.set()
     assert reconciler.drain(PATIENCE_S)
     assert placement.requests == ['list', 'Create']
@@ -356,7 +356,7 @@ def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
     """A retry that is due later is struck out as well."""
     placement.fail_next = [('before', DOWN)] * 2
     reconciler.submit(READY, Situation())
-    reconciler.forget(NODE)
+    reconciler.forget_node(NODE)
     placement.fail_next = []
     assert reconciler.drain(PATIENCE_S)
     threading.Event().wait(0.1)
@@ -372,7 +372,7 @@ def test_forgotten_node_does_not_prolong_an_outage(
     placement.fail_next = [('before', DOWN)]
     reconciler.submit(READY, Situation())
     turnstile.wait()
-    reconciler.forget(NODE)
+    reconciler.forget_node(NODE)
     turnstile.let_go.set()
     assert reconciler.drain(PATIENCE_S)
     placement.fail_next = [('before', DOWN)]
@@ -383,7 +383,7 @@ def test_forgotten_node_does_not_prolong_an_outage(
 def test_given_away_and_taken_back_is_read_again(placement, reconciler):
     """What another holder wrote meanwhile is neither lost nor doubled."""
     say(reconciler, READY)
-    reconciler.forget(NODE)
+    reconciler.forget_node(NODE)
     placement.tag(NODE, 'CUSTOM_FOREIGN')
     placement.requests.clear()
     say(reconciler, changed(maintenance=True))
@@ -409,9 +409,9 @@ def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
 def test_deleted_node_loses_its_provider(placement, reconciler):
     """By explicit call, and it stays away."""
     say(reconciler, READY)
-    assert reconciler.remove(NODE)
+    assert reconciler.delete_provider(NODE)
     assert NODE not in placement.held
-    assert reconciler.remove(NODE)
+    assert reconciler.delete_provider(NODE)
     assert reconciler.drain(PATIENCE_S)
     assert NODE not in placement.held
 
@@ -420,7 +420,7 @@ def test_provider_in_use_is_not_removed(placement, reconciler):
     """What is allocated stays, whatever Ironic said."""
     say(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
-    assert not reconciler.remove(NODE)
+    assert not reconciler.delete_provider(NODE)
     assert NODE in placement.held
     assert placement.requests.count('delete') == 1
 
@@ -432,7 +432,7 @@ def test_removal_waits_for_the_write_under_way(placement, reconciler):
     turnstile.wait()
     removed = threading.Event()
     remover = threading.Thread(
-        target=lambda: reconciler.remove(NODE) and removed.set()
+        target=lambda: reconciler.delete_provider(NODE) and removed.set()
     )
     remover.start()
     assert not removed.wait(0.05)
@@ -502,7 +502,7 @@ def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
             say(reconciler, now.pop())
 
     placement.on_request = write
-    assert reconciler.audit() == 0
+    assert reconciler.audit_providers() == 0
     assert reserved(placement) == 1
     placement.held[NODE].generation += 1
-    assert reconciler.audit() == 1
+    assert reconciler.audit_providers() == 1

@@ -67,7 +67,7 @@ class Worker:
 
     def audit(self):
         """Compare all generations, and heal what is found."""
-        found = self.reconciler.audit()
+        found = self.reconciler.audit_providers()
         assert self.reconciler.drain(PATIENCE_S)
         return found
 
@@ -139,7 +139,7 @@ def test_trait_of_others_stays_after_a_provider_was_made_anew(worker):
     """What we had set on the former one says nothing of this one."""
     worker.placement.tag(NODE, 'CUSTOM_FOREIGN')
     bare = dataclasses.replace(NODES[0], traits=frozenset())
-    worker.say(bare, record='2')
+    worker.say(bare, row_id='2')
     traits = worker.placement.held[NODE].traits
     assert traits == {'OWNER_NOVA', 'COMPUTE_NODE', 'CUSTOM_FOREIGN'} | (
         NODES[0].traits
@@ -152,11 +152,11 @@ def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
     The new provider has had as many writes as the file has of the former.
     """
     worker.placement.held[NODE].inventories[GOLD]['reserved'] = 1
-    worker.say(NODES[0], record='2')
+    worker.say(NODES[0], row_id='2')
     assert worker.requests == ['list', 'read', 'PutInventories']
     assert not worker.placement.held[NODE].inventories[GOLD]['reserved']
     worker.restart()
-    worker.say(NODES[0], record='2')
+    worker.say(NODES[0], row_id='2')
     assert worker.requests == ['list']
 
 
@@ -180,7 +180,7 @@ def test_what_was_read_once_is_known_in_the_next_life(worker):
 def test_node_given_away_is_not_recalled(worker):
     """What its next holder did is looked at when it comes back."""
     worker.say(*NODES)
-    worker.reconciler.forget(NODE)
+    worker.reconciler.forget_node(NODE)
     worker.restart()
     worker.say(*NODES)
     assert worker.requests == ['list', 'read']

@@ -9,7 +9,7 @@ from hashring.clock import ManualClock
 from ironic_compute.cmd.ctl import gather
 from ironic_compute.cmd.explain import explain
 from resource_tracker.claims import Claim
-from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider import Situation, wanted_provider
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
 from tests.fakes.ironic import NODE, FakeIronic
@@ -29,9 +29,11 @@ class Cloud:
 
     def report(self, **situation):
         """Let a worker report the node as it is."""
-        provider = wanted(self.ironic.node(NODE), Situation(**situation))
+        provider = wanted_provider(
+            self.ironic.node(NODE), Situation(**situation)
+        )
         provider_sync = ProviderSync(self.placement, ManualClock())
-        provider_sync.say(provider, ProviderState(), lambda: None)
+        provider_sync.sync(provider, ProviderState(), lambda: None)
 
     def findings(self):
         """What an operator is told."""

@@ -13,7 +13,7 @@ from nova import exception as nova_exception
 from nova import objects
 from nova.compute import power_state
 
-from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider import Situation, wanted_provider
 from tests.fakes import ironic_machine
 
 from . import fake
@@ -193,7 +193,7 @@ def _info(bench):
 
 
 def _stock(bench):
-    provider = wanted(bench.ironic.nodes[fake.NODE], Situation())
+    provider = wanted_provider(bench.ironic.nodes[fake.NODE], Situation())
     return 'held' if provider.inventory.reserved else 'free'
 
 

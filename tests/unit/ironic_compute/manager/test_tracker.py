@@ -81,7 +81,7 @@ def test_claim_knows_what_nova_saw_of_the_provider(
     """And makes do without what Nova could not find out."""
     cloud, one = _just_started()
     _claim(cloud, one, lambda: None, allocations)
-    assert one.claims.of(N) == Claim('server', generation)
+    assert one.claims.claim_of(N) == Claim('server', generation)
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,11 @@ class Reports:
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         self.confirmed[facts.uuid] = situation.confirmed
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         self.withdrawn.append(node)
         self.confirmed.pop(node, None)
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         self.confirmed.pop(node, None)
 
 

@@ -20,13 +20,13 @@ class Reconciler:
     def __init__(self, found):
         self._found = found
 
-    def audit(self):
+    def audit_providers(self):
         """See Reconciler."""
         if isinstance(self._found, Exception):
             raise self._found
         return self._found
 
-    def waiting(self):
+    def backlog(self):
         """See Reconciler."""
         return 2, 7.5
 
@@ -52,7 +52,7 @@ def test_each_host_has_a_ledger_of_its_own():
     opts.register_opts(conf)
     conf([])
     paths = {
-        placement_reports.ledger_path(conf, host) for host in ('c1', 'c2')
+        placement_reports.disk_cache_path(conf, host) for host in ('c1', 'c2')
     }
     assert len(paths) == 2
     state_path = conf.ironic_compute.state_path

@@ -77,13 +77,13 @@ class Placement:
         self.is_there, self.is_withdrawn = True, False
         self.said = facts
 
-    def withdraw(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId) -> None:
         self.is_withdrawn = True
 
-    def forget(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         """Nothing is under way."""
 
-    def remove(self, node: NodeId) -> bool:
+    def delete_provider(self, node: NodeId) -> bool:
         self.is_there = False
         self.during()
         return True

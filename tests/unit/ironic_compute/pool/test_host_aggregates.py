@@ -61,7 +61,7 @@ def test_deleted_aggregate_is_left(conductor):
     aggregates.of('c1', ['c1'])
     conductor.aggregates = {}
     found = aggregates.of('c1', ['c1'])
-    assert found.of(frozenset({A, 'foreign'})) == {'foreign'}
+    assert found.merged_with(frozenset({A, 'foreign'})) == {'foreign'}
 
 
 def test_pool_without_aggregates_is_left_to_others(conductor):

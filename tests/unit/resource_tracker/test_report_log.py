@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from resource_tracker import errors
-from resource_tracker.operator_log import ReportLog
-from resource_tracker.provider import Situation, wanted
+from resource_tracker.provider import Situation, wanted_provider
+from resource_tracker.report_log import ReportLog
 from resource_tracker.work_queue import Entry
 from tests.unit.resource_tracker.nodes import (
     GOLD,
@@ -35,21 +35,21 @@ def lines(caplog):
 
 
 def _entry(facts=READY, failures_count=0):
-    provider = wanted(facts, Situation())
+    provider = wanted_provider(facts, Situation())
     return Entry(facts.uuid, provider, failures_count=failures_count)
 
 
 def test_outage_is_one_line_and_so_is_its_end(lines):
     """Not a line a node, and not a line a try."""
-    operator_log, many = ReportLog(), [numbered(n) for n in range(2, 12)]
+    report_log, many = ReportLog(), [numbered(n) for n in range(2, 12)]
     for _ in range(3):
         for facts in many:
-            operator_log.failed(_entry(facts), DOWN)
+            report_log.failed(_entry(facts), DOWN)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert 'no answer' in line
     for facts in many:
-        operator_log.succeeded(_entry(facts, failures_count=3))
+        report_log.succeeded(_entry(facts, failures_count=3))
     ((level, line),) = lines()
     assert (level, line) == (
         'INFO',
@@ -59,46 +59,46 @@ def test_outage_is_one_line_and_so_is_its_end(lines):
 
 def test_first_success_after_an_outage_names_who_waits():
     """Those may be tried at once; a success elsewhere proves nothing."""
-    operator_log = ReportLog()
-    operator_log.failed(_entry(), DOWN)
-    operator_log.failed(_entry(numbered(2)), DOWN)
-    assert operator_log.succeeded(_entry(numbered(3))) == frozenset()
-    assert operator_log.succeeded(_entry()) == {numbered(2).uuid}
+    report_log = ReportLog()
+    report_log.failed(_entry(), DOWN)
+    report_log.failed(_entry(numbered(2)), DOWN)
+    assert report_log.succeeded(_entry(numbered(3))) == frozenset()
+    assert report_log.succeeded(_entry()) == {numbered(2).uuid}
 
 
 def test_who_waits_is_named_once_an_outage():
     """Thousands that succeed one after another name nobody again."""
-    operator_log = ReportLog()
+    report_log = ReportLog()
     for number in range(1, 5):
-        operator_log.failed(_entry(numbered(number)), DOWN)
-    assert len(operator_log.succeeded(_entry(numbered(1)))) == 3
-    assert operator_log.succeeded(_entry(numbered(2))) == frozenset()
-    operator_log.failed(_entry(numbered(3)), DOWN)
-    assert operator_log.succeeded(_entry(numbered(3))) == {numbered(4).uuid}
+        report_log.failed(_entry(numbered(number)), DOWN)
+    assert len(report_log.succeeded(_entry(numbered(1)))) == 3
+    assert report_log.succeeded(_entry(numbered(2))) == frozenset()
+    report_log.failed(_entry(numbered(3)), DOWN)
+    assert report_log.succeeded(_entry(numbered(3))) == {numbered(4).uuid}
 
 
 def test_node_whose_turn_has_not_come_waits_for_no_outage(lines):
     """Placement has answered about it; it is read when it is its turn."""
-    operator_log = ReportLog()
-    operator_log.failed(_entry(), DOWN)
-    operator_log.failed(_entry(numbered(2)), DOWN)
-    operator_log.answered(_entry())
+    report_log = ReportLog()
+    report_log.failed(_entry(), DOWN)
+    report_log.failed(_entry(numbered(2)), DOWN)
+    report_log.answered(_entry())
     lines()
-    assert operator_log.succeeded(_entry(numbered(2))) == frozenset()
+    assert report_log.succeeded(_entry(numbered(2))) == frozenset()
     ((_, line),) = lines()
     assert 'answers again' in line
 
 
 def test_node_that_fails_alone_is_named_once(lines):
     """Once when it begins and once when it ends."""
-    operator_log = ReportLog()
+    report_log = ReportLog()
     for failures_count in range(3):
-        operator_log.failed(_entry(failures_count=failures_count), BROKEN)
+        report_log.failed(_entry(failures_count=failures_count), BROKEN)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert NODE in line
     assert 'it broke' in line
-    operator_log.succeeded(_entry(failures_count=3))
+    report_log.succeeded(_entry(failures_count=3))
     ((level, line),) = lines()
     assert (level, line) == ('INFO', f'Reported node {NODE} again')
 
@@ -119,35 +119,35 @@ def test_fault_of_ours_comes_with_its_traceback(caplog):
 
 def test_node_without_a_class_is_named_once(lines):
     """The line says which field to set; a class ends it."""
-    operator_log, classless = ReportLog(), changed(resource_class=None)
+    report_log, classless = ReportLog(), changed(resource_class=None)
     for _ in range(3):
-        operator_log.described(classless)
+        report_log.described(classless)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert NODE in line
     assert 'resource_class' in line
-    operator_log.described(READY)
-    operator_log.described(classless)
+    report_log.described(READY)
+    report_log.described(classless)
     assert len(lines()) == 1
 
 
 def test_forgotten_node_is_not_waited_for(lines):
     """A node given away during an outage does not keep it going."""
-    operator_log = ReportLog()
-    operator_log.failed(_entry(), DOWN)
-    operator_log.forgotten(NODE)
+    report_log = ReportLog()
+    report_log.failed(_entry(), DOWN)
+    report_log.forgotten(NODE)
     lines()
-    operator_log.failed(_entry(numbered(2)), DOWN)
+    report_log.failed(_entry(numbered(2)), DOWN)
     assert len(lines()) == 1
 
 
 def test_kept_class_is_named_once(lines):
     """An operator who changed a class reads why nothing happens."""
-    operator_log, entry = ReportLog(), _entry()
-    silver = wanted(changed(resource_class='silver'), Situation())
-    operator_log.kept(entry, silver, frozenset({GOLD}))
+    report_log, entry = ReportLog(), _entry()
+    silver = wanted_provider(changed(resource_class='silver'), Situation())
+    report_log.kept(entry, silver, frozenset({GOLD}))
     entry.kept = frozenset({GOLD})
-    operator_log.kept(entry, silver, frozenset({GOLD}))
+    report_log.kept(entry, silver, frozenset({GOLD}))
     ((_, line),) = lines()
     assert GOLD in line
     assert 'CUSTOM_SILVER' in line
