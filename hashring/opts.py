@@ -22,15 +22,16 @@ OPTS = [
         'backend_url',
         default='file:///var/lib/ironic-compute/coordination',
         secret=True,
-        help='Where the agents of a pool meet: a tooz URL. '
-        'file:///FOLDER needs no server and serves agents on one machine '
-        'only. etcd3+http://HOST:PORT, etcd3+https://HOST:PORT, '
-        'zookeeper://HOST:PORT, redis://HOST:PORT and '
-        'memcached://HOST:PORT serve many. redis and memcached can forget '
-        'a lock when they restart; on them a host that was taken over '
-        'waits one more lease_term_s before it changes anything. mysql, '
-        'postgresql, ipc and kubernetes know no groups and are refused. '
-        'Time-outs that the URL does not set follow lease_term_s.',
+        help='The coordination backend in which the agents of a pool find '
+        'each other: a tooz URL. file:///FOLDER needs no server and works '
+        'only for agents on one machine. etcd3+http://HOST:PORT, '
+        'etcd3+https://HOST:PORT, zookeeper://HOST:PORT, redis://HOST:PORT '
+        'and memcached://HOST:PORT work for many machines. redis and '
+        'memcached can forget a lock when they restart; with them a host '
+        'that was taken over waits one more lease_term_s before it changes '
+        'anything. mysql, postgresql, ipc and kubernetes are refused because '
+        'they do not support groups. Time-outs that the URL does not set are '
+        'derived from lease_term_s.',
     ),
     cfg.IntOpt(
         'lease_term_s',
@@ -38,32 +39,33 @@ OPTS = [
         min=3,
         # ZooKeeper's servers cut a session to 20 of their ticks.
         max=40,
-        help='Seconds after its last heartbeat until an agent counts as '
-        'gone. Lower: hosts of a crashed controller are served again '
-        'sooner. Higher: longer stalls of the backend or of the machine '
-        'pass unnoticed. The same in all agents of a pool. Heartbeats go '
-        'out every fifth of it.',
+        help='Seconds after its last heartbeat until an agent counts as gone. '
+        'Lower: hosts of a crashed controller are served again sooner. '
+        'Higher: longer stalls of the backend or of the machine have no '
+        'effect. Must be the same in all agents of a pool. Agents send a '
+        'heartbeat every fifth of it.',
     ),
     cfg.FloatOpt(
         'lease_margin_s',
         default=3.0,
         min=2.0,
         max=15.0,
-        help='Seconds before the end of its lease at which an agent stops '
-        'to act by itself. Lower: less of the term is lost to caution. '
-        'Higher: more room for clocks that run apart and for requests '
-        'that are on their way. Memcached lets go up to a second early, '
-        'so never below 2; at most a third of lease_term_s.',
+        help='Seconds before the end of its lease at which an agent stops to '
+        'change anything, without waiting for an answer of the backend. '
+        'Lower: more of each lease can be used. Higher: clocks of different '
+        'speed and requests that are still on their way do less harm. At '
+        'least 2, because memcached may release a lock up to a second early; '
+        'at most a third of lease_term_s.',
     ),
     cfg.FloatOpt(
         'adopt_step_s',
         default=2.0,
         min=0.5,
         max=30.0,
-        help='Seconds between the attempts of different agents to take '
-        'over a host whose own agent is gone: the first one in line waits '
-        'one step, the second two. Lower: served again sooner. Higher: '
-        'fewer agents ask for the same lock at once. At least '
+        help='Seconds between the attempts of different agents to adopt a '
+        'host whose own agent is gone: the first agent in line waits one '
+        'step, the second two. Lower: the host is served again sooner. '
+        'Higher: fewer agents try to take the same lock at once. At least '
         'loop_interval_s.',
     ),
     cfg.FloatOpt(
@@ -71,31 +73,31 @@ OPTS = [
         default=30.0,
         min=0.0,
         max=600.0,
-        help='Seconds for which the others leave the host of an agent '
-        'alone that was stopped with SIGTERM, so that a restart moves '
-        'nothing. Lower: a host that does not come back is taken over '
-        'sooner. Higher: slower restarts fit. Must fit into the time '
-        'after which Nova calls a service down: at most '
-        '[DEFAULT] service_down_time - report_interval - lease_term_s - 5.',
+        help='Seconds for which the other agents do not adopt the host of an '
+        'agent that was stopped with SIGTERM, so that a restart moves no '
+        'host. Lower: a host that does not come back is adopted sooner. '
+        'Higher: slower restarts are possible. It must end before Nova '
+        'counts the service as down: at most [DEFAULT] service_down_time - '
+        'report_interval - lease_term_s - 5.',
     ),
     cfg.FloatOpt(
         'drain_timeout_s',
         default=60.0,
         min=1.0,
         max=600.0,
-        help='Seconds a worker may take to end its tasks, or to leave '
-        'them to Ironic, when its host is handed back or its agent stops; '
-        'then it is killed. Lower: quicker stops. Higher: fewer tasks are '
-        'cut and taken up again by the next worker; TimeoutStopSec of the '
-        'service must be half a minute longer.',
+        help='Seconds a worker may take to finish its tasks, or to leave them '
+        'to the next worker, when its host is handed back or its agent '
+        'stops; after that its agent kills it. Lower: quicker stops. Higher: '
+        'fewer tasks are interrupted and continued by the next worker; '
+        'TimeoutStopSec of the systemd unit must be half a minute longer.',
     ),
     cfg.FloatOpt(
         'loop_interval_s',
         default=1.0,
         min=0.1,
         max=5.0,
-        help='Seconds between two turns of the agent when nothing '
-        'happens. Lower: sooner reactions. Higher: less CPU. At most '
+        help="Seconds between two rounds of the agent's loop when no event "
+        'wakes it. Lower: quicker reactions. Higher: less CPU. At most '
         'adopt_step_s.',
     ),
 ]

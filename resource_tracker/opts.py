@@ -13,43 +13,44 @@ ALL = [
         default=8,
         min=1,
         max=64,
-        help='Nodes reported to Placement at once. Writes of one node stay '
-        'in order. Nodes that builds have just taken go last, and are half '
-        'of these at most. Higher: the first report of many nodes ends '
-        'sooner. Lower: less load on Placement; it does about 100 writes a '
-        'second on two cores whatever this says.',
+        help='Nodes reported to Placement at once. Writes for one node stay '
+        'in order. Nodes that builds have just claimed go last and use at '
+        'most half of these threads. Higher: the first report of many nodes '
+        'ends sooner. Lower: less load on Placement, which on two cores does '
+        'about 100 writes a second regardless of this option.',
     ),
     cfg.FloatOpt(
         'read_rate',
         default=20.0,
         min=0.1,
         max=1000.0,
-        help='Providers read in a second, two requests each, or three where '
-        'Nova has host aggregates, if nothing calls for haste: after a host '
-        'was taken over from another machine, and where an audit finds that '
-        'others wrote. A node that changes never waits for this. Higher: such '
-        'a host is verified sooner. Lower: less load on Placement at a '
-        'take-over.',
+        help='Providers read from Placement in a second when nothing is '
+        'urgent: after a host was adopted from another machine, and when an '
+        'audit finds providers that others have written. Each takes two '
+        'requests, or three where Nova has host aggregates. A node that '
+        'changes never waits for this. Higher: such a host is verified '
+        'sooner. Lower: less load on Placement after an adoption.',
     ),
     cfg.FloatOpt(
         'aggregates_interval_s',
         default=300.0,
         min=0.0,
-        help="Seconds between two looks at Nova's host aggregates, one RPC "
+        help="Seconds between two reads of Nova's host aggregates, one RPC "
         'each. All nodes of a host are put into the Placement aggregates of '
-        'the host; Nova itself does that for one of them only. It is done '
-        'with a read of the Service records, so up to services_interval_s '
-        'later. Lower: a new availability zone can be used sooner. 0: never '
-        'look, and leave aggregates to others.',
+        'the host; Nova itself does that for only one of them. The read '
+        'takes place with a read of the Service records, so up to '
+        'services_interval_s later. Lower: a new availability zone can be '
+        'used sooner. 0: never read them, and leave the aggregates of '
+        'providers to other programs.',
     ),
     cfg.ListOpt(
         'capability_traits',
         default=[],
         help="Keys of an Ironic node's properties/capabilities that are "
         'reported as traits: with boot_mode in this list, boot_mode:uefi '
-        'becomes CUSTOM_BOOT_MODE_UEFI. Flavors can then ask for the trait, '
-        'which Placement answers, in place of capabilities:boot_mode, for '
-        'which the scheduler looks at each node.',
+        'becomes CUSTOM_BOOT_MODE_UEFI. A flavor can then require the trait, '
+        'which Placement filters by, instead of capabilities:boot_mode, for '
+        'which the scheduler examines each node.',
     ),
 ]
 
