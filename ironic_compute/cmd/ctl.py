@@ -90,7 +90,7 @@ def forget(node: NodeId) -> str | None:
     if row is None or not row.host:
         return f'Nova has no record of node {node}: there is nothing to do'
     try:
-        return peer_rpc.order_to_forget(Host(row.host), node)
+        return peer_rpc.request_forget_node(Host(row.host), node)
     except oslo_messaging.MessagingTimeout:
         return (
             f'Host {row.host} holds node {node} and does not answer; see '

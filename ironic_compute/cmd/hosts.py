@@ -121,7 +121,10 @@ class HostAdopt(_OfOneHost):
         host, pools = Host(parsed_args.host), _pools()
         reach_nova()
         said = adopt(
-            host, pools, _mine(), lambda to: peer_rpc.order_to_adopt(to, host)
+            host,
+            pools,
+            _mine(),
+            lambda to: peer_rpc.request_adopt_host(to, host),
         )
         print(said, file=self.app.stdout)
 
@@ -144,7 +147,10 @@ class HostMapped(_OfOneHost):
 
         host, members = Host(parsed_args.host), _pools().get(_mine(), ())
         reach_nova()
-        give(lambda to: peer_rpc.order_to_vouch(to, host), served_by(members))
+        give(
+            lambda to: peer_rpc.request_confirm_mapping(to, host),
+            served_by(members),
+        )
         print(f'Host {host} is taken for mapped.', file=self.app.stdout)
 
 

@@ -106,7 +106,7 @@ class IronicComputeManager(
             StrayInstances(
                 components.held_nodes,
                 components.compute_nodes,
-                components.rebalancer.follow,
+                components.rebalancer.follow_instance,
                 self.driver.free,
                 self.in_progress,
                 deleted_action=CONF.running_deleted_instance_action,
@@ -299,7 +299,7 @@ class IronicComputeManager(
         try:
             host = forwarding.next_host(context, node, self.host, properties)
             if host is None:
-                self._components.new_nodes.look_at(node)
+                self._components.new_nodes.hold_if_ours(node)
         except Exception as exc:
             # Nobody would hear of an error here; the claim fails, and the
             # conductor takes an alternate.

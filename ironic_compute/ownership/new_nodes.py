@@ -18,7 +18,7 @@ from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, Moment
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
@@ -46,7 +46,7 @@ class _Look:
 class NewNodes:
     """Take what is ours of the nodes that are met.
 
-    One thread calls ``round``, when the gate is open; all else may be called
+    One thread calls ``place_nodes``, when the gate is open; all else may be called
     from any.
 
     :param foreign: hosts of the rows that belong to nobody of the pool
@@ -61,7 +61,7 @@ class NewNodes:
         pool: PoolView,
         clock: Clock,
         pace: Pace,
-        writers: Writers,
+        writers: RowWriters,
     ) -> None:
         self._held_nodes = held_nodes
         self._compute_nodes = compute_nodes
@@ -86,7 +86,7 @@ class NewNodes:
         self._new_since_s: dict[NodeId, float] = {}
         self._lock = threading.Lock()
 
-    def meet(self, facts: NodeFacts) -> None:
+    def add_unheld(self, facts: NodeFacts) -> None:
         """Remember a node of the pool that is not held here."""
         node = facts.uuid
         with self._lock:
@@ -97,7 +97,7 @@ class NewNodes:
             elif node not in self._of_others:
                 self._strangers[node] = facts
 
-    def deny(self, node: NodeId) -> None:
+    def mark_missing(self, node: NodeId) -> None:
         """Take no node that Ironic does not have, or has in another pool."""
         with self._lock:
             self._placing.discard(node)
@@ -105,11 +105,11 @@ class NewNodes:
             self._waiting.pop(node, None)
             self._of_foreign.pop(node, None)
 
-    def listed(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """A full list of the pool was read: look at every row again."""
         held = self._held_nodes.rows()
         with self._lock:
-            self._foreign.anew()
+            self._foreign.clear()
             self._of_others.clear()
             self._of_foreign.clear()
             unsettled = self._strangers.keys() | self._waiting.keys()
@@ -118,7 +118,7 @@ class NewNodes:
             self._strangers = {n: f for n, f in nodes.items() if n not in held}
             self._listed = set(self._strangers)
 
-    def given(self, nodes: Iterable[NodeId]) -> None:
+    def mark_given(self, nodes: Iterable[NodeId]) -> None:
         """Another host says it gave us ``nodes``: look at their rows."""
         with self._lock:
             for node in nodes:
@@ -128,7 +128,7 @@ class NewNodes:
                     if node in known:
                         self._strangers[node] = known.pop(node)
 
-    def look_at(self, node: NodeId) -> None:
+    def hold_if_ours(self, node: NodeId) -> None:
         """Read one node's row now: a build says that it is ours."""
         facts = (
             self._strangers.get(node)
@@ -142,7 +142,7 @@ class NewNodes:
         if row is not None and row.host == self._held_nodes.host:
             self._held_nodes.hold(row, facts, read_at)
 
-    def round(self) -> None:
+    def place_nodes(self) -> None:
         """Find out whose the nodes are that were met, and take ours."""
         with self._lock:
             self._end_waits()
@@ -190,7 +190,7 @@ class NewNodes:
         look: _Look,
     ) -> set[NodeId]:
         """Return those that were placed."""
-        placed = self._writers.each(
+        placed = self._writers.for_each(
             lambda node: self._place(strangers[node], look), sorted(nodes)
         )
         return set(placed)
@@ -211,11 +211,11 @@ class NewNodes:
         An agent without a worker keeps the pool from agreeing for hours, and
         their rows are not read each second for so long.
         """
-        standing, now_s = self._pool.standing(), self._clock.now_s()
+        standing, now_s = self._pool.ring_status(), self._clock.now_s()
         sight = standing.ring, standing.agreed
         if sight != self._waits_for or now_s >= self._look_again_at_s:
             self._waits_for = sight
-            self._look_again_at_s = now_s + self._pace.look_again_s
+            self._look_again_at_s = now_s + self._pace.recheck_s
             self._strangers = {**self._waiting, **self._strangers}
             self._waiting = {}
 
@@ -228,7 +228,7 @@ class NewNodes:
         now_s = self._clock.now_s()
         if now_s < self._foreign_at_s:
             return
-        self._foreign_at_s = now_s + self._pace.foreign_s
+        self._foreign_at_s = now_s + self._pace.foreign_recheck_s
         for node in list(self._of_foreign)[:_SLICE_COUNT]:
             self._strangers.setdefault(node, self._of_foreign.pop(node))
 
@@ -243,7 +243,7 @@ class NewNodes:
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._held_nodes.host:
             self._hold(row, facts, look.read_at)
-        elif holder is not None and self._services.record(holder):
+        elif holder is not None and self._services.find_record(holder):
             self._leave(facts, holder)
         elif not self._may_take(facts.uuid):
             self._wait(facts)
@@ -254,7 +254,7 @@ class NewNodes:
 
     def _leave(self, facts: NodeFacts, holder: Host) -> None:
         with self._lock:
-            self._foreign.note(holder, facts.uuid)
+            self._foreign.note_holder(holder, facts.uuid)
             if facts.uuid not in self._placing:
                 return
             if facts.uuid in self._given:
@@ -285,7 +285,7 @@ class NewNodes:
         return node in self._rowless or self._may_take(node)
 
     def _may_take(self, node: NodeId) -> bool:
-        standing = self._pool.standing()
+        standing = self._pool.ring_status()
         return (
             standing.agreed
             and standing.ring.target(node) == self._held_nodes.host
@@ -322,7 +322,7 @@ class NewNodes:
             self._hold(row, facts, look.read_at, created=True)
             LOG.info('Took up new node %(node)s', {'node': facts.uuid})
         elif self._is_wanted(facts.uuid):
-            self.meet(facts)  # Too long ago: look again.
+            self.add_unheld(facts)  # Too long ago: look again.
         else:
             self._wait(facts)
 
@@ -336,7 +336,7 @@ class NewNodes:
         looked_ago_s = self._clock.now_s() - look.began_at_s
         return (
             self._is_wanted(node)
-            and (self._pool.standing().agreed_for_s or 0.0) >= looked_ago_s
+            and (self._pool.ring_status().agreed_for_s or 0.0) >= looked_ago_s
             and looked_ago_s <= max(self._pace.confirm_s, _LOOK_S)
         )
 
@@ -354,7 +354,7 @@ class NewNodes:
             )
             return
         former = row.host
-        if self._services.is_there_now(former):
+        if self._services.read_exists(former):
             return  # Since we looked at all of them.
         if not self._is_wanted(facts.uuid):
             return
@@ -379,7 +379,7 @@ class NewNodes:
             node: self._new_since_s.get(node, now_s)
             for node in sorted(self._held_nodes.unconfirmed())
         }
-        standing, host = self._pool.standing(), self._held_nodes.host
+        standing, host = self._pool.ring_status(), self._held_nodes.host
         is_ours_alone = (standing.agreed_for_s or 0.0) >= confirm_s
         agreed_until_s = standing.agreed_until_s if is_ours_alone else 0.0
         ripe = [
@@ -393,7 +393,7 @@ class NewNodes:
         ]
         if ripe:
             found = self._compute_nodes.of_nodes(ripe)
-            self._writers.each(
+            self._writers.for_each(
                 lambda node: self._held_nodes.confirm(node, found.get(node)),
                 ripe,
             )

@@ -57,11 +57,11 @@ class NodeChanges:
         If it is not, it is not taken either, though it was ours when met.
         """
         if not self._held_nodes.renew(facts):
-            self._new_nodes.deny(facts.uuid)
+            self._new_nodes.mark_missing(facts.uuid)
 
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
-        self._new_nodes.deny(node)
+        self._new_nodes.mark_missing(node)
         self._held_nodes.deny(node)
 
     def is_held(self, node: NodeId) -> bool:
@@ -82,8 +82,8 @@ class NodeChanges:
         hurry = not self.has_audited
         self._look_at_records(hurry=hurry)
         self._observe_all(nodes, 0.0 if hurry else CHUNK_PAUSE_S)
-        self._new_nodes.listed(nodes)
-        self._removal.audited(nodes)
+        self._new_nodes.reset_from_list(nodes)
+        self._removal.check_absent(nodes)
         if self.has_audited:
             # At first each provider is looked at anyway.
             placement_reports.audit(self._reconciler)
@@ -92,7 +92,7 @@ class NodeChanges:
     def _look_at_records(self, *, hurry: bool) -> None:
         """Look at records; what Ironic said must not be lost for them."""
         try:
-            self._row_audit.audited(hurry=hurry)
+            self._row_audit.check_rows(rests=not hurry)
         except Exception:
             LOG.exception(
                 'Could not look at the records of nodes; the next audit will'

@@ -36,11 +36,11 @@ class OperatorRequests:
 
     :param make_directory: what looks at Nova's Service records; each order
         has one of its own, which one thread uses
-    :param is_ours: asks a host whether one of our daemons serves it; None
+    :param is_ironic_compute: asks a host whether one of our daemons serves it; None
         if it does not answer
     :param list_nodes: lists the nodes of the pool
-    :param ask: asks Nova whether a host is mapped
-    :param tell: passes an order on to the agent; it may be lost
+    :param read_mapping: asks Nova whether a host is mapped
+    :param send_to_agent: passes an order on to the agent; it may be lost
     """
 
     def __init__(
@@ -50,21 +50,21 @@ class OperatorRequests:
         clock: Clock,
         *,
         make_directory: Callable[[], ServiceDirectory],
-        is_ours: Callable[[Host], bool | None],
+        is_ironic_compute: Callable[[Host], bool | None],
         list_nodes: Callable[[], Iterable[NodeId]],
-        ask: Callable[[Host], Mapped],
-        tell: Callable[[HostAdded | MappingConfirmed], None],
+        read_mapping: Callable[[Host], Mapped],
+        send_to_agent: Callable[[HostAdded | MappingConfirmed], None],
     ) -> None:
         self._pool = pool
         self._compute_nodes = compute_nodes
         self._clock = clock
         self._make_directory = make_directory
-        self._is_ours = is_ours
+        self._is_ironic_compute = is_ironic_compute
         self._list_nodes = list_nodes
-        self._ask = ask
-        self._tell = tell
+        self._read_mapping = read_mapping
+        self._send_to_agent = send_to_agent
 
-    def adopt(self, host: Host) -> str | None:
+    def adopt_host(self, host: Host) -> str | None:
         """Make a host known in this pool, so that it is served again."""
         if host in self._pool.known:
             return None
@@ -73,14 +73,14 @@ class OperatorRequests:
             return why_not
         return self._pass_on(HostAdded(host), lambda: self._pool.known)
 
-    def vouch(self, host: Host) -> str | None:
+    def confirm_mapping(self, host: Host) -> str | None:
         """Take a host for mapped, where Nova does not tell."""
         if host not in self._pool.known:
             return (
                 f'Host {host} is not known in this pool; "ironic-computectl '
                 f'host list" shows who is'
             )
-        match self._ask(host):
+        match self._read_mapping(host):
             case Mapped.YES:
                 return None
             case Mapped.NO:
@@ -88,23 +88,24 @@ class OperatorRequests:
                     f'Nova says that host {host} is not mapped to a cell; '
                     f'run: nova-manage cell_v2 discover_hosts --by-service'
                 )
-            case Mapped.UNTOLD | Mapped.UNKNOWN:
+            case Mapped.UNREADABLE | Mapped.NO_ANSWER:
                 return self._pass_on(
-                    MappingConfirmed(host), lambda: self._pool.vouched
+                    MappingConfirmed(host),
+                    lambda: self._pool.mapping_confirmed,
                 )
 
     def _is_no_orphan(self, host: Host) -> str | None:
         """Say why a host needs nobody to take it over, if that is so."""
         directory = self._make_directory()
-        directory.refresh()
-        if directory.record(host) is None:
+        directory.read_records()
+        if directory.find_record(host) is None:
             return (
                 f'Nova has no Service record of a nova-compute on host '
                 f'{host}: see "openstack compute service list"'
             )
         if not directory.is_up(host):
             return None
-        match self._is_ours(host):
+        match self._is_ironic_compute(host):
             case True:
                 return f'A daemon of another pool serves host {host}'
             case False:
@@ -136,7 +137,7 @@ class OperatorRequests:
     ) -> str | None:
         """Tell the agent until it shows that it has heard."""
         for _ in range(_WAITS_MAX):
-            self._tell(order)
+            self._send_to_agent(order)
             self._clock.sleep(_WAIT_S)
             if order.host in heeded():
                 LOG.info(

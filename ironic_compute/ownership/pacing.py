@@ -22,13 +22,13 @@ class Pace:
     push_budget: int
     disagree_s: float = 0.0
     """How long the ring must have stayed where not all have the same."""
-    look_again_s: float = 10.0
+    recheck_s: float = 10.0
     """Between two looks at rows that nobody may change now."""
-    foreign_s: float = 30.0
+    foreign_recheck_s: float = 30.0
     """Between two looks at rows of hosts that are not of the pool."""
 
 
-class Writers:
+class RowWriters:
     """Do something about many nodes, some of them at once.
 
     :param parallelism: how many
@@ -42,7 +42,7 @@ class Writers:
             parallelism, thread_name_prefix='rows'
         )
 
-    def each(
+    def for_each(
         self, act: Callable[[NodeId], Any], nodes: Iterable[NodeId]
     ) -> dict[NodeId, Any]:
         """Do ``act`` for all nodes in parallel; one's error harms only it."""

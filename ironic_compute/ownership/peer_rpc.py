@@ -57,21 +57,21 @@ class PeerEndpoint:
 
     def adopt_host(self, context: Any, host: str) -> str | None:
         """Make a host known in this pool; since 1.1."""
-        return self._orders.adopt(Host(host))
+        return self._orders.adopt_host(Host(host))
 
     def vouch_for_host(self, context: Any, host: str) -> str | None:
         """Take a host for mapped; since 1.1."""
-        return self._orders.vouch(Host(host))
+        return self._orders.confirm_mapping(Host(host))
 
 
-def tell_given(host: Host, nodes: Sequence[NodeId]) -> None:
+def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
     """Tell ``host`` that it was just given ``nodes``."""
     _client(host).cast(
         nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
     )
 
 
-def order_to_forget(host: Host, node: NodeId) -> str | None:
+def request_forget_node(host: Host, node: NodeId) -> str | None:
     """Have ``host`` remove the records of ``node``; see HintEndpoint.
 
     :raises oslo_messaging.MessagingTimeout: nobody serves the host
@@ -82,7 +82,7 @@ def order_to_forget(host: Host, node: NodeId) -> str | None:
     return answer
 
 
-def order_to_adopt(to: Host, host: Host) -> str | None:
+def request_adopt_host(to: Host, host: Host) -> str | None:
     """Have the worker of host ``to`` make ``host`` known in its pool.
 
     :raises oslo_messaging.MessagingTimeout: nobody serves ``to``
@@ -90,7 +90,7 @@ def order_to_adopt(to: Host, host: Host) -> str | None:
     return _order(to, 'adopt_host', host)
 
 
-def order_to_vouch(to: Host, host: Host) -> str | None:
+def request_confirm_mapping(to: Host, host: Host) -> str | None:
     """Have the worker of host ``to`` take ``host`` for mapped.
 
     :raises oslo_messaging.MessagingTimeout: nobody serves ``to``
@@ -105,7 +105,7 @@ def _order(to: Host, name: str, host: Host) -> str | None:
     return answer
 
 
-def is_ours(host: Host) -> bool | None:
+def is_ironic_compute(host: Host) -> bool | None:
     """Ask a host whether one of our daemons serves it.
 
     :returns: None if it does not answer within seconds

@@ -22,7 +22,7 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.records import unmark
 from ironic_compute.ownership.new_nodes import NewNodes
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView, RingStatus
@@ -35,9 +35,9 @@ _ASK_AGAIN_ROUNDS = 60
 
 
 class Rebalancer:
-    """Take new nodes, push free ones; ``round`` is called about each second.
+    """Take new nodes, push free ones; ``run_round`` is called about each second.
 
-    One thread calls ``round``; ``follow`` may be called from any.
+    One thread calls ``run_round``; ``follow_instance`` may be called from any.
 
     :param newcomers: what takes the nodes that are not held here
     :param foreign: hosts of the rows that belong to nobody of the pool
@@ -54,7 +54,7 @@ class Rebalancer:
         pool: PoolView,
         gate: Gate,
         pace: Pace,
-        writers: Writers,
+        writers: RowWriters,
         tell: Callable[[Host, list[NodeId]], None],
     ) -> None:
         self._held_nodes = held_nodes
@@ -72,12 +72,12 @@ class Rebalancer:
         self._with_server: set[NodeId] = set()
         self._rounds_count = 0
 
-    def follow(self, node: NodeId, host: Host) -> None:
+    def follow_instance(self, node: NodeId, host: Host) -> None:
         """Give a node to the host that its server is on.
 
         ``Instance.host`` is the truth for a node with a server.
         """
-        record = self._services.record(host)
+        record = self._services.find_record(host)
         if record is None:
             return
         with self._held_nodes.still(node) as row:
@@ -93,16 +93,16 @@ class Rebalancer:
         )
         self._tell(host, [node])
 
-    def round(self) -> None:
+    def run_round(self) -> None:
         """Do what the ring asks for now, within the budget."""
-        if not self._gate.is_open() or not self._pool.standing().ring.hosts:
+        if not self._gate.is_open() or not self._pool.ring_status().ring.hosts:
             return
         if not self._services.is_read:
             return  # Else each host would seem to be gone.
-        self._new_nodes.round()
-        if self._foreign.interferes():
+        self._new_nodes.place_nodes()
+        if self._foreign.is_stock_compute_up():
             return
-        standing = self._pool.standing()
+        standing = self._pool.ring_status()
         if standing.settled_for_s >= self._patience_s(standing):
             self._push(standing.ring)
 
@@ -123,7 +123,7 @@ class Rebalancer:
         free = (n for n in self._misplaced(ring) if self._is_free(n))
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._elsewhere[node] for node in some}
-        given = self._writers.each(
+        given = self._writers.for_each(
             lambda node: self._give(node, moves[node]), moves
         )
         self._report_pushes([n for n in moves if given.get(n)], moves)
@@ -151,7 +151,7 @@ class Rebalancer:
 
     def _give(self, node: NodeId, target: Host) -> bool:
         """Push one free node; True if it changed hands."""
-        record = self._services.record(target)
+        record = self._services.find_record(target)
         if record is None:
             return False
         with self._held_nodes.leaving(node) as row:

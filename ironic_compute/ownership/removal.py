@@ -42,12 +42,12 @@ class Removal:
         self._denied: frozenset[NodeId] = frozenset()
         self._left: frozenset[NodeId] = frozenset()
 
-    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Look at the held nodes that a full list did not show."""
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
         denied = frozenset(
-            node for node in sorted(absent) if self._is_denied(node)
+            node for node in sorted(absent) if self._is_missing(node)
         )
         for node in sorted(denied):
             self._held_nodes.deny(node)
@@ -75,7 +75,7 @@ class Removal:
         )
         return False
 
-    def _is_denied(self, node: NodeId) -> bool:
+    def _is_missing(self, node: NodeId) -> bool:
         """Say whether Ironic answers 404 for this very uuid."""
         try:
             facts = self._client.node(node)
@@ -103,7 +103,7 @@ class Removal:
             {'node': node},
         )
 
-    def forget(self, node: NodeId) -> str | None:
+    def forget_node(self, node: NodeId) -> str | None:
         """Remove what Nova has of a held node that has left this pool.
 
         By an operator's order, because Ironic has it still. Another pool

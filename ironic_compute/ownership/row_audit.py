@@ -30,7 +30,7 @@ _REST_S = 0.6
 
 
 class RowAudit:
-    """Looks at the rows of all held nodes; one thread calls ``audited``."""
+    """Looks at the rows of all held nodes; one thread calls ``check_rows``."""
 
     def __init__(
         self, held_nodes: HeldNodes, compute_nodes: ComputeNodes, clock: Clock
@@ -42,10 +42,10 @@ class RowAudit:
         self._looked_to = NodeId('')
         self._is_to_search = False
 
-    def audited(self, *, hurry: bool = False) -> None:
+    def check_rows(self, *, rests: bool = True) -> None:
         """Drop the nodes whose row is not ours any more, or find others.
 
-        :param hurry: do not rest between the parts
+        :param rests: pause between two requests
         """
         is_to_search = self._is_to_search
         # Before either: one that fails each time must not stop the other.
@@ -53,7 +53,7 @@ class RowAudit:
         if is_to_search:
             self._search()
         else:
-            self._look_at_held(0.0 if hurry else _REST_S)
+            self._look_at_held(_REST_S if rests else 0.0)
 
     def _look_at_held(self, rest_s: float) -> None:
         held = sorted(self._held_nodes.rows())

@@ -22,9 +22,9 @@ LOG = logging.getLogger(__name__)
 class ForeignHosts:
     """The foreign hosts of one pool, as far as their rows show them.
 
-    ``note`` may be called from any thread, the others from one.
+    ``note_holder`` may be called from any thread, the others from one.
 
-    :param is_ours: asks a host whether one of our daemons serves it; None
+    :param is_ironic_compute: asks a host whether one of our daemons serves it; None
         if it does not answer
     """
 
@@ -32,25 +32,25 @@ class ForeignHosts:
         self,
         services: ServiceDirectory,
         pool: PoolView,
-        is_ours: Callable[[Host], bool | None],
+        is_ironic_compute: Callable[[Host], bool | None],
     ) -> None:
         self._services = services
         self._pool = pool
-        self._is_ours = is_ours
+        self._is_ironic_compute = is_ironic_compute
         self._example: dict[Host, NodeId] = {}
         self._answers: dict[Host, bool | None] = {}
         self._told: set[tuple[Host, bool]] = set()
 
-    def anew(self) -> None:
+    def clear(self) -> None:
         """Forget who holds what: a full list is looked at again."""
         self._example, self._answers = {}, {}
 
-    def note(self, host: Host, node: NodeId) -> None:
+    def note_holder(self, host: Host, node: NodeId) -> None:
         """Remember that a row of a node of the pool names this host."""
         if host not in self._pool.known:
             self._example.setdefault(host, node)
 
-    def interferes(self) -> bool:
+    def is_stock_compute_up(self) -> bool:
         """Say whether a nova-compute that is not ours works on the pool."""
         holding = sorted(self._example.items())
         stock = [host for host, node in holding if self._is_stock(host, node)]
@@ -65,7 +65,7 @@ class ForeignHosts:
 
     def _ask(self, host: Host) -> bool | None:
         if host not in self._answers:
-            self._answers[host] = self._is_ours(host)
+            self._answers[host] = self._is_ironic_compute(host)
         return self._answers[host]
 
     def _tell_once(self, host: Host, node: NodeId, is_stock: bool) -> None:

@@ -29,7 +29,7 @@ class HostAggregates:
         self._has_told = False
         self._uneven: frozenset[str] = frozenset()
 
-    def of(self, host: Host, pool: Iterable[Host]) -> Aggregates | None:
+    def read_for(self, host: Host, pool: Iterable[Host]) -> Aggregates | None:
         """Read all aggregates, one RPC, and return what is the host's.
 
         :param pool: the hosts of the pool, which should all be in the same

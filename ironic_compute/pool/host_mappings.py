@@ -40,19 +40,19 @@ class Mapped(enum.Enum):
 
     YES = 'yes'
     NO = 'no'
-    UNTOLD = 'nobody may tell us'
-    UNKNOWN = 'no answer'
+    UNREADABLE = 'unreadable'
+    NO_ANSWER = 'no answer'
 
 
-def ask_conductor(host: Host) -> Mapped:
+def read_from_conductor(host: Host) -> Mapped:
     """Read the mapping through nova-conductor; one RPC."""
     context = nova_context.get_admin_context()
-    return conductor_says(
+    return classify_conductor_read(
         lambda: objects.HostMapping.get_by_host(context, host)
     )
 
 
-def conductor_says(read: Callable[[], object]) -> Mapped:
+def classify_conductor_read(read: Callable[[], object]) -> Mapped:
     """Return what follows from an attempt to read a mapping."""
     try:
         read()
@@ -61,21 +61,21 @@ def conductor_says(read: Callable[[], object]) -> Mapped:
     except oslo_messaging.RemoteError as exc:
         LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
         is_for_good = exc.exc_type == _NO_API_DATABASE
-        return Mapped.UNTOLD if is_for_good else Mapped.UNKNOWN
+        return Mapped.UNREADABLE if is_for_good else Mapped.NO_ANSWER
     except Exception as exc:
         LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
-        return Mapped.UNKNOWN
+        return Mapped.NO_ANSWER
     return Mapped.YES
 
 
-def ask_api(host: Host) -> Mapped:
+def read_from_api(host: Host) -> Mapped:
     """Ask nova-api with the credentials of ``[placement]``; one request."""
-    return api_says(
+    return classify_api_read(
         lambda: _nova_api().get(f'/os-hosts/{host}', timeout=_TIMEOUT_S)
     )
 
 
-def api_says(get: Callable[[], Any]) -> Mapped:
+def classify_api_read(get: Callable[[], Any]) -> Mapped:
     """Return what follows from an attempt to get ``/os-hosts/<host>``.
 
     A host without nodes is not found either, but only after its mapping was.
@@ -83,20 +83,20 @@ def api_says(get: Callable[[], Any]) -> Mapped:
     try:
         answer = get()
     except _NO_WAY:
-        return Mapped.UNTOLD
+        return Mapped.UNREADABLE
     except ks_exceptions.ClientException as exc:
         LOG.debug('Could not ask nova-api of a host: %(exc)s', {'exc': exc})
-        return Mapped.UNKNOWN
+        return Mapped.NO_ANSWER
     match answer.status_code:
         case 200:
             return Mapped.YES
         case 401 | 403:
-            return Mapped.UNTOLD
+            return Mapped.UNREADABLE
         case 404 if 'not mapped to any cell' in answer.text:
             return Mapped.NO
         case 404 if 'Compute host' in answer.text:
             return Mapped.YES
-    return Mapped.UNKNOWN
+    return Mapped.NO_ANSWER
 
 
 def _nova_api() -> Any:
@@ -117,18 +117,18 @@ class HostMappings:
     Once mapped, always mapped, as long as the host exists: that half is
     asked at most once a host.
 
-    :param is_vouched: whether an operator has said that a host is mapped
+    :param is_confirmed: whether an operator has said that a host is mapped
     :param conductor: asks nova-conductor
     :param api: asks nova-api, where no conductor can tell
     """
 
     def __init__(
         self,
-        is_vouched: Callable[[Host], bool],
-        conductor: Callable[[Host], Mapped] = ask_conductor,
-        api: Callable[[Host], Mapped] = ask_api,
+        is_confirmed: Callable[[Host], bool],
+        conductor: Callable[[Host], Mapped] = read_from_conductor,
+        api: Callable[[Host], Mapped] = read_from_api,
     ) -> None:
-        self._is_vouched = is_vouched
+        self._is_confirmed = is_confirmed
         self._conductor = conductor
         self._api = api
         self._mapped: set[Host] = set()
@@ -138,11 +138,12 @@ class HostMappings:
         """Say whether a host is in a cell; False while nobody says so."""
         if host in self._mapped:
             return True
-        answer = self.ask(host)
-        if answer in (Mapped.UNTOLD, Mapped.UNKNOWN) and self._is_vouched(
-            host
-        ):
-            if answer is Mapped.UNTOLD:
+        answer = self.read(host)
+        if answer in (
+            Mapped.UNREADABLE,
+            Mapped.NO_ANSWER,
+        ) and self._is_confirmed(host):
+            if answer is Mapped.UNREADABLE:
                 self._mapped.add(host)
             return True
         if answer is Mapped.YES:
@@ -150,12 +151,12 @@ class HostMappings:
         self._tell_once(host, answer)
         return answer is Mapped.YES
 
-    def ask(self, host: Host) -> Mapped:
+    def read(self, host: Host) -> Mapped:
         """Ask who can tell; any thread may call."""
         answer = self._conductor(host)
-        return self._api(host) if answer is Mapped.UNTOLD else answer
+        return self._api(host) if answer is Mapped.UNREADABLE else answer
 
-    def forget(self, host: Host) -> None:
+    def forget_host(self, host: Host) -> None:
         """A host does not exist any more, nor does its mapping."""
         self._mapped.discard(host)
 
@@ -171,13 +172,13 @@ _SENTENCES = {
         'Host %(host)s is not mapped to a cell and gets no nodes until it '
         'is; run: nova-manage cell_v2 discover_hosts --by-service'
     ),
-    Mapped.UNTOLD: (
+    Mapped.UNREADABLE: (
         'Could not ask nova-conductor nor nova-api whether host %(host)s is '
         'mapped to a cell, so it gets no nodes until you say so: run '
         'nova-manage cell_v2 discover_hosts --by-service, then '
         'ironic-computectl host mapped %(host)s'
     ),
-    Mapped.UNKNOWN: (
+    Mapped.NO_ANSWER: (
         'Nova did not answer whether host %(host)s is mapped to a cell, '
         "so it gets no nodes by this worker's word; asking again"
     ),

@@ -24,7 +24,7 @@ _UNSETTLED_LOOKS = 3
 _UNSETTLED_FIRST_S = 2.0
 
 
-class Looks:
+class PollInterval:
     """How long to wait between two looks at Nova's Services.
 
     :param interval_s: while nobody waits for it
@@ -61,7 +61,7 @@ class ServiceDirectory:
         self.is_read = False
         self._mappings = mappings
 
-    def refresh(self) -> None:
+    def read_records(self) -> None:
         """Read all records: one RPC, whatever their number."""
         found = objects.ServiceList.get_by_binary(
             self._context, BINARY, include_disabled=True
@@ -69,14 +69,14 @@ class ServiceDirectory:
         self._records = {Host(record.host): record for record in found}
         self.is_read = True
 
-    def record(self, host: Host) -> Any | None:
+    def find_record(self, host: Host) -> Any | None:
         """Return the Service record of ``host`` as last read.
 
         None means something only once ``is_read`` is True.
         """
         return self._records.get(host)
 
-    def is_there_now(self, host: Host) -> bool:
+    def read_exists(self, host: Host) -> bool:
         """Ask Nova whether a host has a Service record at this moment."""
         found = objects.Service.get_by_host_and_binary(
             self._context, host, BINARY
@@ -95,7 +95,7 @@ class ServiceDirectory:
     def _facts(self, host: Host) -> ServiceFacts:
         record = self._records.get(host)
         if record is None:
-            self._mappings.forget(host)
+            self._mappings.forget_host(host)
             return ServiceFacts(exists=False, mapped=False, disabled=False)
         return ServiceFacts(
             exists=True,

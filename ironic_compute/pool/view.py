@@ -47,7 +47,7 @@ class PoolView:
         self._ring_since_s = clock.now_s()
         self._on_news: Callable[[], None] = lambda: None
 
-    def on_news(self, callback: Callable[[], None]) -> None:
+    def on_services_stale(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when Nova may have something to tell.
 
         Hosts are known or vouched for that were not, or somebody has another
@@ -78,11 +78,11 @@ class PoolView:
         return self._known
 
     @property
-    def vouched(self) -> frozenset[Host]:
+    def mapping_confirmed(self) -> frozenset[Host]:
         """The hosts that an operator has said to be mapped."""
         return self._vouched
 
-    def standing(self) -> RingStatus:
+    def ring_status(self) -> RingStatus:
         """The ring now, with whether it is agreed and for how long it is.
 
         Read apart, one could be of the ring before (ironic's bug 1792872).
@@ -97,7 +97,7 @@ class PoolView:
             )
 
 
-def take_in(
+def update_pool_and_gate(
     view: WorkerView, host: Host, pool: PoolView, gate: LeaseGate, clock: Clock
 ) -> None:
     """Heed what the agent says: the pool it sees, and until when we may act.

@@ -31,14 +31,14 @@ from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.operator_requests import OperatorRequests
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_aggregates import HostAggregates
 from ironic_compute.pool.host_mappings import HostMappings
-from ironic_compute.pool.services import Looks, ServiceDirectory
+from ironic_compute.pool.services import PollInterval, ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
@@ -99,7 +99,9 @@ class Components:
         self._look_now = threading.Event()
         self.claims = ClaimBook()
         self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)
-        mappings = HostMappings(lambda host: host in tenure.pool.vouched)
+        mappings = HostMappings(
+            lambda host: host in tenure.pool.mapping_confirmed
+        )
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or make_client(CONF, tenure.gate)
@@ -123,12 +125,12 @@ class Components:
             self.held_nodes, self.compute_nodes, tenure.clock
         )
         self._make_handover()
-        self.held_nodes.on_stranger = self.new_nodes.meet
+        self.held_nodes.on_stranger = self.new_nodes.add_unheld
         self._make_feed()
         self.on_order: Callable[[HostAdded | MappingConfirmed], None]
         self.on_order = lambda order: None
         self.peer_endpoint = peer_rpc.PeerEndpoint(
-            self._given, self.removal.forget, self._make_orders(mappings)
+            self._given, self.removal.forget_node, self._make_orders(mappings)
         )
         self.on_services: Callable[[dict[Host, ServiceFacts]], None]
         self.on_services = lambda facts: None
@@ -136,7 +138,7 @@ class Components:
         self.on_stopping: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
         self.on_refused: Callable[[errors.ConfigError], None] = LOG.error
-        tenure.pool.on_news(self._look_now.set)
+        tenure.pool.on_services_stale(self._look_now.set)
 
     def _make_orders(self, mappings: HostMappings) -> OperatorRequests:
         return OperatorRequests(
@@ -144,10 +146,10 @@ class Components:
             self.compute_nodes,
             self.clock,
             make_directory=lambda: ServiceDirectory(mappings),
-            is_ours=peer_rpc.is_ours,
+            is_ironic_compute=peer_rpc.is_ironic_compute,
             list_nodes=lambda: {node.uuid for node in self.client.nodes()},
-            ask=mappings.ask,
-            tell=lambda order: self.on_order(order),
+            read_mapping=mappings.read,
+            send_to_agent=lambda order: self.on_order(order),
         )
 
     def _make_feed(self) -> None:
@@ -174,7 +176,9 @@ class Components:
 
     def _make_handover(self) -> None:
         options, tenure = CONF.ironic_compute, self._tenure
-        foreign = ForeignHosts(self.services, tenure.pool, peer_rpc.is_ours)
+        foreign = ForeignHosts(
+            self.services, tenure.pool, peer_rpc.is_ironic_compute
+        )
         pace = Pace(
             settle_s=options.settle_s,
             # By then everybody has looked at Nova's services again.
@@ -182,7 +186,7 @@ class Components:
             confirm_s=options.confirm_s,
             push_budget=options.push_budget,
         )
-        self._writers = Writers(options.row_parallelism)
+        self._writers = RowWriters(options.row_parallelism)
         self.new_nodes = NewNodes(
             self.held_nodes,
             self.compute_nodes,
@@ -203,12 +207,12 @@ class Components:
             tenure.gate,
             pace,
             self._writers,
-            peer_rpc.tell_given,
+            peer_rpc.notify_given,
         )
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)
-        self.new_nodes.given(nodes)
+        self.new_nodes.mark_given(nodes)
         for node in nodes:
             self.feed.poke(node)
 
@@ -314,19 +318,19 @@ class Components:
     def _keep_rounds(self) -> None:
         while not self._stopping.wait(_ROUND_S):
             try:
-                self.rebalancer.round()
+                self.rebalancer.run_round()
             except Exception:
                 LOG.exception('Could not hand nodes over; trying again')
 
     def _keep_services(self) -> None:
-        looks = Looks(CONF.ironic_compute.services_interval_s)
+        poll = PollInterval(CONF.ironic_compute.services_interval_s)
         while not self._stopping.is_set():
             self._look_now.clear()
-            interval_s = looks.interval_s
+            interval_s = poll.interval_s
             try:
                 all_mapped = self._tell_services()
-                agreed = self._tenure.pool.standing().agreed
-                interval_s = looks.next_s(is_settled=all_mapped and agreed)
+                agreed = self._tenure.pool.ring_status().agreed
+                interval_s = poll.next_s(is_settled=all_mapped and agreed)
             except Exception as exc:
                 LOG.warning(
                     'Could not read the Service records of Nova and will '
@@ -337,10 +341,10 @@ class Components:
 
     def _tell_services(self) -> bool:
         """Tell what Nova says; return whether all hosts are mapped."""
-        self.services.refresh()
+        self.services.read_records()
         known = self._tenure.pool.known or (self._tenure.host,)
         facts: dict[Host, ServiceFacts] = self.services.facts(known)
-        own = self.services.record(self._tenure.host)
+        own = self.services.find_record(self._tenure.host)
         if own is not None:
             self.set_disabled(bool(own.disabled))
         self.on_services(facts)
@@ -353,7 +357,7 @@ class Components:
         now_s = self._tenure.clock.now_s()
         if interval_s and now_s - self._aggregates_read_at_s >= interval_s:
             self._aggregates_read_at_s = now_s
-            aggregates = self.aggregates.of(
+            aggregates = self.aggregates.read_for(
                 self._tenure.host, self._tenure.pool.known
             )
             self.held_nodes.change_status(aggregates=aggregates)

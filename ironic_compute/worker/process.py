@@ -34,7 +34,7 @@ from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.pool.services import BINARY
-from ironic_compute.pool.view import PoolView, take_in
+from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from ironic_compute.worker import (
     executors,
     gated_writes,
@@ -135,7 +135,7 @@ class AgentLine:
         self._heard_s = self._tenure.clock.now_s()
         view = pipe.decode_view(line)
         ties = self._tenure
-        take_in(view, ties.host, ties.pool, ties.gate, ties.clock)
+        update_pool_and_gate(view, ties.host, ties.pool, ties.gate, ties.clock)
 
 
 def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:

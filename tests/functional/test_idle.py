@@ -53,8 +53,8 @@ def _a_minute(name: str, rpcs_count: float) -> float:
 
 # Every RPC of ours at rest, by the function that makes it.
 _CAUSES = {
-    'services.refresh': _a_minute('services_interval_s', 1),
-    'aggregates.of': _a_minute('aggregates_interval_s', 1),
+    'services.read_records': _a_minute('services_interval_s', 1),
+    'aggregates.read_for': _a_minute('aggregates_interval_s', 1),
     'resume._servers': _a_minute(
         'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),

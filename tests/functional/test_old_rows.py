@@ -197,7 +197,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.addCleanup(standby.manager._components.stop)
         for _ in range(3):
             self._audit()
-            standby.manager._components.rebalancer.round()
+            standby.manager._components.rebalancer.run_round()
             standby.manager._components._tell_services()
             for _, task in standby.manager._periodic_tasks:
                 task(standby.manager, self.context)
@@ -215,7 +215,7 @@ class OldRowsTest(pool.PoolTestCase):
         (row,) = self._rows(node)
         row.mapped, row.host = 1, 'c3'
         row.save()
-        directory.refresh()
+        directory.read_records()
         facts = directory.facts([Host('c1'), Host('c3')])
         self.assertEqual(
             [True, False], [facts[Host(h)].mapped for h in ('c1', 'c3')]
@@ -286,12 +286,14 @@ class OldRowsTest(pool.PoolTestCase):
         components = self.workers[host].manager._components
         components.held_nodes.change_status(service_id=service.id)
         for worker in self.workers.values():
-            worker.manager._components.services.refresh()
+            worker.manager._components.services.read_records()
 
     def test_lost_host_is_known_by_an_operators_order(self) -> None:
         """One that Nova does not know, or that is up, is refused."""
         here, c9 = Host('c1'), Host('c9')
-        self.assertIn('no Service record', peer_rpc.order_to_adopt(here, c9))
+        self.assertIn(
+            'no Service record', peer_rpc.request_adopt_host(here, c9)
+        )
         objects.Service(
             self.context,
             host='c9',
@@ -307,13 +309,13 @@ class OldRowsTest(pool.PoolTestCase):
         self.until(
             lambda: (
                 'A daemon of another pool'
-                in str(peer_rpc.order_to_adopt(here, Host('stock')))
+                in str(peer_rpc.request_adopt_host(here, Host('stock')))
             ),
             'the host of another pool refused as such',
         )
-        self.assertIsNone(peer_rpc.order_to_adopt(here, c9))
+        self.assertIsNone(peer_rpc.request_adopt_host(here, c9))
         self.assertEqual(('c1', 'c2', 'c9'), pool.TheCloud.pools['c2'].known)
-        self.assertIsNone(peer_rpc.order_to_adopt(here, c9))
+        self.assertIsNone(peer_rpc.request_adopt_host(here, c9))
         self.assertEqual([HostAdded(c9)], pool.TheCloud.ordered)
 
     def test_word_of_nova_on_a_mapping_counts_more_than_an_operators(
@@ -321,12 +323,15 @@ class OldRowsTest(pool.PoolTestCase):
     ) -> None:
         """The conductor here has the API database, so nobody is believed."""
         here = Host('c1')
-        self.assertIn('not known', peer_rpc.order_to_vouch(here, Host('c9')))
-        self.assertIsNone(peer_rpc.order_to_vouch(here, Host('c2')))
+        self.assertIn(
+            'not known', peer_rpc.request_confirm_mapping(here, Host('c9'))
+        )
+        self.assertIsNone(peer_rpc.request_confirm_mapping(here, Host('c2')))
         mapping = self.host_mappings.pop('c2')
         mapping.destroy()
         self.assertIn(
-            'discover_hosts', peer_rpc.order_to_vouch(here, Host('c2'))
+            'discover_hosts',
+            peer_rpc.request_confirm_mapping(here, Host('c2')),
         )
         self.assertEqual([], pool.TheCloud.ordered)
         self._map_host('c2')

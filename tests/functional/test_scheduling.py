@@ -119,7 +119,8 @@ class DisabledTest(scheduling.SchedulerTestCase):
                 known = self.workers[host].manager._components.services
                 self.until(
                     lambda known=known, host=host, status=status: (
-                        known.record(host).disabled == (status == 'disabled')
+                        known.find_record(host).disabled
+                        == (status == 'disabled')
                     ),
                     f'{host} {status} in its own eyes',
                 )

@@ -18,7 +18,7 @@ from hashring.ring import Host
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
@@ -91,8 +91,8 @@ class PoolHere(PoolView):
         self._kernel = worker.kernel
         self.alone_s = -math.inf
 
-    def standing(self) -> RingStatus:
-        standing = super().standing()
+    def ring_status(self) -> RingStatus:
+        standing = super().ring_status()
         if (standing.agreed_for_s or 0.0) >= PACE.confirm_s:
             self.alone_s = self._kernel.now_s
         return standing
@@ -175,7 +175,7 @@ class ComputeWorker(Worker):
             lambda: Lock(self.kernel),
         )
         self._make_handover()
-        self.held_nodes.on_stranger = self.new_nodes.meet
+        self.held_nodes.on_stranger = self.new_nodes.add_unheld
         self.row_audit = RowAudit(
             self.held_nodes,
             self.rows,  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ class ComputeWorker(Worker):
             self.pool,
             lambda host: True,
         )
-        writers = Writers(1, Inline(self.world))
+        writers = RowWriters(1, Inline(self.world))
         self.new_nodes = makeup.new_nodes(
             self.held_nodes,
             self.rows,
@@ -248,7 +248,7 @@ class ComputeWorker(Worker):
         self._strays = makeup.strays(
             self.held_nodes,
             self.rows,
-            self.rebalancer.follow,
+            self.rebalancer.follow_instance,
             self.driver.free,
             self.live_tasks,
             self._begin_task,
@@ -367,7 +367,7 @@ class ComputeWorker(Worker):
     def given(self, nodes: Iterable[NodeId]) -> None:
         """``Components._given``."""
         nodes = list(nodes)
-        self.new_nodes.given(nodes)
+        self.new_nodes.mark_given(nodes)
         for node in nodes:
             self.held_nodes.observe(self.client.node(node))
 
@@ -396,15 +396,15 @@ class ComputeWorker(Worker):
     def _audit(self) -> None:
         """``NodeChanges.audited``."""
         nodes = self.client.nodes()
-        self.row_audit.audited()
+        self.row_audit.check_rows()
         for facts in nodes.values():
             self._take(facts)
-        self.new_nodes.listed(nodes)
-        self.removal.audited(nodes)
+        self.new_nodes.reset_from_list(nodes)
+        self.removal.check_absent(nodes)
 
     def _keep_rounds(self) -> None:
         while True:
-            self._tolerant(self.rebalancer.round)
+            self._tolerant(self.rebalancer.run_round)
             self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
 
@@ -414,9 +414,9 @@ class ComputeWorker(Worker):
             self.kernel.sleep(SERVICES_S)
 
     def _look_at_services(self) -> None:
-        self.services.refresh()
+        self.services.read_records()
         known = self.pool.known or (self.host,)
-        own = self.services.record(self.host)
+        own = self.services.find_record(self.host)
         if own is not None:
             self.held_nodes.change_status(disabled=own.disabled)
         self.tell_facts(self.services.facts(known))

@@ -145,7 +145,10 @@ class PushyHandover(Rebalancer):
         return True
 
     def _give(self, node: NodeId, target: Host) -> bool:
-        row, record = self._held_nodes.row(node), self._services.record(target)
+        row, record = (
+            self._held_nodes.row(node),
+            self._services.find_record(target),
+        )
         if row is None or record is None:
             return False
         given = self._compute_nodes.give(row, target, record.id)
@@ -159,7 +162,7 @@ class LonelyNewcomers(NewNodes):
 
     def _may_take(self, node: NodeId) -> bool:
         return (
-            self._pool.standing().ring.target(node) == self._held_nodes.host
+            self._pool.ring_status().ring.target(node) == self._held_nodes.host
             and self._held_nodes.status.service_id is not None
         )
 
@@ -178,14 +181,14 @@ class TrustingHoldings(HeldNodes):
 class ForgetfulHandover(Rebalancer):
     """Leaves a node where it is, wherever its server is."""
 
-    def follow(self, node: NodeId, host: Host) -> None:
+    def follow_instance(self, node: NodeId, host: Host) -> None:
         pass
 
 
 class RashRemoval(Removal):
     """Takes any error for "no such node"."""
 
-    def _is_denied(self, node: NodeId) -> bool:
+    def _is_missing(self, node: NodeId) -> bool:
         try:
             self._client.node(node)
         except NodeNotFound:

@@ -155,7 +155,7 @@ class Manager:
         if worker.held_nodes.row(node) is None:
             if self._forwards(message, node):
                 return
-            worker.new_nodes.look_at(node)
+            worker.new_nodes.hold_if_ours(node)
         server = worker.server(message.server)
         if self._world.makeup.is_wanted(server.vm_state, server.host):
             with (

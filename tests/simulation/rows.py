@@ -252,7 +252,7 @@ class Services:
         self._records: dict[Host, Any] = {}
         self.is_read = False
 
-    def refresh(self) -> None:
+    def read_records(self) -> None:
         self._records = self._wire.ask(
             lambda: {
                 host: dataclasses.replace(record)
@@ -261,10 +261,10 @@ class Services:
         )
         self.is_read = True
 
-    def record(self, host: Host) -> Any | None:
+    def find_record(self, host: Host) -> Any | None:
         return self._records.get(host)
 
-    def is_there_now(self, host: Host) -> bool:
+    def read_exists(self, host: Host) -> bool:
         return self._wire.ask(lambda: host in self._nova.services)
 
     def is_up(self, host: Host) -> bool:

@@ -11,7 +11,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import Exited, ServiceFacts, Serving, WorkerView
 from ironic_compute.gate import LeaseGate
-from ironic_compute.pool.view import PoolView, take_in
+from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from tests.simulation.kernel import Kernel, Process, Task
 
 # A worker that hears nothing for so long ends by itself; one that is silent
@@ -79,7 +79,9 @@ class Worker(Process):
         while True:
             news, self._news = self._news, []
             for view in news:
-                take_in(view, self.host, self.pool, self.gate, self.clock)
+                update_pool_and_gate(
+                    view, self.host, self.pool, self.gate, self.clock
+                )
             self.heard_s = self.clock.now_s()
             if news:
                 self._told_s = self.clock.now_s()

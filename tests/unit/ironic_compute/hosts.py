@@ -22,7 +22,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
@@ -86,7 +86,7 @@ class Cloud:
         name = Host(host)
         self.hosts[name] = One(self, name)
         for one in self.hosts.values():
-            one.services.refresh()
+            one.services.read_records()
         return self.hosts[name]
 
     def show(self, *ring: str, agreed: bool = True) -> None:
@@ -120,7 +120,7 @@ class Cloud:
     def rounds(self, one: 'One', count: int) -> None:
         """Let so many seconds pass, and one host look in each."""
         for _ in range(count):
-            one.rebalancer.round()
+            one.rebalancer.run_round()
             self.clock.advance(1.0)
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ class Cloud:
                 one.audit()
             for one in self.hosts.values():
                 self.clock.advance(1.0)
-                one.rebalancer.round()
+                one.rebalancer.run_round()
 
 
 class One:
@@ -163,7 +163,7 @@ class One:
             self.services, self.pool, lambda host: host not in cloud.stock
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
-        writers = Writers(1, Inline(None))
+        writers = RowWriters(1, Inline(None))
         self.new_nodes = NewNodes(
             self.held_nodes,
             rows,
@@ -186,7 +186,7 @@ class One:
             writers,
             self._tell,
         )
-        self.held_nodes.on_stranger = self.new_nodes.meet
+        self.held_nodes.on_stranger = self.new_nodes.add_unheld
         client: Any = cloud
         me: Any = self
         self.removal = Removal(self.held_nodes, rows, client, me)
@@ -225,12 +225,12 @@ class One:
         """
         wanted = self._cloud.nodes if nodes is None else nodes
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
-        self.services.refresh()
+        self.services.read_records()
         self.node_changes.audited(listed)
 
     def _tell(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
-            self._cloud.hosts[host].new_nodes.given(nodes)
+            self._cloud.hosts[host].new_nodes.mark_given(nodes)
 
     # Placement
 

@@ -86,8 +86,8 @@ def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
         cloud.show('c2')
         threads: list[Steps] = [
             [functools.partial(one.node_changes.audited, {})] * 4,
-            [one.rebalancer.round],
-            [two.audit, two.rebalancer.round, two.audit],
+            [one.rebalancer.run_round],
+            [two.audit, two.rebalancer.run_round, two.audit],
         ]
         play(order, threads)
         assert cloud.removed == []
@@ -105,9 +105,9 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
     one, two = cloud.hosts[C1], cloud.add('c2')
     stale = one.rows.of_host(C1)[0]
     cloud.show('c2')
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     two.audit()
-    two.rebalancer.round()
+    two.rebalancer.run_round()
     assert not one.rows.delete(stale)
     assert cloud.holders() == {N: [C2]}
 
@@ -152,13 +152,13 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
         strays = StrayInstances(
             one.held_nodes,
             one.rows,  # type: ignore[arg-type]
-            one.rebalancer.follow,
+            one.rebalancer.follow_instance,
             lambda node, server: freed.append((node, server)),
             Alone(),  # type: ignore[arg-type]
             lambda name, act: act(),
         )
         strays.look()
-        one.rebalancer.round()
+        one.rebalancer.run_round()
         one.claims.release(NodeId(booted), 'new')
         begun = dict(begun)
     assert cloud.removed == cloud.moved == []
@@ -279,7 +279,7 @@ def test_two_claims_at_once_have_one_winner(
     offers the node in the end, and never both."""
     cloud = Cloud([N])
     one, two = cloud.add('c1'), cloud.add('c2')
-    steps: Steps = [one.audit, one.rebalancer.round]
+    steps: Steps = [one.audit, one.rebalancer.run_round]
     for side in (one, two):
         side.show(side.host)  # Each thinks that it is alone.
     create = two.rows.create
@@ -290,12 +290,15 @@ def test_two_claims_at_once_have_one_winner(
         return create(*arguments)
 
     two.rows.create = create_late  # type: ignore[method-assign]
-    for step in (*steps[:first_count], two.audit, two.rebalancer.round):
+    for step in (*steps[:first_count], two.audit, two.rebalancer.run_round):
         step()
     assert not cloud.providers
     wait = functools.partial(cloud.clock.advance, 1.0)
-    ends: Steps = [wait, one.rebalancer.round, one.rebalancer.round]
-    play(order, [ends, [wait, two.rebalancer.round, two.rebalancer.round]])
+    ends: Steps = [wait, one.rebalancer.run_round, one.rebalancer.run_round]
+    play(
+        order,
+        [ends, [wait, two.rebalancer.run_round, two.rebalancer.run_round]],
+    )
     row = cloud.nova.live_row(N)
     assert row is not None and row.host == C2  # It was the later.
     assert set(cloud.providers.values()) <= {C2}
@@ -329,7 +332,7 @@ def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
             one.show('c1', 'c2', 'c3', agreed=agreed)
         for _ in range(3):
             for one in (third, *everybody):
-                for act in (one.audit, one.rebalancer.round):
+                for act in (one.audit, one.rebalancer.run_round):
                     act()
                     assert max(map(len, cloud.holders().values())) == 1
     assert {new for _, _, new in cloud.moved} == {C3}
@@ -342,11 +345,11 @@ def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     pool = PoolView(clock)
     pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=()))
     clock.advance(60.0)
-    before = pool.standing()
+    before = pool.ring_status()
     pool.update(WorkerView(9.0, ring=(C2,), agreed_since_s=None, known=()))
     assert (before.ring, before.agreed) == (Ring.of([C1]), True)
     assert before.settled_for_s == 60.0
-    after = pool.standing()
+    after = pool.ring_status()
     assert (after.ring, after.agreed) == (Ring.of([C2]), False)
     assert after.settled_for_s == 0.0
 
@@ -363,7 +366,7 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
         one.rebalancer._pace, settle_s=30
     )
     cloud.clock.advance(60.0)
-    looks, look = itertools.count(1), one.pool.standing
+    looks, look = itertools.count(1), one.pool.ring_status
 
     def look_and_change() -> RingStatus:
         found = look()
@@ -371,10 +374,10 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
             one.show('c2')
         return found
 
-    one.pool.standing = look_and_change  # type: ignore[method-assign]
+    one.pool.ring_status = look_and_change  # type: ignore[method-assign]
     for _ in range(4):
-        one.rebalancer.round()
-    assert one.pool.standing().ring == Ring.of([C2])
+        one.rebalancer.run_round()
+    assert one.pool.ring_status().ring == Ring.of([C2])
     assert cloud.moved == []
 
 

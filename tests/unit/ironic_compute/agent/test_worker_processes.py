@@ -47,7 +47,7 @@ TOY = textwrap.dedent(
             from ironic_compute.pool.view import PoolView
             pool = PoolView(SystemClock())
             pool.update(pipe.decode_view(line.encode()))
-            sys.exit(len(pool.standing().ring.hosts))
+            sys.exit(len(pool.ring_status().ring.hosts))
     """
 )
 

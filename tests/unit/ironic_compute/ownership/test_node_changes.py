@@ -45,7 +45,7 @@ def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
         raise TimeoutError(hurry)
 
     one.held_nodes.on_stranger = meet
-    one.row_audit.audited = fail  # type: ignore[method-assign]
+    one.row_audit.check_rows = fail  # type: ignore[method-assign]
     one.node_changes.poke = asked.append
     one.audit()
     assert (met, asked) == ([N1, N3], [N2])
@@ -124,13 +124,13 @@ def test_an_orphan_that_leaves_while_it_is_looked_at_is_not_taken(
     """Who has it in his pool now takes it."""
     one = _one(cloud)
     cloud.nova.create_row(Letter(C1, C1, late=False), N3, Host('no more'), 1)
-    is_there_now = one.services.is_there_now
+    read_exists = one.services.read_exists
 
     def slow(host: Host) -> bool:
         leave(one, cloud.nodes[N3])
-        return bool(is_there_now(host))
+        return bool(read_exists(host))
 
-    one.services.is_there_now = slow
+    one.services.read_exists = slow
     one.audit()
     cloud.rounds(one, 3)
     assert set(one.held_nodes.rows()) == {N1, N2}

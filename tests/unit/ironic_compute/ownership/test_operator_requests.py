@@ -25,8 +25,8 @@ class Desk:
         self.one = self.cloud.add('c1')
         self.cloud.show('c1')
         self.cloud.settle()
-        self.is_ours: bool | None = None
-        self.mapped = Mapped.UNTOLD
+        self.is_ironic_compute: bool | None = None
+        self.mapped = Mapped.UNREADABLE
         self.listed = [NodeId(node) for node in NODES]
         self.told: list[Any] = []
         self.losses_count = 0
@@ -36,10 +36,10 @@ class Desk:
             rows,
             self.cloud.clock,
             make_directory=lambda: self.one.services,
-            is_ours=lambda host: self.is_ours,
+            is_ironic_compute=lambda host: self.is_ironic_compute,
             list_nodes=lambda: self.listed,
-            ask=lambda host: self.mapped,
-            tell=self._tell,
+            read_mapping=lambda host: self.mapped,
+            send_to_agent=self._tell,
         )
 
     def add_service(self, host: Host, *, is_up: bool) -> None:
@@ -89,33 +89,33 @@ def test_orphan_is_adopted_once_the_agent_shows_it(
     desk.add_service(C9, is_up=False)
     desk.move('n2')
     desk.losses_count = losses_count
-    assert desk.orders.adopt(C9) is None
+    assert desk.orders.adopt_host(C9) is None
     assert desk.told == [HostAdded(C9)] * (losses_count + 1)
-    assert desk.orders.adopt(C9) is None  # Known already.
+    assert desk.orders.adopt_host(C9) is None  # Known already.
     assert len(desk.told) == losses_count + 1
 
 
 def test_host_without_nodes_is_adopted(desk: Desk) -> None:
     """All its nodes were pushed, or deleted, before it was lost."""
     desk.add_service(C9, is_up=False)
-    assert desk.orders.adopt(C9) is None
+    assert desk.orders.adopt_host(C9) is None
 
 
 def test_agent_that_does_not_hear_is_told_of(desk: Desk) -> None:
     """The operator is not told that it is done."""
     desk.add_service(C9, is_up=False)
     desk.losses_count = 999
-    assert 'has not shown yet' in (desk.orders.adopt(C9) or '')
+    assert 'has not shown yet' in (desk.orders.adopt_host(C9) or '')
 
 
 def test_host_that_nova_does_not_know_is_refused(desk: Desk) -> None:
     """Nobody but its own daemon may create it."""
-    assert 'no Service record' in (desk.orders.adopt(C9) or '')
+    assert 'no Service record' in (desk.orders.adopt_host(C9) or '')
     assert not desk.told
 
 
 @pytest.mark.parametrize(
-    ('is_ours', 'sentence'),
+    ('is_ironic_compute', 'sentence'),
     [
         (True, 'A daemon of another pool serves host c9'),
         (False, 'A nova-compute that is not ours serves host c9'),
@@ -123,12 +123,12 @@ def test_host_that_nova_does_not_know_is_refused(desk: Desk) -> None:
     ],
 )
 def test_host_that_is_up_is_refused(
-    desk: Desk, is_ours: bool | None, sentence: str
+    desk: Desk, is_ironic_compute: bool | None, sentence: str
 ) -> None:
     """Somebody serves it, or did a moment ago."""
     desk.add_service(C9, is_up=True)
-    desk.is_ours = is_ours
-    assert sentence in (desk.orders.adopt(C9) or '')
+    desk.is_ironic_compute = is_ironic_compute
+    assert sentence in (desk.orders.adopt_host(C9) or '')
     assert not desk.told
 
 
@@ -137,17 +137,17 @@ def test_host_whose_nodes_are_of_another_pool_is_refused(desk: Desk) -> None:
     desk.add_service(C9, is_up=False)
     desk.move('n2')
     desk.listed = [NodeId('n1')]
-    assert 'holds 1 nodes and none' in (desk.orders.adopt(C9) or '')
+    assert 'holds 1 nodes and none' in (desk.orders.adopt_host(C9) or '')
     assert not desk.told
 
 
-@pytest.mark.parametrize('mapped', [Mapped.UNTOLD, Mapped.UNKNOWN])
+@pytest.mark.parametrize('mapped', [Mapped.UNREADABLE, Mapped.NO_ANSWER])
 def test_host_is_vouched_for_where_nova_does_not_tell(
     desk: Desk, mapped: Mapped
 ) -> None:
     """The agent writes it down."""
     desk.mapped = mapped
-    assert desk.orders.vouch(C1) is None
+    assert desk.orders.confirm_mapping(C1) is None
     assert desk.told == [MappingConfirmed(C1)]
 
 
@@ -160,12 +160,14 @@ def test_word_of_nova_counts_more(
 ) -> None:
     """Nothing is written down that Nova tells itself."""
     desk.mapped = mapped
-    answer = desk.orders.vouch(C1)
+    answer = desk.orders.confirm_mapping(C1)
     assert answer is None if sentence is None else sentence in (answer or '')
     assert not desk.told
 
 
 def test_unknown_host_is_not_vouched_for(desk: Desk) -> None:
     """A typing error would lie on every disk for ever."""
-    assert 'is not known in this pool' in (desk.orders.vouch(C9) or '')
+    assert 'is not known in this pool' in (
+        desk.orders.confirm_mapping(C9) or ''
+    )
     assert not desk.told

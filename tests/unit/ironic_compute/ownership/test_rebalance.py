@@ -11,7 +11,7 @@ from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HostStatus, Moment
 from ironic_compute.ownership.new_nodes import NewNodes
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import _ASK_AGAIN_ROUNDS, Rebalancer
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
@@ -46,7 +46,7 @@ class _Rows:
 class _Directory(ServiceDirectory):
     """Nova has no Service at all."""
 
-    def is_there_now(self, host: Host) -> bool:
+    def read_exists(self, host: Host) -> bool:
         return False
 
 
@@ -64,7 +64,7 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
         hold=lambda row, facts, read_at, created=False: None,
     )
     foreign = ForeignHosts(services, pool, lambda host: True)
-    pace, writers = Pace(1.0, 1.0, push_budget=1), Writers(1)
+    pace, writers = Pace(1.0, 1.0, push_budget=1), RowWriters(1)
     nova: Any = rows
     new_nodes = NewNodes(
         held_nodes, nova, services, foreign, pool, clock, pace, writers
@@ -87,11 +87,11 @@ def test_no_node_is_taken_before_the_services_were_read() -> None:
     """A directory that was never read knows no host at all."""
     rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     rebalancer = _rebalancer(rows, services)
-    rebalancer._new_nodes.meet(NodeFacts(N1))
-    rebalancer.round()
+    rebalancer._new_nodes.add_unheld(NodeFacts(N1))
+    rebalancer.run_round()
     assert not rows.given
     services.is_read = True  # And c2 was not in it.
-    rebalancer.round()
+    rebalancer.run_round()
     assert rows.given == [C1]
 
 
@@ -129,11 +129,11 @@ def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
     cloud.settle()
     counted = Counted(one)
     for _ in range(2 * _ASK_AGAIN_ROUNDS):
-        one.rebalancer.round()
+        one.rebalancer.run_round()
     assert counted.counts == {'read': 2 * 2}
     server.deleted = True
     for _ in range(_ASK_AGAIN_ROUNDS):
-        one.rebalancer.round()
+        one.rebalancer.run_round()
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
 
 
@@ -149,10 +149,10 @@ def test_disagreement_does_not_hold_nodes_for_ever() -> None:
     )
     one.show('c2', agreed=False)
     cloud.clock.advance(64.0)
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     assert cloud.moved == []
     cloud.clock.advance(1.0)
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     assert {new for _, _, new in cloud.moved} == {C2}
 
 
@@ -165,7 +165,7 @@ def _disagreeing() -> tuple[_Rows, Rebalancer, Any]:
     pool.update(
         WorkerView(100.0, ring=(C1,), agreed_since_s=None, known=(C1,))
     )
-    rebalancer._new_nodes.meet(NodeFacts(N1))
+    rebalancer._new_nodes.add_unheld(NodeFacts(N1))
     return rows, rebalancer, pool
 
 
@@ -174,23 +174,23 @@ def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
     rows, rebalancer, pool = _disagreeing()
     clock: Any = rebalancer._new_nodes._clock
     for _ in range(30):
-        rebalancer.round()
-        rebalancer._new_nodes.meet(
+        rebalancer.run_round()
+        rebalancer._new_nodes.add_unheld(
             NodeFacts(N1)
         )  # Ironic's list is read now and then.
         clock.advance(1.0)
     assert rows.read_count == 3
     pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
-    rebalancer.round()
+    rebalancer.run_round()
     assert rows.given == [C1]
 
 
 def test_a_hint_ends_the_wait_for_a_node() -> None:
     """Its former holder says that it gave it to us."""
     rows, rebalancer, _ = _disagreeing()
-    rebalancer.round()
-    rebalancer.round()
+    rebalancer.run_round()
+    rebalancer.run_round()
     assert rows.read_count == 1
-    rebalancer._new_nodes.given([N1])
-    rebalancer.round()
+    rebalancer._new_nodes.mark_given([N1])
+    rebalancer.run_round()
     assert rows.read_count == 2

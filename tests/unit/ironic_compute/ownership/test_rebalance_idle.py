@@ -8,7 +8,7 @@ import pytest
 from hashring.clock import ManualClock
 from hashring.ring import Host, Ring
 from ironic_compute.ownership.new_nodes import NewNodes
-from ironic_compute.ownership.pacing import Pace, Writers
+from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.pool.view import RingStatus
 
@@ -66,7 +66,7 @@ class OpenGate:
 def pool():
     """A pool of two hosts that is settled."""
     made = types.SimpleNamespace(ring=CountingRing([HERE, THERE]))
-    made.standing = lambda: RingStatus(made.ring, 100.0, 100.0)
+    made.ring_status = lambda: RingStatus(made.ring, 100.0, 100.0)
     return made
 
 
@@ -74,9 +74,9 @@ def pool():
 def rebalancer(pool):
     """One that holds fifty nodes, half of which belong elsewhere."""
     pace = Pace(settle_s=0, confirm_s=0, push_budget=100)
-    held_nodes, writers = Holdings(), Writers(1)
+    held_nodes, writers = Holdings(), RowWriters(1)
     services = types.SimpleNamespace(is_read=True)
-    foreign = types.SimpleNamespace(interferes=lambda: False)
+    foreign = types.SimpleNamespace(is_stock_compute_up=lambda: False)
     new_nodes = NewNodes(
         held_nodes, None, services, foreign, pool, ManualClock(), pace, writers
     )
@@ -98,25 +98,25 @@ def rebalancer(pool):
 def test_round_about_nothing_asks_the_ring_nothing(rebalancer, pool):
     """Thousands of nodes, each second: they are looked up once."""
     for _ in range(3):
-        rebalancer.round()
+        rebalancer.run_round()
     assert pool.ring.asked_count == len(NODES)
 
 
 def test_each_round_looks_at_what_belongs_elsewhere(rebalancer, pool):
     """A node that was not free a second ago may be now."""
-    rebalancer.round()
-    rebalancer.round()
+    rebalancer.run_round()
+    rebalancer.run_round()
     elsewhere = [n for n in NODES if pool.ring.target(n) == THERE]
     assert sorted(rebalancer._held_nodes.given) == sorted(elsewhere * 2)
 
 
 def test_change_of_the_ring_or_of_the_nodes_is_seen(rebalancer, pool):
     """Another ring, or a node more: looked up anew."""
-    rebalancer.round()
+    rebalancer.run_round()
     rebalancer._held_nodes.held['another'] = None
-    rebalancer.round()
+    rebalancer.run_round()
     assert pool.ring.asked_count == 2 * len(NODES) + 1
     rebalancer._held_nodes.given.clear()
     pool.ring = CountingRing([THERE])
-    rebalancer.round()
+    rebalancer.run_round()
     assert set(rebalancer._held_nodes.given) == {*NODES, 'another'}

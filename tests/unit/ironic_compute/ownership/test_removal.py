@@ -117,9 +117,9 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
 
     placement.during = report
     removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
-    removal.audited({})
+    removal.check_absent({})
     assert placement.is_there and placement.is_withdrawn
-    removal.audited({})
+    removal.check_absent({})
     reporting.join()
     assert not placement.is_there
     assert nova.row is None
@@ -133,7 +133,7 @@ def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
     blind = Ironic(shows_all=False)
     removal = Removal(held_nodes, nova, blind, placement)  # type: ignore[arg-type]
     for _ in range(3):
-        removal.audited({})
+        removal.check_absent({})
     assert placement.is_there and placement.is_withdrawn
     assert held_nodes.row(N1) is not None
 
@@ -147,10 +147,10 @@ def test_a_node_that_cannot_be_removed_keeps_no_other() -> None:
     nova.broken = {'n1'}
     removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
     for _ in range(2):
-        removal.audited({})
+        removal.check_absent({})
     assert set(held_nodes.rows()) == {'n1'}
     nova.broken.clear()
-    removal.audited({})
+    removal.check_absent({})
     assert not held_nodes.rows()
 
 
@@ -165,10 +165,10 @@ def test_it_is_said_once_that_a_node_has_left_the_pool(
     ironic.node = lambda node: now  # type: ignore[method-assign]
     removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
     for _ in range(3):
-        removal.audited({})
+        removal.check_absent({})
     assert caplog.text.count('not in this pool') == said_count
-    removal.audited({N1: FACTS})
-    removal.audited({})
+    removal.check_absent({N1: FACTS})
+    removal.check_absent({})
     assert caplog.text.count('not in this pool') == 2 * said_count
 
 
@@ -179,7 +179,7 @@ def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
     ironic = Ironic()
     now = dataclasses.replace(FACTS, maintenance=True, shard='other')
     ironic.node = lambda node: now  # type: ignore[method-assign]
-    Removal(held_nodes, nova, ironic, placement).audited({})  # type: ignore[arg-type]
+    Removal(held_nodes, nova, ironic, placement).check_absent({})  # type: ignore[arg-type]
     assert held_nodes.facts(N1) == now
     assert placement.said == now
     held_nodes.drop(N1)
@@ -192,14 +192,14 @@ def test_a_node_that_could_not_be_removed_stays_withdrawn() -> None:
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
-    removal.audited({})
+    removal.check_absent({})
 
     def fail() -> None:
         placement.is_there, placement.is_withdrawn = True, False
         raise PlacementError('it is away')
 
     placement.during = fail
-    removal.audited({})
+    removal.check_absent({})
     assert placement.is_there
     assert placement.is_withdrawn
     assert held_nodes.row(N1) is not None

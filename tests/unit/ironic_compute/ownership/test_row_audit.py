@@ -21,7 +21,7 @@ def cloud() -> Cloud:
     made = Cloud(f'node-{number:03}' for number in range(600))
     one = made.add('c1')
     made.show('c1')
-    one.new_nodes.listed(made.nodes)
+    one.new_nodes.reset_from_list(made.nodes)
     made.rounds(one, 2)
     made.add('c2')
     return made
@@ -34,7 +34,7 @@ def _one(cloud: Cloud) -> One:
 def test_a_row_that_was_given_away_is_dropped(cloud: Cloud) -> None:
     """By a hand that told nobody."""
     cloud.nova.rows[N1].host = C2
-    _one(cloud).row_audit.audited()
+    _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is None
     assert len(_one(cloud).held_nodes.rows()) == 599
 
@@ -42,14 +42,14 @@ def test_a_row_that_was_given_away_is_dropped(cloud: Cloud) -> None:
 def test_a_row_that_is_gone_is_dropped(cloud: Cloud) -> None:
     """Whoever deleted it."""
     cloud.nova.rows[N1].deleted = True
-    _one(cloud).row_audit.audited()
+    _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is None
 
 
 def test_a_row_of_another_uuid_stays_held(cloud: Cloud) -> None:
     """It is not found by its node's uuid, but by its name."""
     _one(cloud).rows.odd_ones.add(N1)
-    _one(cloud).row_audit.audited()
+    _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is not None
 
 
@@ -65,18 +65,18 @@ def test_a_row_that_came_to_us_meanwhile_stays_held(cloud: Cloud) -> None:
             one.rows.of_nodes = of_nodes  # type: ignore[method-assign]
             one.held_nodes.drop(N1)
             cloud.nova.rows[N1].host = C1
-            one.new_nodes.look_at(N1)
+            one.new_nodes.hold_if_ours(N1)
         return dict(found)
 
     one.rows.of_nodes = late  # type: ignore[assignment, method-assign]
-    one.row_audit.audited()
+    one.row_audit.check_rows()
     assert one.held_nodes.row(N1) is not None
 
 
 def test_rows_are_read_some_at_a_time(cloud: Cloud) -> None:
     """No reply is about all of them: 600 nodes take three."""
     counted = Counted(_one(cloud))
-    _one(cloud).row_audit.audited()
+    _one(cloud).row_audit.check_rows()
     assert counted.counts == {'read': 3}
 
 
@@ -85,11 +85,11 @@ def test_a_look_goes_on_where_it_stopped(cloud: Cloud) -> None:
     one, count = _one(cloud), 8 * 250
     new = [NodeId(f'more-{number:04}') for number in range(count)]
     cloud.nodes.update({node: NodeFacts(node) for node in new})
-    one.new_nodes.listed(cloud.nodes)
+    one.new_nodes.reset_from_list(cloud.nodes)
     cloud.rounds(one, 2)
     cloud.nova.rows[N1].host = C2
     counted = Counted(one)
-    one.row_audit.audited()
+    one.row_audit.check_rows()
     assert counted.counts == {'read': 8}
     assert one.held_nodes.row(N1) is not None
     _audit(cloud, 2)
@@ -135,8 +135,8 @@ def test_a_search_that_fails_does_not_stop_the_look(cloud: Cloud) -> None:
     cloud.nova.rows[N1].host = C2
     one.row_audit._is_to_search = True
     with pytest.raises(TimeoutError):
-        one.row_audit.audited()
-    one.row_audit.audited()
+        one.row_audit.check_rows()
+    one.row_audit.check_rows()
     assert one.held_nodes.row(N1) is None
 
 

@@ -67,7 +67,7 @@ def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
     cloud = _cloud(STOCK)
     nova, one = cloud.nova, cloud.hosts[Host('c1')]
     nova.services[STOCK].reported_s = -1000.0
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     taken = NodeId(OTHERS[0])
     nova.services[STOCK].reported_s = 0.0
     nova.rows[taken].host = STOCK
@@ -76,7 +76,7 @@ def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
     one.held_nodes.report(taken)
     assert one.held_nodes.row(taken) is None
     cloud.show('c2')
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     assert cloud.moved == []
 
 
@@ -87,7 +87,7 @@ def test_a_push_reads_the_row_first() -> None:
     cloud.nova.rows[late].host = Host('c3')
     one = cloud.hosts[Host('c1')]
     one.show('c2')
-    one.rebalancer.round()
+    one.rebalancer.run_round()
     assert late not in {node for node, _, _ in cloud.moved}
     assert cloud.nova.rows[late].host == 'c3'
     assert one.held_nodes.row(late) is None
@@ -98,14 +98,14 @@ def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
     cloud = _cloud()
     nova, one = cloud.nova, cloud.hosts[Host('c1')]
     record = nova.services.pop(STOCK)
-    one.services.refresh()
+    one.services.read_records()
     nova.services[STOCK] = record
-    one.new_nodes.listed(cloud.nodes)
-    one.rebalancer.round()
+    one.new_nodes.reset_from_list(cloud.nodes)
+    one.rebalancer.run_round()
     assert nova.rows[N].host == STOCK
     del nova.services[STOCK]
-    one.new_nodes.listed(cloud.nodes)
-    one.rebalancer.round()
+    one.new_nodes.reset_from_list(cloud.nodes)
+    one.rebalancer.run_round()
     assert nova.rows[N].host == 'c1'
 
 
@@ -125,7 +125,7 @@ def test_a_foreign_host_that_nova_forgot_leaves_its_nodes_to_the_ring() -> (
     cloud = _cloud()
     one = cloud.hosts[Host('c1')]
     del cloud.nova.services[STOCK]
-    one.services.refresh()
+    one.services.read_records()
     cloud.rounds(one, 60)
     assert cloud.nova.rows[N].host == Host('c1')
     assert cloud.providers[N] == Host('c1')
@@ -147,7 +147,7 @@ def test_what_foreign_hosts_hold_costs_one_question_in_thirty_seconds() -> (
     asked: list[int] = []
     for _ in range(100):
         before = counted.counts['read']
-        one.rebalancer.round()
+        one.rebalancer.run_round()
         asked.append(counted.counts['read'] - before)
         cloud.clock.advance(1.0)
     assert sum(asked) in (3, 4)

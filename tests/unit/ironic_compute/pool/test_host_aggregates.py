@@ -49,7 +49,7 @@ def conductor(monkeypatch):
 def test_host_is_in_its_aggregates_alone(conductor):
     """One RPC; those it is not in are managed as well, so it leaves them."""
     conductor.aggregates = {A: ['c1', 'c2'], B: ['c2']}
-    found = HostAggregates().of('c1', ['c1'])
+    found = HostAggregates().read_for('c1', ['c1'])
     assert found == Aggregates(frozenset({A}), frozenset({A, B}))
     assert conductor.asked == [('AggregateList', 'get_all')]
 
@@ -58,15 +58,15 @@ def test_deleted_aggregate_is_left(conductor):
     """What was Nova's once is not taken for another service's."""
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1']}
-    aggregates.of('c1', ['c1'])
+    aggregates.read_for('c1', ['c1'])
     conductor.aggregates = {}
-    found = aggregates.of('c1', ['c1'])
+    found = aggregates.read_for('c1', ['c1'])
     assert found.merged_with(frozenset({A, 'foreign'})) == {'foreign'}
 
 
 def test_pool_without_aggregates_is_left_to_others(conductor):
     """Nothing to read of each provider then."""
-    assert HostAggregates().of('c1', ['c1']) is None
+    assert HostAggregates().read_for('c1', ['c1']) is None
 
 
 def test_conductor_that_cannot_say_is_said_once(conductor, caplog):
@@ -74,9 +74,11 @@ def test_conductor_that_cannot_say_is_said_once(conductor, caplog):
     caplog.set_level(logging.INFO)
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1']}
-    before = aggregates.of('c1', ['c1'])
+    before = aggregates.read_for('c1', ['c1'])
     conductor.is_away = True
-    assert [aggregates.of('c1', ['c1']) for _ in range(3)] == [before] * 3
+    assert [aggregates.read_for('c1', ['c1']) for _ in range(3)] == [
+        before
+    ] * 3
     assert len(caplog.messages) == 1
 
 
@@ -84,9 +86,9 @@ def test_aggregate_with_half_the_pool_is_said_once(conductor, caplog):
     """A free node changes hosts, and its zone must not change with it."""
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1', 'c2', 'x'], B: ['x']}
-    aggregates.of('c1', ['c1', 'c2'])
+    aggregates.read_for('c1', ['c1', 'c2'])
     assert caplog.messages == []
     for _ in range(2):
-        aggregates.of('c1', ['c1', 'c2', 'c3', 'c4'])
+        aggregates.read_for('c1', ['c1', 'c2', 'c3', 'c4'])
     (told,) = caplog.messages
     assert 'Aggregate zone-a has c1, c2 of this pool and not c3, c4' in told

@@ -37,9 +37,12 @@ def _nobody(host: Host) -> bool:
     [
         (None, Mapped.YES),
         (nova_exception.HostMappingNotFound(name=C1), Mapped.NO),
-        (oslo_messaging.MessagingTimeout(), Mapped.UNKNOWN),
-        (oslo_messaging.RemoteError('DBConnectionError'), Mapped.UNKNOWN),
-        (oslo_messaging.RemoteError('CantStartEngineError'), Mapped.UNTOLD),
+        (oslo_messaging.MessagingTimeout(), Mapped.NO_ANSWER),
+        (oslo_messaging.RemoteError('DBConnectionError'), Mapped.NO_ANSWER),
+        (
+            oslo_messaging.RemoteError('CantStartEngineError'),
+            Mapped.UNREADABLE,
+        ),
     ],
 )
 def test_conductor_without_api_database_alone_cannot_tell(
@@ -51,7 +54,7 @@ def test_conductor_without_api_database_alone_cannot_tell(
         if error is not None:
             raise error
 
-    assert host_mappings.conductor_says(read) is meaning
+    assert host_mappings.classify_conductor_read(read) is meaning
 
 
 @pytest.mark.parametrize(
@@ -60,10 +63,10 @@ def test_conductor_without_api_database_alone_cannot_tell(
         (200, '{"host": []}', Mapped.YES),
         (404, nova_exception.ComputeHostNotFound(host=C1), Mapped.YES),
         (404, nova_exception.HostMappingNotFound(name=C1), Mapped.NO),
-        (404, 'The resource could not be found.', Mapped.UNKNOWN),
-        (403, 'Policy does not allow', Mapped.UNTOLD),
-        (401, '', Mapped.UNTOLD),
-        (503, '', Mapped.UNKNOWN),
+        (404, 'The resource could not be found.', Mapped.NO_ANSWER),
+        (403, 'Policy does not allow', Mapped.UNREADABLE),
+        (401, '', Mapped.UNREADABLE),
+        (503, '', Mapped.NO_ANSWER),
     ],
 )
 def test_nova_api_has_two_ways_not_to_find_a_host(
@@ -71,16 +74,16 @@ def test_nova_api_has_two_ways_not_to_find_a_host(
 ) -> None:
     """One that is mapped and has no nodes yet is not found either."""
     answer = types.SimpleNamespace(status_code=status, text=str(text))
-    assert host_mappings.api_says(lambda: answer) is meaning
+    assert host_mappings.classify_api_read(lambda: answer) is meaning
 
 
 @pytest.mark.parametrize(
     ('error', 'meaning'),
     [
-        (ks_exceptions.ConnectFailure(), Mapped.UNKNOWN),
-        (ks_exceptions.ConnectTimeout(), Mapped.UNKNOWN),
-        (ks_exceptions.EndpointNotFound(), Mapped.UNTOLD),
-        (ks_exceptions.MissingAuthPlugin(), Mapped.UNTOLD),
+        (ks_exceptions.ConnectFailure(), Mapped.NO_ANSWER),
+        (ks_exceptions.ConnectTimeout(), Mapped.NO_ANSWER),
+        (ks_exceptions.EndpointNotFound(), Mapped.UNREADABLE),
+        (ks_exceptions.MissingAuthPlugin(), Mapped.UNREADABLE),
     ],
 )
 def test_nova_api_that_is_away_says_nothing(
@@ -91,13 +94,13 @@ def test_nova_api_that_is_away_says_nothing(
     def get() -> None:
         raise error
 
-    assert host_mappings.api_says(get) is meaning
+    assert host_mappings.classify_api_read(get) is meaning
 
 
 def test_silence_is_not_remembered() -> None:
     """Nova did not answer at first; the host is unmapped all the same."""
-    conductor = _Says(Mapped.UNKNOWN, Mapped.NO, Mapped.YES)
-    found = HostMappings(_nobody, conductor, _Says(Mapped.UNKNOWN))
+    conductor = _Says(Mapped.NO_ANSWER, Mapped.NO, Mapped.YES)
+    found = HostMappings(_nobody, conductor, _Says(Mapped.NO_ANSWER))
     said = [found.is_mapped(C1) for _ in range(4)]
     assert said == [False, False, True, True]
     assert conductor.asked_count == 3
@@ -108,15 +111,15 @@ def test_silence_is_not_remembered() -> None:
     [
         (Mapped.YES, True),
         (Mapped.NO, False),
-        (Mapped.UNKNOWN, False),
-        (Mapped.UNTOLD, False),
+        (Mapped.NO_ANSWER, False),
+        (Mapped.UNREADABLE, False),
     ],
 )
 def test_nova_api_is_asked_where_no_conductor_can_tell(
     answer: Mapped, *, is_mapped: bool
 ) -> None:
     """Who may not ask it either knows nothing of the host."""
-    found = HostMappings(_nobody, _Says(Mapped.UNTOLD), _Says(answer))
+    found = HostMappings(_nobody, _Says(Mapped.UNREADABLE), _Says(answer))
     assert found.is_mapped(C1) is is_mapped
 
 
@@ -124,7 +127,9 @@ def test_unmapped_host_is_told_of_once_with_the_command(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Where nobody tells, the command is the one that says so."""
-    found = HostMappings(_nobody, _Says(Mapped.UNTOLD), _Says(Mapped.UNTOLD))
+    found = HostMappings(
+        _nobody, _Says(Mapped.UNREADABLE), _Says(Mapped.UNREADABLE)
+    )
     assert not any(found.is_mapped(C1) for _ in range(3))
     (said,) = caplog.messages
     assert 'discover_hosts --by-service' in said
@@ -134,8 +139,8 @@ def test_unmapped_host_is_told_of_once_with_the_command(
 @pytest.mark.parametrize(
     ('answer', 'is_mapped', 'asked_count'),
     [
-        (Mapped.UNTOLD, True, 1),
-        (Mapped.UNKNOWN, True, 3),  # Nova may tell yet.
+        (Mapped.UNREADABLE, True, 1),
+        (Mapped.NO_ANSWER, True, 3),  # Nova may tell yet.
         (Mapped.NO, False, 3),
         (Mapped.YES, True, 1),
     ],
@@ -149,7 +154,9 @@ def test_operators_word_counts_where_nova_does_not_tell(
 ) -> None:
     """Where Nova does, its own word counts."""
     api = _Says(answer)
-    found = HostMappings(lambda host: host == C1, _Says(Mapped.UNTOLD), api)
+    found = HostMappings(
+        lambda host: host == C1, _Says(Mapped.UNREADABLE), api
+    )
     assert [found.is_mapped(C1) for _ in range(3)] == [is_mapped] * 3
     assert api.asked_count == asked_count
     assert len(caplog.messages) == (0 if is_mapped else 1)
@@ -158,7 +165,7 @@ def test_operators_word_counts_where_nova_does_not_tell(
 def test_host_that_is_created_anew_is_asked_for_anew() -> None:
     """Nova deletes the mapping with the service."""
     conductor = _Says(Mapped.YES, Mapped.NO)
-    found = HostMappings(_nobody, conductor, _Says(Mapped.UNKNOWN))
+    found = HostMappings(_nobody, conductor, _Says(Mapped.NO_ANSWER))
     assert found.is_mapped(C1)
-    found.forget(C1)
+    found.forget_host(C1)
     assert not found.is_mapped(C1)

@@ -26,7 +26,7 @@ def test_news_are_told_once(
     """A look for each change, not for each view that says the same."""
     pool, calls = PoolView(ManualClock(start_s=0.0)), []
     pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
-    pool.on_news(lambda: calls.append(1))
+    pool.on_services_stale(lambda: calls.append(1))
     for _ in range(3):
         pool.update(
             WorkerView(
@@ -39,7 +39,7 @@ def test_news_are_told_once(
 def test_operators_word_is_news() -> None:
     """Nova is asked for the host's Service at once."""
     pool, calls = PoolView(ManualClock(start_s=0.0)), []
-    pool.on_news(lambda: calls.append(1))
+    pool.on_services_stale(lambda: calls.append(1))
     for vouched in ((), (C2,), (C2,)):
         pool.update(
             WorkerView(
@@ -47,4 +47,4 @@ def test_operators_word_is_news() -> None:
             )
         )
     assert len(calls) == 1
-    assert pool.vouched == {C2}
+    assert pool.mapping_confirmed == {C2}

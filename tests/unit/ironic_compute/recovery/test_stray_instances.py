@@ -31,7 +31,7 @@ class _NobodyElse:
 def _strays(one: One, free: Free, **others: Any) -> StrayInstances:
     """What looks after the servers on a host's nodes, and acts at once."""
     arguments = {
-        'give_to': one.rebalancer.follow,
+        'give_to': one.rebalancer.follow_instance,
         'in_progress': _NobodyElse(),
         'begin': lambda name, act: act(),
         **others,

@@ -71,7 +71,7 @@ def _started(
         done.set()
 
     monkeypatch.setattr(components.feed, 'start', lambda: note('read'))
-    monkeypatch.setattr(components.services, 'refresh', lambda: None)
+    monkeypatch.setattr(components.services, 'read_records', lambda: None)
     components.on_refused = lambda exc: note(str(exc))
     components.start()
     assert done.wait(60.0)
