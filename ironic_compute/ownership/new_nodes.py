@@ -46,8 +46,8 @@ class _Look:
 class NewNodes:
     """Take what is ours of the nodes that are met.
 
-    One thread calls ``place_nodes``, when the gate is open; all else may be called
-    from any.
+    One thread calls ``place_nodes``, when the gate is open; any thread may
+    call the other methods.
 
     :param foreign: hosts of the rows that belong to nobody of the pool
     """

@@ -35,7 +35,7 @@ _ASK_AGAIN_ROUNDS = 60
 
 
 class Rebalancer:
-    """Take new nodes, push free ones; ``run_round`` is called about each second.
+    """Take new nodes, push free ones: ``run_round``, about each second.
 
     One thread calls ``run_round``; ``follow_instance`` may be called from any.
 
