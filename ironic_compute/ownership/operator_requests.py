@@ -36,8 +36,8 @@ class OperatorRequests:
 
     :param make_directory: what looks at Nova's Service records; each order
         has one of its own, which one thread uses
-    :param is_ironic_compute: reads from a host whether ironic-compute serves it;
-        None if it does not answer
+    :param is_ironic_compute: reads from a host whether ironic-compute serves
+        it; None if it does not answer
     :param list_nodes: lists the nodes of the pool
     :param read_mapping: asks Nova whether a host is mapped
     :param send_to_agent: passes an order on to the agent; it may be lost

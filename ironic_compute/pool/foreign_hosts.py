@@ -24,8 +24,8 @@ class ForeignHosts:
 
     ``note_holder`` may be called from any thread, the others from one.
 
-    :param is_ironic_compute: reads from a host whether ironic-compute serves it;
-        None if it does not answer
+    :param is_ironic_compute: reads from a host whether ironic-compute serves
+        it; None if it does not answer
     """
 
     def __init__(
