@@ -46,7 +46,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     manager.ended = []
     manager._components = types.SimpleNamespace(
         held_nodes=types.SimpleNamespace(row=lambda node: None),
-        new_nodes=types.SimpleNamespace(look_at=manager.ended.append),
+        new_nodes=types.SimpleNamespace(hold_if_ours=manager.ended.append),
     )
     monkeypatch.setattr(
         objects.ComputeNode,
