@@ -41,15 +41,17 @@ from hashring.operator_log import OperatorLog
 from hashring.opts import Timing
 from hashring.pool import Pool
 from hashring.ring import Host
-from hashring.state_dir import Folder
-from hashring.workers import Exited as Exited
-from hashring.workers import Facts as Facts
-from hashring.workers import HostAdded, MappingConfirmed
-from hashring.workers import ServiceFacts as ServiceFacts
-from hashring.workers import Serving as Serving
-from hashring.workers import WorkerEvent as WorkerEvent
-from hashring.workers import Workers as Workers
-from hashring.workers import WorkerView as WorkerView
+from hashring.state_dir import SavedState
+from hashring.workers import (
+    HostAdded,
+    MappingConfirmed,
+    ServicesRead,
+    WorkerEvent,
+    WorkerExited,
+    Workers,
+    WorkerServing,
+    WorkerView,
+)
 
 # While an answer of the lock thread is due, the loop looks this often.
 BUSY_INTERVAL_S = 0.05
@@ -64,11 +66,11 @@ class Agent:
 
     :param membership: the group, not yet connected.
     :param workers: who runs the worker processes.
-    :param options: the durations; `Timing.from_conf(conf)`.
-    :param state: the agent's folder, already opened.
+    :param timing: the durations; `Timing.from_conf(conf)`.
+    :param saved_state: the state directory, already opened.
     :param machine: the name of this machine, for other operators.
-    :param clash: says, of the name of another group, why this one cannot
-        be beside it; None if it can.
+    :param find_overlap: returns the reason why the group of the given name
+        cannot serve the same nodes as this one; None if there is none.
     :param on_turn: called at each turn of the loop, e.g. for a watchdog.
     """
 
@@ -78,22 +80,22 @@ class Agent:
         membership: Group,
         workers: Workers,
         home: Host,
-        options: Timing,
+        timing: Timing,
         clock: Clock,
-        state: Folder,
+        saved_state: SavedState,
         machine: str = '',
         version: str = '',
-        clash: Callable[[str], str | None] = lambda group: None,
+        find_overlap: Callable[[str], str | None] = lambda group: None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
-        self.sentence: str | None = None  # Why it ended, if by itself.
+        self.exit_message: str | None = None  # Why it ended, if by itself.
         self._group = membership
         self._workers = workers
         self._home = home
-        self._options = options
+        self._timing = timing
         self._clock = clock
-        self._folder = state
-        self._clash = clash
+        self._saved_state = saved_state
+        self._find_overlap = find_overlap
         self._on_turn = on_turn
         self._stop_wish: Leave | None = None
         self._status = 0
@@ -108,14 +110,17 @@ class Agent:
         self.assignment = Assignment(
             home,
             membership.boot,
-            options,
+            timing,
             membership.traits,
-            left_lock=state.read_home_lock(home),
+            left_lock=saved_state.read_home_lock(home),
         )
-        self._remembered = state.read_known(), state.read_vouched()
-        known, vouched = self._remembered
-        self.pool = Pool(home, known, options.settle_s, vouched)
-        self.pulse = HeartbeatThread(membership, self._me, options, clock)
+        self._remembered = (
+            saved_state.read_known(),
+            saved_state.read_confirmed_mappings(),
+        )
+        known, confirmed_mappings = self._remembered
+        self.pool = Pool(home, known, timing.settle_s, confirmed_mappings)
+        self.pulse = HeartbeatThread(membership, self._me, timing, clock)
         self.lock_thread = LockThread(
             membership, self.pulse.state().lease, clock
         )
@@ -127,7 +132,7 @@ class Agent:
         """Serve until stopped; the exit status of the process.
 
         0 after `request_stop`; 78 when the configuration cannot work, with
-        the operator's sentence in `sentence`.
+        the operator's sentence in `exit_message`.
         """
         self.pulse.start()
         self.lock_thread.start()
@@ -165,7 +170,7 @@ class Agent:
     def _patience_s(self) -> float:
         if self.lock_thread.busy:
             return BUSY_INTERVAL_S
-        return self._options.loop_interval_s
+        return self._timing.loop_interval_s
 
     def _listen(self) -> None:
         now_s = self._clock.now_s()
@@ -186,25 +191,25 @@ class Agent:
         if not isinstance(answer, Granted) or answer.token is None:
             return
         if answer.host == self._home:
-            self._folder.write_home_lock(self._home, answer.token)
+            self._saved_state.write_home_lock(self._home, answer.token)
 
     def _hear(self, event: WorkerEvent) -> None:
         match event:
-            case Facts(services=services):
+            case ServicesRead(services=services):
                 self.pool.learn(services)
             case HostAdded(host=host):
-                self.pool.admit(host)
+                self.pool.add_host(host)
             case MappingConfirmed(host=host):
-                self.pool.vouch(host)
-            case Serving() | Exited():
+                self.pool.confirm_mapping(host)
+            case WorkerServing() | WorkerExited():
                 self._feed(event)
 
     def _heed_neighbours(self, groups: Sequence[str]) -> None:
         """Leave if another pool works on the same nodes."""
-        reasons = filter(None, map(self._clash, groups))
-        sentence = next(reasons, None)
-        if sentence is not None and self.assignment.leaving is None:
-            effect = Abort(sentence, EX_CONFIG)
+        reasons = filter(None, map(self._find_overlap, groups))
+        exit_message = next(reasons, None)
+        if exit_message is not None and self.assignment.leaving is None:
+            effect = Abort(exit_message, EX_CONFIG)
             self._operator_log.effect(effect)
             self._carry_out(effect)
             self._feed(Leave(restarting=False))
@@ -228,7 +233,7 @@ class Agent:
 
     def _begin_to_leave(self, leave: Leave, now_s: float) -> None:
         self._operator_log.leaving(restarting=leave.restarting)
-        patience_s = self._options.drain_timeout_s + LEAVE_SLACK_S
+        patience_s = self._timing.drain_timeout_s + LEAVE_SLACK_S
         self._leave_by_s = now_s + patience_s
 
     # ---- out
@@ -243,8 +248,8 @@ class Agent:
                 self._workers.stop(host)
             case Kill(host=host):
                 self._workers.kill(host)
-            case Abort(sentence=sentence, status=status):
-                self.sentence = sentence
+            case Abort(message=message, status=status):
+                self.exit_message = message
                 self._status = status
             case _:
                 pass  # Told only.
@@ -254,7 +259,7 @@ class Agent:
         self._remember()
         # Before anybody else: what others may do once they hear of our ring,
         # our workers may not do any more.
-        self._workers.tell(
+        self._workers.deliver_view(
             WorkerView(
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
@@ -262,27 +267,30 @@ class Agent:
                 agreed_until_s=self._asked_at_s,
                 known=tuple(sorted(self.pool.heard_of)),
                 opens_s=self.assignment.opens_s(now_s),
-                vouched=tuple(sorted(self.pool.vouched)),
+                confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
             )
         )
         self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
 
     def _remember(self) -> None:
         """Write down what the next life shall know of the pool."""
-        known, vouched = self._remembered
-        pool, folder = self.pool, self._folder
+        known, confirmed_mappings = self._remembered
+        pool, folder = self.pool, self._saved_state
         if pool.known != known and folder.write_known(pool.known):
             known = pool.known
-        if pool.vouched != vouched and folder.write_vouched(pool.vouched):
-            vouched = pool.vouched
-        self._remembered = known, vouched
+        if (
+            pool.confirmed_mappings != confirmed_mappings
+            and folder.write_confirmed_mappings(pool.confirmed_mappings)
+        ):
+            confirmed_mappings = pool.confirmed_mappings
+        self._remembered = known, confirmed_mappings
 
     def _self_portrait(self, now_s: float) -> Member:
         leaving = self.assignment.leaving
         state, grace_s = MemberState.UP, 0.0
         if leaving is not None and leaving.restarting:
             state = MemberState.RESTARTING
-            grace_s = self._options.restart_grace_s
+            grace_s = self._timing.restart_grace_s
         elif leaving is not None:
             state = MemberState.LEAVING
         return dataclasses.replace(
@@ -293,7 +301,7 @@ class Agent:
             wants_home=self.assignment.wants_home(now_s),
             ring=self.pool.ring.digest,
             known=tuple(sorted(self.pool.known)),
-            vouched=tuple(sorted(self.pool.vouched)),
+            confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
         )
 
     # ---- the end
@@ -322,7 +330,7 @@ class Agent:
         # tells the others to wait.
         leave = leaving is not None and not leaving.restarting
         self._group.close(leave=leave, timeout_s=FAREWELL_S)
-        self._folder.close()
+        self._saved_state.close()
 
 
 def _standing(state: State) -> LeaseStatus:

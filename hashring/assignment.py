@@ -53,7 +53,7 @@ from hashring.host_states import (
 )
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.workers import Exited, Serving
+from hashring.workers import WorkerExited, WorkerServing
 
 # A boot that died is listed for a term, and for another one whenever the
 # backend restarts or elects a leader meanwhile: etcd and zookeeper begin
@@ -173,11 +173,11 @@ class Assignment:
                 yield from self._proven(event)
             case Released():
                 self._released(event, now_s)
-            case Exited():
+            case WorkerExited():
                 yield from self._exited(event, now_s)
             case Leave():
                 self._leave = event
-            case Serving() | Tick():
+            case WorkerServing() | Tick():
                 pass
 
     # ---- answers
@@ -244,7 +244,7 @@ class Assignment:
             return None  # The answer to a question we no longer have.
         return hold
 
-    def _exited(self, event: Exited, now_s: float) -> Iterator[Effect]:
+    def _exited(self, event: WorkerExited, now_s: float) -> Iterator[Effect]:
         hold = self._holds.get(event.host)
         if hold is None or hold.phase not in WITH_WORKER:
             return
@@ -258,9 +258,9 @@ class Assignment:
         if event.fatal and event.host == self._home:
             yield from self._give_up(event.fatal)
 
-    def _give_up(self, sentence: str) -> Iterator[Effect]:
+    def _give_up(self, message: str) -> Iterator[Effect]:
         if self._leave is None:
-            yield Abort(sentence, EX_CONFIG)
+            yield Abort(message, EX_CONFIG)
         self._leave = Leave(restarting=False)
 
     # ---- what is missing
@@ -371,9 +371,7 @@ class Assignment:
         view = self._standing.view
         rival = self._duplicate_home.serving(view, now_s)
         if rival is not None and not self.holds_home():
-            yield from self._give_up(
-                self._duplicate_home.sentence(rival, view)
-            )
+            yield from self._give_up(self._duplicate_home.message(rival, view))
 
     # ---- small change
 

@@ -40,7 +40,7 @@ class DuplicateHome:
                 return member
         return None
 
-    def sentence(self, rival: Member, view: View) -> str:
+    def message(self, rival: Member, view: View) -> str:
         """What the operator reads: both machines, and the cure."""
         mine = (m.machine for m in view.members if m.boot == self._boot)
         return (

@@ -27,7 +27,7 @@ class BackendRefused(ConfigError):
     """`[coordination] backend_url` names nothing we can use."""
 
 
-class StateFolderRefused(ConfigError):
+class StateDirRefused(ConfigError):
     """The state folder cannot be used, or another agent uses it."""
 
 

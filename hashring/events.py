@@ -11,7 +11,7 @@ import enum
 from hashring.adoption import NOBODY, View
 from hashring.group import LockToken
 from hashring.ring import Host
-from hashring.workers import Exited, Serving
+from hashring.workers import WorkerExited, WorkerServing
 
 
 class Why(enum.Enum):
@@ -110,8 +110,8 @@ Event = (
     | Denied
     | Proven
     | Released
-    | Serving
-    | Exited
+    | WorkerServing
+    | WorkerExited
     | Leave
     | Tick
 )
@@ -198,7 +198,7 @@ class ResumeWorker:
 class Abort:
     """The agent cannot go on; it leaves with this sentence."""
 
-    sentence: str
+    message: str
     status: int
 
 

@@ -49,7 +49,7 @@ class Member:
     ring: str = ''
     known: tuple[Host, ...] = ()
     version: str = ''
-    vouched: tuple[Host, ...] = ()
+    confirmed_mappings: tuple[Host, ...] = ()
 
     def capabilities(self) -> dict[str, Any]:
         """This member as plain JSON values, for the backend."""
@@ -64,7 +64,7 @@ class Member:
             'ring': self.ring,
             'known': list(self.known),
             'version': self.version,
-            'vouched': list(self.vouched),
+            'vouched': list(self.confirmed_mappings),
         }
 
     @classmethod
@@ -92,7 +92,7 @@ class Member:
             known=_hosts(raw['known']),
             version=str(raw['version']),
             # An older peer, during an upgrade, has no such field.
-            vouched=_hosts(raw.get('vouched', ())),
+            confirmed_mappings=_hosts(raw.get('vouched', ())),
         )
 
 

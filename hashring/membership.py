@@ -293,7 +293,7 @@ class Membership:
             )
 
 
-def observe(
+def read_pools(
     url: str, *, term_s: float = 15.0
 ) -> dict[str, tuple[Member, ...]]:
     """Who is in each pool, by name, seen by somebody who joins none.

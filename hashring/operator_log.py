@@ -154,8 +154,8 @@ class OperatorLog:
                 LOG.info('Paused %(host)s', {'host': host})
             case ResumeWorker(host=host):
                 LOG.info('Resumed %(host)s: its lock survived', {'host': host})
-            case Abort(sentence=sentence):
-                LOG.error('%(sentence)s', {'sentence': sentence})
+            case Abort(message=message):
+                LOG.error('%(sentence)s', {'sentence': message})
             case _:
                 pass  # Questions to the backend; their answers are told.
 

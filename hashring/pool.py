@@ -31,7 +31,7 @@ class Pool:
         home: Host,
         remembered: Iterable[Host],
         settle_s: float,
-        vouched: Iterable[Host] = (),
+        confirmed_mappings: Iterable[Host] = (),
     ) -> None:
         self._home = home
         self._settle_s = settle_s
@@ -42,7 +42,7 @@ class Pool:
         self._epoch = 0
         self.ring = Ring()
         self.known: frozenset[Host] = frozenset()
-        self.vouched = frozenset(vouched)
+        self.confirmed_mappings = frozenset(confirmed_mappings)
         self._derive()
 
     def see(
@@ -57,7 +57,7 @@ class Pool:
         self._view = view
         for member in view.members:
             self._seen |= {member.home, *member.known}
-            self.vouched |= frozenset(member.vouched)
+            self.confirmed_mappings |= frozenset(member.confirmed_mappings)
         self._derive()
         if not (in_force and self._all_agree()):
             self._agreed_since_s = None
@@ -74,7 +74,7 @@ class Pool:
             self._facts[host] = _joined(self._facts.get(host), news)
         self._derive()
 
-    def admit(self, host: Host) -> None:
+    def add_host(self, host: Host) -> None:
         """Take in a host that an operator says is of this pool.
 
         Nova was asked for it just now; what was read before is older.
@@ -83,13 +83,13 @@ class Pool:
         self._doubt(host)
         self._derive()
 
-    def vouch(self, host: Host) -> None:
+    def confirm_mapping(self, host: Host) -> None:
         """Take in that an operator says a host is mapped.
 
         It holds until the host is deleted in Nova; workers believe it where
         Nova does not tell.
         """
-        self.vouched |= {host}
+        self.confirmed_mappings |= {host}
         self._derive()
 
     @property
@@ -129,7 +129,9 @@ class Pool:
             if host in present or self._may_exist(host)
         }
         self.known = frozenset(self._seen)
-        self.vouched = frozenset(filter(self._may_exist, self.vouched))
+        self.confirmed_mappings = frozenset(
+            filter(self._may_exist, self.confirmed_mappings)
+        )
         members = frozenset(filter(self._in_ring, self.known))
         if members != self.ring.hosts:
             self.ring = Ring(members)

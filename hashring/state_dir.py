@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 OPTION = '[ironic_compute] state_path'
 
 
-class Folder(Protocol):
+class SavedState(Protocol):
     """What the agent needs of its folder once it is open."""
 
     def close(self) -> None: ...
@@ -43,12 +43,12 @@ class Folder(Protocol):
 
     def write_known(self, hosts: Iterable[Host]) -> bool: ...
 
-    def read_vouched(self) -> frozenset[Host]: ...
+    def read_confirmed_mappings(self) -> frozenset[Host]: ...
 
-    def write_vouched(self, hosts: Iterable[Host]) -> bool: ...
+    def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool: ...
 
 
-class StateFolder:
+class StateDir:
     """The folder, and the right to it.
 
     The lock is a flock on a close-on-exec descriptor: workers started by
@@ -63,7 +63,7 @@ class StateFolder:
     def open(self) -> None:
         """Take the folder for this process.
 
-        :raises StateFolderRefused: unwritable, or another agent has it.
+        :raises StateDirRefused: unwritable, or another agent has it.
         """
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class StateFolder:
                 self._path / 'agent.lock', os.O_RDWR | os.O_CREAT, 0o600
             )
         except OSError as exc:
-            raise errors.StateFolderRefused(
+            raise errors.StateDirRefused(
                 f'{OPTION} is {self._path}, which cannot be written '
                 f'({exc.strerror}): create it for the user of this service '
                 'or name another folder.'
@@ -80,7 +80,7 @@ class StateFolder:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             os.close(fd)
-            raise errors.StateFolderRefused(
+            raise errors.StateDirRefused(
                 f'Another agent runs on {OPTION} {self._path}: stop it, or '
                 'give this one a folder of its own.'
             ) from exc
@@ -112,10 +112,10 @@ class StateFolder:
     def write_known(self, hosts: Iterable[Host]) -> bool:
         return self._write('known.json', sorted(hosts))
 
-    def read_vouched(self) -> frozenset[Host]:
+    def read_confirmed_mappings(self) -> frozenset[Host]:
         return self._read_hosts('vouched.json')
 
-    def write_vouched(self, hosts: Iterable[Host]) -> bool:
+    def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
         return self._write('vouched.json', sorted(hosts))
 
     def _read_hosts(self, name: str) -> frozenset[Host]:

@@ -25,8 +25,8 @@ class WorkerView:
     """Since when every live agent has published this very ring
     (CLOCK_BOOTTIME); None: not all have, or not for `settle_s` yet."""
     known: tuple[Host, ...]
-    """The hosts that Facts should tell of, sorted: those of this pool, and
-    those that any of its agents takes for such."""
+    """The hosts whose Services workers should read, sorted: the known hosts
+    of this agent and of every other member of its group."""
     agreed_until_s: float = 0.0
     """When the list of members was asked for that shows it
     (CLOCK_BOOTTIME)."""
@@ -35,7 +35,7 @@ class WorkerView:
 
     A host that is not named may open at once. Names appear only on
     backends that can forget a lock."""
-    vouched: tuple[Host, ...] = ()
+    confirmed_mappings: tuple[Host, ...] = ()
     """The hosts that an operator has said to be mapped, sorted."""
 
 
@@ -52,7 +52,7 @@ class ServiceFacts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Serving:
+class WorkerServing:
     """The worker of this host consumes messages now."""
 
     host: Host
@@ -61,7 +61,7 @@ class Serving:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Exited:
+class WorkerExited:
     """The worker of this host is dead and reaped."""
 
     host: Host
@@ -74,7 +74,7 @@ class Exited:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Facts:
+class ServicesRead:
     """What a worker read about the hosts of the pool; newest wins."""
 
     services: Mapping[Host, ServiceFacts]
@@ -97,7 +97,9 @@ class MappingConfirmed:
     host: Host
 
 
-WorkerEvent = Serving | Exited | Facts | HostAdded | MappingConfirmed
+WorkerEvent = (
+    WorkerServing | WorkerExited | ServicesRead | HostAdded | MappingConfirmed
+)
 
 
 class Workers(Protocol):
@@ -106,26 +108,26 @@ class Workers(Protocol):
     def start(self, host: Host, tenure: int) -> None:
         """Begin to start a worker; returns at once.
 
-        Its gate is shut until `tell` gives a deadline in the future.
+        Its gate is shut until `deliver_view` gives a deadline in the future.
         """
         ...
 
     def stop(self, host: Host) -> None:
         """Ask the worker to drain and end; returns at once.
 
-        An `Exited` follows; the caller has a time-out for it.
+        An `WorkerExited` follows; the caller has a time-out for it.
         """
         ...
 
     def kill(self, host: Host) -> None:
         """End the worker now; returns when the process is dead.
 
-        No `Exited` of it is reported afterwards, or one that carries its
+        No `WorkerExited` of it is reported afterwards, or one that carries its
         tenure. Without a worker for this host it does nothing.
         """
         ...
 
-    def tell(self, view: WorkerView) -> None:
+    def deliver_view(self, view: WorkerView) -> None:
         """Pass this on to each worker; returns at once."""
         ...
 

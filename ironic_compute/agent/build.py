@@ -19,7 +19,7 @@ from hashring.agent import Agent
 from hashring.clock import SystemClock
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
-from hashring.state_dir import StateFolder
+from hashring.state_dir import StateDir
 from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
@@ -43,7 +43,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
     timing = hashring_opts.Timing.from_conf(
         conf, settle_s=conf.ironic_compute.settle_s
     )
-    state = StateFolder(conf.ironic_compute.state_path)
+    state = StateDir(conf.ironic_compute.state_path)
     state.open()
     clock = SystemClock()
     group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
@@ -65,9 +65,9 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         membership=membership,
         workers=workers,
         home=home,
-        options=timing,
+        timing=timing,
         clock=clock,
-        state=state,
-        clash=functools.partial(find_overlap, group),
+        saved_state=state,
+        find_overlap=functools.partial(find_overlap, group),
         on_turn=Watchdog(os.environ, clock).turned,
     )

@@ -80,7 +80,11 @@ def decode_appointment(line: bytes) -> Appointment:
 
 def encode_view(view: WorkerView) -> bytes:
     """Return the line that tells a worker ``view``."""
-    return _line(dataclasses.asdict(view))
+    raw = dataclasses.asdict(view)
+    # The key keeps its first name, so that an agent and a worker of two
+    # releases understand each other during an upgrade.
+    raw['vouched'] = raw.pop('confirmed_mappings')
+    return _line(raw)
 
 
 def decode_view(line: bytes) -> WorkerView:
@@ -94,7 +98,7 @@ def decode_view(line: bytes) -> WorkerView:
         agreed_until_s=raw.get('agreed_until_s', 0.0),
         known=tuple(raw['known']),
         opens_s=raw['opens_s'],
-        vouched=tuple(raw['vouched']),
+        confirmed_mappings=tuple(raw['vouched']),
     )
 
 

@@ -19,12 +19,12 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import (
-    Exited,
-    Facts,
     HostAdded,
     MappingConfirmed,
-    Serving,
+    ServicesRead,
     WorkerEvent,
+    WorkerExited,
+    WorkerServing,
     WorkerView,
 )
 from ironic_compute.agent import pipe
@@ -89,7 +89,9 @@ class WorkerProcesses:
                 'Could not start the worker of host %(host)s: %(error)s',
                 {'host': host, 'error': exc},
             )
-            self._not_started.append(Exited(host, EX_OSERR, None, tenure))
+            self._not_started.append(
+                WorkerExited(host, EX_OSERR, None, tenure)
+            )
             return
         self._spare = None
         child.appoint(pipe.Appointment(host, is_home=host == self._home))
@@ -123,7 +125,7 @@ class WorkerProcesses:
             self._spare.kill()
             self._spare = None
 
-    def tell(self, view: WorkerView) -> None:
+    def deliver_view(self, view: WorkerView) -> None:
         """Pass a view on to each worker that can take it."""
         line = pipe.encode_view(view)
         for worker in self._workers.values():
@@ -189,9 +191,9 @@ class WorkerProcesses:
         match pipe.decode_message(line):
             case pipe.IsServing():
                 worker.is_serving = True
-                return [Serving(worker.host, worker.tenure)]
+                return [WorkerServing(worker.host, worker.tenure)]
             case pipe.Services(facts=facts):
-                return [Facts(facts)]
+                return [ServicesRead(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.sentence = sentence
             case HostAdded() | MappingConfirmed() as order:
@@ -200,7 +202,7 @@ class WorkerProcesses:
                 pass  # Heard; that is all it says.
         return []
 
-    def _bury(self, worker: _Worker) -> Exited:
+    def _bury(self, worker: _Worker) -> WorkerExited:
         del self._workers[worker.host]
         worker.child.close()
         status = worker.child.process.returncode
@@ -209,7 +211,7 @@ class WorkerProcesses:
             {'host': worker.host, 'status': status},
         )
         fatal = worker.sentence if status == EX_CONFIG else None
-        return Exited(worker.host, status, fatal, worker.tenure)
+        return WorkerExited(worker.host, status, fatal, worker.tenure)
 
     def _kill_silent(self) -> None:
         now_s = self._clock.now_s()

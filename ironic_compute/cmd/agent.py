@@ -65,8 +65,8 @@ def _run(agent: Agent) -> int:
     signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
     signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(drain=True))
     status = agent.run()
-    if agent.sentence is not None:
-        exit_codes.print_config_error(agent.sentence)
+    if agent.exit_message is not None:
+        exit_codes.print_config_error(agent.exit_message)
     return status
 
 

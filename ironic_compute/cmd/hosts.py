@@ -159,6 +159,6 @@ def _mine() -> str:
 
 
 def _pools() -> dict[str, tuple[Member, ...]]:
-    return membership.observe(
+    return membership.read_pools(
         CONF.coordination.backend_url, term_s=CONF.coordination.lease_term_s
     )

@@ -41,7 +41,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _check_coordination(self) -> upgradecheck.Result:
         try:
-            membership.observe(CONF.coordination.backend_url)
+            membership.read_pools(CONF.coordination.backend_url)
         except hashring.errors.HashringError as exc:
             return _failure(exc)
         return _success()

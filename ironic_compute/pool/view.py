@@ -62,10 +62,10 @@ class PoolView:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
             has_news = bool(set(view.known) - set(self._known))
-            has_news |= bool(set(view.vouched) - self._vouched)
+            has_news |= bool(set(view.confirmed_mappings) - self._vouched)
             was_agreed = self._agreed_since_s is not None
             has_news |= was_agreed and view.agreed_since_s is None
-            self._vouched = frozenset(view.vouched)
+            self._vouched = frozenset(view.confirmed_mappings)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
             self._agreed_until_s = view.agreed_until_s

@@ -15,13 +15,13 @@ from hashring.ring import Host
 from hashring.workers import Workers
 
 
-class Folder:
-    """`hashring.state_dir.Folder` on a disk that outlives the process."""
+class SavedState:
+    """`hashring.state_dir.SavedState` on a disk that outlives the process."""
 
     def __init__(self) -> None:
         self._home_lock: tuple[Host, LockToken] | None = None
         self._known: frozenset[Host] = frozenset()
-        self._vouched: frozenset[Host] = frozenset()
+        self._confirmed_mappings: frozenset[Host] = frozenset()
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -44,13 +44,13 @@ class Folder:
         self._known = frozenset(hosts)
         return True
 
-    def read_vouched(self) -> frozenset[Host]:
+    def read_confirmed_mappings(self) -> frozenset[Host]:
         """Return the hosts that operators had said to be mapped."""
-        return self._vouched
+        return self._confirmed_mappings
 
-    def write_vouched(self, hosts: Iterable[Host]) -> bool:
+    def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
         """Keep the hosts that operators have said to be mapped."""
-        self._vouched = frozenset(hosts)
+        self._confirmed_mappings = frozenset(hosts)
         return True
 
 
@@ -62,7 +62,7 @@ class Controller:
 
     def __init__(self, home: Host) -> None:
         self.home = home
-        self.folder = Folder()
+        self.saved_state = SavedState()
         self.boots_count = 0
 
     def next_boot(self) -> Boot:
@@ -74,7 +74,7 @@ class Controller:
         self,
         membership: Group,
         workers: Workers,
-        options: Timing,
+        timing: Timing,
         clock: Clock,
         make: Callable[..., Agent] = Agent,
     ) -> Agent:
@@ -86,8 +86,8 @@ class Controller:
             membership=membership,
             workers=workers,
             home=self.home,
-            options=options,
+            timing=timing,
             clock=clock,
-            state=self.folder,
+            saved_state=self.saved_state,
             machine=f'machine-{self.home}',
         )

@@ -112,7 +112,7 @@ class TheCloud:
             agreed_since_s=0.0,
             # Who is out of the ring is of the pool all the same.
             known=tuple(sorted({*hosts, *cls.pools, *admitted})),
-            vouched=tuple(sorted(vouched)),
+            confirmed_mappings=tuple(sorted(vouched)),
         )
         for pool in cls.pools.values():
             pool.update(view)

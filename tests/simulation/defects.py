@@ -113,7 +113,7 @@ class OnceOpenGate(Gate):
 def _agent_with_lease(kind: type[Lease]) -> Any:
     def make(**arguments: Any) -> Agent:
         agent = Agent(**arguments)
-        timing = arguments['options']
+        timing = arguments['timing']
         lease = kind(timing.lease_term_s, timing.lease_margin_s)
         agent.pulse._state = State(lease)
         return agent
@@ -127,7 +127,7 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
         agent.assignment = kind(
             arguments['home'],
             arguments['membership'].boot,
-            arguments['options'],
+            arguments['timing'],
             arguments['membership'].traits,
         )
         return agent

@@ -12,11 +12,11 @@ from hashring.agent import Agent
 from hashring.group import Boot
 from hashring.ring import Host
 from hashring.workers import (
-    Exited,
-    Facts,
     ServiceFacts,
-    Serving,
+    ServicesRead,
     WorkerEvent,
+    WorkerExited,
+    WorkerServing,
     WorkerView,
 )
 from tests.fakes.controller import Controller
@@ -56,7 +56,7 @@ class Workers:
         if worker is not None:
             self._world.end(worker)
 
-    def tell(self, view: WorkerView) -> None:
+    def deliver_view(self, view: WorkerView) -> None:
         for worker in self.live.values():
             worker.hear(view)
         if self._world.faults.strikes('stuck'):
@@ -73,13 +73,13 @@ class Workers:
 
     # For the workers and the world
 
-    def report(self, event: Serving) -> None:
+    def report(self, event: WorkerServing) -> None:
         self._events.append(event)
 
     def learn(self, facts: dict[Host, ServiceFacts]) -> None:
-        self._events.append(Facts(facts))
+        self._events.append(ServicesRead(facts))
 
-    def bury(self, worker: Worker, event: Exited) -> None:
+    def bury(self, worker: Worker, event: WorkerExited) -> None:
         if self.live.get(worker.host) is worker:
             del self.live[worker.host]
             self._events.append(event)
@@ -87,7 +87,7 @@ class Workers:
 
     def crash(self, host: Host) -> None:
         worker = self.live[host]
-        self.bury(worker, Exited(host, -9, tenure=worker.tenure))
+        self.bury(worker, WorkerExited(host, -9, tenure=worker.tenure))
 
 
 class AgentProcess(Process):

@@ -34,7 +34,7 @@ from hashring.host_states import WITH_WORKER
 from hashring.lease import Beat, Lease
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.workers import Exited
+from hashring.workers import WorkerExited
 from ironic_compute.manager.forwarding import HOPS_MAX, next_hop
 from tests.simulation.defects import StubbornAssignment, endless_hop
 from tests.unit.hashring.coordination import (
@@ -172,7 +172,7 @@ class Case:
             case 'lock':
                 sides[0].lock()
             case 'exit':
-                sides[0].hear(Exited(Host(names[1]), -9))
+                sides[0].hear(WorkerExited(Host(names[1]), -9))
         for side in sides:
             side.hear(Tick())
 

@@ -9,7 +9,12 @@ from typing import Any
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from hashring.workers import Exited, ServiceFacts, Serving, WorkerView
+from hashring.workers import (
+    ServiceFacts,
+    WorkerExited,
+    WorkerServing,
+    WorkerView,
+)
 from ironic_compute.gate import LeaseGate
 from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from tests.simulation.kernel import Kernel, Process, Task
@@ -92,7 +97,7 @@ class Worker(Process):
     def _begin(self) -> None:
         self.start()
         self.serving = True
-        self.machine.workers.report(Serving(self.host, self.tenure))
+        self.machine.workers.report(WorkerServing(self.host, self.tenure))
 
     def _drain(self) -> None:
         self.kernel.sleep(self.world.faults.choose(0.0, 1.0, 4.0, 60.0))
@@ -109,7 +114,7 @@ class Worker(Process):
     def exit(self, status: int, fatal: str | None = None) -> None:
         """End by itself."""
         self.machine.workers.bury(
-            self, Exited(self.host, status, fatal, self.tenure)
+            self, WorkerExited(self.host, status, fatal, self.tenure)
         )
         self.kernel.sleep(0.0)  # Never returns.
 

@@ -173,7 +173,7 @@ class World:
         A host that nobody else has met is a foreign one to those who live.
         """
         first, *others = self.machines
-        met = any(first.home in m.folder.read_known() for m in others)
+        met = any(first.home in m.saved_state.read_known() for m in others)
         return [first] if self.seed % 2 and met else []
 
     # What must hold

@@ -40,7 +40,7 @@ from hashring.events import (
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.workers import Exited
+from hashring.workers import WorkerExited
 from tests.unit.hashring import coordination
 
 BACKENDS = {
@@ -103,7 +103,9 @@ class Teller:
                     deadline_s, epoch, self._view, lost, self._now_s
                 )
             case 'exited':
-                return Exited(Host(rest[0]), 1, ' '.join(rest[1:]) or None)
+                return WorkerExited(
+                    Host(rest[0]), 1, ' '.join(rest[1:]) or None
+                )
             case 'stop' | 'drain':
                 return Leave(restarting=word == 'stop')
             case 'tick':

@@ -19,13 +19,13 @@ from hashring.clock import SystemClock
 from hashring.membership import Membership, new_boot
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.state_dir import StateFolder
+from hashring.state_dir import StateDir
 from hashring.workers import (
-    Exited,
-    Facts,
     ServiceFacts,
-    Serving,
+    ServicesRead,
     WorkerEvent,
+    WorkerExited,
+    WorkerServing,
     WorkerView,
 )
 
@@ -53,19 +53,19 @@ class TalkingWorkers:
     def start(self, host: Host, tenure: int) -> None:
         self._live[host] = tenure
         self._say(start=host, tenure=tenure)
-        self._events.put(Serving(host, tenure))
-        self._events.put(Facts({Host(f'c{n}'): FINE for n in (1, 2)}))
+        self._events.put(WorkerServing(host, tenure))
+        self._events.put(ServicesRead({Host(f'c{n}'): FINE for n in (1, 2)}))
 
     def stop(self, host: Host) -> None:
         tenure = self._live.get(host, 0)
         self.kill(host)
-        self._events.put(Exited(host, 0, tenure=tenure))
+        self._events.put(WorkerExited(host, 0, tenure=tenure))
 
     def kill(self, host: Host) -> None:
         if self._live.pop(host, None) is not None:
             self._say(end=host)
 
-    def tell(self, view: WorkerView) -> None:
+    def deliver_view(self, view: WorkerView) -> None:
         for host in self._live:
             opens_s = max(view.opens_s.get(host, 0.0), self._clock.now_s())
             if opens_s < view.deadline_s:
@@ -89,7 +89,7 @@ class TalkingWorkers:
 
 def main(url: str, pool: str, home: str, folder: str) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    clock, state = SystemClock(), StateFolder(folder)
+    clock, state = SystemClock(), StateDir(folder)
     state.open()
     agent = Agent(
         membership=Membership(
@@ -97,9 +97,9 @@ def main(url: str, pool: str, home: str, folder: str) -> int:
         ),
         workers=TalkingWorkers(clock),
         home=Host(home),
-        options=TIMING,
+        timing=TIMING,
         clock=clock,
-        state=state,
+        saved_state=state,
     )
     signal.signal(signal.SIGTERM, lambda *_: agent.request_stop())
     return agent.run()

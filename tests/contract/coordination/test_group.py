@@ -14,7 +14,7 @@ import pytest
 from hashring import errors
 from hashring.clock import SystemClock
 from hashring.group import Group, LockToken, Member, MemberState
-from hashring.membership import observe
+from hashring.membership import read_pools
 from hashring.ring import Host
 from tests.contract.coordination.backends import TERM_S, BackendUnderTest, Tooz
 
@@ -345,9 +345,9 @@ def test_observing_joins_nothing(
     """The operator's tool sees the members and is none."""
     if not isinstance(backend, Tooz):
         pytest.skip('the fake is not observed by URL')
-    assert backend.pool not in observe(backend.url, term_s=TERM_S)
+    assert backend.pool not in read_pools(backend.url, term_s=TERM_S)
     one, me = clients.join('c1')
-    assert observe(backend.url, term_s=TERM_S)[backend.pool] == (me,)
+    assert read_pools(backend.url, term_s=TERM_S)[backend.pool] == (me,)
     assert one.members() == (me,)
 
 

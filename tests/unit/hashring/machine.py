@@ -12,11 +12,11 @@ from hashring.clock import ManualClock
 from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import (
-    Exited,
-    Facts,
     ServiceFacts,
-    Serving,
+    ServicesRead,
     WorkerEvent,
+    WorkerExited,
+    WorkerServing,
     WorkerView,
 )
 from tests.fakes.controller import Controller
@@ -88,7 +88,7 @@ class FakeWorkers:
     def kill(self, host: Host) -> None:
         self.live.pop(host, None)
 
-    def tell(self, view: WorkerView) -> None:
+    def deliver_view(self, view: WorkerView) -> None:
         for worker in self.live.values():
             worker.view = view
 
@@ -108,13 +108,13 @@ class FakeWorkers:
                 self.crash(worker.host)
             elif not worker.serving and now_s >= worker.serves_at_s:
                 worker.serving = True
-                self._events.append(Serving(worker.host, worker.tenure))
-                self._events.append(Facts(facts))
+                self._events.append(WorkerServing(worker.host, worker.tenure))
+                self._events.append(ServicesRead(facts))
 
     def crash(self, host: Host) -> None:
         worker = self.live.pop(host, None)
         if worker is not None:
-            self._events.append(Exited(host, 1, tenure=worker.tenure))
+            self._events.append(WorkerExited(host, 1, tenure=worker.tenure))
 
 
 class Machine(Controller):

@@ -16,13 +16,13 @@ from hashring.group import Boot, Member, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host, Ring
 from hashring.workers import (
-    Exited,
     HostAdded,
     MappingConfirmed,
     ServiceFacts,
+    WorkerExited,
     WorkerView,
 )
-from tests.fakes.controller import Folder
+from tests.fakes.controller import SavedState
 from tests.unit.hashring import coordination
 from tests.unit.hashring.machine import TIMING, FakeWorkers, Machine
 from tests.unit.hashring.world import STEP_S, World
@@ -71,8 +71,8 @@ def test_known_hosts_are_kept_on_disk(world: World) -> None:
     """What was learned from peers survives the process."""
     run(world, 20)
     one = world.machines[0]
-    assert one.folder.read_known() == {C1, C2}
-    assert one.folder.read_home_lock(C1) == str(world.service.token(C1))
+    assert one.saved_state.read_known() == {C1, C2}
+    assert one.saved_state.read_home_lock(C1) == str(world.service.token(C1))
 
 
 def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
@@ -133,11 +133,11 @@ def test_known_hosts_are_written_once_the_disk_takes_them(
     """It was full just when the pool was learned."""
     one = world.machines[0]
     with monkeypatch.context() as patched:
-        patched.setattr(one.folder, 'write_known', lambda hosts: False)
+        patched.setattr(one.saved_state, 'write_known', lambda hosts: False)
         run(world, 40)
-    assert one.folder.read_known() == frozenset()
+    assert one.saved_state.read_known() == frozenset()
     run(world, 2)
-    assert one.folder.read_known() == {C1, C2}
+    assert one.saved_state.read_known() == {C1, C2}
 
 
 @pytest.mark.parametrize('is_alive', [False, True])
@@ -151,16 +151,16 @@ def test_dead_life_is_told_from_a_second_agent(
     assert other.try_lock(C1)
     run(world, STEP_S)
     one = agent(world.machines[0])
-    while waited_s < 5 * term_s and one.sentence is None:
+    while waited_s < 5 * term_s and one.exit_message is None:
         if is_alive or waited_s == term_s - 5.0:
             other.heartbeat()
         run(world, 5.0)
         waited_s += 5.0
     assert (C1 in world.machines[0].workers.live) is not is_alive
     if not is_alive:
-        assert one.sentence is None
+        assert one.exit_message is None
     else:
-        assert 'on m2, which serves it' in str(one.sentence)
+        assert 'on m2, which serves it' in str(one.exit_message)
         assert waited_s >= 3 * term_s
 
 
@@ -243,7 +243,7 @@ def test_host_that_an_operator_admits_is_served_and_remembered(
     run(world, 60)
     assert [host for host, _ in world.open_gates()].count(c9) == 1
     for machine in world.machines:
-        assert machine.folder.read_known() == {C1, C2, c9}
+        assert machine.saved_state.read_known() == {C1, C2, c9}
 
 
 def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
@@ -252,11 +252,11 @@ def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
     world.machines[0].workers.say(MappingConfirmed(C2))
     run(world, 20)
     for machine in world.machines:
-        assert machine.folder.read_vouched() == {C2}
+        assert machine.saved_state.read_confirmed_mappings() == {C2}
         machine.kill(1.0)
     run(world, 60)
     for machine in world.machines:
-        assert view(machine, machine.home).vouched == (C2,)
+        assert view(machine, machine.home).confirmed_mappings == (C2,)
 
 
 class OneShotWorkers(FakeWorkers):
@@ -264,7 +264,7 @@ class OneShotWorkers(FakeWorkers):
 
     def start(self, host: Host, tenure: int) -> None:
         fatal = '[ironic] auth_url is not set: set it in nova.conf.'
-        self._events.append(Exited(host, 78, fatal, tenure))
+        self._events.append(WorkerExited(host, 78, fatal, tenure))
 
 
 def make(
@@ -280,14 +280,16 @@ def make(
         membership=coordination.FakeGroup(service, Boot('b1')),
         workers=workers,
         home=C1,
-        options=Timing(
+        timing=Timing(
             loop_interval_s=0.01,
             lease_term_s=term_s,
             lease_margin_s=term_s / 7,
         ),
         clock=clock,
-        state=Folder(),
-        clash=lambda group: 'it has our nodes' if 'bad' in group else None,
+        saved_state=SavedState(),
+        find_overlap=lambda group: (
+            'it has our nodes' if 'bad' in group else None
+        ),
         on_turn=turned,
     )
 
@@ -302,7 +304,7 @@ def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
 
     made = make(workers, turned, ('good', 'bad'), term_s=0.5)
     assert made.run() == 78
-    assert made.sentence == 'it has our nodes'
+    assert made.exit_message == 'it has our nodes'
     assert workers.live == {}
 
 
@@ -311,7 +313,7 @@ def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
     workers = OneShotWorkers(world, world.machines[0].clock)
     made = make(workers, lambda: SystemClock().sleep(0.005))
     assert made.run() == 78
-    assert made.sentence is not None and 'auth_url' in made.sentence
+    assert made.exit_message is not None and 'auth_url' in made.exit_message
 
 
 def test_run_serves_until_it_is_stopped(world: World) -> None:
@@ -330,5 +332,5 @@ def test_run_serves_until_it_is_stopped(world: World) -> None:
     made = make(workers, turned)
     assert made.run() == 0
     assert (C1,) in turns
-    assert made.sentence is None
+    assert made.exit_message is None
     assert workers.live == {}

@@ -21,7 +21,7 @@ FULL = Member(
     ring='abc',
     known=(Host('c1'), Host('c2')),
     version='1.0',
-    vouched=(Host('c2'),),
+    confirmed_mappings=(Host('c2'),),
 )
 
 
@@ -35,7 +35,7 @@ def test_member_of_an_older_version_is_read() -> None:
     """During an upgrade some members do not say all."""
     raw = FULL.capabilities()
     del raw['vouched']
-    assert Member.parse(raw).vouched == ()
+    assert Member.parse(raw).confirmed_mappings == ()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hashring.membership import (
     group_id,
     lock_id,
     new_boot,
-    observe,
+    read_pools,
 )
 from hashring.ring import Host
 
@@ -65,7 +65,7 @@ def test_nobody_is_seen_in_a_group_nobody_joined(
     tmp_path: pathlib.Path,
 ) -> None:
     """The operator's tool gets an empty list, not an error."""
-    assert observe(f'file://{tmp_path}') == {}
+    assert read_pools(f'file://{tmp_path}') == {}
 
 
 def test_not_being_in_the_group_has_its_own_error(

@@ -226,7 +226,7 @@ def test_sap_update_host_takes_nobody_from_another_group(
     run(world, 40 + ADOPTED_S)
     assert set(served(world)) == {C1, C2}
     assert other not in {host for view in views(world) for host in view.ring}
-    assert all(other not in m.folder.read_known() for m in world.machines)
+    assert all(other not in m.saved_state.read_known() for m in world.machines)
 
 
 # ---- ironic
@@ -396,7 +396,7 @@ def test_bug_2069771_host_that_was_deleted_is_forgotten(world: World) -> None:
     world.facts[C2] = GONE
     one.workers.crash(C1)  # The next one reads Nova anew.
     run(world, 60)
-    assert one.folder.read_known() == {C1}
+    assert one.saved_state.read_known() == {C1}
     assert agent(one).pool.known == {C1}
     assert set(served(world)) == {C1}
 

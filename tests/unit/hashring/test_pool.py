@@ -152,8 +152,8 @@ def test_host_that_an_operator_admits_is_known() -> None:
     """Also one that had no Service when we looked last, until Nova says so."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.learn({C3: GONE})
-    pool.admit(C2)
-    pool.admit(C3)
+    pool.add_host(C2)
+    pool.add_host(C3)
     assert pool.known == {C1, C2, C3}
     pool.learn({C3: GONE})
     assert pool.known == {C1, C2}
@@ -163,12 +163,12 @@ def test_operators_word_on_a_mapping_is_passed_on_and_ends_with_the_host() -> (
     None
 ):
     """From memory, from a member, from the operator; not past the Service."""
-    pool = Pool(C1, [C2], settle_s=5.0, vouched=[C1])
-    said = Member(C2, Boot('c2.1'), known=(C3,), vouched=(C3,))
+    pool = Pool(C1, [C2], settle_s=5.0, confirmed_mappings=[C1])
+    said = Member(C2, Boot('c2.1'), known=(C3,), confirmed_mappings=(C3,))
     pool.see(View((said,)), 0.0, in_force=True)
-    pool.vouch(C2)
-    assert pool.vouched == {C1, C2, C3}
+    pool.confirm_mapping(C2)
+    assert pool.confirmed_mappings == {C1, C2, C3}
     assert not pool.ring.hosts  # It is a worker's word that counts there.
     pool.learn({C3: GONE})
     pool.see(View((said,)), 1.0, in_force=True)
-    assert pool.vouched == {C1, C2}
+    assert pool.confirmed_mappings == {C1, C2}

@@ -8,7 +8,7 @@ import pytest
 from hashring import errors
 from hashring.group import LockToken
 from hashring.ring import Host
-from hashring.state_dir import StateFolder
+from hashring.state_dir import StateDir
 
 C1 = Host('c1')
 TOKEN = LockToken('bG9jaw==')
@@ -16,9 +16,9 @@ TOKEN = LockToken('bG9jaw==')
 
 def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
     """The second agent on a folder ends with a sentence, at once."""
-    first, second = StateFolder(tmp_path), StateFolder(tmp_path)
+    first, second = StateDir(tmp_path), StateDir(tmp_path)
     first.open()
-    with pytest.raises(errors.StateFolderRefused, match='Another agent'):
+    with pytest.raises(errors.StateDirRefused, match='Another agent'):
         second.open()
     first.close()
     second.open()
@@ -28,18 +28,18 @@ def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
 def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
     """A path that cannot be a folder names the option."""
     (tmp_path / 'file').write_text('')
-    with pytest.raises(errors.StateFolderRefused, match='state_path'):
-        StateFolder(tmp_path / 'file' / 'below').open()
+    with pytest.raises(errors.StateDirRefused, match='state_path'):
+        StateDir(tmp_path / 'file' / 'below').open()
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
     """The lock, known hosts and operators' words survive the process."""
-    StateFolder(tmp_path).write_home_lock(C1, TOKEN)
-    StateFolder(tmp_path).write_known([Host('c2'), Host('c1')])
-    StateFolder(tmp_path).write_vouched([Host('c2')])
-    assert StateFolder(tmp_path).read_home_lock(C1) == TOKEN
-    assert StateFolder(tmp_path).read_known() == {'c1', 'c2'}
-    assert StateFolder(tmp_path).read_vouched() == {'c2'}
+    StateDir(tmp_path).write_home_lock(C1, TOKEN)
+    StateDir(tmp_path).write_known([Host('c2'), Host('c1')])
+    StateDir(tmp_path).write_confirmed_mappings([Host('c2')])
+    assert StateDir(tmp_path).read_home_lock(C1) == TOKEN
+    assert StateDir(tmp_path).read_known() == {'c1', 'c2'}
+    assert StateDir(tmp_path).read_confirmed_mappings() == {'c2'}
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"home": "c1"}', 'null'])
@@ -50,16 +50,16 @@ def test_a_damaged_file_counts_as_absent(
     (tmp_path / 'home_lock.json').write_text(content)
     (tmp_path / 'known.json').write_text(content)
     (tmp_path / 'vouched.json').write_text(content)
-    assert StateFolder(tmp_path).read_home_lock(C1) is None
-    assert StateFolder(tmp_path).read_known() == frozenset()
-    assert StateFolder(tmp_path).read_vouched() == frozenset()
+    assert StateDir(tmp_path).read_home_lock(C1) is None
+    assert StateDir(tmp_path).read_known() == frozenset()
+    assert StateDir(tmp_path).read_confirmed_mappings() == frozenset()
 
 
 def test_a_file_that_cannot_be_replaced_stays(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk is said; an old token names what nobody can have again."""
-    folder = StateFolder(tmp_path)
+    folder = StateDir(tmp_path)
     folder.write_home_lock(C1, TOKEN)
     (tmp_path / 'home_lock.json.new').mkdir()
     for _ in range(3):
@@ -72,6 +72,6 @@ def test_only_a_lock_of_this_home_was_left_to_us(
     tmp_path: pathlib.Path,
 ) -> None:
     """Whoever is given another host frees no lock."""
-    folder = StateFolder(tmp_path)
+    folder = StateDir(tmp_path)
     folder.write_home_lock(C1, TOKEN)
     assert folder.read_home_lock(Host('c9')) is None

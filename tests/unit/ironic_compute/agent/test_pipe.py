@@ -26,7 +26,7 @@ VIEW = WorkerView(
     agreed_until_s=9.5,
     known=(Host('c1'), Host('c2'), Host('c3')),
     opens_s={Host('c3'): 20.0},
-    vouched=(Host('c2'),),
+    confirmed_mappings=(Host('c2'),),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from hashring.workers import Exited, Serving, WorkerView
+from hashring.workers import WorkerExited, WorkerServing, WorkerView
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.worker_processes import WorkerProcesses
@@ -90,16 +90,16 @@ def test_worker_says_that_it_serves(make, host):
     """A started worker is heard with its host and tenure."""
     workers = make('patient')
     workers.start(host, tenure=3)
-    assert wait_for(workers, Serving) == Serving(host, 3)
+    assert wait_for(workers, WorkerServing) == WorkerServing(host, 3)
 
 
 def test_view_reaches_the_worker(make):
     """What tell() is given goes down the pipe; an exit comes back."""
     workers = make('listens')
     workers.start(HOME, tenure=1)
-    wait_for(workers, Serving)
-    workers.tell(VIEW)
-    assert wait_for(workers, Exited) == Exited(HOME, 7, None, 1)
+    wait_for(workers, WorkerServing)
+    workers.deliver_view(VIEW)
+    assert wait_for(workers, WorkerExited) == WorkerExited(HOME, 7, None, 1)
 
 
 def test_bug_2144384_worker_process_has_the_ring_it_is_told(make):
@@ -107,16 +107,16 @@ def test_bug_2144384_worker_process_has_the_ring_it_is_told(make):
     workers = make('counts')
     for hosts in ((HOME,), (HOME, OTHER)):
         workers.start(HOME, tenure=1)
-        wait_for(workers, Serving)
-        workers.tell(dataclasses.replace(VIEW, ring=hosts))
-        assert wait_for(workers, Exited).status == len(hosts)
+        wait_for(workers, WorkerServing)
+        workers.deliver_view(dataclasses.replace(VIEW, ring=hosts))
+        assert wait_for(workers, WorkerExited).status == len(hosts)
 
 
 def test_wrong_configuration_brings_its_sentence(make):
     """Exit status 78 is fatal and comes with the worker's own words."""
     workers = make('wrong')
     workers.start(HOME, tenure=1)
-    exited = wait_for(workers, Exited)
+    exited = wait_for(workers, WorkerExited)
     assert exited.status == exit_codes.EX_CONFIG
     assert exited.fatal == 'no [ironic] auth_type'
 
@@ -125,7 +125,7 @@ def test_killed_worker_is_gone_on_return(make):
     """kill() leaves neither a process nor an event behind."""
     workers = make('patient')
     workers.start(HOME, tenure=1)
-    wait_for(workers, Serving)
+    wait_for(workers, WorkerServing)
     workers.kill(HOME)
     workers.kill(HOME)
     assert workers.events(0) == []
@@ -135,16 +135,16 @@ def test_stopped_worker_drains(make):
     """stop() is a SIGTERM, and the exit is reported with it."""
     workers = make('patient')
     workers.start(HOME, tenure=1)
-    wait_for(workers, Serving)
+    wait_for(workers, WorkerServing)
     workers.stop(HOME)
-    assert wait_for(workers, Exited).status == -15
+    assert wait_for(workers, WorkerExited).status == -15
 
 
 def test_silent_worker_is_killed(make):
     """A worker that says nothing for too long is replaced."""
     workers = make('patient', silence_s=0.5)
     workers.start(HOME, tenure=1)
-    assert wait_for(workers, Exited).status == -9
+    assert wait_for(workers, WorkerExited).status == -9
 
 
 def test_workers_leave_no_open_pipes(make):
@@ -153,9 +153,9 @@ def test_workers_leave_no_open_pipes(make):
     before = len(os.listdir('/proc/self/fd'))
     for tenure in range(3):
         workers.start(HOME, tenure)
-        wait_for(workers, Serving)
-        workers.tell(VIEW)
-        wait_for(workers, Exited)
+        wait_for(workers, WorkerServing)
+        workers.deliver_view(VIEW)
+        wait_for(workers, WorkerExited)
     assert len(os.listdir('/proc/self/fd')) == before
 
 
@@ -215,7 +215,7 @@ def test_spare_becomes_the_worker_of_the_next_host(make):
     (spare,) = children() - strangers
     workers.start(OTHER, tenure=4)
     assert children() - strangers == {spare}
-    assert wait_for(workers, Serving) == Serving(OTHER, 4)
+    assert wait_for(workers, WorkerServing) == WorkerServing(OTHER, 4)
     workers.events(0)
     assert len(children() - strangers) == 2
     workers.kill(OTHER)
@@ -277,5 +277,7 @@ def test_process_that_cannot_be_started_ends_nobody_else(tmp_path):
     )
     assert workers.events(0) == []
     workers.start(HOME, tenure=2)
-    assert workers.events(0) == [Exited(HOME, exit_codes.EX_OSERR, None, 2)]
+    assert workers.events(0) == [
+        WorkerExited(HOME, exit_codes.EX_OSERR, None, 2)
+    ]
     assert workers.events(0) == []

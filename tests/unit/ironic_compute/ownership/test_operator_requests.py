@@ -70,7 +70,7 @@ class Desk:
                 ring=(C1,),
                 agreed_since_s=0.0,
                 known=tuple(sorted(known)),
-                vouched=tuple(vouched),
+                confirmed_mappings=tuple(vouched),
             )
         )
 

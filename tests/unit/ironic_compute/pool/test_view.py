@@ -43,7 +43,11 @@ def test_operators_word_is_news() -> None:
     for vouched in ((), (C2,), (C2,)):
         pool.update(
             WorkerView(
-                9.0, ring=(), agreed_since_s=None, known=(), vouched=vouched
+                9.0,
+                ring=(),
+                agreed_since_s=None,
+                known=(),
+                confirmed_mappings=vouched,
             )
         )
     assert len(calls) == 1
