@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that hold nodes of this pool and are not of it.
+"""Foreign hosts: hosts outside the pool that hold nodes of the pool.
 
-Such a host is told of and left alone: its rows are its own. Either the node
-came from another pool, or a nova-compute that is none of ours works on this
-one. That takes back each minute whatever is pushed (``_init_compute_node`` of
-Nova's resource tracker), so nothing is pushed while it is up.
+A foreign host keeps its nodes; a warning names the host. Either the node came
+from another pool, or a stock nova-compute serves the same nodes. The
+rebalancer pushes no node while a stock nova-compute is up, because that would
+take back each pushed node within a minute (``_init_compute_node`` of Nova's
+resource tracker).
 """
 
 from collections.abc import Callable
@@ -20,9 +21,9 @@ LOG = logging.getLogger(__name__)
 
 
 class ForeignHosts:
-    """The foreign hosts of one pool, as far as their rows show them.
+    """The foreign hosts that rows of the pool's nodes name.
 
-    ``note_holder`` may be called from any thread, the others from one.
+    Any thread may call ``note_holder``; one thread calls the other methods.
 
     :param is_ironic_compute: reads from a host whether ironic-compute serves
         it; None if it does not answer
@@ -38,20 +39,23 @@ class ForeignHosts:
         self._pool = pool
         self._is_ironic_compute = is_ironic_compute
         self._example: dict[Host, NodeId] = {}
-        self._answers: dict[Host, bool | None] = {}
-        self._told: set[tuple[Host, bool]] = set()
+        self._is_ours: dict[Host, bool | None] = {}
+        self._logged: set[tuple[Host, bool]] = set()
 
     def clear(self) -> None:
-        """Forget who holds what: a full list is looked at again."""
-        self._example, self._answers = {}, {}
+        """Forget all hosts, because the rows of all nodes are read again."""
+        self._example, self._is_ours = {}, {}
 
     def note_holder(self, host: Host, node: NodeId) -> None:
-        """Remember that a row of a node of the pool names this host."""
+        """Remember a host that the row of a node of the pool names."""
         if host not in self._pool.known:
             self._example.setdefault(host, node)
 
     def is_stock_compute_up(self) -> bool:
-        """Say whether a nova-compute that is not ours works on the pool."""
+        """Return whether a stock nova-compute serves nodes of the pool.
+
+        Blocks for seconds, once for each host that does not answer.
+        """
         holding = sorted(self._example.items())
         stock = [host for host, node in holding if self._is_stock(host, node)]
         return bool(stock)
@@ -59,19 +63,19 @@ class ForeignHosts:
     def _is_stock(self, host: Host, node: NodeId) -> bool:
         if host in self._pool.known:
             return False
-        is_stock = self._services.is_up(host) and self._ask(host) is False
-        self._tell_once(host, node, is_stock)
+        is_stock = self._services.is_up(host) and self._read(host) is False
+        self._log_once(host, node, is_stock)
         return is_stock
 
-    def _ask(self, host: Host) -> bool | None:
-        if host not in self._answers:
-            self._answers[host] = self._is_ironic_compute(host)
-        return self._answers[host]
+    def _read(self, host: Host) -> bool | None:
+        if host not in self._is_ours:
+            self._is_ours[host] = self._is_ironic_compute(host)
+        return self._is_ours[host]
 
-    def _tell_once(self, host: Host, node: NodeId, is_stock: bool) -> None:
-        if (host, is_stock) in self._told:
+    def _log_once(self, host: Host, node: NodeId, is_stock: bool) -> None:
+        if (host, is_stock) in self._logged:
             return
-        self._told.add((host, is_stock))
+        self._logged.add((host, is_stock))
         if is_stock:
             LOG.warning(
                 'A nova-compute that is not ours serves host %(host)s and '

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Nova's host aggregates a host is in, for all of its nodes.
+"""Nova's host aggregates, read to set the Placement aggregates of providers.
 
-Nova's own API puts only the first node of a host into the Placement aggregate
-of the same uuid, so a request for an availability zone would miss the others.
-Other services' aggregates are none of ours and are left alone.
+Nova's API puts only the first node of a host into the Placement aggregate of
+the same uuid; a request for an availability zone would miss the host's other
+nodes. Therefore all providers of the host are put into it. Placement
+aggregates that are no host aggregates of Nova stay as they are.
 """
 
 from collections.abc import Iterable
@@ -20,44 +21,45 @@ LOG = logging.getLogger(__name__)
 
 
 class HostAggregates:
-    """Nova's aggregates as last read; one thread uses it."""
+    """Nova's host aggregates as last read; one thread calls."""
 
     def __init__(self) -> None:
         self._context = nova_context.get_admin_context()
         self._managed: frozenset[str] = frozenset()
         self._newest: Aggregates | None = None
-        self._has_told = False
+        self._has_logged = False
         self._uneven: frozenset[str] = frozenset()
 
     def read_for(self, host: Host, pool: Iterable[Host]) -> Aggregates | None:
-        """Read all aggregates, one RPC, and return what is the host's.
+        """Read all host aggregates in one RPC; return those of ``host``.
 
-        :param pool: the hosts of the pool, which should all be in the same
-        :returns: what was read last if it cannot be read now; None if it
-            never could, or if there is no aggregate at all
+        :param pool: the hosts of the pool, which should be in the same
+            aggregates; a warning names the aggregates that lack some
+        :returns: the result of the last read if Nova does not answer now;
+            None if no read has succeeded, or if Nova has no aggregate
         """
         try:
             found = list(objects.AggregateList.get_all(self._context))
         except Exception as exc:
-            # Its class does not cross the wire: a conductor without the API
-            # database, or none that answers.
-            self._tell_once(exc)
+            # The conductor has no API database, or does not answer. The
+            # class of its error is lost on the message bus.
+            self._log_once(exc)
             return self._newest
-        self._tell_uneven(found, frozenset(pool))
-        # One that was deleted is still to be left.
+        self._log_uneven(found, frozenset(pool))
+        # Kept for ever: providers must still leave a deleted aggregate.
         self._managed |= {aggregate.uuid for aggregate in found}
         if self._managed:
             member = {each.uuid for each in found if host in each.hosts}
             self._newest = Aggregates(frozenset(member), self._managed)
         return self._newest
 
-    def _tell_uneven(
+    def _log_uneven(
         self, aggregates: Iterable[Any], pool: frozenset[Host]
     ) -> None:
-        """Tell of aggregates that have some hosts of the pool and not all.
+        """Log once each aggregate that has some hosts of the pool, not all.
 
-        A free node goes to whichever host the ring says, and would take its
-        users to another availability zone.
+        A free node may move to any host of the pool, and would change its
+        availability zone with it.
         """
         within = {a.name: pool.intersection(a.hosts) for a in aggregates}
         uneven = {name for name, has in within.items() if has and has != pool}
@@ -74,11 +76,11 @@ class HostAggregates:
             )
         self._uneven = frozenset(uneven)
 
-    def _tell_once(self, exc: Exception) -> None:
-        if not self._has_told:
+    def _log_once(self, exc: Exception) -> None:
+        if not self._has_logged:
             LOG.info(
                 'Could not read the host aggregates of Nova, and leaves the '
                 'aggregates of providers as they are: %(error)s',
                 {'error': exc},
             )
-        self._has_told = True
+        self._has_logged = True

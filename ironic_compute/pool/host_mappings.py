@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Nova's API knows the cell of a host.
+"""Host mappings: whether Nova has mapped a host to a cell.
 
-Without that a server which is sent to the host dies in cell0. nova-conductor
-knows, if it has the API database; otherwise nova-api does, if the user of
-``[placement]`` may ask it. Where neither tells, an operator's word counts
-(``ironic-computectl host mapped``), and none is no word about the host.
+A server that is scheduled to an unmapped host goes to ERROR in cell0.
+nova-conductor can read the mapping if it has the API database; otherwise
+nova-api can, if the user of ``[placement]`` may list hosts. If neither can, a
+host counts as mapped once an operator has confirmed it
+(``ironic-computectl host mapped``), and as unmapped until then.
 """
 
 import enum
@@ -25,7 +26,7 @@ from hashring.ring import Host
 LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
-# Of an error that the conductor meets; its class does not cross the wire.
+# The name of the conductor's error; its class is lost on the message bus.
 _NO_API_DATABASE = 'CantStartEngineError'
 _NO_WAY = (
     ks_exceptions.CatalogException,
@@ -36,7 +37,10 @@ _NO_WAY = (
 
 
 class Mapped(enum.Enum):
-    """What is known of one host."""
+    """The result of reading one host mapping.
+
+    ``UNREADABLE`` lasts (no access); ``NO_ANSWER`` may be over soon.
+    """
 
     YES = 'yes'
     NO = 'no'
@@ -45,7 +49,7 @@ class Mapped(enum.Enum):
 
 
 def read_from_conductor(host: Host) -> Mapped:
-    """Read the mapping through nova-conductor; one RPC."""
+    """Read a host mapping through nova-conductor; one RPC, blocks."""
     context = nova_context.get_admin_context()
     return classify_conductor_read(
         lambda: objects.HostMapping.get_by_host(context, host)
@@ -53,7 +57,10 @@ def read_from_conductor(host: Host) -> Mapped:
 
 
 def classify_conductor_read(read: Callable[[], object]) -> Mapped:
-    """Return what follows from an attempt to read a mapping."""
+    """Call ``read`` and return what its result or error means.
+
+    :param read: reads a host mapping through nova-conductor
+    """
     try:
         read()
     except nova_exception.HostMappingNotFound:
@@ -69,16 +76,22 @@ def classify_conductor_read(read: Callable[[], object]) -> Mapped:
 
 
 def read_from_api(host: Host) -> Mapped:
-    """Ask nova-api with the credentials of ``[placement]``; one request."""
+    """Read a host from nova-api with the credentials of ``[placement]``.
+
+    One request, which blocks for 10 s at most.
+    """
     return classify_api_read(
         lambda: _nova_api().get(f'/os-hosts/{host}', timeout=_TIMEOUT_S)
     )
 
 
 def classify_api_read(get: Callable[[], Any]) -> Mapped:
-    """Return what follows from an attempt to get ``/os-hosts/<host>``.
+    """Call ``get`` and return what its response or error means.
 
-    A host without nodes is not found either, but only after its mapping was.
+    nova-api answers 404 for a host without nodes, too, but with another
+    message, and only if the host is mapped.
+
+    :param get: gets ``/os-hosts/<host>``
     """
     try:
         answer = get()
@@ -112,14 +125,14 @@ def _nova_api() -> Any:
 
 
 class HostMappings:
-    """What was found out of each host; one thread uses it.
+    """The mappings of the pool's hosts; one thread calls, except ``read``.
 
-    Once mapped, always mapped, as long as the host exists: that half is
-    asked at most once a host.
+    A mapped host stays mapped as long as it exists, so that its mapping is
+    not read again.
 
-    :param is_confirmed: whether an operator has said that a host is mapped
-    :param conductor: asks nova-conductor
-    :param api: asks nova-api, where no conductor can tell
+    :param is_confirmed: returns whether an operator has confirmed a mapping
+    :param conductor: reads a mapping through nova-conductor
+    :param api: reads a host from nova-api, if the conductor has no access
     """
 
     def __init__(
@@ -132,10 +145,13 @@ class HostMappings:
         self._conductor = conductor
         self._api = api
         self._mapped: set[Host] = set()
-        self._told: set[tuple[Host, Mapped]] = set()
+        self._logged: set[tuple[Host, Mapped]] = set()
 
     def is_mapped(self, host: Host) -> bool:
-        """Say whether a host is in a cell; False while nobody says so."""
+        """Return whether a host is mapped; False as long as unknown.
+
+        Blocks for one or two requests if the host was not mapped before.
+        """
         if host in self._mapped:
             return True
         answer = self.read(host)
@@ -148,26 +164,26 @@ class HostMappings:
             return True
         if answer is Mapped.YES:
             self._mapped.add(host)
-        self._tell_once(host, answer)
+        self._log_once(host, answer)
         return answer is Mapped.YES
 
     def read(self, host: Host) -> Mapped:
-        """Ask who can tell; any thread may call."""
+        """Read a mapping from the conductor or the API; any thread; blocks."""
         answer = self._conductor(host)
         return self._api(host) if answer is Mapped.UNREADABLE else answer
 
     def forget_host(self, host: Host) -> None:
-        """A host does not exist any more, nor does its mapping."""
+        """Forget the mapping of a host that Nova has deleted."""
         self._mapped.discard(host)
 
-    def _tell_once(self, host: Host, answer: Mapped) -> None:
-        sentence = _SENTENCES.get(answer)
-        if sentence is not None and (host, answer) not in self._told:
-            self._told.add((host, answer))
-            LOG.warning(sentence, {'host': host})
+    def _log_once(self, host: Host, answer: Mapped) -> None:
+        message = _WARNINGS.get(answer)
+        if message is not None and (host, answer) not in self._logged:
+            self._logged.add((host, answer))
+            LOG.warning(message, {'host': host})
 
 
-_SENTENCES = {
+_WARNINGS = {
     Mapped.NO: (
         'Host %(host)s is not mapped to a cell and gets no nodes until it '
         'is; run: nova-manage cell_v2 discover_hosts --by-service'

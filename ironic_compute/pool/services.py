@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova says of the hosts a pool knows: Service records and mappings.
+"""Nova's Service records of the pool's hosts, with their host mappings.
 
-Only workers talk to Nova, so each worker looks now and then and tells its
-agent. A host is *mapped* when Nova's API knows its cell; servers sent to an
-unmapped host die in cell0, so it must not be in the ring.
+They decide which hosts may be in the ring. Agents never call Nova, so each
+worker reads the records at intervals and sends the facts to its agent. A host
+is *mapped* when Nova has mapped it to a cell; an unmapped host must not be in
+the ring, because a server that is scheduled to it goes to ERROR.
 """
 
 from collections.abc import Iterable
@@ -18,16 +19,16 @@ from ironic_compute.pool.host_mappings import HostMappings
 
 BINARY = 'nova-compute'
 
-# While somebody waits, Services are looked at so many times as often,
-_UNSETTLED_LOOKS = 3
-# and the first times sooner: what has just started is mapped in seconds.
+# An unsettled pool is read so many times as often as a settled one. The first
+# reads come sooner, because a new host is usually mapped within seconds.
+_UNSETTLED_READS = 3
 _UNSETTLED_FIRST_S = 2.0
 
 
 class PollInterval:
-    """How long to wait between two looks at Nova's Services.
+    """The time between two reads of the Service records; one thread calls.
 
-    :param interval_s: while nobody waits for it
+    :param interval_s: seconds between two reads in a settled pool
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -35,23 +36,24 @@ class PollInterval:
         self._unsettled_s = _UNSETTLED_FIRST_S
 
     def next_s(self, *, is_settled: bool) -> float:
-        """Return how long to wait now.
+        """Return the seconds until the next read.
 
-        :param is_settled: nobody maps a new host, or enables one twice in a
-            few seconds
+        :param is_settled: all hosts are mapped, and all agents have the same
+            ring; otherwise a change of some record is expected soon
         """
         if is_settled:
             self._unsettled_s = _UNSETTLED_FIRST_S
             return self.interval_s
-        wait_s = min(self._unsettled_s, self.interval_s / _UNSETTLED_LOOKS)
+        wait_s = min(self._unsettled_s, self.interval_s / _UNSETTLED_READS)
         self._unsettled_s *= 2
         return wait_s
 
 
 class ServiceDirectory:
-    """Nova's Service records of binary nova-compute; one thread uses it.
+    """Nova's Service records of nova-compute as last read; one thread calls.
 
-    :param mappings: asks which hosts are mapped
+    Only ``read_records``, ``read_exists`` and ``facts`` send requests.
+    ``is_read`` is True once the records were read.
     """
 
     def __init__(self, mappings: HostMappings) -> None:
@@ -62,7 +64,7 @@ class ServiceDirectory:
         self._mappings = mappings
 
     def read_records(self) -> None:
-        """Read all records: one RPC, whatever their number."""
+        """Read all Service records in one RPC."""
         found = objects.ServiceList.get_by_binary(
             self._context, BINARY, include_disabled=True
         )
@@ -70,26 +72,29 @@ class ServiceDirectory:
         self.is_read = True
 
     def find_record(self, host: Host) -> Any | None:
-        """Return the Service record of ``host`` as last read.
+        """Return the Service record of a host as last read.
 
-        None means something only once ``is_read`` is True.
+        None means that the host does not exist, once ``is_read`` is True.
         """
         return self._records.get(host)
 
     def read_exists(self, host: Host) -> bool:
-        """Ask Nova whether a host has a Service record at this moment."""
+        """Read from Nova whether a host has a Service record now; one RPC."""
         found = objects.Service.get_by_host_and_binary(
             self._context, host, BINARY
         )
         return found is not None
 
     def is_up(self, host: Host) -> bool:
-        """Say whether Nova took the host for up when it was last read."""
+        """Return whether the host was up when the records were read."""
         record = self._records.get(host)
         return record is not None and self._liveness.service_is_up(record)
 
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
-        """Return what the ring needs to know of each of ``hosts``."""
+        """Return whether each host exists, is mapped and is disabled.
+
+        Blocks for a request or two for each host that is not mapped yet.
+        """
         return {host: self._facts(host) for host in hosts}
 
     def _facts(self, host: Host) -> ServiceFacts:

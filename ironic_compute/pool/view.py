@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker knows of its pool: the newest view its agent sent.
+"""A worker's view of its pool: the hash ring and the known hosts.
 
-The agent owns the truth; the worker keeps the last view and the ring built
-from it, and remembers since when that ring has been what it is.
+The agent decides which hosts are in the ring and sends each new view to its
+workers. A worker keeps the newest view, the ring that is built from it, and
+the time since which the ring has not changed.
 """
 
 import dataclasses
@@ -17,19 +18,20 @@ from ironic_compute.gate import LeaseGate
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RingStatus:
-    """A ring and what is true of this very ring; to be read as one."""
+    """A ring with its age and agreement, as they were at one moment."""
 
     ring: Ring
     settled_for_s: float
-    """Since the ring last changed."""
+    """Seconds since the ring last changed."""
     agreed_for_s: float | None = None
-    """Since when all live agents say they have this ring; None: not all."""
+    """Seconds since all live agents have this ring; None: not all have."""
     agreed_until_s: float = 0.0
-    """When they were last asked (the worker's clock)."""
+    """When the list of agents was read that shows the agreement, on the
+    worker's clock."""
 
     @property
     def agreed(self) -> bool:
-        """All live agents say they have this ring, and have for a while."""
+        """Whether all live agents have had this ring for a while."""
         return self.agreed_for_s is not None
 
 
@@ -41,36 +43,38 @@ class PoolView:
         self._lock = threading.Lock()
         self._ring = Ring()
         self._known: tuple[Host, ...] = ()
-        self._vouched: frozenset[Host] = frozenset()
+        self._mapping_confirmed: frozenset[Host] = frozenset()
         self._agreed_since_s: float | None = None
         self._agreed_until_s = 0.0
         self._ring_since_s = clock.now_s()
-        self._on_news: Callable[[], None] = lambda: None
+        self._on_services_stale: Callable[[], None] = lambda: None
 
     def on_services_stale(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when Nova may have something to tell.
+        """Set the function to call when the Service records may be stale.
 
-        Hosts are known or vouched for that were not, or somebody has another
-        ring than we: he has seen a host enabled or disabled, or we have.
+        That is when a host was added, when the mapping of a host was
+        confirmed, or when the agents do not agree on the ring any more: one
+        worker has read that a host was enabled or disabled, and others have
+        not. The thread that calls ``update`` calls the function.
         """
-        self._on_news = callback
+        self._on_services_stale = callback
 
     def update(self, view: WorkerView) -> None:
-        """Take over what the agent says now."""
+        """Replace the view by a newer one of the agent."""
         with self._lock:
             if frozenset(view.ring) != self._ring.hosts:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
-            has_news = bool(set(view.known) - set(self._known))
-            has_news |= bool(set(view.confirmed_mappings) - self._vouched)
+            is_stale = bool(set(view.known) - set(self._known))
+            is_stale |= bool(set(view.confirmed_mappings) - self._mapping_confirmed)
             was_agreed = self._agreed_since_s is not None
-            has_news |= was_agreed and view.agreed_since_s is None
-            self._vouched = frozenset(view.confirmed_mappings)
+            is_stale |= was_agreed and view.agreed_since_s is None
+            self._mapping_confirmed = frozenset(view.confirmed_mappings)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
             self._agreed_until_s = view.agreed_until_s
-        if has_news:
-            self._on_news()
+        if is_stale:
+            self._on_services_stale()
 
     @property
     def known(self) -> tuple[Host, ...]:
@@ -79,13 +83,14 @@ class PoolView:
 
     @property
     def mapping_confirmed(self) -> frozenset[Host]:
-        """The hosts that an operator has said to be mapped."""
-        return self._vouched
+        """The hosts whose mapping an operator has confirmed."""
+        return self._mapping_confirmed
 
     def ring_status(self) -> RingStatus:
-        """The ring now, with whether it is agreed and for how long it is.
+        """Return the ring with its age and agreement.
 
-        Read apart, one could be of the ring before (ironic's bug 1792872).
+        One call returns all of them, because values of two calls could be
+        those of two rings (bug 1792872 of Ironic).
         """
         with self._lock:
             now_s, since_s = self._clock.now_s(), self._agreed_since_s
@@ -100,10 +105,11 @@ class PoolView:
 def update_pool_and_gate(
     view: WorkerView, host: Host, pool: PoolView, gate: LeaseGate, clock: Clock
 ) -> None:
-    """Heed what the agent says: the pool it sees, and until when we may act.
+    """Apply a view of the agent to the worker's pool and lease gate.
 
-    A gate that is to stay shut at first opens with the first view after
-    that.
+    The gate is extended to the deadline of the view, unless the view says
+    that the gate of ``host`` stays shut until a later time: then the first
+    view after that time opens the gate.
     """
     pool.update(view)
     if clock.now_s() >= view.opens_s.get(host, 0.0):
