@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast holders may change, and what goes through many nodes."""
+"""Limits of ownership changes: waiting times, push budget, row writers.
+
+Used by ``rebalance``, ``new_nodes`` and ``row_confirmation`` in the
+rebalancer's thread of each worker.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -15,13 +19,18 @@ LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast holders may change; see the options of the same names."""
+    """How fast nodes may change their hosts; see the options of these names.
+
+    :param settle_s: seconds the ring must not have changed before a push
+    :param confirm_s: seconds after which a new row is read again
+    :param push_budget: nodes that are pushed in one round
+    """
 
     settle_s: float
     confirm_s: float
     push_budget: int
     disagree_s: float = 0.0
-    """How long the ring must have stayed where not all have the same."""
+    """Seconds the ring must not have changed if the agents disagree."""
     recheck_s: float = 10.0
     """Between two looks at rows that nobody may change now."""
     foreign_recheck_s: float = 30.0
@@ -29,10 +38,10 @@ class Pace:
 
 
 class RowWriters:
-    """Do something about many nodes, some of them at once.
+    """Runs one function for many nodes in parallel.
 
-    :param parallelism: how many
-    :param executor: what runs them; threads unless given
+    :param parallelism: the number of threads
+    :param executor: runs the function instead of threads of its own
     """
 
     def __init__(
@@ -45,7 +54,10 @@ class RowWriters:
     def for_each(
         self, act: Callable[[NodeId], Any], nodes: Iterable[NodeId]
     ) -> dict[NodeId, Any]:
-        """Do ``act`` for all nodes in parallel; one's error harms only it."""
+        """Call ``act`` for each node; block until all calls have ended.
+
+        :returns: the results by node; an error is logged and has no result
+        """
         running = {self._executor.submit(act, node): node for node in nodes}
         done = {}
         for future in futures.as_completed(running):
@@ -62,5 +74,5 @@ class RowWriters:
         return done
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no further call; the running ones go on."""
         self._executor.shutdown(wait=False, cancel_futures=True)

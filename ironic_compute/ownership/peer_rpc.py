@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to a worker besides Nova's, in a namespace of our own.
+"""RPC between workers, and from ironic-computectl to a worker.
 
-A hint (these nodes are yours now) only says where to look; the receiver
-believes the rows. It is a cast, a stock nova-compute ignores it, and a lost
-one costs no more than the time to the next look at the rows. An operator's
-orders are calls, and answered: with None, or a sentence that says why not.
+The messages have an RPC namespace of their own on the topic of nova-compute,
+where a stock nova-compute ignores them. ``nodes_given`` is a cast: the
+receiver reads the rows of these nodes at once. If the cast is lost, it reads
+them at the next full list. Requests of an operator are calls. They return
+None, or a sentence for the operator that says why nothing was done.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,15 +22,20 @@ from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
 _VERSION = '1.1'
-# What a worker of any version understands.
+# The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
-# A worker asks others before it answers.
-_ORDER_TIMEOUT_S = 30
+# The worker sends requests to others before it answers.
+_REQUEST_TIMEOUT_S = 30
 
 
 class PeerEndpoint:
-    """The receiving side; oslo.messaging calls it from any RPC thread."""
+    """The receiving side; oslo.messaging calls it from any RPC thread.
+
+    :param given: called with the nodes that another host gave to this host
+    :param forget: removes the records of a node that left the pool; returns
+        None or why not
+    """
 
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
 
@@ -37,18 +43,18 @@ class PeerEndpoint:
         self,
         given: Callable[[list[NodeId]], None],
         forget: Callable[[NodeId], str | None],
-        orders: OperatorRequests,
+        requests: OperatorRequests,
     ) -> None:
         self._given = given
         self._forget = forget
-        self._orders = orders
+        self._requests = requests
 
     def nodes_given(self, context: Any, nodes: Sequence[str]) -> None:
-        """Take note that ``nodes`` were just given to this host."""
+        """Receive that another host gave ``nodes`` to this host."""
         self._given([NodeId(node) for node in nodes])
 
     def hello(self, context: Any) -> bool:
-        """Say that this host is served by a daemon of ours."""
+        """Answer that ironic-compute serves this host."""
         return True
 
     def forget_node(self, context: Any, node: str) -> str | None:
@@ -56,25 +62,26 @@ class PeerEndpoint:
         return self._forget(NodeId(node))
 
     def adopt_host(self, context: Any, host: str) -> str | None:
-        """Make a host known in this pool; since 1.1."""
-        return self._orders.adopt_host(Host(host))
+        """Add a host to this pool; since version 1.1."""
+        return self._requests.adopt_host(Host(host))
 
     def vouch_for_host(self, context: Any, host: str) -> str | None:
-        """Take a host for mapped; since 1.1."""
-        return self._orders.confirm_mapping(Host(host))
+        """Confirm that a host is mapped to a cell; since version 1.1."""
+        return self._requests.confirm_mapping(Host(host))
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
-    """Tell ``host`` that it was just given ``nodes``."""
+    """Send ``host`` a cast that it was given ``nodes``; does not block."""
     _client(host).cast(
         nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
     )
 
 
 def request_forget_node(host: Host, node: NodeId) -> str | None:
-    """Have ``host`` remove the records of ``node``; see HintEndpoint.
+    """Make the worker of ``host`` remove the records of ``node``; blocks.
 
-    :raises oslo_messaging.MessagingTimeout: nobody serves the host
+    :returns: None, or a sentence that says why not
+    :raises oslo_messaging.MessagingTimeout: no worker serves the host
     """
     answer: str | None = _client(host).call(
         nova_context.get_admin_context(), 'forget_node', node=node
@@ -83,32 +90,35 @@ def request_forget_node(host: Host, node: NodeId) -> str | None:
 
 
 def request_adopt_host(to: Host, host: Host) -> str | None:
-    """Have the worker of host ``to`` make ``host`` known in its pool.
+    """Make the worker of host ``to`` add ``host`` to its pool; blocks.
 
-    :raises oslo_messaging.MessagingTimeout: nobody serves ``to``
+    :returns: None, or a sentence that says why not
+    :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _order(to, 'adopt_host', host)
+    return _call(to, 'adopt_host', host)
 
 
 def request_confirm_mapping(to: Host, host: Host) -> str | None:
-    """Have the worker of host ``to`` take ``host`` for mapped.
+    """Make the worker of host ``to`` count ``host`` as mapped; blocks.
 
-    :raises oslo_messaging.MessagingTimeout: nobody serves ``to``
+    :returns: None, or a sentence that says why not
+    :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _order(to, 'vouch_for_host', host)
+    return _call(to, 'vouch_for_host', host)
 
 
-def _order(to: Host, name: str, host: Host) -> str | None:
-    client = _client(to, _VERSION).prepare(timeout=_ORDER_TIMEOUT_S)
+def _call(to: Host, name: str, host: Host) -> str | None:
+    client = _client(to, _VERSION).prepare(timeout=_REQUEST_TIMEOUT_S)
     context = nova_context.get_admin_context()
     answer: str | None = client.call(context, name, host=host)
     return answer
 
 
 def is_ironic_compute(host: Host) -> bool | None:
-    """Ask a host whether one of our daemons serves it.
+    """Read from a host whether ironic-compute serves it; blocks for 5 s.
 
-    :returns: None if it does not answer within seconds
+    :returns: False if a stock nova-compute serves the host; None if the host
+        does not answer within 5 s
     """
     client = _client(host).prepare(timeout=_HELLO_TIMEOUT_S)
     try:
@@ -116,7 +126,7 @@ def is_ironic_compute(host: Host) -> bool | None:
     except oslo_messaging.MessagingTimeout:
         return None
     except oslo_messaging.RemoteError:
-        return False  # It knows no such namespace.
+        return False  # A stock nova-compute lacks the namespace.
 
 
 def _client(host: Host, version: str = _FIRST_VERSION) -> Any:

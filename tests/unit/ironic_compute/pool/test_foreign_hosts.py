@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of hosts that are not of the pool: told, and left alone."""
+"""Foreign hosts: they are logged, keep their nodes, may stop all pushes."""
 
 import pytest
 
@@ -13,7 +13,10 @@ OTHERS = [f'node-{number}' for number in range(1, 9)]
 
 
 def _cloud(*stock: Host) -> Cloud:
-    """A pool at rest, with one node that a host of nobody's holds."""
+    """A settled pool of two hosts, with one node that a foreign host holds.
+
+    :param stock: the foreign host, if a stock nova-compute serves it
+    """
     cloud = Cloud([N, *OTHERS])
     nova = cloud.nova
     record = ServiceRecord(nova.new_id(), STOCK, mapped=True)
@@ -28,20 +31,20 @@ def _cloud(*stock: Host) -> Cloud:
     return cloud
 
 
-def test_nothing_is_pushed_beside_a_stock_nova_compute(
+def test_stock_nova_compute_stops_all_pushes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It would take each node back within a minute, for ever."""
+    """A stock nova-compute would take each pushed node back in a minute."""
     cloud = _cloud(STOCK)
     cloud.show('c2')
     cloud.settle()
     assert cloud.moved == []
     assert 'not ours serves host stock and holds node node-0' in caplog.text
-    assert len(caplog.records) == 2  # Each of two hosts says it once.
+    assert len(caplog.records) == 2  # Each of two hosts logs it once.
 
 
-def test_a_stock_nova_compute_that_is_down_hinders_nobody() -> None:
-    """As soon as Nova takes it for down, nodes follow the ring again."""
+def test_stock_nova_compute_that_is_down_stops_no_push() -> None:
+    """Free nodes follow the ring again once Nova counts it as down."""
     cloud = _cloud(STOCK)
     cloud.nova.services[STOCK].reported_s = -1000.0
     cloud.show('c2')
@@ -50,10 +53,10 @@ def test_a_stock_nova_compute_that_is_down_hinders_nobody() -> None:
     assert cloud.nova.rows[N].host == STOCK
 
 
-def test_a_host_of_another_pool_of_ours_hinders_nobody(
+def test_host_of_another_pool_stops_no_push(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its node was moved here in Ironic; that is told, and no more."""
+    """A node that was moved here in Ironic is logged with the remedy."""
     cloud = _cloud()
     cloud.show('c2')
     cloud.settle()
@@ -62,8 +65,8 @@ def test_a_host_of_another_pool_of_ours_hinders_nobody(
     assert 'ironic-computectl node forget node-0' in caplog.text
 
 
-def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
-    """The next write to its row brings the thief's name: no push then."""
+def test_stock_nova_compute_that_takes_a_held_node_stops_pushes() -> None:
+    """The answer to the next write of the row names the new holder."""
     cloud = _cloud(STOCK)
     nova, one = cloud.nova, cloud.hosts[Host('c1')]
     nova.services[STOCK].reported_s = -1000.0
@@ -72,7 +75,7 @@ def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
     nova.services[STOCK].reported_s = 0.0
     nova.rows[taken].host = STOCK
     row = one.held_nodes.row(taken)
-    row.host = STOCK  # As the answer to a save has it.
+    row.host = STOCK  # As after the answer to a save.
     one.held_nodes.report(taken)
     assert one.held_nodes.row(taken) is None
     cloud.show('c2')
@@ -80,8 +83,8 @@ def test_a_node_that_was_taken_from_us_shows_who_took_it() -> None:
     assert cloud.moved == []
 
 
-def test_a_push_reads_the_row_first() -> None:
-    """A late write gave it to another; who lost it must not give it on."""
+def test_push_reads_the_row_first() -> None:
+    """A node that a late write gave to another host is dropped."""
     cloud = _cloud()
     late = NodeId(OTHERS[0])
     cloud.nova.rows[late].host = Host('c3')
@@ -93,8 +96,8 @@ def test_a_push_reads_the_row_first() -> None:
     assert one.held_nodes.row(late) is None
 
 
-def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
-    """Its Service was made after we looked at all of them."""
+def test_service_record_of_an_orphan_is_read_before_it_is_taken() -> None:
+    """The holder's Service record was created after the last full read."""
     cloud = _cloud()
     nova, one = cloud.nova, cloud.hosts[Host('c1')]
     record = nova.services.pop(STOCK)
@@ -109,8 +112,8 @@ def test_an_orphan_s_host_is_asked_for_at_the_last_moment() -> None:
     assert nova.rows[N].host == 'c1'
 
 
-def test_a_node_that_its_former_pool_lets_go_is_taken_up_soon() -> None:
-    """Nobody tells of a removed row, and the next full list is far away."""
+def test_node_that_its_former_pool_forgets_is_taken_within_60_s() -> None:
+    """No message comes of a deleted row, so the row is read at intervals."""
     cloud = _cloud()
     one = cloud.hosts[Host('c1')]
     del cloud.nova.rows[N]
@@ -118,10 +121,8 @@ def test_a_node_that_its_former_pool_lets_go_is_taken_up_soon() -> None:
     assert cloud.providers[N] == Host('c1')
 
 
-def test_a_foreign_host_that_nova_forgot_leaves_its_nodes_to_the_ring() -> (
-    None
-):
-    """As an orphan's: the row stays and is given to the target."""
+def test_node_of_a_deleted_foreign_host_is_taken_within_60_s() -> None:
+    """The ring target takes the row of an orphan over."""
     cloud = _cloud()
     one = cloud.hosts[Host('c1')]
     del cloud.nova.services[STOCK]
@@ -131,10 +132,8 @@ def test_a_foreign_host_that_nova_forgot_leaves_its_nodes_to_the_ring() -> (
     assert cloud.providers[N] == Host('c1')
 
 
-def test_what_foreign_hosts_hold_costs_one_question_in_thirty_seconds() -> (
-    None
-):
-    """For as long as it is so; each node has its turn."""
+def test_rows_of_foreign_hosts_cost_one_read_in_30_s() -> None:
+    """Each of 250 such rows is read within three such intervals."""
     cloud = _cloud()
     one = cloud.hosts[Host('c1')]
     nova = cloud.nova
@@ -144,14 +143,14 @@ def test_what_foreign_hosts_hold_costs_one_question_in_thirty_seconds() -> (
         nova.rows[node] = NodeRecord(nova.new_id(), node, STOCK, 1)
     cloud.settle()
     counted = Counted(one)
-    asked: list[int] = []
+    reads: list[int] = []
     for _ in range(100):
         before = counted.counts['read']
         one.rebalancer.run_round()
-        asked.append(counted.counts['read'] - before)
+        reads.append(counted.counts['read'] - before)
         cloud.clock.advance(1.0)
-    assert sum(asked) in (3, 4)
-    assert max(asked) == 1
+    assert sum(reads) in (3, 4)
+    assert max(reads) == 1
     del nova.rows[NodeId('late-249')]
     cloud.rounds(one, 90)
     assert cloud.providers['late-249'] == Host('c1')

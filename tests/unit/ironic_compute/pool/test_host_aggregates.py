@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's aggregates, as a worker reads them through the conductor."""
+"""Nova's host aggregates, as a worker reads them through the conductor."""
 
 import logging
 
@@ -15,7 +15,7 @@ B = '00000000-0000-4000-8000-00000000000b'
 
 
 class Conductor:
-    """Answers the one RPC, or fails."""
+    """A nova-conductor that answers one RPC, or fails."""
 
     def __init__(self):
         self.aggregates = {}
@@ -39,7 +39,7 @@ class Conductor:
 
 @pytest.fixture
 def conductor(monkeypatch):
-    """One that has no aggregate."""
+    """Return a conductor that has no host aggregate."""
     objects.register_all()
     made = Conductor()
     monkeypatch.setattr(base.NovaObject, 'indirection_api', made)
@@ -47,7 +47,7 @@ def conductor(monkeypatch):
 
 
 def test_host_is_in_its_aggregates_alone(conductor):
-    """One RPC; those it is not in are managed as well, so it leaves them."""
+    """Other aggregates of Nova are returned as well: the host leaves them."""
     conductor.aggregates = {A: ['c1', 'c2'], B: ['c2']}
     found = HostAggregates().read_for('c1', ['c1'])
     assert found == Aggregates(frozenset({A}), frozenset({A, B}))
@@ -55,7 +55,7 @@ def test_host_is_in_its_aggregates_alone(conductor):
 
 
 def test_deleted_aggregate_is_left(conductor):
-    """What was Nova's once is not taken for another service's."""
+    """A provider leaves the aggregate that Nova had and has deleted."""
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1']}
     aggregates.read_for('c1', ['c1'])
@@ -64,13 +64,13 @@ def test_deleted_aggregate_is_left(conductor):
     assert found.merged_with(frozenset({A, 'foreign'})) == {'foreign'}
 
 
-def test_pool_without_aggregates_is_left_to_others(conductor):
-    """Nothing to read of each provider then."""
+def test_nova_without_aggregates_gives_none(conductor):
+    """The aggregates of providers are not even read then."""
     assert HostAggregates().read_for('c1', ['c1']) is None
 
 
-def test_conductor_that_cannot_say_is_said_once(conductor, caplog):
-    """An error is no empty list: what was read last holds."""
+def test_failing_conductor_is_logged_once(conductor, caplog):
+    """The result of the last successful read is used after an error."""
     caplog.set_level(logging.INFO)
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1']}
@@ -82,13 +82,13 @@ def test_conductor_that_cannot_say_is_said_once(conductor, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_aggregate_with_half_the_pool_is_said_once(conductor, caplog):
-    """A free node changes hosts, and its zone must not change with it."""
+def test_aggregate_with_half_the_pool_is_logged_once(conductor, caplog):
+    """A free node that moves to another host would change its zone."""
     aggregates = HostAggregates()
     conductor.aggregates = {A: ['c1', 'c2', 'x'], B: ['x']}
     aggregates.read_for('c1', ['c1', 'c2'])
     assert caplog.messages == []
     for _ in range(2):
         aggregates.read_for('c1', ['c1', 'c2', 'c3', 'c4'])
-    (told,) = caplog.messages
-    assert 'Aggregate zone-a has c1, c2 of this pool and not c3, c4' in told
+    (logged,) = caplog.messages
+    assert 'Aggregate zone-a has c1, c2 of this pool and not c3, c4' in logged

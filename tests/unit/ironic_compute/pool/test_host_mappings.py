@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host is mapped when Nova says so, and not because it says nothing."""
+"""Host mappings, read from nova-conductor, nova-api and the operator."""
 
 import types
 
@@ -15,15 +15,15 @@ from ironic_compute.pool.host_mappings import HostMappings, Mapped
 C1 = Host('c1')
 
 
-class _Says:
-    """Gives its answers one after another, the last one again and again."""
+class _Reads:
+    """Returns its answers one after another, and the last one for ever."""
 
     def __init__(self, *answers: Mapped) -> None:
         self._answers = list(answers)
-        self.asked_count = 0
+        self.reads_count = 0
 
     def __call__(self, host: Host) -> Mapped:
-        self.asked_count += 1
+        self.reads_count += 1
         more = len(self._answers) > 1
         return self._answers.pop(0) if more else self._answers[0]
 
@@ -45,10 +45,10 @@ def _nobody(host: Host) -> bool:
         ),
     ],
 )
-def test_conductor_without_api_database_alone_cannot_tell(
+def test_only_a_conductor_without_api_database_is_unreadable(
     error: Exception | None, meaning: Mapped
 ) -> None:
-    """A conductor that is slow, or has lost its database, is asked again."""
+    """A conductor that is slow or has lost its database is read again."""
 
     def read() -> None:
         if error is not None:
@@ -69,10 +69,10 @@ def test_conductor_without_api_database_alone_cannot_tell(
         (503, '', Mapped.NO_ANSWER),
     ],
 )
-def test_nova_api_has_two_ways_not_to_find_a_host(
+def test_404_of_nova_api_means_mapped_or_unmapped(
     status: int, text: object, meaning: Mapped
 ) -> None:
-    """One that is mapped and has no nodes yet is not found either."""
+    """nova-api answers 404 for a mapped host without nodes, too."""
     answer = types.SimpleNamespace(status_code=status, text=str(text))
     assert host_mappings.classify_api_read(lambda: answer) is meaning
 
@@ -86,10 +86,10 @@ def test_nova_api_has_two_ways_not_to_find_a_host(
         (ks_exceptions.MissingAuthPlugin(), Mapped.UNREADABLE),
     ],
 )
-def test_nova_api_that_is_away_says_nothing(
+def test_nova_api_out_of_reach_is_no_answer(
     error: Exception, meaning: Mapped
 ) -> None:
-    """One that is not in the catalog will never say anything."""
+    """A nova-api that is missing in the catalog is unreadable for good."""
 
     def get() -> None:
         raise error
@@ -97,13 +97,13 @@ def test_nova_api_that_is_away_says_nothing(
     assert host_mappings.classify_api_read(get) is meaning
 
 
-def test_silence_is_not_remembered() -> None:
-    """Nova did not answer at first; the host is unmapped all the same."""
-    conductor = _Says(Mapped.NO_ANSWER, Mapped.NO, Mapped.YES)
-    found = HostMappings(_nobody, conductor, _Says(Mapped.NO_ANSWER))
-    said = [found.is_mapped(C1) for _ in range(4)]
-    assert said == [False, False, True, True]
-    assert conductor.asked_count == 3
+def test_unmapped_host_is_read_again_until_it_is_mapped() -> None:
+    """A mapping is read at each call until Nova has it, then never."""
+    conductor = _Reads(Mapped.NO_ANSWER, Mapped.NO, Mapped.YES)
+    found = HostMappings(_nobody, conductor, _Reads(Mapped.NO_ANSWER))
+    mapped = [found.is_mapped(C1) for _ in range(4)]
+    assert mapped == [False, False, True, True]
+    assert conductor.reads_count == 3
 
 
 @pytest.mark.parametrize(
@@ -115,57 +115,57 @@ def test_silence_is_not_remembered() -> None:
         (Mapped.UNREADABLE, False),
     ],
 )
-def test_nova_api_is_asked_where_no_conductor_can_tell(
+def test_nova_api_is_read_if_the_conductor_is_unreadable(
     answer: Mapped, *, is_mapped: bool
 ) -> None:
-    """Who may not ask it either knows nothing of the host."""
-    found = HostMappings(_nobody, _Says(Mapped.UNREADABLE), _Says(answer))
+    """A host is unmapped if nova-api does not allow the request either."""
+    found = HostMappings(_nobody, _Reads(Mapped.UNREADABLE), _Reads(answer))
     assert found.is_mapped(C1) is is_mapped
 
 
-def test_unmapped_host_is_told_of_once_with_the_command(
+def test_unreadable_mapping_is_logged_once_with_the_command(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where nobody tells, the command is the one that says so."""
+    """The warning names the command that confirms the mapping."""
     found = HostMappings(
-        _nobody, _Says(Mapped.UNREADABLE), _Says(Mapped.UNREADABLE)
+        _nobody, _Reads(Mapped.UNREADABLE), _Reads(Mapped.UNREADABLE)
     )
     assert not any(found.is_mapped(C1) for _ in range(3))
-    (said,) = caplog.messages
-    assert 'discover_hosts --by-service' in said
-    assert said.endswith('ironic-computectl host mapped c1')
+    (logged,) = caplog.messages
+    assert 'discover_hosts --by-service' in logged
+    assert logged.endswith('ironic-computectl host mapped c1')
 
 
 @pytest.mark.parametrize(
-    ('answer', 'is_mapped', 'asked_count'),
+    ('answer', 'is_mapped', 'reads_count'),
     [
         (Mapped.UNREADABLE, True, 1),
-        (Mapped.NO_ANSWER, True, 3),  # Nova may tell yet.
+        (Mapped.NO_ANSWER, True, 3),  # Nova may answer later.
         (Mapped.NO, False, 3),
         (Mapped.YES, True, 1),
     ],
 )
-def test_operators_word_counts_where_nova_does_not_tell(
+def test_confirmed_mapping_counts_if_nova_has_no_answer(
     answer: Mapped,
     *,
     is_mapped: bool,
-    asked_count: int,
+    reads_count: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where Nova does, its own word counts."""
-    api = _Says(answer)
+    """An answer of Nova overrules the confirmation of the operator."""
+    api = _Reads(answer)
     found = HostMappings(
-        lambda host: host == C1, _Says(Mapped.UNREADABLE), api
+        lambda host: host == C1, _Reads(Mapped.UNREADABLE), api
     )
     assert [found.is_mapped(C1) for _ in range(3)] == [is_mapped] * 3
-    assert api.asked_count == asked_count
+    assert api.reads_count == reads_count
     assert len(caplog.messages) == (0 if is_mapped else 1)
 
 
-def test_host_that_is_created_anew_is_asked_for_anew() -> None:
-    """Nova deletes the mapping with the service."""
-    conductor = _Says(Mapped.YES, Mapped.NO)
-    found = HostMappings(_nobody, conductor, _Says(Mapped.NO_ANSWER))
+def test_mapping_of_a_recreated_host_is_read_again() -> None:
+    """Nova deletes the host mapping together with the Service record."""
+    conductor = _Reads(Mapped.YES, Mapped.NO)
+    found = HostMappings(_nobody, conductor, _Reads(Mapped.NO_ANSWER))
     assert found.is_mapped(C1)
     found.forget_host(C1)
     assert not found.is_mapped(C1)

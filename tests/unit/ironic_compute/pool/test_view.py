@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a worker asks Nova anew because of what its agent says."""
+"""Views of the agent that make a worker read the Service records."""
 
 import pytest
 
@@ -14,16 +14,16 @@ C1, C2 = Host('c1'), Host('c2')
 @pytest.mark.parametrize(
     ('agreed_since_s', 'known', 'calls_count'),
     [
-        (0.0, (C1,), 0),  # nothing new
-        (0.0, (C1, C2), 1),  # a host that was not known
-        (None, (C1,), 1),  # somebody has another ring
+        (0.0, (C1,), 0),  # no change
+        (0.0, (C1, C2), 1),  # a new host
+        (None, (C1,), 1),  # an agent has another ring
         (None, (C1, C2), 1),
     ],
 )
-def test_news_are_told_once(
+def test_changed_view_makes_services_stale_once(
     agreed_since_s: float | None, known: tuple[Host, ...], calls_count: int
 ) -> None:
-    """A look for each change, not for each view that says the same."""
+    """A view that repeats a change does not call for another read."""
     pool, calls = PoolView(ManualClock(start_s=0.0)), []
     pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
     pool.on_services_stale(lambda: calls.append(1))
@@ -36,8 +36,8 @@ def test_news_are_told_once(
     assert len(calls) == calls_count
 
 
-def test_operators_word_is_news() -> None:
-    """Nova is asked for the host's Service at once."""
+def test_confirmed_mapping_makes_services_stale_once() -> None:
+    """The Service records are read at once when a mapping is confirmed."""
     pool, calls = PoolView(ManualClock(start_s=0.0)), []
     pool.on_services_stale(lambda: calls.append(1))
     for vouched in ((), (C2,), (C2,)):
