@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator says of a host, when nobody else is left to say it.
+"""Requests of an operator: add a host to the pool, confirm its mapping.
 
-A pool whose state files are lost does not know a host any more whose own
-agent is gone, and Nova cannot tell it from a host of another pool. And where
-Nova may not be asked whether a host is mapped, nobody knows it but he who has
-mapped it. A worker looks whether the order makes sense and passes it on to
-its agent, which writes it down and tells the other agents.
+``ironic-computectl host adopt`` is needed for a host without an agent, in a
+pool that has lost its state files: Nova's records do not show which pool the
+host belongs to. ``ironic-computectl host mapped`` is needed where no worker
+has access to host mappings. ``peer_rpc`` receives the requests. A worker
+checks them and sends them to its agent, which stores them on disk and passes
+them to the other agents.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,18 +30,19 @@ _WAITS_MAX = 20
 
 
 class OperatorRequests:
-    """Any thread may call; a call blocks for seconds.
+    """Checks the requests of an operator and sends them to the agent.
 
-    Each order returns None when it is carried out, or is so already, or else
-    a sentence that says why not.
+    Any thread may call; a call blocks for up to 10 s plus the time of some
+    requests to Nova and Ironic. It returns None if the request was carried
+    out, now or before, or else a sentence that says why not.
 
-    :param make_directory: what looks at Nova's Service records; each order
-        has one of its own, which one thread uses
+    :param make_directory: makes a reader of Nova's Service records; one for
+        each call, because only one thread may use it
     :param is_ironic_compute: reads from a host whether ironic-compute serves
         it; None if it does not answer
-    :param list_nodes: lists the nodes of the pool
-    :param read_mapping: asks Nova whether a host is mapped
-    :param send_to_agent: passes an order on to the agent; it may be lost
+    :param list_nodes: lists the pool's nodes in Ironic
+    :param read_mapping: reads from Nova whether a host is mapped
+    :param send_to_agent: sends a message to the agent; it may be lost
     """
 
     def __init__(
@@ -65,16 +67,16 @@ class OperatorRequests:
         self._send_to_agent = send_to_agent
 
     def adopt_host(self, host: Host) -> str | None:
-        """Make a host known in this pool, so that it is served again."""
+        """Add a host to this pool, so that one of its agents adopts it."""
         if host in self._pool.known:
             return None
-        why_not = self._is_no_orphan(host) or self._is_elsewhere(host)
+        why_not = self._why_served(host) or self._why_elsewhere(host)
         if why_not is not None:
             return why_not
-        return self._pass_on(HostAdded(host), lambda: self._pool.known)
+        return self._send(HostAdded(host), lambda: self._pool.known)
 
     def confirm_mapping(self, host: Host) -> str | None:
-        """Take a host for mapped, where Nova does not tell."""
+        """Count a host as mapped, if Nova does not say whether it is."""
         if host not in self._pool.known:
             return (
                 f'Host {host} is not known in this pool; "ironic-computectl '
@@ -89,13 +91,13 @@ class OperatorRequests:
                     f'run: nova-manage cell_v2 discover_hosts --by-service'
                 )
             case Mapped.UNREADABLE | Mapped.NO_ANSWER:
-                return self._pass_on(
+                return self._send(
                     MappingConfirmed(host),
                     lambda: self._pool.mapping_confirmed,
                 )
 
-    def _is_no_orphan(self, host: Host) -> str | None:
-        """Say why a host needs nobody to take it over, if that is so."""
+    def _why_served(self, host: Host) -> str | None:
+        """Return why no agent may adopt a host: it is up, or unknown."""
         directory = self._make_directory()
         directory.read_records()
         if directory.find_record(host) is None:
@@ -119,8 +121,8 @@ class OperatorRequests:
                     f'again when Nova takes it for down'
                 )
 
-    def _is_elsewhere(self, host: Host) -> str | None:
-        """Say that a host is of another pool, if its nodes are."""
+    def _why_elsewhere(self, host: Host) -> str | None:
+        """Return why a host is of another pool: none of its nodes is here."""
         held = {node_of(row) for row in self._compute_nodes.of_host(host)}
         if not held or held & set(self._list_nodes()):
             return None
@@ -130,23 +132,26 @@ class OperatorRequests:
             f'nova.conf of its own'
         )
 
-    def _pass_on(
+    def _send(
         self,
-        order: HostAdded | MappingConfirmed,
-        heeded: Callable[[], Iterable[Host]],
+        message: HostAdded | MappingConfirmed,
+        applied: Callable[[], Iterable[Host]],
     ) -> str | None:
-        """Tell the agent until it shows that it has heard."""
+        """Send a message until the agent's view of the pool shows it.
+
+        :param applied: returns the hosts that the view shows
+        """
         for _ in range(_WAITS_MAX):
-            self._send_to_agent(order)
+            self._send_to_agent(message)
             self._clock.sleep(_WAIT_S)
-            if order.host in heeded():
+            if message.host in applied():
                 LOG.info(
                     "By an operator's order host %(host)s is %(what)s",
-                    {'host': order.host, 'what': _WHAT[type(order)]},
+                    {'host': message.host, 'what': _WHAT[type(message)]},
                 )
                 return None
         return (
-            f'The agent was told of host {order.host} and has not shown yet '
+            f'The agent was told of host {message.host} and has not shown yet '
             f'that it heard; see "ironic-computectl host list"'
         )
 

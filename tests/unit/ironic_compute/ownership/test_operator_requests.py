@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator says of a host is believed where nobody knows better."""
+"""Requests of an operator: adding a host, confirming a host mapping."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NODES = ['n1', 'n2']
 
 
 class Desk:
-    """The orders of host c1, in a pool of two nodes that c1 holds."""
+    """A worker of host c1 that receives requests; c1 holds two nodes."""
 
     def __init__(self) -> None:
         self.cloud = Cloud(NODES)
@@ -28,10 +28,10 @@ class Desk:
         self.is_ironic_compute: bool | None = None
         self.mapped = Mapped.UNREADABLE
         self.listed = [NodeId(node) for node in NODES]
-        self.told: list[Any] = []
+        self.sent: list[Any] = []
         self.losses_count = 0
         rows: Any = self.one.rows
-        self.orders = OperatorRequests(
+        self.requests = OperatorRequests(
             self.one.pool,
             rows,
             self.cloud.clock,
@@ -39,11 +39,11 @@ class Desk:
             is_ironic_compute=lambda host: self.is_ironic_compute,
             list_nodes=lambda: self.listed,
             read_mapping=lambda host: self.mapped,
-            send_to_agent=self._tell,
+            send_to_agent=self._send,
         )
 
     def add_service(self, host: Host, *, is_up: bool) -> None:
-        """Have Nova know a host that the pool does not."""
+        """Add a Service record of a host that is not in the pool."""
         nova = self.cloud.nova
         reported_s = 0.0 if is_up else -1e9
         nova.services[host] = ServiceRecord(
@@ -51,19 +51,20 @@ class Desk:
         )
 
     def move(self, *nodes: str) -> None:
-        """Have rows name c9."""
+        """Make c9 the holder of nodes."""
         for node in nodes:
             row = self.cloud.nova.live_row(node)
             assert row is not None
             row.host = C9
 
-    def _tell(self, order: HostAdded | MappingConfirmed) -> None:
-        """Be the agent: one that may miss the first messages."""
-        self.told.append(order)
-        if len(self.told) <= self.losses_count:
+    def _send(self, message: HostAdded | MappingConfirmed) -> None:
+        """Answer as the agent, unless the message is one of those lost."""
+        self.sent.append(message)
+        if len(self.sent) <= self.losses_count:
             return
         known, vouched = {C1}, set()
-        (known if isinstance(order, HostAdded) else vouched).add(order.host)
+        hosts = known if isinstance(message, HostAdded) else vouched
+        hosts.add(message.host)
         self.one.pool.update(
             WorkerView(
                 1e9,
@@ -77,7 +78,7 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Desk:
-    """Where orders come in."""
+    """Return a worker that receives requests."""
     return Desk()
 
 
@@ -89,29 +90,29 @@ def test_orphan_is_adopted_once_the_agent_shows_it(
     desk.add_service(C9, is_up=False)
     desk.move('n2')
     desk.losses_count = losses_count
-    assert desk.orders.adopt_host(C9) is None
-    assert desk.told == [HostAdded(C9)] * (losses_count + 1)
-    assert desk.orders.adopt_host(C9) is None  # Known already.
-    assert len(desk.told) == losses_count + 1
+    assert desk.requests.adopt_host(C9) is None
+    assert desk.sent == [HostAdded(C9)] * (losses_count + 1)
+    assert desk.requests.adopt_host(C9) is None  # It is in the pool already.
+    assert len(desk.sent) == losses_count + 1
 
 
 def test_host_without_nodes_is_adopted(desk: Desk) -> None:
-    """All its nodes were pushed, or deleted, before it was lost."""
+    """Its nodes may have been pushed or deleted before its agent died."""
     desk.add_service(C9, is_up=False)
-    assert desk.orders.adopt_host(C9) is None
+    assert desk.requests.adopt_host(C9) is None
 
 
-def test_agent_that_does_not_hear_is_told_of(desk: Desk) -> None:
-    """The operator is not told that it is done."""
+def test_agent_that_never_applies_a_request_is_named(desk: Desk) -> None:
+    """The operator reads that the request has not been carried out."""
     desk.add_service(C9, is_up=False)
     desk.losses_count = 999
-    assert 'has not shown yet' in (desk.orders.adopt_host(C9) or '')
+    assert 'has not shown yet' in (desk.requests.adopt_host(C9) or '')
 
 
-def test_host_that_nova_does_not_know_is_refused(desk: Desk) -> None:
-    """Nobody but its own daemon may create it."""
-    assert 'no Service record' in (desk.orders.adopt_host(C9) or '')
-    assert not desk.told
+def test_host_without_a_service_record_is_refused(desk: Desk) -> None:
+    """Only the host's own daemon may create its Service record."""
+    assert 'no Service record' in (desk.requests.adopt_host(C9) or '')
+    assert not desk.sent
 
 
 @pytest.mark.parametrize(
@@ -125,49 +126,49 @@ def test_host_that_nova_does_not_know_is_refused(desk: Desk) -> None:
 def test_host_that_is_up_is_refused(
     desk: Desk, is_ironic_compute: bool | None, sentence: str
 ) -> None:
-    """Somebody serves it, or did a moment ago."""
+    """A host that is up is served, or was a moment ago."""
     desk.add_service(C9, is_up=True)
     desk.is_ironic_compute = is_ironic_compute
-    assert sentence in (desk.orders.adopt_host(C9) or '')
-    assert not desk.told
+    assert sentence in (desk.requests.adopt_host(C9) or '')
+    assert not desk.sent
 
 
 def test_host_whose_nodes_are_of_another_pool_is_refused(desk: Desk) -> None:
-    """All agents of that pool may be down just now."""
+    """The agents of the host's own pool may all be down for a while."""
     desk.add_service(C9, is_up=False)
     desk.move('n2')
     desk.listed = [NodeId('n1')]
-    assert 'holds 1 nodes and none' in (desk.orders.adopt_host(C9) or '')
-    assert not desk.told
+    assert 'holds 1 nodes and none' in (desk.requests.adopt_host(C9) or '')
+    assert not desk.sent
 
 
 @pytest.mark.parametrize('mapped', [Mapped.UNREADABLE, Mapped.NO_ANSWER])
-def test_host_is_vouched_for_where_nova_does_not_tell(
+def test_mapping_is_confirmed_if_nova_has_no_answer(
     desk: Desk, mapped: Mapped
 ) -> None:
-    """The agent writes it down."""
+    """The confirmation is sent to the agent, which stores it."""
     desk.mapped = mapped
-    assert desk.orders.confirm_mapping(C1) is None
-    assert desk.told == [MappingConfirmed(C1)]
+    assert desk.requests.confirm_mapping(C1) is None
+    assert desk.sent == [MappingConfirmed(C1)]
 
 
 @pytest.mark.parametrize(
     ('mapped', 'sentence'),
     [(Mapped.YES, None), (Mapped.NO, 'discover_hosts --by-service')],
 )
-def test_word_of_nova_counts_more(
+def test_mapping_is_not_confirmed_if_nova_answers(
     desk: Desk, mapped: Mapped, sentence: str | None
 ) -> None:
-    """Nothing is written down that Nova tells itself."""
+    """Nothing is stored that can be read from Nova."""
     desk.mapped = mapped
-    answer = desk.orders.confirm_mapping(C1)
+    answer = desk.requests.confirm_mapping(C1)
     assert answer is None if sentence is None else sentence in (answer or '')
-    assert not desk.told
+    assert not desk.sent
 
 
-def test_unknown_host_is_not_vouched_for(desk: Desk) -> None:
-    """A typing error would lie on every disk for ever."""
+def test_mapping_of_an_unknown_host_is_refused(desk: Desk) -> None:
+    """A mistyped name would otherwise be stored by every agent for ever."""
     assert 'is not known in this pool' in (
-        desk.orders.confirm_mapping(C9) or ''
+        desk.requests.confirm_mapping(C9) or ''
     )
-    assert not desk.told
+    assert not desk.sent
