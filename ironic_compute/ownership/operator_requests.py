@@ -93,7 +93,7 @@ class OperatorRequests:
             case Mapped.UNREADABLE | Mapped.NO_ANSWER:
                 return self._send(
                     MappingConfirmed(host),
-                    lambda: self._pool.mapping_confirmed,
+                    lambda: self._pool.confirmed_mappings,
                 )
 
     def _why_served(self, host: Host) -> str | None:

@@ -43,7 +43,7 @@ class PoolView:
         self._lock = threading.Lock()
         self._ring = Ring()
         self._known: tuple[Host, ...] = ()
-        self._mapping_confirmed: frozenset[Host] = frozenset()
+        self._confirmed_mappings: frozenset[Host] = frozenset()
         self._agreed_since_s: float | None = None
         self._agreed_until_s = 0.0
         self._ring_since_s = clock.now_s()
@@ -66,10 +66,12 @@ class PoolView:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
             is_stale = bool(set(view.known) - set(self._known))
-            is_stale |= bool(set(view.confirmed_mappings) - self._mapping_confirmed)
+            is_stale |= bool(
+                set(view.confirmed_mappings) - self._confirmed_mappings
+            )
             was_agreed = self._agreed_since_s is not None
             is_stale |= was_agreed and view.agreed_since_s is None
-            self._mapping_confirmed = frozenset(view.confirmed_mappings)
+            self._confirmed_mappings = frozenset(view.confirmed_mappings)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
             self._agreed_until_s = view.agreed_until_s
@@ -82,9 +84,9 @@ class PoolView:
         return self._known
 
     @property
-    def mapping_confirmed(self) -> frozenset[Host]:
+    def confirmed_mappings(self) -> frozenset[Host]:
         """The hosts whose mapping an operator has confirmed."""
-        return self._mapping_confirmed
+        return self._confirmed_mappings
 
     def ring_status(self) -> RingStatus:
         """Return the ring with its age and agreement.

@@ -100,7 +100,7 @@ class Components:
         self.claims = ClaimBook()
         self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)
         mappings = HostMappings(
-            lambda host: host in tenure.pool.mapping_confirmed
+            lambda host: host in tenure.pool.confirmed_mappings
         )
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)

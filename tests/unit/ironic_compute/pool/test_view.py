@@ -51,4 +51,4 @@ def test_confirmed_mapping_makes_services_stale_once() -> None:
             )
         )
     assert len(calls) == 1
-    assert pool.mapping_confirmed == {C2}
+    assert pool.confirmed_mappings == {C2}
