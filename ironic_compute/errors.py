@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the daemons; each text is one sentence for a person.
+"""Error classes of the daemons; each text is one sentence for a person.
 
-Exceptions of ironicclient and keystoneauth1 stop at ``client``; Nova's own
-are made here and nowhere else, at the door of the driver.
+``ironic_api.session`` translates exceptions of ironicclient and keystoneauth1
+into these; ``driver.nova_errors`` translates these into Nova's exceptions.
 """
-
-from typing import Any
-
-from nova import exception as nova_exception
 
 
 class IronicComputeError(Exception):
@@ -68,23 +64,3 @@ class WaitTimeout(IronicComputeError):
 
 class NodeGone(IronicComputeError):
     """A node vanished while it was waited for."""
-
-
-def to_nova(exc: IronicComputeError, instance: Any = None) -> Exception:
-    """Return the exception of Nova that says what ``exc`` says.
-
-    A build that ends in InstanceDeployFailure is tried on another node; one
-    that ends in BuildAbortException is not (bug 2127087).
-    """
-    uuid = getattr(instance, 'uuid', '-')
-    match exc:
-        case DeployInvalid():
-            return nova_exception.BuildAbortException(
-                instance_uuid=uuid, reason=str(exc)
-            )
-        case NodeNotFound():
-            return nova_exception.InstanceNotFound(instance_id=uuid)
-        case TeardownFailed():
-            return nova_exception.NovaException(str(exc))
-        case _:
-            return nova_exception.InstanceDeployFailure(str(exc))

@@ -1,48 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask Ironic now to build; who came first is first.
+"""Build slots: a limit on the builds that send requests to Ironic at once.
 
-Of a hundred builds at once each has a dozen requests to make before its
-deploy begins. If all are under way together they all end late, and the first
-as late as the last. In turns the first machine is being deployed while the
-others still wait, and Ironic meets no more requests at once than it can
-answer. A turn ends where the waiting for the machine begins.
+Each build sends a dozen requests before its deploy begins. If a hundred
+builds sent theirs at the same time, the first would end as late as the last.
+With a limited number of slots, the first machine is already being deployed
+while later builds wait for a slot. A build releases its slot when only the
+machine is left to wait for.
 """
 
 import threading
 
-# So many ask at once; each for about a second if Ironic is well. One that
-# hangs in a request keeps one turn of these.
-_TURNS_COUNT = 20
+# A request takes about a second if Ironic is well. A build whose request
+# hangs keeps one slot.
+_SLOTS_COUNT = 20
 
 
 class BuildSlots:
-    """The turns of all builds.
+    """The build slots of one worker; any thread may call.
 
-    :param count: how many may ask at once
+    :param count: how many builds may have a slot at once
     """
 
-    def __init__(self, count: int = _TURNS_COUNT) -> None:
+    def __init__(self, count: int = _SLOTS_COUNT) -> None:
         self._free = threading.Semaphore(count)
 
-    def turn(self) -> 'BuildSlot':
-        """Return a turn that has not begun."""
+    def new_slot(self) -> 'BuildSlot':
+        """Return a slot for one build, which is not acquired yet."""
         return BuildSlot(self._free)
 
 
 class BuildSlot:
-    """The turn of one build, for one thread."""
+    """The slot of one build; only the thread of the build may call."""
 
     def __init__(self, free: threading.Semaphore) -> None:
         self._free = free
-        self._is_on = False
+        self._is_acquired = False
 
-    def begin(self) -> None:
-        """Block until it is this build's turn."""
+    def acquire(self) -> None:
+        """Block until fewer than ``count`` other builds have a slot."""
         self._free.acquire()
-        self._is_on = True
+        self._is_acquired = True
 
-    def end(self) -> None:
-        """Let another build begin; again is nothing."""
-        if self._is_on:
-            self._is_on = False
+    def release(self) -> None:
+        """Free the slot; does nothing if the slot is not acquired."""
+        if self._is_acquired:
+            self._is_acquired = False
             self._free.release()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config drive: what cloud-init reads at the first boot.
+"""The config drive of a server, which cloud-init reads at the first boot.
 
-Ironic builds the image itself from a description (its API 1.56), so this
-machine needs no external program. Only what the description cannot carry
-(injected files, user data that is no text, a vendor data file) or an older
-Ironic makes us build an image with Nova's own builder, which needs
-``[DEFAULT] mkisofs_cmd``.
+Since its API 1.56, Ironic builds the image of the config drive from a JSON
+description, so this machine needs no external program. With an older Ironic,
+or for data that the description cannot carry (injected files, binary user
+data, a vendor data file), Nova's builder makes the image on this machine; it
+needs ``[DEFAULT] mkisofs_cmd``.
 """
 
 import base64
@@ -24,9 +24,9 @@ from ironic_compute.driver import network_data
 from ironic_compute.ironic_api.client import IronicClient
 from resource_tracker.node import NodeId
 
-_DESCRIPTION_SINCE = (1, 56)
+_JSON_MICROVERSION = (1, 56)
 
-Drive = Mapping[str, Any] | bytes
+ConfigDrive = Mapping[str, Any] | bytes
 
 
 def build(
@@ -36,15 +36,15 @@ def build(
     network_info: Any,
     files: Any,
     password: str | None,
-) -> Drive | None:
-    """Return a server's config drive, None if it wants none.
+) -> ConfigDrive | None:
+    """Build a config drive; return None if the server needs none.
 
     :param files: pairs of path and content to inject
     :param password: of the administrator
     """
     if not nova_configdrive.required_by(instance):
         return None
-    devices = network_data.describe(
+    devices = network_data.with_node_links(
         netutils.get_network_metadata(network_info), client, node
     )
     metadata = nova_metadata.InstanceMetadata(
@@ -54,44 +54,48 @@ def build(
         network_info=network_info,
         network_metadata=devices,
     )
-    if client.microversion() >= _DESCRIPTION_SINCE:
-        described = describe(metadata)
-        if described is not None:
-            return described
-    return _image(metadata)
+    if client.microversion() >= _JSON_MICROVERSION:
+        description = describe(metadata)
+        if description is not None:
+            return description
+    return _build_image(metadata)
 
 
 def describe(metadata: Any) -> Mapping[str, Any] | None:
-    """Return the description for Ironic, None if it would lose something.
+    """Return the JSON description; None if it cannot carry all data.
 
     :param metadata: Nova's ``InstanceMetadata``
     """
-    user_data = _text(metadata.userdata_raw)
+    user_data = _decode(metadata.userdata_raw)
     is_lossy = metadata.userdata_raw is not None and user_data is None
-    if is_lossy or metadata.content or _read(metadata, 'vendor_data.json'):
+    if (
+        is_lossy
+        or metadata.content
+        or _read_json(metadata, 'vendor_data.json')
+    ):
         return None
     parts = {
-        'meta_data': _read(metadata, 'meta_data.json'),
-        'network_data': _read(metadata, 'network_data.json'),
-        'vendor_data': _read(metadata, 'vendor_data2.json'),
+        'meta_data': _read_json(metadata, 'meta_data.json'),
+        'network_data': _read_json(metadata, 'network_data.json'),
+        'vendor_data': _read_json(metadata, 'vendor_data2.json'),
         'user_data': user_data,
     }
     return {name: part for name, part in parts.items() if part}
 
 
-def _read(metadata: Any, name: str) -> Any:
+def _read_json(metadata: Any, name: str) -> Any:
     return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
 
 
-def _text(raw: bytes | None) -> str | None:
+def _decode(raw: bytes | None) -> str | None:
     try:
         return None if raw is None else raw.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _image(metadata: Any) -> bytes:
-    """Build the image here; Ironic wants it compressed and in base64."""
+def _build_image(metadata: Any) -> bytes:
+    """Build the image with Nova; Ironic expects gzip in base64."""
     with (
         tempfile.NamedTemporaryFile() as file,
         nova_configdrive.ConfigDriveBuilder(instance_md=metadata) as builder,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consoles. One that is in use is left alone by a second request."""
+"""Serial and VNC consoles of servers, which Ironic's console support opens.
+
+A console that is enabled already stays as it is, because a user may be
+connected to it.
+"""
 
 import math
 import urllib.parse
@@ -18,23 +22,23 @@ from resource_tracker.node import NodeId
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class Console:
-    """Find out where a server's console is."""
+    """Enables consoles and returns their addresses; any thread may call."""
 
     def __init__(self, waiter: NodeWaiter) -> None:
         self._waiter = waiter
         self._client = waiter.client
 
-    def serial(self, instance: Any) -> Any:
-        """Return Nova's ``ConsoleSerial``.
+    def open_serial(self, instance: Any) -> Any:
+        """Enable the serial console; return Nova's ``ConsoleSerial``.
 
         :raises ConsoleTypeUnavailable: the node has no such console
         """
-        node = self._waiter.node_of(instance).uuid
-        found = self._open(
+        node = self._waiter.read_node_of(instance).uuid
+        found = self._open_console(
             node, 'serial', CONF.ironic.serial_console_state_timeout
         )
         url = urllib.parse.urlparse(str(found.get('url')))
@@ -43,17 +47,19 @@ class Console:
             raise _unavailable('serial', node, f'it is {found}')
         return console_type.ConsoleSerial(host=url.hostname, port=url.port)
 
-    def vnc(self, instance: Any) -> Any:
-        """Return Nova's ``ConsoleVNC``.
+    def open_vnc(self, instance: Any) -> Any:
+        """Enable the VNC console; return Nova's ``ConsoleVNC``.
 
-        Ironic's URL is that of its own proxy; the place behind it is in
-        ``driver_internal_info``.
+        The URL in ``console_info`` leads to Ironic's own proxy; the address
+        behind that proxy is in ``driver_internal_info``.
 
         :raises ConsoleTypeUnavailable: the node has no such console
         """
-        node = self._waiter.node_of(instance).uuid
-        found = self._open(node, 'vnc', CONF.ironic.vnc_console_state_timeout)
-        raw = self._waiter.asked(
+        node = self._waiter.read_node_of(instance).uuid
+        found = self._open_console(
+            node, 'vnc', CONF.ironic.vnc_console_state_timeout
+        )
+        raw = self._waiter.retry(
             lambda: self._client.raw(node, ['uuid', 'driver_internal_info'])
         )
         internal = raw.get('driver_internal_info') or {}
@@ -62,26 +68,26 @@ class Console:
             raise _unavailable('vnc', node, f'it is {found}')
         return console_type.ConsoleVNC(host=host, port=port)
 
-    def _open(
+    def _open_console(
         self, node: NodeId, kind: str, timeout_s: float
     ) -> Mapping[str, Any]:
-        """Return Ironic's ``console_info``; enable the console if needed.
+        """Enable the console if needed; return Ironic's ``console_info``.
 
-        :param timeout_s: 0: as long as it takes
+        :param timeout_s: 0 waits without limit
+        :raises ConsoleTypeUnavailable: the console did not open
         """
         try:
-            console = self._waiter.asked(lambda: self._client.console(node))
+            console = self._waiter.retry(lambda: self._client.console(node))
             if not console['console_enabled']:
-                self._waiter.patiently(
-                    lambda: self._client.set_console_mode(node, True),
-                    errors.Retriable,
+                self._waiter.retry(
+                    lambda: self._client.set_console_mode(node, True)
                 )
             deadline_s = self._waiter.clock.now_s() + (timeout_s or math.inf)
             while not console['console_enabled']:
                 if self._waiter.clock.now_s() > deadline_s:
                     raise _unavailable(kind, node, 'it does not open')
-                self._waiter.clock.sleep(_LOOK_S)
-                console = self._waiter.asked(
+                self._waiter.clock.sleep(_POLL_S)
+                console = self._waiter.retry(
                     lambda: self._client.console(node)
                 )
         except errors.IronicComputeError as exc:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building a server on a node.
+"""Build (spawn) of a server: deploy its node with Ironic.
 
-Reserve the node, describe the server, let Ironic validate, attach the VIFs,
-hand over the config drive, ask for ``active``, wait. Any failure undoes what
-was done and frees the node.
+The steps are: reserve the node, write ``instance_info``, attach volumes, let
+Ironic validate the node, attach VIFs, send the config drive with the request
+for ``active``, and wait until the node is active. If a step fails, all steps
+so far are undone and the node is free again.
+
+Runs in Nova's thread of the build. A rebuild and the recovery of interrupted
+builds use parts of it.
 """
 
 import dataclasses
@@ -22,8 +26,8 @@ from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
-from ironic_compute.driver.undo import Step, run
-from ironic_compute.driver.volumes import Volumes, is_root
+from ironic_compute.driver.undo import UndoableStep, run_or_undo
+from ironic_compute.driver.volumes import Volumes, has_root_volume
 from ironic_compute.ironic_api.states import (
     MEANING,
     Meaning,
@@ -34,16 +38,16 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# How often a build looks whether its server was deleted meanwhile, and after
-# how many looks without news it reads the node itself.
-_LOOK_S = 30.0
-_LOOKS_COUNT = 10
-# Interfaces that must be valid for a deploy.
-_REQUIRED = ('deploy', 'storage', 'power')
+# How often a waiting build checks whether the user has deleted its server,
+# and after how many such checks it reads the node once more.
+_CHECK_S = 30.0
+_CHECKS_PER_READ_COUNT = 10
+# The interfaces of an Ironic node that must be valid for a deploy.
+_REQUIRED_INTERFACES = ('deploy', 'storage', 'power')
 
 
-def _idle() -> None:
-    """Do nothing."""
+def _do_nothing() -> None:
+    """Do nothing before the request for a deploy."""
 
 
 class Outcome(enum.Enum):
@@ -52,13 +56,15 @@ class Outcome(enum.Enum):
     DONE = enum.auto()
     FAILED = enum.auto()
     LOST = enum.auto()
-    """The node is not this server's any more."""
+    """The node does not have this server any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Order:
-    """What Nova asks for in one build.
+class BuildRequest:
+    """The arguments of Nova for one build or rebuild.
 
+    :param files: pairs of path and content, to be put into the config drive
+    :param password: of the administrator
     :param metadata: Nova's ``InstanceDriverMetadata``
     :param volumes: Nova's driver block devices
     """
@@ -74,7 +80,10 @@ class Order:
 
     @property
     def node(self) -> NodeId:
-        """The node to build on."""
+        """Return the node on which to build.
+
+        :raises errors.DeployInvalid: the server's record names no node
+        """
         if not self.instance.node:
             raise errors.DeployInvalid(
                 f'Nova named no node for server {self.instance.uuid}'
@@ -83,7 +92,7 @@ class Order:
 
 
 class Deploy:
-    """Build servers."""
+    """Deploys nodes for servers; any thread may call."""
 
     def __init__(
         self,
@@ -97,192 +106,219 @@ class Deploy:
         self._network = network
         self._volumes = volumes
         self._teardown = teardown
-        self._turns = BuildSlots()
+        self._build_slots = BuildSlots()
 
-    def reserve(self, node: NodeId, instance: Any) -> None:
-        """Take a node for a server, if it can take a build; repeatable.
+    def reserve_node(self, node: NodeId, instance: Any) -> None:
+        """Write the server's uuid to a node that can take a build.
 
-        :raises errors.NodeAssociated: another server was faster
-        :raises errors.DeployFailed: it can take no build, and why
+        May be called again for the same server. Blocks.
+
+        :raises errors.NodeAssociated: another server got the node first
+        :raises errors.DeployFailed: the node cannot take a build now
         """
-        facts = self._waiter.look(node)
-        reason = why_unfit(facts, instance.uuid)
+        facts = self._waiter.read_node(node)
+        reason = unfit_reason(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
-            reserved = self._waiter.patiently(
-                lambda: self._client.reserve(node, instance.uuid),
-                errors.Retriable,
+            reserved = self._waiter.retry(
+                lambda: self._client.reserve(node, instance.uuid)
             )
-            self._waiter.take(reserved)
+            self._waiter.pass_to_feed(reserved)
 
-    def spawn(self, order: Order) -> None:
-        """Build a server; returns when its node is active.
+    def spawn(self, request: BuildRequest) -> None:
+        """Build a server; block until its node is active.
 
-        :raises errors.DeployInvalid: no other node would do better
-        :raises errors.DeployFailed: another node may do
-        :raises faults.Cancelled: the user deleted the server
+        :raises errors.DeployInvalid: the build would fail on any node
+        :raises errors.DeployFailed: the build may succeed on another node
+        :raises nova_errors.Cancelled: the user deleted the server
         """
-        turn = self._turns.turn()
+        slot = self._build_slots.new_slot()
         try:
-            run(self._steps(order, turn))
+            run_or_undo(self._steps(request, slot))
         finally:
-            turn.end()
+            slot.release()
         LOG.info(
             'Built server %(server)s on node %(node)s',
-            {'server': order.instance.uuid, 'node': order.node},
+            {'server': request.instance.uuid, 'node': request.node},
         )
 
-    def wait(
-        self, instance: Any, node: NodeId, seen: NodeFacts | None = None
+    def wait_until_active(
+        self, instance: Any, node: NodeId, fresh: NodeFacts | None = None
     ) -> None:
-        """Block until Ironic has deployed a node.
+        """Block until the deploy of a node has ended, however long it takes.
 
-        :param seen: the node as it was read just now
-        :raises errors.DeployFailed: it could not
-        :raises faults.Cancelled: the user deleted the server
+        :param fresh: the node as Ironic answered just now, which saves a read
+        :raises errors.DeployFailed: the deploy failed, or the node has
+            another server
+        :raises nova_errors.Cancelled: the user deleted the server
         """
-        for look in itertools.count(1):
+        for checks_count in itertools.count(1):
             try:
-                outcome, facts = self._waiter.until(
+                outcome, facts = self._waiter.wait_until(
                     node,
-                    lambda facts: verdict(facts, instance.uuid),
-                    _LOOK_S,
-                    seen=seen,
+                    lambda facts: deploy_outcome(facts, instance.uuid),
+                    _CHECK_S,
+                    fresh=fresh,
                 )
                 break
             except errors.WaitTimeout:
-                _look(instance)
-            seen = None
-            if look % _LOOKS_COUNT == 0:
-                # An Ironic that is away says nothing of the deploy.
-                self._waiter.glance(node)
+                _raise_if_deleted(instance)
+            fresh = None
+            if checks_count % _CHECKS_PER_READ_COUNT == 0:
+                # A failed read does not end the wait: an outage of Ironic's
+                # API does not mean that the deploy failed.
+                self._waiter.try_read_node(node)
         if outcome is Outcome.DONE:
             return
-        raise errors.DeployFailed(_sentence(outcome, facts, instance.uuid))
+        raise errors.DeployFailed(_failure_text(outcome, facts, instance.uuid))
 
-    def describe(
-        self, order: Order, preserve_ephemeral: bool | None = None
+    def write_instance_info(
+        self, request: BuildRequest, preserve_ephemeral: bool | None = None
     ) -> None:
-        """Tell Ironic of the server."""
-        patches = instance_info.patches(
-            self._waiter.look(order.node),
-            order.instance,
-            None if is_root(order.volumes) else order.image_meta.id,
-            order.metadata,
-            list(order.image_meta.properties.get('traits_required', [])),
+        """Write the description of the server to the node in Ironic.
+
+        :param preserve_ephemeral: for a rebuild, whether to keep the
+            ephemeral partition; None for a build
+        """
+        patches = instance_info.build_patches(
+            self._waiter.read_node(request.node),
+            request.instance,
+            None
+            if has_root_volume(request.volumes)
+            else request.image_meta.id,
+            request.metadata,
+            list(request.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
         )
-        described = self._waiter.patiently(
-            lambda: self._client.patch(order.node, patches), errors.Retriable
+        described = self._waiter.retry(
+            lambda: self._client.patch(request.node, patches)
         )
-        self._waiter.take(described)
+        self._waiter.pass_to_feed(described)
 
-    def ask(
-        self, order: Order, target: str, on_asking: Callable[[], None] = _idle
+    def request_deploy(
+        self,
+        request: BuildRequest,
+        target: str,
+        before_request: Callable[[], None] = _do_nothing,
     ) -> NodeFacts | None:
-        """Ask for ``active`` or ``rebuild`` with a config drive.
+        """Build the config drive and request a deploy of the node.
 
-        :param on_asking: called when nothing is left to do but to ask
-        :returns: the node as it was afterwards, if Ironic said so
+        :param target: Ironic's provision target, ``active`` or ``rebuild``
+        :param before_request: called once, when the config drive is built and
+            only the request is left to send
+        :returns: the node after the request; None if it could not be read
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
-        drive = self._waiter.asked(
+        drive = self._waiter.retry(
             lambda: configdrive.build(
                 self._client,
-                order.node,
-                order.instance,
-                order.network_info,
-                order.files,
-                order.password,
+                request.node,
+                request.instance,
+                request.network_info,
+                request.files,
+                request.password,
             )
         )
-        on_asking()
+        before_request()
         try:
-            self._waiter.patiently(
-                lambda: self._send(order, target, drive), errors.Retriable
+            self._waiter.retry(
+                lambda: self._send_deploy(request, target, drive)
             )
         except errors.IronicRefused as exc:
-            if _is_of_image(str(exc)):
+            if _is_image_error(str(exc)):
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
-        return self._waiter.glance(order.node)
+        return self._waiter.try_read_node(request.node)
 
-    def _send(self, order: Order, target: str, drive: Any) -> None:
-        """Ask for a deploy; if only the answer was lost, it is under way."""
+    def _send_deploy(
+        self, request: BuildRequest, target: str, drive: Any
+    ) -> None:
+        """Request a deploy; a deploy that runs after an error is a success.
+
+        The answer of a request that Ironic accepted may be lost.
+        """
         try:
             self._client.set_provision_state(
-                order.node, target, configdrive=drive
+                request.node, target, configdrive=drive
             )
         except errors.IronicComputeError:
-            facts = self._waiter.read(order.node)
-            is_ours = facts.instance_uuid == order.instance.uuid
+            facts = self._waiter.read_node_once(request.node)
+            is_ours = facts.instance_uuid == request.instance.uuid
             state = ProvisionState.parse(facts.provision_state)
             if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
                 raise
 
-    def _steps(self, order: Order, turn: BuildSlot) -> list[Step]:
-        node, uuid = order.node, order.instance.uuid
+    def _steps(
+        self, request: BuildRequest, slot: BuildSlot
+    ) -> list[UndoableStep]:
+        node, uuid = request.node, request.instance.uuid
         return [
-            Step(
+            UndoableStep(
                 f'reservation of node {node}',
-                lambda: self.reserve(node, order.instance),
-                lambda: self._teardown.release(node, uuid),
+                lambda: self.reserve_node(node, request.instance),
+                lambda: self._teardown.release_node(node, uuid),
             ),
-            # Neutron may be slow: not in a turn.
-            Step(
+            # Before the build slot, because Neutron may be slow.
+            UndoableStep(
                 f'networks of server {uuid}',
-                lambda: _await_networks(order),
+                lambda: _wait_for_networks(request),
             ),
-            Step(f'turn of server {uuid}', turn.begin),
-            Step(
+            UndoableStep(f'build slot of server {uuid}', slot.acquire),
+            UndoableStep(
                 f'instance_info of node {node}',
-                lambda: self.describe(order),
-                lambda: self._teardown.clear(node, uuid),
+                lambda: self.write_instance_info(request),
+                lambda: self._teardown.clear_instance_info(node, uuid),
             ),
-            Step(
+            UndoableStep(
                 f'volumes of node {node}',
-                lambda: self._volumes.attach(node, order.volumes),
+                lambda: self._volumes.attach_volumes(node, request.volumes),
                 lambda: self._detach_volumes(node, uuid),
             ),
-            Step(f'validation of node {node}', lambda: self._validate(node)),
-            Step(
-                f'VIFs of node {node}',
-                lambda: self._network.attach(node, order.network_info or ()),
-                lambda: self._detach(node, uuid),
+            UndoableStep(
+                f'validation of node {node}', lambda: self._validate(node)
             ),
-            Step(
+            UndoableStep(
+                f'VIFs of node {node}',
+                lambda: self._network.attach_vifs(
+                    node, request.network_info or ()
+                ),
+                lambda: self._detach_vifs(node, uuid),
+            ),
+            UndoableStep(
                 f'deploy of node {node}',
-                lambda: self._deploy(order, turn),
-                lambda: self._teardown.free(node, uuid),
+                lambda: self._deploy(request, slot),
+                lambda: self._teardown.free_node(node, uuid),
             ),
         ]
 
-    def _deploy(self, order: Order, turn: BuildSlot) -> None:
-        _name_ephemeral_device(order.instance)
-        seen = self.ask(order, 'active')
-        turn.end()
-        self.wait(order.instance, order.node, seen)
+    def _deploy(self, request: BuildRequest, slot: BuildSlot) -> None:
+        _set_ephemeral_device(request.instance)
+        fresh = self.request_deploy(request, 'active')
+        slot.release()
+        self.wait_until_active(request.instance, request.node, fresh)
 
     def _validate(self, node: NodeId) -> None:
-        result = self._waiter.asked(lambda: self._client.validate(node))
-        reason = _invalid(result)
+        result = self._waiter.retry(lambda: self._client.validate(node))
+        reason = _validation_error(result)
         if reason:
-            of_image = _is_of_image(reason)
-            kind = errors.DeployInvalid if of_image else errors.DeployFailed
+            is_image_error = _is_image_error(reason)
+            kind = (
+                errors.DeployInvalid if is_image_error else errors.DeployFailed
+            )
             raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
-    def _detach(self, node: NodeId, instance_uuid: str) -> None:
-        if self._waiter.look(node).instance_uuid == instance_uuid:
-            self._network.detach_all(node)
+    def _detach_vifs(self, node: NodeId, instance_uuid: str) -> None:
+        if self._waiter.read_node(node).instance_uuid == instance_uuid:
+            self._network.detach_all_vifs(node)
 
     def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
-        if self._waiter.look(node).instance_uuid == instance_uuid:
-            self._volumes.detach_all(node)
+        if self._waiter.read_node(node).instance_uuid == instance_uuid:
+            self._volumes.detach_all_volumes(node)
 
 
-def why_unfit(facts: NodeFacts, instance_uuid: str) -> str | None:
-    """Return why a node cannot take this server; None: it can."""
+def unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
+    """Return why a node cannot take this server; None if it can."""
     state = ProvisionState.parse(facts.provision_state)
     power = PowerState.parse(facts.power_state)
     reasons = (
@@ -304,10 +340,13 @@ def why_unfit(facts: NodeFacts, instance_uuid: str) -> str | None:
     return next((phrase for holds, phrase in reasons if holds), None)
 
 
-def verdict(
+def deploy_outcome(
     facts: NodeFacts, instance_uuid: str
 ) -> tuple[Outcome, NodeFacts] | None:
-    """Say how a deploy ended; None: it goes on."""
+    """Return the outcome of a deploy, with the facts that show it.
+
+    None while the deploy continues.
+    """
     if facts.instance_uuid != instance_uuid:
         return Outcome.LOST, facts
     state = ProvisionState.parse(facts.provision_state)
@@ -321,7 +360,9 @@ def verdict(
     return Outcome.LOST, facts
 
 
-def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:
+def _failure_text(
+    outcome: Outcome, facts: NodeFacts, instance_uuid: str
+) -> str:
     if outcome is Outcome.FAILED:
         return (
             f'Ironic could not deploy server {instance_uuid} on node '
@@ -334,37 +375,38 @@ def _sentence(outcome: Outcome, facts: NodeFacts, instance_uuid: str) -> str:
     )
 
 
-def _is_of_image(reason: str) -> bool:
-    """Say whether Ironic refuses a deploy because of the image.
+def _is_image_error(reason: str) -> bool:
+    """Return whether Ironic refuses a deploy because of the image.
 
-    A bad one is as bad on the next node, which would only be cleaned for it
-    (bug 2127087). Anything else may be this node's: ``deploy`` is invalid,
-    too, for want of a port or of a deploy kernel.
+    A bad image fails on every node, and each node would have to be cleaned
+    after it (bug 2127087). Any other reason may concern this node alone: the
+    deploy interface is also invalid if a port or the deploy kernel is missing.
     """
     return 'image' in reason.lower()
 
 
-def _invalid(result: Any) -> str | None:
-    """Return what is wrong with the interfaces; None: nothing."""
-    wrong = (
+def _validation_error(result: Any) -> str | None:
+    """Return the errors of the required interfaces; None if all are valid."""
+    reasons = (
         f'{name}: {result[name].get("reason")}'
-        for name in _REQUIRED
+        for name in _REQUIRED_INTERFACES
         if name in result and result[name].get('result') is False
     )
-    return '; '.join(wrong) or None
+    return '; '.join(reasons) or None
 
 
-def _look(instance: Any) -> None:
-    """Stop a build or rebuild whose server is to be deleted.
+def _raise_if_deleted(instance: Any) -> None:
+    """Read the server's record, and end its build if it is to be deleted.
 
-    :raises faults.Cancelled: it is
+    :raises nova_errors.Cancelled: the user has deleted the server
+    :raises InstanceNotFound: Nova has no record of the server any more
     """
     try:
         instance.refresh()
     except nova_exception.InstanceNotFound:
         raise
     except Exception as exc:
-        # A conductor that is away is no reason to undo a deploy.
+        # An outage of nova-conductor must not end the deploy.
         LOG.debug(
             'Could not look at server %(server)s and will again: %(error)s',
             {'server': instance.uuid, 'error': exc},
@@ -379,13 +421,16 @@ def _look(instance: Any) -> None:
         )
 
 
-def _await_networks(order: Order) -> None:
-    """Look at the networks: Nova's list is there when Neutron has answered."""
-    list(order.network_info or ())
+def _wait_for_networks(request: BuildRequest) -> None:
+    """Block until Nova has the networks: its list waits when it is read."""
+    list(request.network_info or ())
 
 
-def _name_ephemeral_device(instance: Any) -> None:
-    """Say where the ephemeral disk is: cloud-init asks (bug 1324286)."""
+def _set_ephemeral_device(instance: Any) -> None:
+    """Save the device of the ephemeral disk in the server's record.
+
+    cloud-init reads it from the metadata (bug 1324286).
+    """
     if instance.flavor.ephemeral_gb:
         instance.default_ephemeral_device = '/dev/sda1'
         instance.save()

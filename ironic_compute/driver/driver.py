@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's compute manager calls; everything is done elsewhere.
+"""Nova's virt driver for Ironic: the methods that nova-compute calls.
 
-Each method is one that Nova 33 and 34 call on bare metal. What is not here
-is not possible on bare metal, and Nova's base class says so. Arguments that
-a later Nova adds are taken and ignored.
+Nova's ComputeManager creates one driver in each worker and calls it from many
+threads. Each method translates our errors into Nova's and leaves the work to
+another module of this package. Only methods that Nova 33 or 34 calls for bare
+metal are here; for all others, Nova's base class raises NotImplementedError.
+``*args`` and ``**kwargs`` accept the arguments that a later Nova adds.
 """
 
 import contextlib
@@ -17,16 +19,19 @@ from nova.virt import driver as nova_driver
 from hashring.clock import Clock, SystemClock
 from ironic_compute.driver import power
 from ironic_compute.driver.console import Console
-from ironic_compute.driver.deploy import Deploy, Order
+from ironic_compute.driver.deploy import BuildRequest, Deploy
 from ironic_compute.driver.network import Network
-from ironic_compute.driver.node_waiter import News, NodeWaiter
-from ironic_compute.driver.nova_errors import build_door, door
+from ironic_compute.driver.node_waiter import Feed, NodeWaiter
+from ironic_compute.driver.nova_errors import (
+    as_nova_build_errors,
+    as_nova_errors,
+)
 from ironic_compute.driver.power import Power
 from ironic_compute.driver.queries import Queries
 from ironic_compute.driver.rebuild import Rebuild
 from ironic_compute.driver.rescue import Rescue
 from ironic_compute.driver.teardown import Teardown
-from ironic_compute.driver.volumes import Volumes, mapping_of
+from ironic_compute.driver.volumes import Volumes, list_volumes
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeId
@@ -37,7 +42,11 @@ _IMAGE_TYPES = ('ami', 'qcow2', 'raw')
 
 
 class IronicComputeDriver(nova_driver.ComputeDriver):
-    """Nova's virt driver for Ironic; :meth:`attach` comes before all else."""
+    """Nova's virt driver for Ironic.
+
+    Nova calls the constructor. The ComputeManager then calls :meth:`set_up`
+    before any other method. Any thread may call the other methods.
+    """
 
     capabilities = {  # noqa: RUF012 (Nova's class attribute)
         **dict.fromkeys(nova_driver.ComputeDriver.capabilities, False),
@@ -49,16 +58,22 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi)
 
-    def attach(
+    def set_up(
         self,
         client: IronicClient,
         node_cache: NodeCache,
-        news: News,
+        feed: Feed,
         clock: Clock | None = None,
     ) -> None:
-        """Give the driver what it works with."""
+        """Create the parts of the driver.
+
+        :param client: sends the requests to Ironic
+        :param node_cache: the worker's copy of the nodes that it holds
+        :param feed: receives each node that the driver reads
+        :param clock: None: the clock of the machine
+        """
         self._waiter = waiter = NodeWaiter(
-            client, node_cache, news, clock or SystemClock()
+            client, node_cache, feed, clock or SystemClock()
         )
         self._network = Network(waiter)
         self._power = Power(waiter)
@@ -70,28 +85,35 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         self._rebuild = Rebuild(waiter, self._deploy)
         self._rescue = Rescue(waiter)
         self._console = Console(waiter)
-        self._info = Queries(waiter)
+        self._queries = Queries(waiter)
 
     def init_host(self, host: str) -> None:
-        """Start nothing: the worker's parts are started elsewhere."""
+        """Do nothing, because the worker starts its own threads."""
 
-    def waiting(self) -> frozenset[int]:
-        """Return the threads that do nothing but wait for Ironic."""
-        return self._waiter.waits.threads()
+    def list_waiting_threads(self) -> frozenset[int]:
+        """Return the idents of the threads that only wait for Ironic.
+
+        A worker that stops does not wait for these threads, because the next
+        worker of the host can wait for the same node.
+        """
+        return self._waiter.waiting_threads.idents()
 
     # Builds
 
     def prepare_for_spawn(self, instance: Any) -> None:
-        """Reserve the node, before networks are built.
+        """Reserve the node, before Nova allocates the networks.
 
-        :raises ComputeResourcesUnavailable: Nova tries another node
+        :raises ComputeResourcesUnavailable: the node cannot be reserved; Nova
+            tries another node
         """
-        with door(instance, nova_exception.ComputeResourcesUnavailable):
-            self._deploy.reserve(NodeId(instance.node), instance)
+        with as_nova_errors(
+            instance, nova_exception.ComputeResourcesUnavailable
+        ):
+            self._deploy.reserve_node(NodeId(instance.node), instance)
 
     def failed_spawn_cleanup(self, instance: Any) -> None:
-        """Give the node back."""
-        self.abandon(instance)
+        """Free the node that :meth:`prepare_for_spawn` reserved."""
+        self.free_node_of(instance)
 
     def spawn(
         self,
@@ -105,17 +127,22 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         block_device_info: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Build a server; returns when its node is active."""
-        with build_door(instance):
+        """Build a server; block until its node is active.
+
+        :raises InstanceDeployFailure: Nova tries another node
+        :raises BuildAbortException: the image is bad, so Nova ends the build
+        :raises UnexpectedDeletingTaskStateError: the user deleted the server
+        """
+        with as_nova_build_errors(instance):
             self._deploy.spawn(
-                self._order(
+                self._build_request(
                     context,
                     instance,
                     image_meta,
                     injected_files,
                     admin_password,
                     network_info,
-                    mapping_of(block_device_info),
+                    list_volumes(block_device_info),
                 )
             )
 
@@ -134,10 +161,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         preserve_ephemeral: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Deploy a server's node anew."""
-        with build_door(instance):
+        """Deploy a server's node again; block until the node is active."""
+        with as_nova_build_errors(instance):
             self._rebuild.rebuild(
-                self._order(
+                self._build_request(
                     context,
                     instance,
                     image_meta,
@@ -150,17 +177,30 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             )
 
     def wait_for_deploy(self, instance: Any, node: str) -> None:
-        """Block until Ironic has deployed a node; raises our errors."""
-        self._deploy.wait(instance, NodeId(node))
+        """Block until Ironic has deployed the node of a server.
 
-    def abandon(self, instance: Any) -> None:
-        """Free the node of a build that will not end; repeatable."""
-        with door(instance):
-            self._teardown.destroy(instance)
+        The recovery of interrupted builds calls this method.
 
-    def free(self, node: NodeId, instance_uuid: str) -> None:
-        """Free a node of a server that Nova has not here; repeatable."""
-        self._teardown.free(node, instance_uuid)
+        :raises errors.DeployFailed: Ironic could not deploy the node
+        :raises nova_errors.Cancelled: the user deleted the server
+        """
+        self._deploy.wait_until_active(instance, NodeId(node))
+
+    def free_node_of(self, instance: Any) -> None:
+        """Free the node of a server; success if no node has the server.
+
+        May be called again after a failure.
+        """
+        with as_nova_errors(instance):
+            self._teardown.free_node_of(instance)
+
+    def free_node(self, node: NodeId, instance_uuid: str) -> None:
+        """Free a node if it still has this server; blocks, raises our errors.
+
+        For servers of which Nova has no record on this host. May be called
+        again after a failure.
+        """
+        self._teardown.free_node(node, instance_uuid)
 
     def destroy(
         self,
@@ -172,14 +212,14 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         destroy_secrets: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Get a server off its node; Ironic cleans the disks."""
-        with door(instance):
-            self._teardown.destroy(instance)
+        """Remove a server from its node; Ironic then cleans the disks."""
+        with as_nova_errors(instance):
+            self._teardown.free_node_of(instance)
 
     def cleanup(self, context: Any, instance: Any, *args: Any) -> None:
-        """Clean nothing up: :meth:`destroy` leaves nothing behind."""
+        """Do nothing, because :meth:`destroy` removes everything."""
 
-    def _order(
+    def _build_request(
         self,
         context: Any,
         instance: Any,
@@ -188,8 +228,8 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         password: Any,
         network_info: Any,
         volumes: Sequence[Any] = (),
-    ) -> Order:
-        return Order(
+    ) -> BuildRequest:
+        return BuildRequest(
             context=context,
             instance=instance,
             image_meta=image_meta,
@@ -210,15 +250,23 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         reboot_type: str,
         **kwargs: Any,
     ) -> None:
-        """Reboot, softly or hard."""
-        with door(instance, nova_exception.InstanceRebootFailure):
+        """Reboot a server.
+
+        :param reboot_type: ``SOFT`` asks the operating system first; ``HARD``
+            uses the power control of the machine
+        """
+        with as_nova_errors(instance, nova_exception.InstanceRebootFailure):
             self._power.reboot(instance, reboot_type)
 
     def power_off(
         self, instance: Any, timeout: int = 0, retry_interval: int = 0
     ) -> None:
-        """Switch off; with a time-out, softly first."""
-        with door(instance, nova_exception.InstancePowerOffFailure):
+        """Switch a server off.
+
+        :param timeout: seconds in which the operating system may shut down;
+            0 cuts the power at once
+        """
+        with as_nova_errors(instance, nova_exception.InstancePowerOffFailure):
             self._power.power_off(instance, timeout)
 
     def power_on(
@@ -230,23 +278,23 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Switch on; accelerators and shares are not bare metal's."""
-        with door(instance, nova_exception.InstancePowerOnFailure):
+        """Switch a server on.
+
+        Nova also passes accelerators and shares, which bare metal lacks.
+        """
+        with as_nova_errors(instance, nova_exception.InstancePowerOnFailure):
             self._power.power_on(instance)
 
     def power_update_event(
         self, instance: Any, target_power_state: str
     ) -> None:
-        """Write down a power state that Ironic reports through Nova."""
-        power.update(instance, target_power_state)
+        """Save the power state from a power-update event of Ironic."""
+        power.save_power_state(instance, target_power_state)
 
     def trigger_crash_dump(self, instance: Any) -> None:
-        """Send a non-maskable interrupt."""
-        with door(instance, _failed):
-            node = self._waiter.node_of(instance).uuid
-            self._waiter.patiently(
-                lambda: self._waiter.client.inject_nmi(node)
-            )
+        """Send a non-maskable interrupt to the machine of a server."""
+        with as_nova_errors(instance, nova_exception.NovaException):
+            self._power.inject_nmi(instance)
 
     def rescue(
         self,
@@ -258,131 +306,133 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Boot the rescue ramdisk; Ironic has its own image for it."""
-        with door(instance, nova_exception.InstanceRescueFailure):
+        """Boot the rescue ramdisk that Ironic configures for the node.
+
+        The image that Nova passes is not used.
+        """
+        with as_nova_errors(instance, nova_exception.InstanceRescueFailure):
             self._rescue.rescue(instance, rescue_password)
 
     def why_no_rescue(self, instance: Any) -> str | None:
-        """Return why a server cannot be rescued; None: it can."""
-        return self._rescue.why_not(instance)
+        """Return why a server cannot be rescued; None if it can."""
+        return self._rescue.find_obstacle(instance)
 
     def unrescue(self, context: Any, instance: Any, **kwargs: Any) -> None:
-        """Boot the server's own system again."""
-        with door(instance, nova_exception.InstanceUnRescueFailure):
+        """Leave the rescue ramdisk and boot the server's own system."""
+        with as_nova_errors(instance, nova_exception.InstanceUnRescueFailure):
             self._rescue.unrescue(instance)
 
     # Networks and volumes
 
     def network_binding_host_id(self, context: Any, instance: Any) -> None:
-        """Leave ports unbound: Ironic binds them when it is time."""
+        """Return None, because Ironic binds the Neutron ports itself."""
 
     def manages_network_binding_host_id(self) -> bool:
-        """Say that Ironic binds ports."""
+        """Return True: Ironic sets the binding host of the ports."""
         return True
 
     def plug_vifs(self, instance: Any, network_info: Any) -> None:
-        """Plug nothing: VIFs are attached by a build, and stay."""
+        """Do nothing: the build attached the VIFs, and they stay attached.
+
+        Nova calls this method for each server when a worker starts.
+        """
 
     def unplug_vifs(self, instance: Any, network_info: Any) -> None:
-        """Detach VIFs."""
-        with door(instance):
-            node = self._waiter.node_of(instance).uuid
-            self._network.detach(node, network_info)
+        """Detach the VIFs of a network from the node of a server."""
+        with as_nova_errors(instance):
+            node = self._waiter.read_node_of(instance).uuid
+            self._network.detach_vifs(node, network_info)
 
     def attach_interface(
         self, context: Any, instance: Any, image_meta: Any, vif: Any
     ) -> None:
         """Attach one VIF to a running server."""
-        with door(instance, _interface_error):
-            node = self._waiter.node_of(instance).uuid
-            self._network.attach(node, [vif])
+        with as_nova_errors(
+            instance, nova_exception.VirtualInterfacePlugException
+        ):
+            node = self._waiter.read_node_of(instance).uuid
+            self._network.attach_vifs(node, [vif])
 
     def detach_interface(self, context: Any, instance: Any, vif: Any) -> None:
         """Detach one VIF from a running server."""
-        with door(instance, _interface_error):
-            node = self._waiter.node_of(instance).uuid
-            self._network.detach(node, [vif])
+        with as_nova_errors(
+            instance, nova_exception.VirtualInterfacePlugException
+        ):
+            node = self._waiter.read_node_of(instance).uuid
+            self._network.detach_vifs(node, [vif])
 
     def get_volume_connector(self, instance: Any) -> dict[str, Any]:
-        """Return by what Cinder knows the machine."""
-        with door(instance):
-            return self._volumes.connector(instance)
+        """Return the identifiers by which Cinder exports volumes to a node."""
+        with as_nova_errors(instance):
+            return self._volumes.read_connector(instance)
 
-    def destined(
+    def assume_node(
         self, instance: Any, node: str
     ) -> contextlib.AbstractContextManager[None]:
-        """Know the node of a server that Nova has not claimed yet."""
-        return self._volumes.destined(instance.uuid, NodeId(node))
+        """Return a context in which the driver assumes a server is on a node.
+
+        For the time before Nova claims the node, when the server's record does
+        not name the node yet.
+        """
+        return self._volumes.assume_node(instance.uuid, NodeId(node))
 
     # Consoles
 
     def get_serial_console(self, context: Any, instance: Any) -> Any:
-        """Return where the serial console is."""
-        with door(instance):
-            return self._console.serial(instance)
+        """Enable the serial console of a server; return its address."""
+        with as_nova_errors(instance):
+            return self._console.open_serial(instance)
 
     def get_vnc_console(self, context: Any, instance: Any) -> Any:
-        """Return where the graphical console is."""
-        with door(instance):
-            return self._console.vnc(instance)
+        """Enable the VNC console of a server; return its address."""
+        with as_nova_errors(instance):
+            return self._console.open_vnc(instance)
 
-    # Questions
+    # Queries of servers and nodes
 
     def get_info(self, instance: Any, use_cache: bool = True) -> Any:
-        """Return a server's power state."""
-        with door(instance, _not_ready):
-            return self._info.info(instance, use_cache)
+        """Return the power state of a server.
+
+        :param use_cache: the state in the node cache is new enough
+        """
+        with as_nova_errors(instance, nova_exception.VirtDriverNotReady):
+            return self._queries.read_info(instance, use_cache)
 
     def instance_exists(self, instance: Any) -> bool:
-        """Say whether Ironic has the server."""
-        with door(instance, _not_ready):
-            return self._info.exists(instance)
+        """Return whether a node in Ironic has the server."""
+        with as_nova_errors(instance, nova_exception.VirtDriverNotReady):
+            return self._queries.instance_exists(instance)
 
     def list_instances(self) -> list[str]:
-        """Return the names of the servers on held nodes."""
-        return self._info.instance_names()
+        """Return the names of the servers on the held nodes."""
+        return self._queries.list_instance_names()
 
     def list_instance_uuids(self) -> list[str]:
-        """Return the servers on held nodes."""
-        return self._info.instance_uuids()
+        """Return the uuids of the servers on the held nodes."""
+        return self._queries.list_instance_uuids()
 
     def get_num_instances(self) -> int:
-        """Return how many servers are on held nodes."""
-        return len(self._info.instance_uuids())
+        """Return the number of servers on the held nodes."""
+        return len(self._queries.list_instance_uuids())
 
     def get_available_nodes(self, refresh: bool = False) -> list[str]:
-        """Return the held nodes."""
-        return self._info.nodes()
+        """Return the uuids of the held nodes."""
+        return self._queries.list_nodes()
 
     def get_nodenames_by_uuid(self, refresh: bool = False) -> dict[str, str]:
-        """Return the held nodes; a node's name is its uuid."""
-        return {node: node for node in self._info.nodes()}
+        """Return the held nodes; the name of a node is its uuid."""
+        return {node: node for node in self._queries.list_nodes()}
 
     def node_is_available(self, nodename: str) -> bool:
-        """Say whether this host serves a node."""
-        return self._info.is_held(nodename)
+        """Return whether this host holds a node."""
+        return self._queries.is_node_held(nodename)
 
     def is_node_deleted(self, nodename: str) -> bool:
-        """Say whether a node is gone from Ironic."""
-        with door(None, _not_ready):
-            return self._info.is_deleted(nodename)
+        """Return whether Ironic has no such node; sends a request."""
+        with as_nova_errors(None, nova_exception.VirtDriverNotReady):
+            return self._queries.is_node_deleted(nodename)
 
     def get_host_ip_addr(self) -> str:
-        """Return the address of this machine."""
+        """Return the IP address of this machine (``[DEFAULT] my_ip``)."""
         address: str = CONF.my_ip
         return address
-
-
-def _interface_error(reason: str) -> Exception:
-    error: Exception = nova_exception.VirtualInterfacePlugException(reason)
-    return error
-
-
-def _not_ready(reason: str) -> Exception:
-    error: Exception = nova_exception.VirtDriverNotReady(reason)
-    return error
-
-
-def _failed(reason: str) -> Exception:
-    error: Exception = nova_exception.NovaException(reason)
-    return error

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ironic is told of a server: the node's ``instance_info``.
+"""instance_info: the description of a server that is written to its node.
 
-The keys are those that Ironic's deploy interfaces read (Ironic's reference
-"Deploying with the Bare Metal service") and those that Nova's own driver
-sets for operators' tools; all values but traits are strings.
+The keys are the ones that Ironic's deploy interfaces read (Ironic's reference
+"Deploying with the Bare Metal service") and those that Nova's own driver sets
+for operators' tools. All values except the traits are strings. Pure functions;
+``deploy`` sends the patches.
 """
 
 import json
@@ -18,10 +19,10 @@ CONF = nova.conf.CONF
 
 Patch = dict[str, Any]
 
-CLEAR: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
+CLEAR_PATCH: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
 
 
-def patches(
+def build_patches(
     facts: NodeFacts,
     instance: Any,
     image_id: str | None,
@@ -29,27 +30,30 @@ def patches(
     image_traits: list[str],
     preserve_ephemeral: bool | None = None,
 ) -> list[Patch]:
-    """Return the JSON patches that describe a server to Ironic.
+    """Return the JSON patches that set ``instance_info`` for a server.
 
     :param metadata: Nova's ``InstanceDriverMetadata``
-    :param image_id: None: the root disk is a volume
+    :param image_id: None if the root disk is a volume
     :param image_traits: traits that the image requires
-    :param preserve_ephemeral: for a rebuild: keep the ephemeral partition
+    :param preserve_ephemeral: for a rebuild, whether to keep the ephemeral
+        partition; None for a build
     """
     values: dict[str, Any] = {}
     if image_id is not None:
         values['image_source'] = image_id
-    values.update(_sizes(facts, instance.flavor))
-    values.update(_people(instance, metadata))
-    values.update(_ephemeral(instance.flavor, preserve_ephemeral))
-    values.update(_wishes(instance.flavor.extra_specs or {}, image_traits))
+    values.update(_size_fields(facts, instance.flavor))
+    values.update(_owner_fields(instance, metadata))
+    values.update(_ephemeral_fields(instance.flavor, preserve_ephemeral))
+    values.update(
+        _requirement_fields(instance.flavor.extra_specs or {}, image_traits)
+    )
     return [
         {'op': 'add', 'path': f'/instance_info/{key}', 'value': value}
         for key, value in values.items()
     ]
 
 
-def _sizes(facts: NodeFacts, flavor: Any) -> dict[str, str]:
+def _size_fields(facts: NodeFacts, flavor: Any) -> dict[str, str]:
     return {
         'root_gb': str(flavor.root_gb),
         'swap_mb': str(flavor.swap),
@@ -60,7 +64,7 @@ def _sizes(facts: NodeFacts, flavor: Any) -> dict[str, str]:
     }
 
 
-def _people(instance: Any, metadata: Any) -> dict[str, Any]:
+def _owner_fields(instance: Any, metadata: Any) -> dict[str, Any]:
     owner = metadata.owner
     network = metadata.network_info
     return {
@@ -75,7 +79,7 @@ def _people(instance: Any, metadata: Any) -> dict[str, Any]:
     }
 
 
-def _ephemeral(flavor: Any, preserve: bool | None) -> dict[str, str]:
+def _ephemeral_fields(flavor: Any, preserve: bool | None) -> dict[str, str]:
     values = {}
     if flavor.ephemeral_gb:
         values['ephemeral_gb'] = str(flavor.ephemeral_gb)
@@ -86,15 +90,18 @@ def _ephemeral(flavor: Any, preserve: bool | None) -> dict[str, str]:
     return values
 
 
-def _wishes(
+def _requirement_fields(
     extra_specs: Mapping[str, str], image_traits: list[str]
 ) -> dict[str, Any]:
-    """Read capabilities and traits; a trait's group number has no meaning."""
+    """Return the required capabilities and traits of a flavor and an image.
+
+    The number in ``trait1:NAME`` is ignored, because a server takes one node.
+    """
     capabilities = dict(_with_prefix(extra_specs, 'capabilities'))
     traits = [
         name
-        for name, wish in _with_prefix(extra_specs, 'trait')
-        if wish == 'required'
+        for name, value in _with_prefix(extra_specs, 'trait')
+        if value == 'required'
     ]
     traits.extend(image_traits)
     values: dict[str, Any] = {}

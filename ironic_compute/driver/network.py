@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks: Ironic binds ports, so here is only which VIFs a node has.
+"""VIFs: attach Neutron ports to a node in Ironic, and detach them.
 
-Attaching what is attached and detaching what is not are successes. That is
-found out by asking Ironic for the node's VIFs, never by guessing what a
-conflict means.
+Ironic itself binds the ports. To attach a VIF that is attached already, or to
+detach one that is not, is a success: after an error the VIFs of the node are
+read from Ironic, because a conflict (409) can have several causes.
 """
 
 from collections.abc import Iterable
@@ -19,36 +19,39 @@ LOG = logging.getLogger(__name__)
 
 
 class Network:
-    """Attach and detach VIFs."""
+    """Attaches and detaches VIFs; any thread may call; all methods block."""
 
     def __init__(self, waiter: NodeWaiter) -> None:
         self._waiter = waiter
         self._client = waiter.client
 
-    def attach(self, node: NodeId, network_info: Iterable[Any]) -> None:
+    def attach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Attach all VIFs of a server.
 
-        :raises errors.IronicRefused: Ironic will not, and says why
+        :raises errors.IronicRefused: Ironic refuses, with the reason
         """
         for vif in network_info:
-            self._attach(node, str(vif['id']))
+            self._attach_vif(node, str(vif['id']))
 
-    def detach(self, node: NodeId, network_info: Iterable[Any]) -> None:
-        """Detach those of the VIFs that the node has."""
-        attached = set(self._vifs(node))
+    def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
+        """Detach the VIFs of a network that are attached to the node."""
+        attached = set(self._list_vifs(node))
         for vif in network_info:
             if str(vif['id']) in attached:
-                self._detach(node, str(vif['id']))
+                self._detach_vif(node, str(vif['id']))
 
-    def detach_all(self, node: NodeId) -> None:
-        """Detach whatever the node has; only for a node that is ours."""
-        for vif in self._vifs(node):
-            self._detach(node, vif)
+    def detach_all_vifs(self, node: NodeId) -> None:
+        """Detach all VIFs of a node.
 
-    def _vifs(self, node: NodeId) -> list[str]:
-        return self._waiter.asked(lambda: self._client.vifs(node))
+        The caller has checked that the node has its server.
+        """
+        for vif in self._list_vifs(node):
+            self._detach_vif(node, vif)
 
-    def _attach(self, node: NodeId, vif: str) -> None:
+    def _list_vifs(self, node: NodeId) -> list[str]:
+        return self._waiter.retry(lambda: self._client.vifs(node))
+
+    def _attach_vif(self, node: NodeId, vif: str) -> None:
         def attach() -> None:
             try:
                 self._client.vif_attach(node, vif)
@@ -56,9 +59,9 @@ class Network:
                 if vif not in self._client.vifs(node):
                     raise
 
-        self._waiter.patiently(attach, errors.Retriable)
+        self._waiter.retry(attach)
 
-    def _detach(self, node: NodeId, vif: str) -> None:
+    def _detach_vif(self, node: NodeId, vif: str) -> None:
         def detach() -> None:
             try:
                 self._client.vif_detach(node, vif)
@@ -66,4 +69,4 @@ class Network:
                 if vif in self._client.vifs(node):
                     raise
 
-        self._waiter.patiently(detach, errors.Retriable)
+        self._waiter.retry(detach)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which network card carries which network, for ``network_data.json``.
+"""network_data.json of the config drive, with the MAC addresses of the node.
 
-Neutron makes up a MAC address for each port; Ironic puts the card's own in
-its place when the VIF is attached, after Nova has read the port. cloud-init
-finds no card with the made-up address, so links get the cards' addresses
-here, and bonds the cards they are made of. Format: Nova's
-``network_data.json`` (doc/api_schemas/network_data.json).
+cloud-init finds each network card by the MAC address of its link. Neutron
+invents an address for a port; Ironic replaces it by the card's own when it
+attaches the VIF, but Nova has read the port before. The links therefore get
+the addresses of the node's Ironic ports here, and each Ironic port group
+becomes a bond with its ports as members. Format: Nova's
+``doc/api_schemas/network_data.json``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,29 +18,37 @@ from resource_tracker.node import NodeId
 Record = Mapping[str, Any]
 
 
-def describe(
+def with_node_links(
     network_data: dict[str, Any] | None, client: IronicClient, node: NodeId
 ) -> dict[str, Any] | None:
-    """Return network data with the cards' own addresses.
+    """Return network data with links to the node's own network cards.
 
-    :param network_data: None: the server has no network
+    Reads the ports and port groups of the node from Ironic.
+
+    :param network_data: Nova's; None if the server has no network
     """
     if network_data is None:
         return None
-    return rewrite(network_data, client.ports(node), client.portgroups(node))
+    return replace_links(
+        network_data, client.ports(node), client.portgroups(node)
+    )
 
 
-def rewrite(
+def replace_links(
     network_data: dict[str, Any],
     ports: Iterable[Record],
     portgroups: Iterable[Record],
 ) -> dict[str, Any]:
-    """Return the same networks on links that exist on the machine."""
+    """Return network data whose links are the given ports and port groups.
+
+    :param ports: Ironic's ports of the node
+    :param portgroups: Ironic's port groups of the node
+    """
     ports = list(ports)
     port_of = {vif: port for port in ports if (vif := _vif(port))}
     group_of = {vif: group for group in portgroups if (vif := _vif(group))}
     links: list[dict[str, Any]] = []
-    cards: list[dict[str, Any]] = []
+    bond_members: list[dict[str, Any]] = []
     for link in network_data['links']:
         vif = link.get('vif_id')
         if vif in group_of:
@@ -50,7 +59,7 @@ def rewrite(
                 if port['portgroup_uuid'] == group['uuid']
             ]
             links.append({**link, **_bond(group, members)})
-            cards += [_card(port) for port in members]
+            bond_members += [_physical_link(port) for port in members]
         elif vif in port_of:
             address = port_of[vif]['address']
             links.append(
@@ -58,10 +67,11 @@ def rewrite(
             )
         else:
             links.append(link)
-    return {**network_data, 'links': links + cards}
+    return {**network_data, 'links': links + bond_members}
 
 
 def _vif(record: Record) -> str | None:
+    """Return the Neutron port that is attached to an Ironic port or group."""
     internal = record.get('internal_info') or {}
     extra = record.get('extra') or {}
     vif: str | None = internal.get('tenant_vif_port_id') or extra.get(
@@ -71,7 +81,7 @@ def _vif(record: Record) -> str | None:
 
 
 def _bond(group: Record, members: Iterable[Record]) -> dict[str, Any]:
-    """Describe a bond; its properties are the kernel's bonding options."""
+    """Return the bond of a port group, with the kernel's bonding options."""
     bond: dict[str, Any] = {
         'type': 'bond',
         'bond_mode': group.get('mode'),
@@ -84,7 +94,7 @@ def _bond(group: Record, members: Iterable[Record]) -> dict[str, Any]:
     return bond
 
 
-def _card(port: Record) -> dict[str, Any]:
+def _physical_link(port: Record) -> dict[str, Any]:
     return {
         'id': port['uuid'],
         'type': 'phy',

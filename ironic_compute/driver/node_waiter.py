@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How every operation reads a node, says it acted on it, and waits for it.
+"""Read a node, retry requests to Ironic, and wait for a node's state.
 
-Waiting sleeps on the worker's book, which the feed keeps fresh; what the
-book says is believed only after one read of Ironic, because a list that was
-under way while we acted may have put an older state into the book.
+All operations of the driver (build, teardown, power, rescue, console) use one
+:class:`NodeWaiter`. It is the only place that repeats a request to Ironic.
+
+A wait sleeps on the node cache, which the feed updates, so that hundreds of
+waiting builds cost Ironic no requests of their own. A state in the cache ends
+a wait only after a read of the node has confirmed it, because a list that
+Ironic answered before our change may have put an older state into the cache.
 """
 
 import contextlib
@@ -25,112 +29,93 @@ from resource_tracker.node import NodeFacts, NodeId
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-Verdict = TypeVar('Verdict')
+Result = TypeVar('Result')
 
 _PAUSE_S = 1.0
-# Without news of a node that the feed reads for us, and of another. The first
-# is for the case that the feed itself is broken.
-_HELD_S = 300.0
-_NOT_HELD_S = 10.0
+# A waiting thread reads its node after so long without a change in the cache.
+# The feed reads held nodes, so for these the read matters only if the feed
+# itself is broken.
+_HELD_REFRESH_S = 300.0
+_UNHELD_REFRESH_S = 10.0
 
 
-class News(Protocol):
-    """What hears of the nodes that the driver reads (``NodeFeed``)."""
+class Feed(Protocol):
+    """The methods of ``NodeFeed`` that the driver calls."""
 
     def take(self, facts: NodeFacts) -> None:
-        """Take in what a node was just now."""
+        """Accept a node that the driver has just read from Ironic."""
 
     def poke(self, node: str) -> None:
-        """Read a node again soon."""
+        """Read a node as soon as possible; returns at once."""
 
 
-class Waits:
-    """Which threads do nothing but wait for Ironic; any thread may call."""
+class WaitingThreads:
+    """The threads that only wait for Ironic; any thread may call."""
 
     def __init__(self) -> None:
-        self._threads: set[int] = set()
+        self._idents: set[int] = set()
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Be one of them."""
-        me = threading.get_ident()
-        self._threads.add(me)
+    def include_current(self) -> Iterator[None]:
+        """Count the current thread as waiting while the block runs."""
+        ident = threading.get_ident()
+        self._idents.add(ident)
         try:
             yield
         finally:
-            self._threads.discard(me)
+            self._idents.discard(ident)
 
-    def threads(self) -> frozenset[int]:
-        """Return them as they are now."""
-        return frozenset(self._threads.copy())
+    def idents(self) -> frozenset[int]:
+        """Return the idents of the threads that wait now."""
+        return frozenset(self._idents.copy())
 
 
 class NodeWaiter:
-    """What all operations of the driver share."""
+    """Reads nodes, retries requests and waits; any thread may call.
+
+    :param feed: receives each node that is read here
+    """
 
     def __init__(
         self,
         client: IronicClient,
         node_cache: NodeCache,
-        news: News,
+        feed: Feed,
         clock: Clock,
     ) -> None:
         self.client = client
         self.node_cache = node_cache
         self.clock = clock
-        self._news = news
-        self.waits = Waits()
+        self._feed = feed
+        self.waiting_threads = WaitingThreads()
 
-    def read(self, node: NodeId) -> NodeFacts:
-        """Return the node as Ironic has it now."""
+    def read_node(self, node: NodeId) -> NodeFacts:
+        """Read a node from Ironic; repeat while Ironic is unavailable."""
+        return self.retry(lambda: self.read_node_once(node))
+
+    def read_node_once(self, node: NodeId) -> NodeFacts:
+        """Read a node from Ironic with a single request.
+
+        :raises errors.NodeNotFound: Ironic has no such node
+        """
         try:
-            return self.take(self.client.node(node))
+            return self.pass_to_feed(self.client.node(node))
         except errors.NodeNotFound:
-            # The feed tells everybody, or more builds come to it.
-            self._news.poke(node)
+            # The feed confirms it and removes the node from the scheduler's
+            # choice; otherwise the next build would fail in the same way.
+            self._feed.poke(node)
             raise
 
-    def look(self, node: NodeId) -> NodeFacts:
-        """Return the node as Ironic has it now, if need be after a while."""
-        return self.asked(lambda: self.read(node))
+    def try_read_node(self, node: NodeId) -> NodeFacts | None:
+        """Read a node with a single request; return None if that fails.
 
-    def asked(self, ask: Callable[[], Verdict]) -> Verdict:
-        """Ask something that changes nothing, until there is an answer."""
-        return self.patiently(ask, errors.Retriable)
+        For callers that can go on without the answer. After a failure the
+        feed reads the node as soon as Ironic answers again.
 
-    def find(self, instance: Any) -> NodeFacts | None:
-        """Return the node that Ironic has this server on, now."""
-        return self.client.node_of_instance(instance.uuid)
-
-    def node_of(self, instance: Any, *, at_once: bool = False) -> NodeFacts:
-        """Return the node that Ironic has this server on, now.
-
-        :param at_once: an Ironic that is away is an error at once
-        :raises faults.NoNode: Ironic knows of none
-        """
-        find = functools.partial(self.find, instance)
-        facts = find() if at_once else self.asked(find)
-        if facts is None:
-            raise nova_errors.NoNode(
-                f'Ironic has no node with server {instance.uuid} on it'
-            )
-        return facts
-
-    def take(self, facts: NodeFacts) -> NodeFacts:
-        """Note what Ironic answered when we changed something on a node."""
-        self._news.take(facts)
-        return facts
-
-    def glance(self, node: NodeId) -> NodeFacts | None:
-        """Return the node as Ironic has it now, if it says so at once.
-
-        For whoever has changed something, or hears nothing: the feed reads
-        the node as soon as Ironic answers.
-
-        :raises errors.NodeNotFound: Ironic has the node no more
+        :raises errors.NodeNotFound: Ironic has no such node
         """
         try:
-            return self.read(node)
+            return self.read_node_once(node)
         except errors.NodeNotFound:
             raise
         except errors.IronicComputeError as exc:
@@ -138,39 +123,57 @@ class NodeWaiter:
                 'Could not read node %(node)s now: %(error)s',
                 {'node': node, 'error': exc},
             )
-            self._news.poke(node)
+            self._feed.poke(node)
             return None
 
-    def until(
+    def read_node_of(self, instance: Any, *, once: bool = False) -> NodeFacts:
+        """Read the node of a server from Ironic, by the server's uuid.
+
+        :param once: raise the first error, instead of repeating the request
+            while Ironic is unavailable
+        :raises nova_errors.NoNode: no node in Ironic has the server
+        """
+        read = functools.partial(self.client.node_of_instance, instance.uuid)
+        facts = read() if once else self.retry(read)
+        if facts is None:
+            raise nova_errors.NoNode(
+                f'Ironic has no node with server {instance.uuid} on it'
+            )
+        return facts
+
+    def pass_to_feed(self, facts: NodeFacts) -> NodeFacts:
+        """Give the feed a node from an answer of Ironic; return the node."""
+        self._feed.take(facts)
+        return facts
+
+    def wait_until(
         self,
         node: NodeId,
-        verdict: Callable[[NodeFacts], Verdict | None],
+        evaluate: Callable[[NodeFacts], Result | None],
         timeout_s: float,
         refresh_s: float | None = None,
-        seen: NodeFacts | None = None,
-    ) -> Verdict:
-        """Block until ``verdict`` says something about the node.
+        fresh: NodeFacts | None = None,
+    ) -> Result:
+        """Block until ``evaluate`` returns a result for the node; return it.
 
-        A held node costs Ironic nothing meanwhile: the feed's list, which is
-        one for all nodes, brings the news.
-
-        :param refresh_s: read the node after so long without news
-        :param seen: the node as it was read just now
-        :param verdict: returns None while there is nothing to say
-        :raises errors.WaitTimeout: it said nothing for ``timeout_s``
-        :raises errors.NodeNotFound: Ironic has the node no more
+        :param evaluate: returns None while the wait must continue
+        :param refresh_s: read the node after so long without a change; None
+            chooses by whether the feed reads the node
+        :param fresh: the node as Ironic answered just now, which saves a read
+        :raises errors.WaitTimeout: no result within ``timeout_s``
+        :raises errors.NodeNotFound: Ironic has no such node any more
         """
-        result = None if seen is None else verdict(seen)
+        result = None if fresh is None else evaluate(fresh)
         if result is not None:
             return result
         deadline_s = self.clock.now_s() + timeout_s
         while True:
             left_s = deadline_s - self.clock.now_s()
-            with self.waits.waiting():
-                self._sleep(
-                    node, verdict, left_s, self._patience_s(node, refresh_s)
+            with self.waiting_threads.include_current():
+                self._wait_on_cache(
+                    node, evaluate, left_s, self._refresh_s(node, refresh_s)
                 )
-            result = self._judge(node, verdict)
+            result = self._read_and_evaluate(node, evaluate)
             if result is not None:
                 return result
             if self.clock.now_s() >= deadline_s:
@@ -180,19 +183,22 @@ class NodeWaiter:
                 )
             self.clock.sleep(_PAUSE_S)
 
-    def patiently(
+    def retry(
         self,
-        act: Callable[[], Verdict],
-        repeat: type | tuple[type, ...] = errors.Untouched,
-    ) -> Verdict:
-        """Do something, again and again while Ironic is busy with the node.
+        act: Callable[[], Result],
+        on: type | tuple[type, ...] = errors.Retriable,
+    ) -> Result:
+        """Call ``act`` and return its result; call it again after an error.
 
-        Nothing else repeats a change. Bounded by ``[ironic] api_max_retries``
-        times ``api_retry_interval`` seconds, however long one attempt takes.
+        Blocks for at most ``[ironic] api_max_retries`` times
+        ``api_retry_interval`` seconds, plus the time of the last call.
 
-        :param repeat: errors after which ``act`` may be done again; one that
-            looks first whether it is done already takes `errors.Retriable`
-        :raises errors.Retriable: Ironic was still busy at the end
+        :param act: by default, a read or a change that may be sent twice
+        :param on: the errors after which to call ``act`` again. For a change
+            that must not be sent twice pass `errors.Untouched`: after such an
+            error it is certain that Ironic did nothing
+        :raises errors.IronicComputeError: the last error, when the time is up,
+            or an error of another class than ``on``
         """
         interval_s = float(CONF.ironic.api_retry_interval)
         left_count = int(CONF.ironic.api_max_retries)
@@ -204,48 +210,48 @@ class NodeWaiter:
             except errors.IronicComputeError as exc:
                 is_late = self.clock.now_s() + interval_s > deadline_s
                 is_last = is_late if budget_s else left_count <= 0
-                if is_last or not isinstance(exc, repeat):
+                if is_last or not isinstance(exc, on):
                     raise
             left_count -= 1
             self.clock.sleep(interval_s)
             interval_s = min(interval_s * 2, budget_s / 4 + 1)
 
-    def _patience_s(self, node: NodeId, refresh_s: float | None) -> float:
-        """Return how long to go without news before a node is read."""
+    def _refresh_s(self, node: NodeId, refresh_s: float | None) -> float:
+        """Return after how long without a change a node is read."""
         if refresh_s is not None:
             return refresh_s
         is_held = self.node_cache.facts(node) is not None
-        return _HELD_S if is_held else _NOT_HELD_S
+        return _HELD_REFRESH_S if is_held else _UNHELD_REFRESH_S
 
-    def _sleep(
+    def _wait_on_cache(
         self,
         node: NodeId,
-        verdict: Callable[[NodeFacts], Verdict | None],
+        evaluate: Callable[[NodeFacts], Result | None],
         timeout_s: float,
         refresh_s: float,
     ) -> None:
-        """Wait until the book looks as if there were something to say."""
+        """Block until the state in the node cache gives a result."""
         try:
             self.node_cache.wait_for(
                 node,
-                lambda facts: verdict(facts) is not None,
+                lambda facts: evaluate(facts) is not None,
                 max(timeout_s, 0.0),
-                refresh=lambda: self.read(node),
+                refresh=lambda: self.read_node_once(node),
                 refresh_s=refresh_s,
             )
         except errors.NodeGone:
-            # Not held here (any more); Ironic may know it all the same.
+            # The cache has only held nodes; Ironic may still have this one.
             LOG.debug('Node %(node)s is not in the book', {'node': node})
         except errors.IronicRefused as exc:
-            # It refuses to be asked: that says nothing of the node.
+            # A refused read does not show that the node has changed.
             LOG.debug('%(error)s', {'error': exc})
 
-    def _judge(
-        self, node: NodeId, verdict: Callable[[NodeFacts], Verdict | None]
-    ) -> Verdict | None:
-        """Ask Ironic itself; one that gives no good answer says nothing."""
+    def _read_and_evaluate(
+        self, node: NodeId, evaluate: Callable[[NodeFacts], Result | None]
+    ) -> Result | None:
+        """Read the node and return its result; None if the read fails."""
         try:
-            return verdict(self.read(node))
+            return evaluate(self.read_node_once(node))
         except errors.NodeNotFound:
             raise
         except errors.IronicComputeError:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's own errors, and the doors where ours become Nova's.
+"""Translation of our errors into Nova's exceptions, and the driver's errors.
 
-Inside the driver only our errors travel. Whoever is called by Nova wraps
-its work in one of the doors below; an exception that is not ours (of
-Neutron, of Nova's database) passes untouched, because Nova knows it.
+Inside the driver, only subclasses of ``IronicComputeError`` are raised. Each
+driver method that Nova calls runs in one of the two contexts below, which
+raise Nova's exception in their place. Exceptions of Neutron or of Nova's
+database pass unchanged, because Nova already knows them.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from nova import exception as nova_exception
@@ -25,17 +26,18 @@ class Cancelled(errors.IronicComputeError):
 
 
 class PowerFailed(errors.IronicComputeError):
-    """Ironic ended a power action in another state than the one asked."""
+    """A power action ended in another power state than the requested one."""
 
 
 @contextlib.contextmanager
-def door(
-    instance: Any, failure: Callable[..., Exception] | None = None
+def as_nova_errors(
+    instance: Any, failure: type[Exception] | None = None
 ) -> Iterator[None]:
-    """Turn our errors into Nova's.
+    """Raise Nova's exceptions in place of ours.
 
-    :param failure: the Nova exception that this operation documents; it
-        takes ``reason``. Without it the general table decides.
+    :param instance: Nova's Instance; may be None if ``failure`` is given
+    :param failure: the exception class that Nova documents for the operation;
+        None: :func:`to_nova` selects the class
     """
     try:
         yield
@@ -45,19 +47,21 @@ def door(
         ) from exc
     except errors.IronicComputeError as exc:
         if failure is None:
-            raise errors.to_nova(exc, instance) from exc
-        raise failure(reason=str(exc)) from exc
+            raise to_nova(exc, instance) from exc
+        raise _new(failure, str(exc)) from exc
 
 
 @contextlib.contextmanager
-def build_door(instance: Any) -> Iterator[None]:
-    """Turn our errors into what decides whether Nova tries another node."""
+def as_nova_build_errors(instance: Any) -> Iterator[None]:
+    """Raise Nova's exceptions of a build or rebuild in place of ours.
+
+    Nova tries another node after InstanceDeployFailure, and ends the build
+    after BuildAbortException (bug 2127087).
+    """
     try:
         yield
     except errors.DeployInvalid as exc:
-        raise nova_exception.BuildAbortException(
-            instance_uuid=instance.uuid, reason=str(exc)
-        ) from exc
+        raise to_nova(exc, instance) from exc
     except Cancelled as exc:
         raise nova_exception.UnexpectedDeletingTaskStateError(
             instance_uuid=instance.uuid,
@@ -66,3 +70,25 @@ def build_door(instance: Any) -> Iterator[None]:
         ) from exc
     except errors.IronicComputeError as exc:
         raise nova_exception.InstanceDeployFailure(str(exc)) from exc
+
+
+def to_nova(exc: errors.IronicComputeError, instance: Any = None) -> Exception:
+    """Return Nova's exception with the meaning and the text of ``exc``."""
+    uuid = getattr(instance, 'uuid', '-')
+    match exc:
+        case errors.DeployInvalid():
+            return nova_exception.BuildAbortException(
+                instance_uuid=uuid, reason=str(exc)
+            )
+        case errors.NodeNotFound():
+            return nova_exception.InstanceNotFound(instance_id=uuid)
+        case errors.TeardownFailed():
+            return nova_exception.NovaException(str(exc))
+        case _:
+            return nova_exception.InstanceDeployFailure(str(exc))
+
+
+def _new(failure: Any, reason: str) -> Exception:
+    """Return a Nova exception with the reason as, or in, its text."""
+    has_reason = '%(reason)' in failure.msg_fmt
+    return failure(reason=reason) if has_reason else failure(reason)

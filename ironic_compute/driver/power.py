@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power: on, off, reboot.
+"""Power actions on servers: power on, power off, reboot, NMI.
 
-What to do is decided from Ironic's state of now, and nothing is sent for a
-state that is reached. An action has ended when Ironic has no power target
-and holds no lock any more; then the state decides whether it succeeded.
+Each action first reads the node from Ironic, and sends nothing if the power
+state is right already. The action has ended when the node has neither a power
+target nor a lock; its power state then shows whether the action succeeded.
+The methods run in Nova's threads and block until the action has ended.
 """
 
 from typing import Any
@@ -20,11 +21,12 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# More than Ironic's own time-outs for power actions (1 and 10 minutes).
-_POWER_S = 1200.0
+# Longer than Ironic's own timeouts for power actions (1 and 10 minutes).
+_TIMEOUT_S = 1200.0
 _REFRESH_S = 3.0
 
-_SOFT_FAILED = (
+# Errors of a soft power action, after which the hard one is used.
+_SOFT_FAILURES = (
     errors.IronicRefused,
     errors.WaitTimeout,
     nova_errors.PowerFailed,
@@ -32,64 +34,74 @@ _SOFT_FAILED = (
 
 
 class Power:
-    """Power actions on servers."""
+    """Changes the power state of nodes; any thread may call."""
 
     def __init__(self, waiter: NodeWaiter) -> None:
         self._waiter = waiter
         self._client = waiter.client
 
     def reboot(self, instance: Any, reboot_type: str) -> None:
-        """Reboot; a soft one that does not work becomes a hard one.
+        """Reboot a server; if a soft reboot fails, reboot hard.
 
-        :raises faults.PowerFailed: the machine does not run afterwards
+        :param reboot_type: Nova's ``SOFT`` or ``HARD``
+        :raises nova_errors.PowerFailed: the machine is not on afterwards
         """
-        node = self._waiter.node_of(instance).uuid
-        if reboot_type == 'SOFT' and self._try_soft(
+        node = self._waiter.read_node_of(instance).uuid
+        if reboot_type == 'SOFT' and self._try_soft_change(
             node, 'reboot', PowerState.ON, None
         ):
             return
-        self._act(node, 'reboot', PowerState.ON)
+        self._change_power(node, 'reboot', PowerState.ON)
 
     def power_on(self, instance: Any) -> None:
-        """Switch a machine on.
+        """Switch the node of a server on.
 
-        :raises faults.PowerFailed: it is not on afterwards
+        :raises nova_errors.PowerFailed: the node is not on afterwards
         """
-        facts = self._waiter.node_of(instance)
+        facts = self._waiter.read_node_of(instance)
         if not _has_reached(facts, PowerState.ON):
-            self._act(facts.uuid, 'on', PowerState.ON)
+            self._change_power(facts.uuid, 'on', PowerState.ON)
 
     def power_off(self, instance: Any, timeout_s: int = 0) -> None:
-        """Switch a machine off.
+        """Switch the node of a server off.
 
-        :param timeout_s: how long its system may take to shut down before
-            the power is cut; 0 cuts it at once
-        :raises faults.PowerFailed: it is not off afterwards
+        :param timeout_s: how long the operating system may take to shut down
+            before the power is cut; 0 cuts the power at once
+        :raises nova_errors.PowerFailed: the node is not off afterwards
         """
-        facts = self._waiter.node_of(instance)
+        facts = self._waiter.read_node_of(instance)
         if _has_reached(facts, PowerState.OFF):
             return
-        if timeout_s and self._try_soft(
+        if timeout_s and self._try_soft_change(
             facts.uuid, 'off', PowerState.OFF, int(timeout_s)
         ):
             return
-        self._act(facts.uuid, 'off', PowerState.OFF)
+        self._change_power(facts.uuid, 'off', PowerState.OFF)
 
-    def off(self, node: NodeId) -> None:
-        """Switch a node off that has nothing running.
+    def power_off_node(self, node: NodeId) -> None:
+        """Switch off a node on which no operating system needs a shutdown.
 
-        :raises faults.PowerFailed: it is not off afterwards
+        :raises nova_errors.PowerFailed: the node is not off afterwards
         """
-        if not _has_reached(self._waiter.read(node), PowerState.OFF):
-            self._act(node, 'off', PowerState.OFF)
+        if not _has_reached(self._waiter.read_node_once(node), PowerState.OFF):
+            self._change_power(node, 'off', PowerState.OFF)
 
-    def _try_soft(
+    def inject_nmi(self, instance: Any) -> None:
+        """Send a non-maskable interrupt to the node of a server."""
+        node = self._waiter.read_node_of(instance).uuid
+        self._waiter.retry(
+            lambda: self._client.inject_nmi(node), on=errors.Untouched
+        )
+
+    def _try_soft_change(
         self, node: NodeId, target: str, wanted: PowerState, timeout_s: Any
     ) -> bool:
-        """Ask the machine's own system; say whether that worked."""
+        """Let the operating system change the power state; return success."""
         try:
-            self._act(node, target, wanted, soft=True, timeout_s=timeout_s)
-        except _SOFT_FAILED as exc:
+            self._change_power(
+                node, target, wanted, soft=True, timeout_s=timeout_s
+            )
+        except _SOFT_FAILURES as exc:
             LOG.info(
                 'Node %(node)s did not go to %(target)s by itself; using its '
                 'power control: %(error)s',
@@ -98,7 +110,7 @@ class Power:
             return False
         return True
 
-    def _act(
+    def _change_power(
         self,
         node: NodeId,
         target: str,
@@ -107,19 +119,19 @@ class Power:
         soft: bool = False,
         timeout_s: int | None = None,
     ) -> None:
-        is_harmless_twice = target != 'reboot' and not soft
-        self._waiter.patiently(
+        is_repeatable = target != 'reboot' and not soft
+        self._waiter.retry(
             lambda: self._client.set_power_state(
                 node, target, soft=soft, timeout_s=timeout_s
             ),
-            errors.Retriable if is_harmless_twice else errors.Untouched,
+            on=errors.Retriable if is_repeatable else errors.Untouched,
         )
-        self._waiter.glance(node)
-        facts = self._waiter.until(
-            node, _settled, _POWER_S + (timeout_s or 0), _REFRESH_S
+        self._waiter.try_read_node(node)
+        facts = self._waiter.wait_until(
+            node, _facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
         )
-        # A reboot that failed may well leave the machine on.
-        has_failed = target == 'reboot' and _has_error(facts)
+        # A failed reboot can leave the machine on, so check the error too.
+        has_failed = target == 'reboot' and _has_power_error(facts)
         if PowerState.parse(facts.power_state) is not wanted or has_failed:
             raise nova_errors.PowerFailed(
                 f'Node {node} was told to go to power {target}, and is '
@@ -127,11 +139,13 @@ class Power:
             )
 
 
-def update(instance: Any, target: str) -> None:
-    """Write down a power state that Ironic reports through Nova's API.
+def save_power_state(instance: Any, target: str) -> None:
+    """Save the power state from a power-update event of Ironic.
 
-    Nova has put the server in a task for it (``power_update`` of its
-    compute manager), which ends here.
+    nova-api receives the event, and Nova's ComputeManager sets a task state
+    before it calls the driver; the task state is cleared here.
+
+    :param target: ``POWER_ON`` or ``POWER_OFF``
     """
     is_on = target == external_event.POWER_ON
     instance.power_state = (
@@ -146,21 +160,24 @@ def update(instance: Any, target: str) -> None:
     )
 
 
-def _settled(facts: NodeFacts) -> NodeFacts | None:
+def _facts_when_idle(facts: NodeFacts) -> NodeFacts | None:
+    """Return the facts of a node that Ironic does not work on, else None."""
     is_busy = facts.target_power_state is not None or facts.reservation
     return None if is_busy else facts
 
 
-def _has_error(facts: NodeFacts) -> bool:
-    """Say whether the last error is the power action's own.
+def _has_power_error(facts: NodeFacts) -> bool:
+    """Return whether the power action has left an error on the node.
 
-    Ironic clears it when an action begins, but not in its failure states.
+    Ironic clears ``last_error`` when a power action begins, except in its
+    failure states. Only the error of an active node is therefore new.
     """
     state = ProvisionState.parse(facts.provision_state)
     return state is ProvisionState.ACTIVE and facts.last_error is not None
 
 
 def _has_reached(facts: NodeFacts, wanted: PowerState) -> bool:
+    """Return whether a node is, and stays, in the wanted power state."""
     return (
         facts.target_power_state is None
         and PowerState.parse(facts.power_state) is wanted

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova asks about servers and nodes: answered from the book.
+"""Read-only queries of Nova: power states, servers and nodes of this host.
 
-Only held nodes are told of. Ironic is asked where the caller wants the
-truth, or where the book has no answer.
+The answers come from the node cache, and so concern held nodes only. Ironic is
+read where Nova needs the present state, or where the cache has no answer.
 """
 
 from typing import Any
@@ -27,42 +27,45 @@ _NOVA_POWER = {
 
 
 class Queries:
-    """Read-only questions."""
+    """Answers Nova's queries; any thread may call."""
 
     def __init__(self, waiter: NodeWaiter) -> None:
         self._waiter = waiter
         self._node_cache = waiter.node_cache
 
-    def info(self, instance: Any, use_cache: bool) -> Any:
+    def read_info(self, instance: Any, use_cache: bool) -> Any:
         """Return a server's power state as Nova's ``InstanceInfo``.
 
-        Nova asks for the truth before and after each operation, which must
-        not fail because Ironic is away for a minute.
-
-        :param use_cache: the book will do, and an answer is wanted at once
-        :raises faults.NoNode: Ironic has no node with the server on it
+        :param use_cache: return the state in the node cache; if it lacks the
+            server, read Ironic once. False: read Ironic, and repeat during an
+            outage, because Nova reads the state before and after each
+            operation, which must not fail because of a short outage
+        :raises nova_errors.NoNode: Ironic has no node with the server on it
         """
         facts = (
             self._node_cache.by_instance(instance.uuid) if use_cache else None
         )
         if facts is None:
-            facts = self._waiter.node_of(instance, at_once=use_cache)
-        return hardware.InstanceInfo(state=nova_power(facts))
+            facts = self._waiter.read_node_of(instance, once=use_cache)
+        return hardware.InstanceInfo(state=nova_power_state(facts))
 
-    def exists(self, instance: Any) -> bool:
-        """Say whether Ironic has a node with the server on it."""
-        return self._waiter.find(instance) is not None
+    def instance_exists(self, instance: Any) -> bool:
+        """Return whether Ironic has a node with the server on it."""
+        return self._waiter.client.node_of_instance(instance.uuid) is not None
 
-    def instance_uuids(self) -> list[str]:
-        """Return the servers on the held nodes."""
+    def list_instance_uuids(self) -> list[str]:
+        """Return the uuids of the servers on the held nodes."""
         facts = (
             self._node_cache.facts(node) for node in self._node_cache.held()
         )
         return [f.instance_uuid for f in facts if f and f.instance_uuid]
 
-    def instance_names(self) -> list[str]:
-        """Return the names of those servers that Nova knows."""
-        uuids = self.instance_uuids()
+    def list_instance_names(self) -> list[str]:
+        """Return the names of the servers on the held nodes.
+
+        A server without a record in Nova is left out.
+        """
+        uuids = self.list_instance_uuids()
         if not uuids:
             return []
         found = objects.InstanceList.get_by_filters(
@@ -70,24 +73,24 @@ class Queries:
         )
         return [instance.name for instance in found]
 
-    def nodes(self) -> list[str]:
-        """Return the held nodes."""
+    def list_nodes(self) -> list[str]:
+        """Return the uuids of the held nodes."""
         return [str(node) for node in self._node_cache.held()]
 
-    def is_held(self, node: str) -> bool:
-        """Say whether this host serves a node."""
+    def is_node_held(self, node: str) -> bool:
+        """Return whether this host holds a node."""
         return self._node_cache.facts(NodeId(node)) is not None
 
-    def is_deleted(self, node: str) -> bool:
-        """Say whether a node is gone from Ironic, which is asked."""
+    def is_node_deleted(self, node: str) -> bool:
+        """Return whether Ironic has no such node; sends one request."""
         try:
-            self._waiter.read(NodeId(node))
+            self._waiter.read_node_once(NodeId(node))
         except errors.NodeNotFound:
             return True
         return False
 
 
-def nova_power(facts: NodeFacts) -> int:
-    """Return Nova's number for a node's power state."""
+def nova_power_state(facts: NodeFacts) -> int:
+    """Return the power state of a node as a number of ``nova.compute``."""
     state: int = _NOVA_POWER[PowerState.parse(facts.power_state)]
     return state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rescue: a ramdisk with a password instead of the server's own system."""
+"""Rescue and unrescue of servers: boot a rescue ramdisk, and leave it."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts
 
-# Ironic boots a ramdisk and waits for it; it says itself when that fails.
-_RESCUE_S = 3600.0
+# Longer than Ironic itself waits for the ramdisk before it reports a failure.
+_TIMEOUT_S = 3600.0
 
 _FAILED = frozenset(
     {
@@ -21,16 +21,16 @@ _FAILED = frozenset(
 
 
 class Rescue:
-    """Take servers into and out of rescue."""
+    """Rescues and unrescues servers; any thread may call."""
 
     def __init__(self, waiter: NodeWaiter) -> None:
         self._waiter = waiter
 
-    def why_not(self, instance: Any) -> str | None:
-        """Return why a server cannot be rescued; None: it can."""
+    def find_obstacle(self, instance: Any) -> str | None:
+        """Return why a server cannot be rescued; None if it can."""
         try:
-            node = self._waiter.node_of(instance).uuid
-            raw = self._waiter.asked(
+            node = self._waiter.read_node_of(instance).uuid
+            raw = self._waiter.retry(
                 lambda: self._waiter.client.raw(
                     node, ['uuid', 'rescue_interface']
                 )
@@ -45,37 +45,41 @@ class Rescue:
         return None
 
     def rescue(self, instance: Any, password: str) -> None:
-        """Boot the rescue ramdisk.
+        """Boot the rescue ramdisk; block until it runs.
 
-        :raises errors.IronicRefused: Ironic could not, and says why
+        :param password: for the user ``rescue`` of the ramdisk
+        :raises errors.IronicRefused: Ironic could not, with the reason
         """
-        self._go(instance, 'rescue', ProvisionState.RESCUE, password)
+        self._change_mode(instance, 'rescue', ProvisionState.RESCUE, password)
 
     def unrescue(self, instance: Any) -> None:
-        """Boot the server's own system.
+        """Boot the server's own system; block until it runs.
 
-        :raises errors.IronicRefused: Ironic could not, and says why
+        :raises errors.IronicRefused: Ironic could not, with the reason
         """
-        self._go(instance, 'unrescue', ProvisionState.ACTIVE, None)
+        self._change_mode(instance, 'unrescue', ProvisionState.ACTIVE, None)
 
-    def _go(
+    def _change_mode(
         self,
         instance: Any,
         verb: str,
         wanted: ProvisionState,
         password: str | None,
     ) -> None:
-        facts = self._waiter.node_of(instance)
+        facts = self._waiter.read_node_of(instance)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
-        self._waiter.patiently(
+        self._waiter.retry(
             lambda: self._waiter.client.set_provision_state(
                 facts.uuid, verb, rescue_password=password
-            )
+            ),
+            on=errors.Untouched,
         )
-        self._waiter.glance(facts.uuid)
-        facts = self._waiter.until(
-            facts.uuid, lambda facts: _ended(facts, wanted), _RESCUE_S
+        self._waiter.try_read_node(facts.uuid)
+        facts = self._waiter.wait_until(
+            facts.uuid,
+            lambda facts: _facts_when_ended(facts, wanted),
+            _TIMEOUT_S,
         )
         if ProvisionState.parse(facts.provision_state) is not wanted:
             raise errors.IronicRefused(
@@ -84,6 +88,9 @@ class Rescue:
             )
 
 
-def _ended(facts: NodeFacts, wanted: ProvisionState) -> NodeFacts | None:
+def _facts_when_ended(
+    facts: NodeFacts, wanted: ProvisionState
+) -> NodeFacts | None:
+    """Return the facts when the node is as wanted or has failed, else None."""
     state = ProvisionState.parse(facts.provision_state)
     return facts if state is wanted or state in _FAILED else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Getting a server off its node, from whatever state the node is in.
+"""Teardown (destroy): remove a server from its node, in any provision state.
 
-Safe to repeat, safe to run after a crash at any point, and never touches a
-node whose ``instance_uuid`` is another's. Ends when Ironic has let go of
-the server; cleaning goes on without us.
+A teardown may be repeated, also after a crash at any point. It never changes
+a node whose ``instance_uuid`` is not the server's. It ends when Ironic has
+removed the server from the node; Ironic then cleans the node on its own.
 """
 
 import enum
@@ -21,12 +21,12 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# Ironic powers the machine off and cleans its networks in this time, or
-# says that it failed.
-_TEARDOWN_S = 1800.0
+# Within this time Ironic has powered the machine off and removed its networks,
+# or has reported a failure.
+_TIMEOUT_S = 1800.0
 
-# Ironic has removed the server, or is about to wipe what it left.
-_LET_GO = frozenset(
+# Ironic has removed the server; it cleans the disks, or will.
+_INSTANCE_REMOVED = frozenset(
     {
         ProvisionState.CLEANING,
         ProvisionState.CLEANWAIT,
@@ -34,7 +34,7 @@ _LET_GO = frozenset(
         ProvisionState.CLEANHOLD,
     }
 )
-# Ironic never had a server here: only our reservation is to be removed.
+# Ironic has not deployed the server, so only our preparation is removed.
 _NEVER_DEPLOYED = frozenset(
     {
         ProvisionState.ENROLL,
@@ -48,14 +48,15 @@ _NEVER_DEPLOYED = frozenset(
         ProvisionState.ADOPTFAIL,
     }
 )
-_ON_ITS_WAY = frozenset(
+# Ironic is removing the server.
+_TEARDOWN_RUNNING = frozenset(
     {
         ProvisionState.DELETING,
         ProvisionState.DELETED,
         ProvisionState.UNDEPLOY,
     }
 )
-# Ironic accepts no teardown while it works in these; each ends by itself.
+# Ironic accepts no teardown in these states, and leaves each on its own.
 _BUSY = frozenset(
     {
         ProvisionState.DEPLOYING,
@@ -69,22 +70,23 @@ _BUSY = frozenset(
         ProvisionState.ADOPTING,
     }
 )
-# An operator holds the node: only ``abort`` leads on, to a failed state.
-_HELD = frozenset({ProvisionState.DEPLOYHOLD, ProvisionState.SERVICEHOLD})
+# An operator holds the node; ``abort`` is the only way out, and leads to a
+# failed state, in which Ironic accepts a teardown.
+_ON_HOLD = frozenset({ProvisionState.DEPLOYHOLD, ProvisionState.SERVICEHOLD})
 
 
-class _Asked(enum.Enum):
-    """What came of asking for the teardown."""
+class _Answer(enum.Enum):
+    """The answer to a request for a teardown."""
 
     ACCEPTED = enum.auto()
     BUSY = enum.auto()
-    """Ask again: what Ironic does now ends by itself."""
+    """Request it again when Ironic's present work on the node has ended."""
     ABORTED = enum.auto()
-    """Ask again: an operator's hold is broken."""
+    """Request it again: the node was on hold, and its hold is aborted."""
 
 
 class Teardown:
-    """Free nodes."""
+    """Removes servers from nodes; any thread may call; all methods block."""
 
     def __init__(
         self, waiter: NodeWaiter, network: Network, volumes: Volumes
@@ -94,12 +96,14 @@ class Teardown:
         self._network = network
         self._volumes = volumes
 
-    def destroy(self, instance: Any) -> None:
-        """Get a server off its node; none in Ironic is success.
+    def free_node_of(self, instance: Any) -> None:
+        """Remove a server from its node; success if no node has the server.
 
         :raises errors.IronicComputeError: the node still has the server
         """
-        facts = self._waiter.asked(lambda: self._waiter.find(instance))
+        facts = self._waiter.retry(
+            lambda: self._waiter.client.node_of_instance(instance.uuid)
+        )
         if facts is None:
             LOG.info(
                 'Ironic has no node with server %(server)s on it; nothing '
@@ -107,17 +111,20 @@ class Teardown:
                 {'server': instance.uuid},
             )
             return
-        self.free(facts.uuid, instance.uuid, facts)
+        self.free_node(facts.uuid, instance.uuid, facts)
 
-    def free(
-        self, node: NodeId, instance_uuid: str, seen: NodeFacts | None = None
+    def free_node(
+        self, node: NodeId, instance_uuid: str, fresh: NodeFacts | None = None
     ) -> None:
-        """Free one node of one server, from any state.
+        """Remove a server from a node; success if the node lacks the server.
 
-        :param seen: the node as it was read just now
+        :param fresh: the node as Ironic answered just now, which saves a read
+        :raises errors.IronicComputeError: the node still has the server
         """
         try:
-            self._free(node, instance_uuid, seen or self._waiter.look(node))
+            self._free_from_state(
+                node, instance_uuid, fresh or self._waiter.read_node(node)
+            )
         except (errors.NodeNotFound, errors.NodeGone):
             LOG.info(
                 'Node %(node)s is gone from Ironic, and server %(server)s '
@@ -125,96 +132,98 @@ class Teardown:
                 {'node': node, 'server': instance_uuid},
             )
 
-    def clean_up(self, node: NodeId, instance_uuid: str) -> None:
-        """Take back all that was prepared for a deploy that never began."""
-        if not self._is_ours(self._waiter.look(node), instance_uuid):
+    def undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove VIFs, volumes, instance_info and uuid before any deploy."""
+        if not _has_instance(self._waiter.read_node(node), instance_uuid):
             return
-        self._network.detach_all(node)
-        self._volumes.detach_all(node)
-        self.clear(node, instance_uuid)
-        self.release(node, instance_uuid)
+        self._network.detach_all_vifs(node)
+        self._volumes.detach_all_volumes(node)
+        self.clear_instance_info(node, instance_uuid)
+        self.release_node(node, instance_uuid)
 
-    def clear(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove our description of the server."""
+    def clear_instance_info(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove the description of the server from its node."""
 
         def clear() -> None:
-            if self._is_ours(self._waiter.read(node), instance_uuid):
-                self._client.patch(node, [instance_info.CLEAR])
+            if _has_instance(self._waiter.read_node_once(node), instance_uuid):
+                self._client.patch(node, [instance_info.CLEAR_PATCH])
 
-        self._waiter.patiently(clear, errors.Retriable)
+        self._waiter.retry(clear)
 
-    def release(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove our reservation."""
-        self._waiter.patiently(
-            lambda: self._release(node, instance_uuid), errors.Retriable
-        )
+    def release_node(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove the server's uuid from its node."""
+        self._waiter.retry(lambda: self._release_once(node, instance_uuid))
 
-    def _release(self, node: NodeId, instance_uuid: str) -> None:
-        if self._is_ours(self._waiter.read(node), instance_uuid):
+    def _release_once(self, node: NodeId, instance_uuid: str) -> None:
+        if _has_instance(self._waiter.read_node_once(node), instance_uuid):
             self._client.release(node, instance_uuid)
-            self._waiter.glance(node)
+            self._waiter.try_read_node(node)
 
-    def _free(
+    def _free_from_state(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
     ) -> None:
-        if not self._is_ours(facts, instance_uuid):
+        if not _has_instance(facts, instance_uuid):
             return
         state = ProvisionState.parse(facts.provision_state)
-        if state in _LET_GO:
+        if state in _INSTANCE_REMOVED:
             self._try_release(node, instance_uuid)
         elif state in _NEVER_DEPLOYED & _BUSY:
-            self._waiter.until(node, _is_not_busy, _TEARDOWN_S)
-            self._free(node, instance_uuid, self._waiter.look(node))
+            self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
+            self._free_from_state(
+                node, instance_uuid, self._waiter.read_node(node)
+            )
         elif state in _NEVER_DEPLOYED:
-            self.clean_up(node, instance_uuid)
+            self.undo_preparation(node, instance_uuid)
         else:
-            self._unprovision(node, instance_uuid)
+            self._tear_down(node, instance_uuid)
 
-    def _unprovision(self, node: NodeId, instance_uuid: str) -> None:
-        """Have Ironic tear the node down; that includes VIFs and info."""
-        targets = self._volumes.targets(node)
-        was_held = self._ask_until_accepted(node, instance_uuid)
-        seen = self._waiter.glance(node)
-        facts = self._waiter.until(
+    def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
+        """Let Ironic tear the node down, with its VIFs and instance_info."""
+        targets = self._volumes.list_targets(node)
+        was_on_hold = self._request_until_accepted(node, instance_uuid)
+        fresh = self._waiter.try_read_node(node)
+        facts = self._waiter.wait_until(
             node,
-            lambda facts: _ended(facts, instance_uuid),
-            _TEARDOWN_S,
-            seen=seen,
+            lambda facts: _facts_when_ended(facts, instance_uuid),
+            _TIMEOUT_S,
+            fresh=fresh,
         )
-        if self._is_ours(facts, instance_uuid) and _is_error(facts):
+        if _has_instance(facts, instance_uuid) and _is_error(facts):
             raise errors.TeardownFailed(
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
-        if was_held:
-            self._send_on(node)
-        self._volumes.forget(node, targets)
+        if was_on_hold:
+            self._undeploy_after_abort(node)
+        self._volumes.try_delete_targets(node, targets)
         LOG.info(
             'Removed server %(server)s from node %(node)s',
             {'server': instance_uuid, 'node': node},
         )
 
-    def _ask_until_accepted(self, node: NodeId, instance_uuid: str) -> bool:
-        """Ask for the teardown; say whether a hold had to be broken."""
-        was_held = False
+    def _request_until_accepted(
+        self, node: NodeId, instance_uuid: str
+    ) -> bool:
+        """Request the teardown; return whether a hold had to be aborted."""
+        was_on_hold = False
         while True:
-            asked = self._waiter.patiently(
-                lambda: self._ask(node, instance_uuid), errors.Retriable
+            answer = self._waiter.retry(
+                lambda: self._request_teardown(node, instance_uuid)
             )
-            if asked is _Asked.ACCEPTED:
-                return was_held
-            was_held = was_held or asked is _Asked.ABORTED
-            self._waiter.until(node, _is_not_busy, _TEARDOWN_S)
+            if answer is _Answer.ACCEPTED:
+                return was_on_hold
+            was_on_hold = was_on_hold or answer is _Answer.ABORTED
+            self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
 
-    def _send_on(self, node: NodeId) -> None:
-        """Send a node on to its cleaning that Ironic has left on its way.
+    def _undeploy_after_abort(self, node: NodeId) -> None:
+        """Request the cleaning of a node that is left in "deploy failed".
 
-        Told to abort a deploy that was on hold, Ironic 39 takes the server
-        off by itself, and leaves the node in "deploy failed" for good.
+        When a deploy on hold is aborted, Ironic 39 removes the server by
+        itself, but leaves the node in "deploy failed" and does not clean it.
         """
 
-        def send() -> None:
-            facts = self._waiter.read(node)
+        def undeploy() -> None:
+            facts = self._waiter.read_node_once(node)
             state = ProvisionState.parse(facts.provision_state)
             if facts.instance_uuid is None and (
                 state is ProvisionState.DEPLOYFAIL
@@ -222,7 +231,7 @@ class Teardown:
                 self._client.set_provision_state(node, 'deleted')
 
         try:
-            self._waiter.patiently(send, errors.Retriable)
+            self._waiter.retry(undeploy)
         except errors.IronicComputeError as exc:
             LOG.warning(
                 'Node %(node)s is free of its server and was left in deploy '
@@ -230,29 +239,29 @@ class Teardown:
                 {'node': node, 'error': exc},
             )
 
-    def _ask(self, node: NodeId, instance_uuid: str) -> _Asked:
-        facts = self._waiter.read(node)
+    def _request_teardown(self, node: NodeId, instance_uuid: str) -> _Answer:
+        facts = self._waiter.read_node_once(node)
         state = ProvisionState.parse(facts.provision_state)
-        if not self._is_ours(facts, instance_uuid):
-            return _Asked.ACCEPTED
-        if state in _LET_GO or state in _ON_ITS_WAY:
-            return _Asked.ACCEPTED
-        if state in _HELD:
+        if not _has_instance(facts, instance_uuid):
+            return _Answer.ACCEPTED
+        if state in _INSTANCE_REMOVED or state in _TEARDOWN_RUNNING:
+            return _Answer.ACCEPTED
+        if state in _ON_HOLD:
             self._client.set_provision_state(node, 'abort')
-            self._waiter.glance(node)
-            return _Asked.ABORTED
+            self._waiter.try_read_node(node)
+            return _Answer.ABORTED
         try:
             self._client.set_provision_state(node, 'deleted')
         except (errors.IronicRefused, errors.NodeLocked):
             if state not in _BUSY:
                 raise
-            return _Asked.BUSY
-        return _Asked.ACCEPTED
+            return _Answer.BUSY
+        return _Answer.ACCEPTED
 
     def _try_release(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove a stale reservation of a node that is being cleaned."""
+        """Remove the server's uuid from a node in cleaning, if possible."""
         try:
-            self._release(node, instance_uuid)
+            self._release_once(node, instance_uuid)
         except errors.IronicComputeError as exc:
             LOG.info(
                 'Node %(node)s is being cleaned and keeps the name of server '
@@ -260,9 +269,9 @@ class Teardown:
                 {'node': node, 'server': instance_uuid, 'error': exc},
             )
 
-    @staticmethod
-    def _is_ours(facts: NodeFacts, instance_uuid: str) -> bool:
-        return facts.instance_uuid == instance_uuid
+
+def _has_instance(facts: NodeFacts, instance_uuid: str) -> bool:
+    return facts.instance_uuid == instance_uuid
 
 
 def _is_error(facts: NodeFacts) -> bool:
@@ -274,10 +283,12 @@ def _is_not_busy(facts: NodeFacts) -> bool | None:
     return None if state in _BUSY else True
 
 
-def _ended(facts: NodeFacts, instance_uuid: str) -> NodeFacts | None:
-    """Return the facts when Ironic has let go of the server, or failed."""
+def _facts_when_ended(
+    facts: NodeFacts, instance_uuid: str
+) -> NodeFacts | None:
+    """Return the facts when the teardown has ended or failed, else None."""
     state = ProvisionState.parse(facts.provision_state)
     if facts.instance_uuid != instance_uuid:
         return facts
-    ended = state in _LET_GO or state in _NEVER_DEPLOYED
+    ended = state in _INSTANCE_REMOVED or state in _NEVER_DEPLOYED
     return facts if ended or _is_error(facts) else None

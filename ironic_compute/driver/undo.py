@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that are undone in reverse when one of them fails.
+"""Run a list of steps; if one fails, undo the steps so far in reverse order.
 
-The step that failed is undone too, because it may have done half of its
-work. Undoing ends at the first step that cannot be undone: what is left is
-then still marked as the server's own, and whoever destroys the server finds
-it.
+The build of a server uses it. The failed step is undone too, because it may
+have done half of its work. Undoing stops at the first step that cannot be
+undone: the node then still carries the server's uuid, so the next delete of
+the server finds the node and removes the rest.
 """
 
 import dataclasses
@@ -15,38 +15,41 @@ from oslo_log import log as logging
 LOG = logging.getLogger(__name__)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Undo a step that changes nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do, and how it is undone.
+class UndoableStep:
+    """One step, and the function that undoes it.
 
-    :param what: for the log, after "Could not undo: "
+    :param name: for the log, after "Could not undo: "
     """
 
-    what: str
+    name: str
     do: Callable[[], None]
-    undo: Callable[[], None] = _nothing
+    undo: Callable[[], None] = _do_nothing
 
 
-def run(steps: Iterable[Step]) -> None:
-    """Do all steps, or none."""
-    begun: list[Step] = []
+def run_or_undo(steps: Iterable[UndoableStep]) -> None:
+    """Do all steps in order; undo those that were begun if one raises.
+
+    :raises Exception: the error of the failed step, after the undoing
+    """
+    begun: list[UndoableStep] = []
     try:
         for step in steps:
             begun.append(step)
             step.do()
     except Exception:
-        _undo(begun)
+        _undo_all(begun)
         raise
 
 
-def _undo(begun: list[Step]) -> None:
+def _undo_all(begun: list[UndoableStep]) -> None:
     for step in reversed(begun):
         try:
             step.undo()
         except Exception:
-            LOG.exception('Could not undo: %(what)s', {'what': step.what})
+            LOG.exception('Could not undo: %(what)s', {'what': step.name})
             return

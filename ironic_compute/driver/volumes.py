@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: Ironic is told which, and attaches them itself.
+"""Cinder volumes: volume connectors and volume targets of a node in Ironic.
 
-A node is known to storage by its volume connectors, which its operator
-registers; a volume is a volume target of the node. Ironic forgets no target
-by itself, and takes one away only from a node that is off or unlocked. What
-could not be taken away after a teardown is taken away before the next build.
+Cinder exports volumes to the volume connectors that the operator registered
+for a node. A volume target is the record in Ironic of one volume; Ironic boots
+from it. Ironic never deletes a target by itself, and lets us delete one only
+while the node is off and unlocked. A target that could not be deleted after a
+teardown is therefore deleted before the next build on the node.
 """
 
 import contextlib
@@ -24,36 +25,39 @@ LOG = logging.getLogger(__name__)
 
 
 class Volumes:
-    """Give volumes to nodes and take them away."""
+    """Creates and deletes volume targets; any thread may call.
+
+    :param power: switches a node off before its targets are deleted
+    """
 
     def __init__(self, waiter: NodeWaiter, power: Power) -> None:
         self._waiter = waiter
         self._client = waiter.client
         self._power = power
-        self._destined: dict[str, NodeId] = {}
+        self._assumed_nodes: dict[str, NodeId] = {}
 
     @contextlib.contextmanager
-    def destined(self, instance_uuid: str, node: NodeId) -> Iterator[None]:
-        """Know the node of a server whose row does not name it yet."""
-        self._destined[instance_uuid] = node
+    def assume_node(self, instance_uuid: str, node: NodeId) -> Iterator[None]:
+        """Use this node for a server whose record names no node yet."""
+        self._assumed_nodes[instance_uuid] = node
         try:
             yield
         finally:
-            del self._destined[instance_uuid]
+            del self._assumed_nodes[instance_uuid]
 
-    def connector(self, instance: Any) -> dict[str, Any]:
-        """Return by what Cinder knows the machine of a server.
+    def read_connector(self, instance: Any) -> dict[str, Any]:
+        """Return the connector properties of a server's node for Cinder.
 
-        Keys are those of os-brick; an address of the server's own will do if
-        the operator registered none.
+        The keys are those of os-brick. If the operator registered no IP
+        address, the address of one of the server's ports is used.
         """
-        node = NodeId(instance.node or self._destined[instance.uuid])
+        node = NodeId(instance.node or self._assumed_nodes[instance.uuid])
         named: dict[str, list[str]] = {}
-        for each in self._waiter.asked(
+        for each in self._waiter.retry(
             lambda: self._client.volume_connectors(node)
         ):
             named.setdefault(each['type'], []).append(each['connector_id'])
-        facts = self._waiter.look(node)
+        facts = self._waiter.read_node(node)
         found: dict[str, Any] = {
             'host': instance.hostname,
             'platform': facts.properties.get('cpu_arch'),
@@ -70,32 +74,32 @@ class Volumes:
                 found[f'{kind}s'] = named[kind]
         return found
 
-    def attach(self, node: NodeId, mapping: Iterable[Any]) -> None:
-        """Give a server's volumes to a node that has its server.
+    def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
+        """Create the volume targets of a server; delete all others first.
 
         :param mapping: Nova's driver block devices
         """
-        self.detach_all(node)
+        self.detach_all_volumes(node)
         for device in mapping:
             if device.is_volume:
-                self._attach(node, device._bdm_obj)
+                self._attach_volume(node, device._bdm_obj)
 
-    def targets(self, node: NodeId) -> list[str]:
-        """Return the volume targets of a node."""
-        found = self._waiter.asked(lambda: self._client.volume_targets(node))
-        return [str(one['uuid']) for one in found]
+    def list_targets(self, node: NodeId) -> list[str]:
+        """Return the uuids of the volume targets of a node."""
+        found = self._waiter.retry(lambda: self._client.volume_targets(node))
+        return [str(target['uuid']) for target in found]
 
-    def detach_all(self, node: NodeId) -> None:
-        """Take all volumes from a node that has nothing running."""
-        targets = self.targets(node)
+    def detach_all_volumes(self, node: NodeId) -> None:
+        """Switch a node off, if it has volume targets, and delete them."""
+        targets = self.list_targets(node)
         if targets:
-            self._power.off(node)
-            self._delete(targets)
+            self._power.power_off_node(node)
+            self._delete_targets(targets)
 
-    def forget(self, node: NodeId, targets: Sequence[str]) -> None:
-        """Take away the targets of a server that has left a node."""
+    def try_delete_targets(self, node: NodeId, targets: Sequence[str]) -> None:
+        """Delete targets; log those that must stay until the next build."""
         try:
-            self._delete(targets)
+            self._delete_targets(targets)
         except errors.IronicComputeError as exc:
             LOG.info(
                 'Node %(node)s keeps volume targets until its next build: '
@@ -103,21 +107,23 @@ class Volumes:
                 {'node': node, 'error': exc},
             )
 
-    def _delete(self, targets: Sequence[str]) -> None:
+    def _delete_targets(self, targets: Sequence[str]) -> None:
         for target in targets:
-            self._waiter.patiently(
+            self._waiter.retry(
                 lambda target=target: self._client.delete_volume_target(  # type: ignore[misc]
                     target
                 ),
-                (errors.Retriable, errors.NodeAssociated),
+                on=(errors.Retriable, errors.NodeAssociated),
             )
 
-    def _attach(self, node: NodeId, device: Any) -> None:
+    def _attach_volume(self, node: NodeId, device: Any) -> None:
         connection = json.loads(device.connection_info)
 
         def create() -> None:
             known = self._client.volume_targets(node)
-            if device.volume_id not in {one['volume_id'] for one in known}:
+            if device.volume_id not in {
+                target['volume_id'] for target in known
+            }:
                 self._client.create_volume_target(
                     node,
                     volume_id=device.volume_id,
@@ -126,7 +132,7 @@ class Volumes:
                     properties=connection['data'],
                 )
 
-        self._waiter.patiently(create, errors.Retriable)
+        self._waiter.retry(create)
 
     def _address(
         self, node: NodeId, instance: Any, named: dict[str, list[str]]
@@ -134,7 +140,7 @@ class Volumes:
         if 'ip' in named:
             return named['ip'][0]
         vifs = instance.get_network_info() or ()
-        wanted = self._vifs_of_cards(node, named.get('mac', ()))
+        wanted = self._vifs_of_macs(node, named.get('mac', ()))
         fixed = [
             ip
             for vif in vifs
@@ -144,27 +150,30 @@ class Volumes:
         fixed.sort(key=lambda ip: int(ip['version']))
         return str(fixed[0]['address']) if fixed else None
 
-    def _vifs_of_cards(self, node: NodeId, macs: Iterable[str]) -> set[str]:
+    def _vifs_of_macs(self, node: NodeId, macs: Iterable[str]) -> set[str]:
         known = {mac.lower() for mac in macs}
         if not known:
             return set()
-        cards = [
-            *self._waiter.asked(lambda: self._client.ports(node)),
-            *self._waiter.asked(lambda: self._client.portgroups(node)),
+        ports = [
+            *self._waiter.retry(lambda: self._client.ports(node)),
+            *self._waiter.retry(lambda: self._client.portgroups(node)),
         ]
         return {
-            str(card['internal_info']['tenant_vif_port_id'])
-            for card in cards
-            if str(card.get('address')).lower() in known
-            and (card.get('internal_info') or {}).get('tenant_vif_port_id')
+            str(port['internal_info']['tenant_vif_port_id'])
+            for port in ports
+            if str(port.get('address')).lower() in known
+            and (port.get('internal_info') or {}).get('tenant_vif_port_id')
         }
 
 
-def mapping_of(block_device_info: Any) -> list[Any]:
-    """Return the volumes that Nova hands to a driver."""
+def list_volumes(block_device_info: Any) -> list[Any]:
+    """Return the driver block devices from Nova's ``block_device_info``."""
     return list(nova_driver.block_device_info_get_mapping(block_device_info))
 
 
-def is_root(mapping: Iterable[Any]) -> bool:
-    """Say whether the root disk is one of these volumes."""
-    return any(one.is_volume and one.get('boot_index') == 0 for one in mapping)
+def has_root_volume(mapping: Iterable[Any]) -> bool:
+    """Return whether the root disk is one of these volumes."""
+    return any(
+        device.is_volume and device.get('boot_index') == 0
+        for device in mapping
+    )

@@ -73,7 +73,7 @@ class IronicComputeManager(
         self._components = components
         super().__init__(_make_driver_loadable(), *args, **kwargs)
         gated_writes.gate_placement(self.reportclient, components.gate)
-        self.driver.attach(
+        self.driver.set_up(
             components.client, components.node_cache, components.feed
         )
         self.rt = BareMetalTracker(
@@ -107,7 +107,7 @@ class IronicComputeManager(
                 components.held_nodes,
                 components.compute_nodes,
                 components.rebalancer.follow_instance,
-                self.driver.free,
+                self.driver.free_node,
                 self.in_progress,
                 deleted_action=CONF.running_deleted_instance_action,
             ),
@@ -187,7 +187,10 @@ class IronicComputeManager(
 
     def _is_busy(self) -> bool:
         """Say whether anything is at work that does not wait for Ironic."""
-        waiting, at_work = self.driver.waiting(), self.in_progress.at_work()
+        waiting, at_work = (
+            self.driver.list_waiting_threads(),
+            self.in_progress.at_work(),
+        )
         return any(threads - waiting for threads in at_work.values()) or any(
             server not in at_work for server in compat.list_served(self)
         )
@@ -201,7 +204,7 @@ class IronicComputeManager(
     def _give_up_build(self, context: Any, instance: Any) -> None:
         """Free what an interrupted build had taken; the row is not saved."""
         self._cleanup_allocated_networks(context, instance, None)
-        self.driver.abandon(instance)
+        self.driver.free_node_of(instance)
         self._let_go(context, instance)
 
     def _take_off(self, context: Any, instance: Any) -> None:
@@ -213,7 +216,7 @@ class IronicComputeManager(
         self.network_api.unbind_ports(
             context, [vif['id'] for vif in vifs], detach=False
         )
-        self.driver.abandon(instance)
+        self.driver.free_node_of(instance)
         bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
             context, instance.uuid
         )
@@ -324,7 +327,7 @@ class IronicComputeManager(
         Nova attaches volumes before it claims, and asks the driver by what
         Cinder shall know the machine.
         """
-        with self.driver.destined(instance, node):
+        with self.driver.assume_node(instance, node):
             return super()._unshelve_instance(
                 context, instance, image, filter_properties, node, *args
             )

@@ -51,7 +51,7 @@ class Bench:
         )
 
 
-class News:
+class FakeFeed:
     """The feed: Ironic goes on when the driver has acted and looked."""
 
     def __init__(self, ironic: FakeIronic, node_cache: NodeCache) -> None:
@@ -82,14 +82,14 @@ def bench(**node: Any) -> Bench:
         node_cache.hold(facts)
 
     driver = IronicComputeDriver(None)
-    driver.attach(ironic, node_cache, News(ironic, node_cache), clock)
+    driver.set_up(ironic, node_cache, FakeFeed(ironic, node_cache), clock)
     return Bench(ironic, driver, node_cache, clock)
 
 
 def on(ironic: Any, bench: Bench) -> Bench:
     """Put another Ironic between a bench's driver and its own."""
-    news = News(bench.ironic, bench.node_cache)
-    bench.driver.attach(ironic, bench.node_cache, news, bench.clock)
+    feed = FakeFeed(bench.ironic, bench.node_cache)
+    bench.driver.set_up(ironic, bench.node_cache, feed, bench.clock)
     return dataclasses.replace(bench, ironic=ironic)
 
 

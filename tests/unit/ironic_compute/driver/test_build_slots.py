@@ -14,7 +14,7 @@ from tests.unit.ironic_compute.driver import fake
 WAIT_S = 60.0
 
 
-class _Idle(fake.News):
+class _Idle(fake.FakeFeed):
     """Ironic goes on when the test says so."""
 
     def poke(self, node: str) -> None:
@@ -24,25 +24,25 @@ class _Idle(fake.News):
 def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
     """There is no turn left until one is over."""
     turns, began = BuildSlots(1), threading.Event()
-    mine, theirs, last = turns.turn(), turns.turn(), turns.turn()
-    mine.begin()
+    mine, theirs, last = turns.new_slot(), turns.new_slot(), turns.new_slot()
+    mine.acquire()
 
     def ask() -> None:
-        theirs.begin()
+        theirs.acquire()
         began.set()
 
     other = threading.Thread(target=ask)
     other.start()
     assert not began.wait(0.1)
-    mine.end()
+    mine.release()
     assert began.wait(WAIT_S)
     other.join()
-    mine.end()
+    mine.release()
     began.clear()
-    third = threading.Thread(target=lambda: (last.begin(), began.set()))
+    third = threading.Thread(target=lambda: (last.acquire(), began.set()))
     third.start()
     assert not began.wait(0.1)
-    theirs.end()
+    theirs.release()
     assert began.wait(WAIT_S)
     third.join()
 
@@ -50,14 +50,14 @@ def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
 def test_a_turn_that_never_began_has_no_end() -> None:
     """A build may fail before."""
     turns = BuildSlots(1)
-    turns.turn().end()
-    first = turns.turn()
-    first.begin()
-    blocked = threading.Thread(target=turns.turn().begin)
+    turns.new_slot().release()
+    first = turns.new_slot()
+    first.acquire()
+    blocked = threading.Thread(target=turns.new_slot().acquire)
     blocked.start()
     blocked.join(0.1)
     assert blocked.is_alive()
-    first.end()
+    first.release()
     blocked.join(WAIT_S)
     assert not blocked.is_alive()
 
@@ -71,9 +71,9 @@ def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
     bench.ironic.add(uuid=other)
     for facts in bench.ironic.nodes.values():
         bench.node_cache.hold(facts)
-    news = _Idle(bench.ironic, bench.node_cache)
-    bench.driver.attach(bench.ironic, bench.node_cache, news, SystemClock())
-    bench.driver._deploy._turns = BuildSlots(1)
+    feed = _Idle(bench.ironic, bench.node_cache)
+    bench.driver.set_up(bench.ironic, bench.node_cache, feed, SystemClock())
+    bench.driver._deploy._build_slots = BuildSlots(1)
     servers = (fake.server(), fake.server(uuid=fake.OTHER, node=other))
     builds = [
         threading.Thread(target=bench.spawn, args=(server,), daemon=True)

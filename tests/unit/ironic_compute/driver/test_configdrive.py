@@ -71,9 +71,9 @@ def test_links_get_the_addresses_of_the_cards():
         'properties': {'miimon': 100},
         'internal_info': {'tenant_vif_port_id': 'v2'},
     }
-    single, bond, other, *cards = network_data.rewrite(data, ports, [group])[
-        'links'
-    ]
+    single, bond, other, *cards = network_data.replace_links(
+        data, ports, [group]
+    )['links']
     assert (single['type'], single['ethernet_mac_address']) == ('phy', 'aa')
     assert bond['bond_links'] == ['p2', 'p3']
     assert bond['bond_miimon'] == 100
@@ -113,7 +113,7 @@ def _vif(uuid: str, address: str, **fields: Any) -> network_model.VIF:
 def test_server_without_networks_has_no_network_data():
     """Nova describes no networks by nothing; no card is asked for."""
     none = netutils.get_network_metadata(network_model.NetworkInfo([]))
-    assert network_data.describe(none, client=None, node='n') is None
+    assert network_data.with_node_links(none, client=None, node='n') is None
 
 
 def test_network_data_of_nova_ends_on_real_cards():
@@ -143,7 +143,7 @@ def test_network_data_of_nova_ends_on_real_cards():
         'address': 'ee',
         'internal_info': {'tenant_vif_port_id': 'v3'},
     }
-    data = network_data.rewrite(
+    data = network_data.replace_links(
         netutils.get_network_metadata(vifs), ports, [group]
     )
     links = {link['id']: link for link in data['links']}

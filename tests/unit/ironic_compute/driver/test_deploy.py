@@ -39,12 +39,12 @@ def test_node_that_is_gone_is_read_by_the_feed():
     bench = fake.bench()
     poked = []
 
-    class News(fake.News):
+    class _Feed(fake.FakeFeed):
         def poke(self, node):
             poked.append(node)
 
-    news = News(bench.ironic, bench.node_cache)
-    bench.driver.attach(bench.ironic, bench.node_cache, news, bench.clock)
+    feed = _Feed(bench.ironic, bench.node_cache)
+    bench.driver.set_up(bench.ironic, bench.node_cache, feed, bench.clock)
     bench.ironic.nodes.clear()
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
         bench.spawn(fake.server())

@@ -60,8 +60,8 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
     node_cache = _Book(clock)
     node_cache.hold(ironic.nodes[fake.NODE])
     # Its own work is done when the time has come, not when it was asked for.
-    news: Any = fake.News(FakeIronic(), node_cache)
-    bench.driver.attach(ironic, node_cache, news, clock)  # type: ignore[arg-type]
+    feed: Any = fake.FakeFeed(FakeIronic(), node_cache)
+    bench.driver.set_up(ironic, node_cache, feed, clock)  # type: ignore[arg-type]
     made = dataclasses.replace(
         bench, ironic=ironic, node_cache=node_cache, clock=clock
     )

@@ -54,7 +54,7 @@ def _deploying():
         )
     for facts in ironic.nodes.values():
         bench.node_cache.hold(facts)
-    bench.driver.attach(
+    bench.driver.set_up(
         ironic, bench.node_cache, lambda node: None, bench.clock
     )
     return dataclasses.replace(bench, ironic=ironic)

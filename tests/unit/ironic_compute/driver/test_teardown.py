@@ -51,7 +51,7 @@ def test_failed_teardown_says_why():
 def test_abandon_leaves_the_node_of_another_alone():
     """Only a node with this server's mark is touched."""
     bench = fake.bench(instance_uuid=fake.OTHER)
-    bench.driver.abandon(fake.server())
+    bench.driver.free_node_of(fake.server())
     assert bench.ironic.nodes[fake.NODE].instance_uuid == fake.OTHER
     assert not bench.ironic.calls
 
@@ -61,7 +61,7 @@ def test_abandon_frees_a_reserved_node():
     bench = fake.bench(instance_uuid=fake.SERVER)
     bench.ironic.attached[fake.NODE] = [fake.VIF]
     bench.ironic.infos[fake.NODE] = {'root_gb': '1'}
-    bench.driver.abandon(fake.server())
+    bench.driver.free_node_of(fake.server())
     assert bench.ironic.nodes[fake.NODE].instance_uuid is None
     assert bench.ironic.attached[fake.NODE] == []
     assert bench.ironic.infos[fake.NODE] == {}

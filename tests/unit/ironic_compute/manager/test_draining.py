@@ -12,7 +12,7 @@ import nova.conf
 import pytest
 
 from hashring.clock import ManualClock
-from ironic_compute.driver.node_waiter import Waits
+from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.recovery.in_progress import InProgress
@@ -42,13 +42,15 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
     """The real stop of a manager that was never started."""
 
     def __init__(self) -> None:
-        self.clock, self.in_progress, self.waits = (
+        self.clock, self.in_progress, self.waiting_threads = (
             _Clock(),
             InProgress(),
-            Waits(),
+            WaitingThreads(),
         )
         self.did: list[str] = []
-        self.driver = types.SimpleNamespace(waiting=self.waits.threads)
+        self.driver = types.SimpleNamespace(
+            list_waiting_threads=self.waiting_threads.idents
+        )
         self._in_progress_tasks: dict[int, Any] = {}
         self._components: Any = types.SimpleNamespace(
             clock=self.clock,
@@ -131,7 +133,10 @@ def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
 
     @contextlib.contextmanager
     def build() -> Iterator[None]:
-        with manager.in_progress.working('s1'), manager.waits.waiting():
+        with (
+            manager.in_progress.working('s1'),
+            manager.waiting_threads.include_current(),
+        ):
             yield
 
     manager._in_progress_tasks[1] = {'instance_uuid': 's1'}
@@ -151,12 +156,12 @@ def test_other_messages_that_nova_counts_are_waited_for() -> None:
 def test_a_driver_that_waits_says_so() -> None:
     """While it looks whether Ironic is done, and no longer."""
     bench = fake.bench()
-    waiting, seen = bench.driver.waiting, []
+    waiting, seen = bench.driver.list_waiting_threads, []
 
     def verdict(facts: Any) -> bool:
         seen.append(waiting())
         return True
 
-    bench.driver._waiter.until(fake.NODE, verdict, 10.0)
+    bench.driver._waiter.wait_until(fake.NODE, verdict, 10.0)
     assert seen[0] == frozenset({threading.get_ident()})
     assert waiting() == frozenset()

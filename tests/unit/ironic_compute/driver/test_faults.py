@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each way to fail, at each request of a build, a rebuild and a delete.
+
+Whatever goes wrong, the server ends in the state that Nova documents for the
+exception, the user reads one sentence, and nothing of the server is left in
+Ironic that its next delete would not find. The outcomes are printed at the
+end of the run.
+"""
+
+import json
+
+import pytest
+from nova import exception as nova_exception
+from nova import objects
+
+from . import fake
+from .faulty import FAULTS, FaultyIronic
+
+# (operation, request) -> fault -> outcome; the run's summary prints it.
+MATRIX: dict[tuple[str, str], dict[str, str]] = {}
+
+# What Nova makes of each.
+_OUTCOMES = {
+    nova_exception.ComputeResourcesUnavailable: 'next',
+    nova_exception.InstanceDeployFailure: 'next',
+    nova_exception.BuildAbortException: 'abort',
+    nova_exception.InstanceNotFound: 'absent',
+    nova_exception.NovaException: 'error',
+}
+
+
+class _Server(objects.Instance):
+    """A server whose saves go nowhere."""
+
+    def save(self, *args, **kwargs):
+        self.obj_reset_changes()
+
+    def refresh(self, *args, **kwargs):
+        pass
+
+
+class _Volume(dict):
+    """A volume as Nova hands it to a driver."""
+
+    is_volume = True
+
+    def __init__(self, boot_index):
+        super().__init__(boot_index=boot_index)
+        self._bdm_obj = objects.BlockDeviceMapping(
+            boot_index=boot_index,
+            volume_id=fake.OTHER,
+            connection_info=json.dumps(
+                {'driver_volume_type': 'iscsi', 'data': {}}
+            ),
+        )
+
+
+def _server(**fields):
+    made = fake.server(**fields)
+    made.__class__ = _Server
+    return made
+
+
+def _bench(operation):
+    """Make a driver on an Ironic that may fail."""
+    has_server = operation != 'spawn'
+    bench = fake.bench(
+        provision_state='active' if has_server else 'available',
+        instance_uuid=fake.SERVER if has_server else None,
+    )
+    if has_server:
+        bench.ironic.attached[fake.NODE] = [fake.VIF]
+        bench.ironic.targets['t'] = {
+            'uuid': 't',
+            'node_uuid': fake.NODE,
+            'volume_id': fake.OTHER,
+            'boot_index': 1,
+        }
+    return fake.on(FaultyIronic(bench.ironic), bench)
+
+
+def _spawn(bench):
+    bench.spawn(
+        _server(), block_device_info={'block_device_mapping': [_Volume(1)]}
+    )
+
+
+def _rebuild(bench):
+    root = objects.BlockDeviceMapping(
+        boot_index=0, destination_type='local', source_type='image'
+    )
+    bench.driver.rebuild(
+        None,
+        _server(task_state='rebuilding'),
+        fake.image(),
+        None,
+        None,
+        {},
+        objects.BlockDeviceMappingList(objects=[root]),
+        None,
+        None,
+        network_info=fake.network(),
+    )
+
+
+def _destroy(bench):
+    bench.driver.destroy(None, _server(), fake.network())
+
+
+_OPERATIONS = {'spawn': _spawn, 'rebuild': _rebuild, 'destroy': _destroy}
+
+
+def _requests(operation):
+    bench = _bench(operation)
+    _OPERATIONS[operation](bench)
+    return list(bench.ironic.requests)
+
+
+@pytest.mark.parametrize(
+    ('operation', 'reads_count'), [('spawn', 5), ('destroy', 4)]
+)
+def test_ironic_is_not_asked_for_what_it_answered(operation, reads_count):
+    """With hundreds of servers at once its API is what is waited for."""
+    asked = _requests(operation)
+    names = ('node', 'node_of_instance')
+    assert sum(name in names for name in asked) == reads_count
+
+
+_CASES = [
+    pytest.param(
+        operation, at, fault, id=f'{operation}-{at}-{name}-{fault.name}'
+    )
+    for operation in _OPERATIONS
+    for at, name in enumerate(_requests(operation))
+    for fault in FAULTS
+]
+
+
+def _run(bench, operation):
+    """Do it; return what Nova is told, and what the user reads."""
+    try:
+        _OPERATIONS[operation](bench)
+    except nova_exception.NovaException as exc:
+        kinds = [k for k in type(exc).__mro__ if k in _OUTCOMES]
+        outcome = _OUTCOMES[kinds[0]]
+        if outcome == 'next' and operation != 'spawn':
+            outcome = 'error'
+        return outcome, str(exc)
+    return 'ok', ''
+
+
+def _left(bench):
+    """Return what of the server is left in Ironic."""
+    ironic = bench.ironic
+    facts = ironic.nodes.get(fake.NODE)
+    if facts is None:
+        return {}
+    found = {
+        'node': facts.instance_uuid,
+        'vifs': ironic.attached[fake.NODE],
+        'targets': ironic.targets,
+        'info': ironic.infos[fake.NODE],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+@pytest.mark.parametrize(('operation', 'at', 'fault'), _CASES)
+def test_fault(operation, at, fault):
+    """It ends in a documented state, with one sentence, and leaks nothing."""
+    bench = _bench(operation)
+    bench.ironic.at, bench.ironic.fault = at, fault
+    outcome, sentence = _run(bench, operation)
+    row = f'{at:2} {bench.ironic.requests[at]}'
+    MATRIX.setdefault((operation, row), {})[fault.name] = outcome
+    _assert_sentence(outcome, sentence)
+    if operation == 'rebuild':
+        facts = bench.ironic.nodes.get(fake.NODE)
+        assert facts is None or facts.instance_uuid == fake.SERVER
+        assert outcome in ('ok', 'error')
+    elif outcome == 'ok' and operation == 'spawn':
+        assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+        assert set(_left(bench)) == {'node', 'vifs', 'targets', 'info'}
+    else:
+        if operation == 'destroy' and outcome != 'ok':
+            _destroy(bench)  # As resume or the user does.
+        assert not _left(bench)
+
+
+@pytest.mark.parametrize('fault', [f for f in FAULTS if f.may_last], ids=str)
+@pytest.mark.parametrize('at', range(_requests('spawn').index('active') + 1))
+def test_fault_that_lasts(at, fault):
+    """A build gives up in time; when Ironic is back nothing stays behind."""
+    bench = _bench('spawn')
+    bench.ironic.at, bench.ironic.fault = at, fault
+    bench.ironic.is_lasting = True
+    began_s = bench.clock.now_s()
+    outcome, sentence = _run(bench, 'spawn')
+    _assert_sentence(outcome, sentence)
+    assert outcome == 'next'
+    assert bench.clock.now_s() - began_s < 1000
+    bench.ironic.at = None
+    _destroy(bench)
+    assert not _left(bench)
+
+
+def _assert_sentence(outcome, sentence):
+    assert (outcome == 'ok') == (sentence == '')
+    assert '\n' not in sentence
+    assert 'Traceback' not in sentence
+
+
+def test_matrix_is_large_enough():
+    """Two hundred ways to fail, each looked at."""
+    assert len(_CASES) >= 200
