@@ -208,8 +208,11 @@ class _Life:
 
     def _be_waiting(self) -> None:
         manager = self.service.manager
-        waits = manager.driver._waiter.waits
-        with manager.in_progress.working(_SERVER), waits.waiting():
+        threads = manager.driver._waiter.waiting_threads
+        with (
+            manager.in_progress.working(_SERVER),
+            threads.include_current(),
+        ):
             self._say('waiting')
             time.sleep(_LONG_S)
             self._say('done')
