@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of the pool that are not held here: new ones, orphans, given ones.
+"""Placing of new and orphaned nodes: which host gets a node of the pool.
 
-A *new node* gets its row from the ring's target, once all live agents have
-said for a while that they have this very ring; the row is *unconfirmed*
-until it was read again as ours. An *orphan* (its host has no Service record)
-is taken by the ring's target. Rows of hosts that exist are left to them.
+A *new node* has no ComputeNode row. The ring target creates its row, once all
+live agents have had the same ring for a while. An *orphan* has a row whose
+host has no Service record in Nova; the ring target takes it over. A row of any
+other host is left to that host. ``rebalance`` calls this module in each round,
+``manager`` for a node that a build names.
 """
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from hashring.ring import Host, Ring
+from hashring.ring import Host
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, Moment
 from ironic_compute.ownership.pacing import Pace, RowWriters
+from ironic_compute.ownership.row_confirmation import RowConfirmation
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
@@ -26,17 +28,18 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# Looked at together: about as many rows as are created in a second.
+# So many nodes are placed together: about as many as rows can be created in a
+# second.
 _SLICE_COUNT = 100
-# Good for so long at least: what is looked at may be written then.
-_LOOK_S = 5.0
-# To ask for so many nodes by name costs as much as to read a page of rows.
+# Seconds after which rows that were read count as stale.
+_ROWS_VALID_S = 5.0
+# Reading a page of all rows costs as much as reading so many rows by name.
 _NAMES_A_PAGE = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Look:
-    """What was seen at one moment of the rows of some nodes."""
+class _RowsRead:
+    """The rows of some nodes, as they were read at one moment."""
 
     rows: Mapping[NodeId, Any]
     read_at: Moment
@@ -44,16 +47,17 @@ class _Look:
 
 
 class NewNodes:
-    """Take what is ours of the nodes that are met.
+    """Places the nodes that no host holds; one thread calls ``place_nodes``.
 
-    One thread calls ``place_nodes``, when the gate is open; any thread may
-    call the other methods.
+    Any thread may call the other methods.
 
-    :param foreign: hosts of the rows that belong to nobody of the pool
+    :param unheld: the nodes whose rows are to be read
+    :param foreign: gets the hosts outside the pool that rows name
     """
 
     def __init__(
         self,
+        unheld: UnheldNodes,
         held_nodes: HeldNodes,
         compute_nodes: ComputeNodes,
         services: ServiceDirectory,
@@ -63,78 +67,31 @@ class NewNodes:
         pace: Pace,
         writers: RowWriters,
     ) -> None:
+        self._unheld = unheld
         self._held_nodes = held_nodes
         self._compute_nodes = compute_nodes
         self._services = services
         self._foreign = foreign
         self._pool = pool
         self._clock = clock
-        self._pace = pace
         self._writers = writers
-        self._strangers: dict[NodeId, NodeFacts] = {}
-        self._placing: set[NodeId] = set()
-        self._waiting: dict[NodeId, NodeFacts] = {}
-        self._waits_for: tuple[Ring, bool] | None = None
-        self._look_again_at_s = 0.0
-        self._of_others: dict[NodeId, Host] = {}
-        self._of_foreign: dict[NodeId, NodeFacts] = {}
-        self._foreign_at_s = 0.0
-        self._listed: set[NodeId] = set()
-        self._given: set[NodeId] = set()
-        self._rowless: set[NodeId] = set()
-        self._odd: frozenset[NodeId] | None = None
-        self._new_since_s: dict[NodeId, float] = {}
-        self._lock = threading.Lock()
-
-    def add_unheld(self, facts: NodeFacts) -> None:
-        """Remember a node of the pool that is not held here."""
-        node = facts.uuid
-        with self._lock:
-            if node in self._waiting:
-                self._waiting[node] = facts
-            elif node in self._of_foreign:
-                self._of_foreign[node] = facts
-            elif node not in self._of_others:
-                self._strangers[node] = facts
-
-    def mark_missing(self, node: NodeId) -> None:
-        """Take no node that Ironic does not have, or has in another pool."""
-        with self._lock:
-            self._placing.discard(node)
-            self._strangers.pop(node, None)
-            self._waiting.pop(node, None)
-            self._of_foreign.pop(node, None)
+        self._pace = pace
+        self._confirmation = RowConfirmation(
+            held_nodes, compute_nodes, pool, clock, writers, pace.confirm_s
+        )
+        self._legacy_nodes: frozenset[NodeId] | None = None
 
     def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """A full list of the pool was read: look at every row again."""
-        held = self._held_nodes.rows()
-        with self._lock:
-            self._foreign.clear()
-            self._of_others.clear()
-            self._of_foreign.clear()
-            unsettled = self._strangers.keys() | self._waiting.keys()
-            self._rowless |= self._listed & unsettled
-            self._waiting = {}
-            self._strangers = {n: f for n, f in nodes.items() if n not in held}
-            self._listed = set(self._strangers)
-
-    def mark_given(self, nodes: Iterable[NodeId]) -> None:
-        """Another host says it gave us ``nodes``: look at their rows."""
-        with self._lock:
-            for node in nodes:
-                self._given.add(node)
-                self._of_others.pop(node, None)
-                for known in (self._waiting, self._of_foreign):
-                    if node in known:
-                        self._strangers[node] = known.pop(node)
+        """Have the rows of all nodes of a full list read in the next pass."""
+        self._foreign.clear()
+        self._unheld.reset_from_list(nodes, self._held_nodes.rows())
 
     def hold_if_ours(self, node: NodeId) -> None:
-        """Read one node's row now: a build says that it is ours."""
-        facts = (
-            self._strangers.get(node)
-            or self._waiting.get(node)
-            or self._of_foreign.get(node)
-        )
+        """Read the row of one node now, and hold the node if it names us.
+
+        For a build that arrives before the node's row was read; blocks.
+        """
+        facts = self._unheld.facts(node)
         read_at = self._held_nodes.moment()
         row = self._compute_nodes.of_nodes([node]).get(
             node
@@ -143,157 +100,114 @@ class NewNodes:
             self._held_nodes.hold(row, facts, read_at)
 
     def place_nodes(self) -> None:
-        """Find out whose the nodes are that were met, and take ours."""
-        with self._lock:
-            self._end_waits()
-            self._look_at_foreign()
-            strangers, self._strangers = self._strangers, {}
-            self._placing = set(strangers)
-            self._given.clear()
-        if strangers:
-            self._place_all(strangers)
-        self._confirm()
+        """Read the rows that are due; create, take or leave each node.
 
-    def _place_all(self, strangers: Mapping[NodeId, NodeFacts]) -> None:
-        """Place them; new ones a slice at a time.
-
-        So the first are offered before the last are created, and a row is
-        created soon after it was looked for. Those that could not be placed
-        are met again.
+        Confirms new rows, too. Blocks; call it only while the gate is open.
         """
-        left = set(strangers)
+        now_s = self._clock.now_s()
+        due = self._unheld.take_due(self._pool.ring_status(), now_s)
+        if due:
+            self._place_all(due)
+        self._confirmation.confirm_due_rows()
+
+    def _place_all(self, due: Mapping[NodeId, NodeFacts]) -> None:
+        """Place nodes, those without a row in slices of 100.
+
+        In slices the first new nodes are confirmed before the last ones are
+        created, and each row is created soon after it was found missing.
+        """
+        left = set(due)
         try:
-            look = self._look(strangers)
-            rowless = {n for n in left - look.rows.keys() if self._may_take(n)}
-            self._odd = self._odd_ones(left - look.rows.keys())
-            left -= self._place_some(strangers, left - rowless, look)
-            nodes = sorted(rowless)
+            read = self._read_rows(due)
+            without_row = left - read.rows.keys()
+            new = {node for node in without_row if self._may_take(node)}
+            self._legacy_nodes = self._list_legacy_nodes(without_row)
+            left -= self._place_some(due, left - new, read)
+            nodes = sorted(new)
             for start in range(0, len(nodes), _SLICE_COUNT):
                 some = nodes[start : start + _SLICE_COUNT]
-                look = self._look(some) if start else look
-                left -= self._place_some(strangers, some, look)
-                self._confirm()
+                read = self._read_rows(some) if start else read
+                left -= self._place_some(due, some, read)
+                self._confirmation.confirm_due_rows()
         finally:
-            with self._lock:  # What was met since is newer.
-                left = left & self._placing - self._waiting.keys()
-                again = {node: strangers[node] for node in left}
-                self._strangers = {**again, **self._strangers}
+            self._unheld.put_back({node: due[node] for node in left})
 
-    def _look(self, nodes: Iterable[NodeId]) -> _Look:
+    def _read_rows(self, nodes: Iterable[NodeId]) -> _RowsRead:
         read_at, now_s = self._held_nodes.moment(), self._clock.now_s()
-        return _Look(self._compute_nodes.of_nodes(nodes), read_at, now_s)
+        return _RowsRead(self._compute_nodes.of_nodes(nodes), read_at, now_s)
 
     def _place_some(
         self,
-        strangers: Mapping[NodeId, NodeFacts],
+        due: Mapping[NodeId, NodeFacts],
         nodes: Iterable[NodeId],
-        look: _Look,
+        read: _RowsRead,
     ) -> set[NodeId]:
-        """Return those that were placed."""
+        """Place nodes in parallel; return those without an error."""
         placed = self._writers.for_each(
-            lambda node: self._place(strangers[node], look), sorted(nodes)
+            lambda node: self._place(due[node], read), sorted(nodes)
         )
         return set(placed)
 
-    def _odd_ones(self, rowless: Iterable[NodeId]) -> frozenset[NodeId] | None:
-        """Return which rows have another uuid; None: to be asked for each.
+    def _list_legacy_nodes(
+        self, nodes: Iterable[NodeId]
+    ) -> frozenset[NodeId] | None:
+        """Return the nodes whose row has a uuid of its own.
 
-        Such rows are as old as Nova 18 and no new ones come about, so what
-        is found here is as good as a look just before a row is created.
+        Such rows are as old as Nova 18 and are never created any more, so
+        the result stays valid for the whole pass.
+
+        :returns: None if it is cheaper to read the rows of ``nodes`` by name
         """
-        asked_count = sum(1 for node in rowless if self._is_asked_for(node))
-        pages_max = asked_count // _NAMES_A_PAGE
+        count = sum(1 for node in nodes if self._needs_name(node))
+        pages_max = count // _NAMES_A_PAGE
         return self._compute_nodes.odd(pages_max) if pages_max else None
 
-    def _end_waits(self) -> None:
-        """Look anew at the nodes nobody could take, if there is a reason.
-
-        An agent without a worker keeps the pool from agreeing for hours, and
-        their rows are not read each second for so long.
-        """
-        standing, now_s = self._pool.ring_status(), self._clock.now_s()
-        sight = standing.ring, standing.agreed
-        if sight != self._waits_for or now_s >= self._look_again_at_s:
-            self._waits_for = sight
-            self._look_again_at_s = now_s + self._pace.recheck_s
-            self._strangers = {**self._waiting, **self._strangers}
-            self._waiting = {}
-
-    def _look_at_foreign(self) -> None:
-        """Look at some nodes again that hosts of no agent of ours hold.
-
-        Those hosts tell nobody here when they let a node go, as upon
-        ``ironic-computectl node forget`` in the pool that it leaves.
-        """
-        now_s = self._clock.now_s()
-        if now_s < self._foreign_at_s:
-            return
-        self._foreign_at_s = now_s + self._pace.foreign_recheck_s
-        for node in list(self._of_foreign)[:_SLICE_COUNT]:
-            self._strangers.setdefault(node, self._of_foreign.pop(node))
-
-    def _wait(self, facts: NodeFacts) -> None:
-        with self._lock:
-            if facts.uuid in self._placing:
-                self._waiting[facts.uuid] = facts
-
-    def _place(self, facts: NodeFacts, look: _Look) -> None:
-        """Find out whose a node is that we do not hold."""
-        row = look.rows.get(facts.uuid) or self._old_row(facts.uuid)
+    def _place(self, facts: NodeFacts, read: _RowsRead) -> None:
+        """Hold, leave, create or take one node, as its row requires."""
+        row = read.rows.get(facts.uuid) or self._legacy_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
         if holder == self._held_nodes.host:
-            self._hold(row, facts, look.read_at)
+            self._hold(row, facts, read.read_at)
         elif holder is not None and self._services.find_record(holder):
-            self._leave(facts, holder)
-        elif not self._may_take(facts.uuid):
-            self._wait(facts)
-        elif row is None:
-            self._create(facts, look)
-        else:
-            self._take_orphan(row, facts, look.read_at)
-
-    def _leave(self, facts: NodeFacts, holder: Host) -> None:
-        with self._lock:
             self._foreign.note_holder(holder, facts.uuid)
-            if facts.uuid not in self._placing:
-                return
-            if facts.uuid in self._given:
-                # Its row was read before that, maybe: look once more.
-                self._strangers.setdefault(facts.uuid, facts)
-            elif holder in self._pool.known:
-                self._of_others[facts.uuid] = holder
-            else:
-                self._of_foreign[facts.uuid] = facts
+            in_pool = holder in self._pool.known
+            self._unheld.set_held_elsewhere(facts, in_pool=in_pool)
+        elif not self._may_take(facts.uuid):
+            self._unheld.set_unplaced(facts)
+        elif row is None:
+            self._create(facts, read)
+        else:
+            self._take_orphan(row, facts, read.read_at)
 
-    def _old_row(self, node: NodeId) -> Any | None:
-        """Return a row that has another uuid than its node.
+    def _legacy_row(self, node: NodeId) -> Any | None:
+        """Read the row of a node by name, since its uuid may be another.
 
-        Asked before each creation, or there would be two rows and two
-        holders (bugs 1771806, 1798172), and about what no host has taken
-        from one list to the next.
+        Done before each creation, because otherwise the node would have two
+        rows and two holders (bugs 1771806, 1798172), and for a node that no
+        host has taken from one full list to the next.
         """
-        if not self._is_asked_for(node):
+        if not self._needs_name(node):
             return None
-        is_odd = self._odd is None or node in self._odd
-        row = self._compute_nodes.named(node) if is_odd else None
+        is_legacy = self._legacy_nodes is None or node in self._legacy_nodes
+        row = self._compute_nodes.named(node) if is_legacy else None
         if row is None:
-            with self._lock:
-                self._rowless.discard(node)
+            self._unheld.set_found_no_row(node)
         return row
 
-    def _is_asked_for(self, node: NodeId) -> bool:
-        return node in self._rowless or self._may_take(node)
+    def _needs_name(self, node: NodeId) -> bool:
+        return self._unheld.must_find_by_name(node) or self._may_take(node)
 
     def _may_take(self, node: NodeId) -> bool:
-        standing = self._pool.ring_status()
+        """Return whether this host is the node's target in an agreed ring."""
+        status = self._pool.ring_status()
         return (
-            standing.agreed
-            and standing.ring.target(node) == self._held_nodes.host
+            status.agreed
+            and status.ring.target(node) == self._held_nodes.host
             and self._held_nodes.status.service_id is not None
         )
 
     def _is_wanted(self, node: NodeId) -> bool:
-        return node in self._placing and self._may_take(node)
+        return self._unheld.is_placing(node) and self._may_take(node)
 
     def _hold(
         self,
@@ -303,41 +217,42 @@ class NewNodes:
         *,
         created: bool = False,
     ) -> None:
-        """Hold a node; what it was is not told if that is denied by now."""
+        """Hold a node; store its facts unless the node is missing by now."""
         self._held_nodes.hold(row, None, read_at, created=created)
-        # Whoever denies it from now on finds it held.
-        if facts.uuid in self._placing:
+        # A thread that marks the node missing after this finds it held.
+        if self._unheld.is_placing(facts.uuid):
             self._held_nodes.observe(facts)
 
-    def _create(self, facts: NodeFacts, look: _Look) -> None:
+    def _create(self, facts: NodeFacts, read: _RowsRead) -> None:
         service_id = self._held_nodes.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         row = self._compute_nodes.create(
             facts,
             self._held_nodes.host,
             service_id,
-            lambda: self._may_create(facts.uuid, look),
+            lambda: self._may_create(facts.uuid, read),
         )
         if row is not None:
-            self._hold(row, facts, look.read_at, created=True)
+            self._hold(row, facts, read.read_at, created=True)
             LOG.info('Took up new node %(node)s', {'node': facts.uuid})
         elif self._is_wanted(facts.uuid):
-            self.add_unheld(facts)  # Too long ago: look again.
+            self._unheld.add(facts)  # The rows are stale: read them again.
         else:
-            self._wait(facts)
+            self._unheld.set_unplaced(facts)
 
-    def _may_create(self, node: NodeId, look: _Look) -> bool:
-        """Say whether nobody else can have a confirmed row of a node.
+    def _may_create(self, node: NodeId, read: _RowsRead) -> bool:
+        """Return whether no other host can have a confirmed row of a node.
 
-        Only the target of an agreed ring creates one. All have had this ring
-        since we saw that there is no row; and what was on its way from the
-        time of another ring is not confirmed yet.
+        Only the target of an agreed ring creates a row. All agents have had
+        the present ring since the row was found missing; and a row that was
+        created under an earlier ring is not confirmed yet.
         """
-        looked_ago_s = self._clock.now_s() - look.began_at_s
+        read_ago_s = self._clock.now_s() - read.began_at_s
+        valid_s = max(self._pace.confirm_s, _ROWS_VALID_S)
         return (
             self._is_wanted(node)
-            and (self._pool.ring_status().agreed_for_s or 0.0) >= looked_ago_s
-            and looked_ago_s <= max(self._pace.confirm_s, _LOOK_S)
+            and (self._pool.ring_status().agreed_for_s or 0.0) >= read_ago_s
+            and read_ago_s <= valid_s
         )
 
     def _take_orphan(
@@ -346,7 +261,7 @@ class NewNodes:
         service_id = self._held_nodes.status.service_id
         assert service_id is not None  # noqa: S101 - see _may_take
         if facts.instance_uuid is not None:
-            # Its instance names that host too: an evict, not done here.
+            # The instance names the host, too: only an evict may move it.
             LOG.warning(
                 'Node %(node)s has an instance and its host %(holder)s has '
                 'no Service record; start a daemon of that name again',
@@ -355,7 +270,7 @@ class NewNodes:
             return
         former = row.host
         if self._services.read_exists(former):
-            return  # Since we looked at all of them.
+            return  # It was created after all records were read.
         if not self._is_wanted(facts.uuid):
             return
         if self._compute_nodes.give(row, self._held_nodes.host, service_id):
@@ -364,36 +279,4 @@ class NewNodes:
                 'Took node %(node)s of host %(holder)s, which Nova does not '
                 'know any more',
                 {'node': facts.uuid, 'holder': former},
-            )
-
-    def _confirm(self) -> None:
-        """Offer the new nodes that nobody can be about to take from us.
-
-        Another target's request is as old as its ring: it is done with once
-        all have had ours for ``confirm_s``, as they say when the row is
-        there. Where they do not, the while counts from our own first sight
-        of the row, which may be the work of the worker before us.
-        """
-        now_s, confirm_s = self._clock.now_s(), self._pace.confirm_s
-        self._new_since_s = {
-            node: self._new_since_s.get(node, now_s)
-            for node in sorted(self._held_nodes.unconfirmed())
-        }
-        standing, host = self._pool.ring_status(), self._held_nodes.host
-        is_ours_alone = (standing.agreed_for_s or 0.0) >= confirm_s
-        agreed_until_s = standing.agreed_until_s if is_ours_alone else 0.0
-        ripe = [
-            node
-            for node, since_s in self._new_since_s.items()
-            if now_s - since_s >= confirm_s
-            or (
-                since_s <= agreed_until_s
-                and standing.ring.target(node) == host
-            )
-        ]
-        if ripe:
-            found = self._compute_nodes.of_nodes(ripe)
-            self._writers.for_each(
-                lambda node: self._held_nodes.confirm(node, found.get(node)),
-                ripe,
             )

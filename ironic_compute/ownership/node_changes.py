@@ -17,6 +17,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.reconciler import Reconciler
 
@@ -26,26 +27,29 @@ LOG = logging.getLogger(__name__)
 class NodeChanges:
     """The feed's sink; any thread may call, the audit's alone ``audited``.
 
-    ``poke`` has a node read again soon; whoever makes the feed sets it.
+    :param request_read: has a node read from Ironic again soon
     """
 
     def __init__(
         self,
         held_nodes: HeldNodes,
+        unheld: UnheldNodes,
         new_nodes: NewNodes,
         removal: Removal,
         row_audit: RowAudit,
         reconciler: Reconciler,
         clock: Clock,
+        request_read: Callable[[NodeId], None],
     ) -> None:
         self._held_nodes = held_nodes
+        self._unheld = unheld
         self._new_nodes = new_nodes
         self._removal = removal
         self._row_audit = row_audit
         self._reconciler = reconciler
         self._clock = clock
+        self._request_read = request_read
         self.has_audited = False
-        self.poke: Callable[[NodeId], None] = lambda node: None
 
     def observe(self, facts: NodeFacts) -> None:
         """Take in one node of the pool as Ironic has it now."""
@@ -57,11 +61,11 @@ class NodeChanges:
         If it is not, it is not taken either, though it was ours when met.
         """
         if not self._held_nodes.renew(facts):
-            self._new_nodes.mark_missing(facts.uuid)
+            self._unheld.mark_missing(facts.uuid)
 
     def deny(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
-        self._new_nodes.mark_missing(node)
+        self._unheld.mark_missing(node)
         self._held_nodes.deny(node)
 
     def is_held(self, node: NodeId) -> bool:
@@ -108,4 +112,4 @@ class NodeChanges:
                 succeeded = run_isolated(facts.uuid, observe, facts)
                 if not succeeded or self.is_denied(facts.uuid):
                     # The cause may be gone by then; else the feed tries again.
-                    self.poke(facts.uuid)
+                    self._request_read(facts.uuid)

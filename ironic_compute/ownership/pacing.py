@@ -31,10 +31,6 @@ class Pace:
     push_budget: int
     disagree_s: float = 0.0
     """Seconds the ring must not have changed if the agents disagree."""
-    recheck_s: float = 10.0
-    """Between two looks at rows that nobody may change now."""
-    foreign_recheck_s: float = 30.0
-    """Between two looks at rows of hosts that are not of the pool."""
 
 
 class RowWriters:

@@ -35,6 +35,7 @@ from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_aggregates import HostAggregates
 from ironic_compute.pool.host_mappings import HostMappings
@@ -125,7 +126,7 @@ class Components:
             self.held_nodes, self.compute_nodes, tenure.clock
         )
         self._make_handover()
-        self.held_nodes.on_stranger = self.new_nodes.add_unheld
+        self.held_nodes.on_stranger = self.unheld.add
         self._make_feed()
         self.on_order: Callable[[HostAdded | MappingConfirmed], None]
         self.on_order = lambda order: None
@@ -159,11 +160,13 @@ class Components:
         )
         self.node_changes = NodeChanges(
             self.held_nodes,
+            self.unheld,
             self.new_nodes,
             self.removal,
             self.row_audit,
             self.reconciler,
             tenure.clock,
+            request_read=lambda node: self.feed.poke(node),
         )
         self.feed = NodeFeed(
             CONF,
@@ -172,7 +175,6 @@ class Components:
             tenure.clock,
             host=tenure.host,
         )
-        self.node_changes.poke = self.feed.poke
 
     def _make_handover(self) -> None:
         options, tenure = CONF.ironic_compute, self._tenure
@@ -187,7 +189,9 @@ class Components:
             push_budget=options.push_budget,
         )
         self._writers = RowWriters(options.row_parallelism)
+        self.unheld = UnheldNodes()
         self.new_nodes = NewNodes(
+            self.unheld,
             self.held_nodes,
             self.compute_nodes,
             self.services,
@@ -212,7 +216,7 @@ class Components:
 
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)
-        self.new_nodes.mark_given(nodes)
+        self.unheld.mark_given(nodes)
         for node in nodes:
             self.feed.poke(node)
 

@@ -20,6 +20,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures, end_task
@@ -175,7 +176,7 @@ class ComputeWorker(Worker):
             lambda: Lock(self.kernel),
         )
         self._make_handover()
-        self.held_nodes.on_stranger = self.new_nodes.add_unheld
+        self.held_nodes.on_stranger = self.unheld.add
         self.row_audit = RowAudit(
             self.held_nodes,
             self.rows,  # type: ignore[arg-type]
@@ -204,7 +205,9 @@ class ComputeWorker(Worker):
             lambda host: True,
         )
         writers = RowWriters(1, Inline(self.world))
+        self.unheld = UnheldNodes()
         self.new_nodes = makeup.new_nodes(
+            self.unheld,
             self.held_nodes,
             self.rows,
             self.services,
@@ -367,7 +370,7 @@ class ComputeWorker(Worker):
     def given(self, nodes: Iterable[NodeId]) -> None:
         """``Components._given``."""
         nodes = list(nodes)
-        self.new_nodes.mark_given(nodes)
+        self.unheld.mark_given(nodes)
         for node in nodes:
             self.held_nodes.observe(self.client.node(node))
 

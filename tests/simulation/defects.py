@@ -166,7 +166,7 @@ class LonelyNewcomers(NewNodes):
             and self._held_nodes.status.service_id is not None
         )
 
-    def _may_create(self, node: NodeId, look: Any) -> bool:
+    def _may_create(self, node: NodeId, read: Any) -> bool:
         return self._may_take(node)
 
 

@@ -26,6 +26,7 @@ from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView
 from resource_tracker.claims import ClaimBook
@@ -139,6 +140,7 @@ class One:
     def __init__(self, cloud: Cloud, host: Host) -> None:
         self._cloud = cloud
         self.host = host
+        self.reads_requested: list[NodeId] = []
         nova, gate = cloud.nova, LeaseGate(cloud.clock, math.inf)
         record = nova.services.setdefault(
             host, ServiceRecord(nova.new_id(), host, mapped=True)
@@ -164,7 +166,9 @@ class One:
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
         writers = RowWriters(1, Inline(None))
+        self.unheld = UnheldNodes()
         self.new_nodes = NewNodes(
+            self.unheld,
             self.held_nodes,
             rows,
             self.services,
@@ -186,7 +190,7 @@ class One:
             writers,
             self._tell,
         )
-        self.held_nodes.on_stranger = self.new_nodes.add_unheld
+        self.held_nodes.on_stranger = self.unheld.add
         client: Any = cloud
         me: Any = self
         self.removal = Removal(self.held_nodes, rows, client, me)
@@ -194,11 +198,13 @@ class One:
         idle: Any = types.SimpleNamespace(audit_providers=lambda: 0)
         self.node_changes = NodeChanges(
             self.held_nodes,
+            self.unheld,
             self.new_nodes,
             self.removal,
             self.row_audit,
             idle,
             cloud.clock,
+            request_read=self.reads_requested.append,
         )
         self.held_nodes.load()
 
@@ -230,7 +236,7 @@ class One:
 
     def _tell(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
-            self._cloud.hosts[host].new_nodes.mark_given(nodes)
+            self._cloud.hosts[host].unheld.mark_given(nodes)
 
     # Placement
 

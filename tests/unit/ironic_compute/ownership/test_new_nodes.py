@@ -294,7 +294,7 @@ def test_a_node_that_ironic_denies_is_not_taken(cloud: Cloud) -> None:
     """It was deleted between the list and its turn."""
     one, gone = cloud.hosts[C1], NodeId('node-000')
     one.new_nodes.reset_from_list(cloud.nodes)
-    one.new_nodes.mark_missing(gone)
+    one.unheld.mark_missing(gone)
     cloud.rounds(one, 3)
     assert set(cloud.providers) == set(cloud.nodes) - {gone}
 

@@ -33,22 +33,20 @@ def _one(cloud: Cloud) -> One:
 def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
     """Nor do Nova's records keep an audit from what Ironic said."""
     one = _one(cloud)
-    met: list[str] = []
-    asked: list[NodeId] = []
+    accepted: list[str] = []
 
-    def meet(facts: NodeFacts) -> None:
+    def accept(facts: NodeFacts) -> None:
         if facts.uuid == N2:
             raise AttributeError(facts.uuid)
-        met.append(facts.uuid)
+        accepted.append(facts.uuid)
 
-    def fail(*, hurry: bool) -> None:
-        raise TimeoutError(hurry)
+    def fail(*, rests: bool) -> None:
+        raise TimeoutError(rests)
 
-    one.held_nodes.on_stranger = meet
+    one.held_nodes.on_stranger = accept
     one.row_audit.check_rows = fail  # type: ignore[method-assign]
-    one.node_changes.poke = asked.append
     one.audit()
-    assert (met, asked) == ([N1, N3], [N2])
+    assert (accepted, one.reads_requested) == ([N1, N3], [N2])
     assert one.node_changes.has_audited
 
 
@@ -57,13 +55,11 @@ def test_what_ironic_denied_is_asked_for_if_a_list_shows_it(
 ) -> None:
     """The list may be older; no list alone has it offered again."""
     one = _one(cloud)
-    asked: list[NodeId] = []
-    one.node_changes.poke = asked.append
     one.audit()
     cloud.rounds(one, 3)
     one.node_changes.deny(N1)
     one.audit()
-    assert asked == [N1]
+    assert one.reads_requested == [N1]
     one.node_changes.found(N1)
     assert not one.node_changes.is_denied(N1)
 

@@ -13,6 +13,7 @@ from ironic_compute.nodes.held_nodes import HostStatus, Moment
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import _ASK_AGAIN_ROUNDS, Rebalancer
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.services import ServiceDirectory
@@ -67,7 +68,15 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
     pace, writers = Pace(1.0, 1.0, push_budget=1), RowWriters(1)
     nova: Any = rows
     new_nodes = NewNodes(
-        held_nodes, nova, services, foreign, pool, clock, pace, writers
+        UnheldNodes(),
+        held_nodes,
+        nova,
+        services,
+        foreign,
+        pool,
+        clock,
+        pace,
+        writers,
     )
     return Rebalancer(
         held_nodes,
@@ -87,7 +96,7 @@ def test_no_node_is_taken_before_the_services_were_read() -> None:
     """A directory that was never read knows no host at all."""
     rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     rebalancer = _rebalancer(rows, services)
-    rebalancer._new_nodes.add_unheld(NodeFacts(N1))
+    rebalancer._new_nodes._unheld.add(NodeFacts(N1))
     rebalancer.run_round()
     assert not rows.given
     services.is_read = True  # And c2 was not in it.
@@ -165,7 +174,7 @@ def _disagreeing() -> tuple[_Rows, Rebalancer, Any]:
     pool.update(
         WorkerView(100.0, ring=(C1,), agreed_since_s=None, known=(C1,))
     )
-    rebalancer._new_nodes.add_unheld(NodeFacts(N1))
+    rebalancer._new_nodes._unheld.add(NodeFacts(N1))
     return rows, rebalancer, pool
 
 
@@ -175,7 +184,7 @@ def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
     clock: Any = rebalancer._new_nodes._clock
     for _ in range(30):
         rebalancer.run_round()
-        rebalancer._new_nodes.add_unheld(
+        rebalancer._new_nodes._unheld.add(
             NodeFacts(N1)
         )  # Ironic's list is read now and then.
         clock.advance(1.0)
@@ -191,6 +200,6 @@ def test_a_hint_ends_the_wait_for_a_node() -> None:
     rebalancer.run_round()
     rebalancer.run_round()
     assert rows.read_count == 1
-    rebalancer._new_nodes.mark_given([N1])
+    rebalancer._new_nodes._unheld.mark_given([N1])
     rebalancer.run_round()
     assert rows.read_count == 2

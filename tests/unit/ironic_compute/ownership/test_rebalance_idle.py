@@ -10,6 +10,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
+from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.view import RingStatus
 
 NODES = [f'node-{number}' for number in range(50)]
@@ -78,7 +79,15 @@ def rebalancer(pool):
     services = types.SimpleNamespace(is_read=True)
     foreign = types.SimpleNamespace(is_stock_compute_up=lambda: False)
     new_nodes = NewNodes(
-        held_nodes, None, services, foreign, pool, ManualClock(), pace, writers
+        UnheldNodes(),
+        held_nodes,
+        None,
+        services,
+        foreign,
+        pool,
+        ManualClock(),
+        pace,
+        writers,
     )
     yield Rebalancer(
         held_nodes,

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Confirmation of new ComputeNode rows: when a new node may get builds.
+
+Two hosts can create the row of the same new node when they have different
+rings; the later write wins. A new row is therefore *unconfirmed* until no
+other host's request to create it can still be on its way and the row, read
+again, names this host. The rebalancer's thread of each worker does so.
+"""
+
+from hashring.clock import Clock
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.ownership.pacing import RowWriters
+from ironic_compute.pool.view import PoolView
+from resource_tracker.node import NodeId
+
+
+class RowConfirmation:
+    """Reads new rows again once they are due; one thread calls.
+
+    :param confirm_s: seconds after which no other host's request to create
+        a row can still be carried out (the option of this name)
+    """
+
+    def __init__(
+        self,
+        held_nodes: HeldNodes,
+        compute_nodes: ComputeNodes,
+        pool: PoolView,
+        clock: Clock,
+        writers: RowWriters,
+        confirm_s: float,
+    ) -> None:
+        self._held_nodes = held_nodes
+        self._compute_nodes = compute_nodes
+        self._pool = pool
+        self._clock = clock
+        self._writers = writers
+        self._confirm_s = confirm_s
+        self._new_since_s: dict[NodeId, float] = {}
+
+    def confirm_due_rows(self) -> None:
+        """Read the rows that are due, and report their nodes to Placement.
+
+        A node whose row names another host now is dropped.
+        """
+        due = self._due()
+        if due:
+            rows = self._compute_nodes.of_nodes(due)
+            self._writers.for_each(
+                lambda node: self._held_nodes.confirm(node, rows.get(node)),
+                due,
+            )
+
+    def _due(self) -> list[NodeId]:
+        """Return the nodes whose rows no other host can overwrite any more.
+
+        Another host's request to create a row is as old as the ring that made
+        that host the target. It is over once all agents have had this ring for
+        ``confirm_s``, and still had it when the row existed. If they do not
+        agree, the time counts from when this worker first saw the row, which
+        its predecessor may have created.
+        """
+        now_s, confirm_s = self._clock.now_s(), self._confirm_s
+        self._new_since_s = {
+            node: self._new_since_s.get(node, now_s)
+            for node in sorted(self._held_nodes.unconfirmed())
+        }
+        status, host = self._pool.ring_status(), self._held_nodes.host
+        is_long_agreed = (status.agreed_for_s or 0.0) >= confirm_s
+        agreed_until_s = status.agreed_until_s if is_long_agreed else 0.0
+        return [
+            node
+            for node, since_s in self._new_since_s.items()
+            if now_s - since_s >= confirm_s
+            or (since_s <= agreed_until_s and status.ring.target(node) == host)
+        ]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting lists of the pool's nodes that this host does not hold.
+
+The feed adds nodes, full lists replace them, and ``new_nodes`` takes the nodes
+whose rows are due to be read. A node that nobody may take now, or that another
+host holds, waits in a list of its own until there is a reason to read its row
+again. Nothing here sends a request.
+"""
+
+import threading
+from collections.abc import Container, Iterable, Mapping
+
+from hashring.ring import Ring
+from ironic_compute.pool.view import RingStatus
+from resource_tracker.node import NodeFacts, NodeId
+
+# Seconds between two reads of the rows of nodes without a holder.
+_RECHECK_S = 10.0
+# Seconds between two reads of the rows of nodes that foreign hosts hold, and
+# the number of such rows in one read.
+_FOREIGN_RECHECK_S = 30.0
+_FOREIGN_COUNT = 100
+
+
+class UnheldNodes:
+    """The nodes of the pool that this host does not hold.
+
+    Any thread may call; no method blocks.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[NodeId, NodeFacts] = {}
+        self._placing: set[NodeId] = set()
+        self._unplaced: dict[NodeId, NodeFacts] = {}
+        self._unplaced_ring: tuple[Ring, bool] | None = None
+        self._recheck_at_s = 0.0
+        self._of_pool: set[NodeId] = set()
+        self._of_foreign: dict[NodeId, NodeFacts] = {}
+        self._foreign_recheck_at_s = 0.0
+        self._given: set[NodeId] = set()
+        self._listed: set[NodeId] = set()
+        self._to_find_by_name: set[NodeId] = set()
+        self._lock = threading.Lock()
+
+    # From the feed, from full lists and from other hosts
+
+    def add(self, facts: NodeFacts) -> None:
+        """Add a node of the pool, or replace its facts."""
+        node = facts.uuid
+        with self._lock:
+            if node in self._unplaced:
+                self._unplaced[node] = facts
+            elif node in self._of_foreign:
+                self._of_foreign[node] = facts
+            elif node not in self._of_pool:
+                self._due[node] = facts
+
+    def mark_missing(self, node: NodeId) -> None:
+        """Remove a node that Ironic does not have, or has in another pool.
+
+        A placing that has begun does not create or take the node's row.
+        """
+        with self._lock:
+            self._placing.discard(node)
+            self._due.pop(node, None)
+            self._unplaced.pop(node, None)
+            self._of_foreign.pop(node, None)
+
+    def reset_from_list(
+        self, nodes: Mapping[NodeId, NodeFacts], held: Container[NodeId]
+    ) -> None:
+        """Replace all lists by a full list of the pool's nodes.
+
+        The rows of all its nodes, except the held ones, are read again.
+        """
+        with self._lock:
+            self._of_pool.clear()
+            self._of_foreign.clear()
+            unsettled = self._due.keys() | self._unplaced.keys()
+            self._to_find_by_name |= self._listed & unsettled
+            self._unplaced = {}
+            self._due = {n: f for n, f in nodes.items() if n not in held}
+            self._listed = set(self._due)
+
+    def mark_given(self, nodes: Iterable[NodeId]) -> None:
+        """Make nodes due because another host gave them to this host."""
+        with self._lock:
+            for node in nodes:
+                self._given.add(node)
+                self._of_pool.discard(node)
+                for waiting in (self._unplaced, self._of_foreign):
+                    if node in waiting:
+                        self._due[node] = waiting.pop(node)
+
+    def facts(self, node: NodeId) -> NodeFacts | None:
+        """Return the newest facts of a node that this host may yet hold."""
+        return (
+            self._due.get(node)
+            or self._unplaced.get(node)
+            or self._of_foreign.get(node)
+        )
+
+    # For the placing
+
+    def take_due(
+        self, status: RingStatus, now_s: float
+    ) -> dict[NodeId, NodeFacts]:
+        """Return the nodes whose rows are due, for one pass of the placing."""
+        with self._lock:
+            self._recheck_unplaced(status, now_s)
+            self._recheck_foreign(now_s)
+            due, self._due = self._due, {}
+            self._placing = set(due)
+            self._given.clear()
+            return due
+
+    def _recheck_unplaced(self, status: RingStatus, now_s: float) -> None:
+        """Make nodes without a holder due if the ring changed, or in time.
+
+        The agents may disagree for hours while one of them has no worker;
+        therefore these rows are not read each second.
+        """
+        ring = status.ring, status.agreed
+        if ring != self._unplaced_ring or now_s >= self._recheck_at_s:
+            self._unplaced_ring = ring
+            self._recheck_at_s = now_s + _RECHECK_S
+            self._due = {**self._unplaced, **self._due}
+            self._unplaced = {}
+
+    def _recheck_foreign(self, now_s: float) -> None:
+        """Make some nodes of foreign hosts due.
+
+        No message comes when a foreign host lets a node go, for example upon
+        ``ironic-computectl node forget`` in the pool that the node left.
+        """
+        if now_s < self._foreign_recheck_at_s:
+            return
+        self._foreign_recheck_at_s = now_s + _FOREIGN_RECHECK_S
+        for node in list(self._of_foreign)[:_FOREIGN_COUNT]:
+            self._due.setdefault(node, self._of_foreign.pop(node))
+
+    def is_placing(self, node: NodeId) -> bool:
+        """Return whether a node is in this pass and was not marked missing."""
+        return node in self._placing
+
+    def put_back(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        """Make nodes due again that the pass could not place.
+
+        Facts that were added during the pass are newer, and are kept.
+        """
+        with self._lock:
+            left = nodes.keys() & self._placing - self._unplaced.keys()
+            self._due = {**{n: nodes[n] for n in left}, **self._due}
+
+    def set_unplaced(self, facts: NodeFacts) -> None:
+        """Let a node wait that has no holder and that this host may not take.
+
+        It is due again when the ring changes, or after 10 s.
+        """
+        with self._lock:
+            if facts.uuid in self._placing:
+                self._unplaced[facts.uuid] = facts
+
+    def set_held_elsewhere(self, facts: NodeFacts, *, in_pool: bool) -> None:
+        """Let a node wait whose row names another host.
+
+        :param in_pool: a host of the pool, which calls this host when it
+            gives the node away; a foreign host's row is read again after 30 s
+        """
+        node = facts.uuid
+        with self._lock:
+            if node not in self._placing:
+                return
+            if node in self._given:
+                # The row may have been read before the node was given.
+                self._due.setdefault(node, facts)
+            elif in_pool:
+                self._of_pool.add(node)
+            else:
+                self._of_foreign[node] = facts
+
+    def must_find_by_name(self, node: NodeId) -> bool:
+        """Return whether no host has taken a node since the last full list.
+
+        Its row may have another uuid than the node, so that it is found by
+        the node's name only.
+        """
+        return node in self._to_find_by_name
+
+    def set_found_no_row(self, node: NodeId) -> None:
+        """Search the row of a node by name no more: there is none."""
+        with self._lock:
+            self._to_find_by_name.discard(node)
