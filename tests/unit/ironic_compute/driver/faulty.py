@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Ironic that fails once, at one request, in one way.
+"""An Ironic whose n-th request fails in a given way, for ``test_faults``.
 
-The failures are the libraries' own exceptions, translated as the client
-translates them. Some come after Ironic has done what was asked: only the
-answer was lost.
+The failures are exceptions of ironicclient and keystoneauth1, translated as
+``ironic_api`` translates them. Some are raised after Ironic has executed the
+request, as if only its answer was lost.
 """
 
 import dataclasses
@@ -22,10 +22,11 @@ _TAKEN = f'Node {NODE} is associated with instance i.'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong.
+    """One way in which a request fails.
 
-    :param make: makes the library's exception
-    :param is_done: Ironic has done it all the same
+    :param name: for the matrix of outcomes
+    :param make: creates the exception of the library
+    :param is_done: Ironic has executed the request before the failure
     """
 
     name: str
@@ -34,7 +35,7 @@ class Fault:
 
     @property
     def may_last(self) -> bool:
-        """Whether a whole Ironic can be like that for long."""
+        """Whether all requests to Ironic can fail in this way for long."""
         return self.name in ('409 locked', '500', 'time-out', '401')
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ FAULTS = (
     Fault('gone', lambda: api_exc.NotFound(f'Node {NODE} could not be found')),
 )  # fmt: skip
 
-# What the client offers to read, and to change.
+# The methods of the Ironic client that read, and those that change.
 _READS = (
     *('node', 'node_of_instance', 'raw', 'validate', 'vifs'),
     *('volume_targets', 'volume_connectors', 'microversion'),
@@ -69,9 +70,10 @@ _CHANGES = (
 
 
 class FaultyIronic:
-    """An Ironic in memory whose request number ``at`` goes wrong.
+    """An Ironic in memory whose request number ``at`` fails.
 
-    ``requests`` has the names of all requests, in order.
+    ``requests`` has the names of all requests, in order; ``is_lasting`` lets
+    all later requests fail too.
     """
 
     def __init__(self, ironic: FakeIronic) -> None:
@@ -86,8 +88,8 @@ class FaultyIronic:
         if name not in _READS + _CHANGES:
             return found
 
-        def asked(*args: Any, **kwargs: Any) -> Any:
-            self.requests.append(_called(name, args))
+        def request(*args: Any, **kwargs: Any) -> Any:
+            self.requests.append(_request_name(name, args))
             if not self._is_hit(len(self.requests) - 1):
                 return found(*args, **kwargs)
             if self.fault.name == 'gone':
@@ -97,7 +99,7 @@ class FaultyIronic:
                 found(*args, **kwargs)
             raise translated(f'{name} node {NODE}', self.fault.make())
 
-        return asked
+        return request
 
     def _is_hit(self, number: int) -> bool:
         if self.at is None:
@@ -105,6 +107,6 @@ class FaultyIronic:
         return number == self.at or (self.is_lasting and number > self.at)
 
 
-def _called(name: str, args: tuple[Any, ...]) -> str:
+def _request_name(name: str, args: tuple[Any, ...]) -> str:
     is_state = name.endswith('_state')
     return str(args[1]) if is_state else name

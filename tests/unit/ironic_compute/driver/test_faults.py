@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each way to fail, at each request of a build, a rebuild and a delete.
+"""Each fault of Ironic at each request of a build, a rebuild and a delete.
 
-Whatever goes wrong, the server ends in the state that Nova documents for the
-exception, the user reads one sentence, and nothing of the server is left in
-Ironic that its next delete would not find. The outcomes are printed at the
-end of the run.
+After any fault the server ends in the state that Nova documents for the
+exception, the user reads one sentence, and the next delete of the server finds
+and removes all that is left in Ironic. The outcomes are printed at the end of
+the run.
 """
 
 import json
@@ -19,7 +19,7 @@ from .faulty import FAULTS, FaultyIronic
 # (operation, request) -> fault -> outcome; the run's summary prints it.
 MATRIX: dict[tuple[str, str], dict[str, str]] = {}
 
-# What Nova makes of each.
+# What Nova does after each exception.
 _OUTCOMES = {
     nova_exception.ComputeResourcesUnavailable: 'next',
     nova_exception.InstanceDeployFailure: 'next',
@@ -30,7 +30,7 @@ _OUTCOMES = {
 
 
 class _Server(objects.Instance):
-    """A server whose saves go nowhere."""
+    """A server whose record is not saved and does not change."""
 
     def save(self, *args, **kwargs):
         self.obj_reset_changes()
@@ -40,7 +40,7 @@ class _Server(objects.Instance):
 
 
 class _Volume(dict):
-    """A volume as Nova hands it to a driver."""
+    """A volume as Nova passes it to a driver."""
 
     is_volume = True
 
@@ -62,7 +62,7 @@ def _server(**fields):
 
 
 def _bench(operation):
-    """Make a driver on an Ironic that may fail."""
+    """Return a driver on an Ironic that can fail."""
     has_server = operation != 'spawn'
     bench = fake.bench(
         provision_state='active' if has_server else 'available',
@@ -119,11 +119,14 @@ def _requests(operation):
 @pytest.mark.parametrize(
     ('operation', 'reads_count'), [('spawn', 5), ('destroy', 4)]
 )
-def test_ironic_is_not_asked_for_what_it_answered(operation, reads_count):
-    """With hundreds of servers at once its API is what is waited for."""
-    asked = _requests(operation)
+def test_operation_reads_its_node_only_a_few_times(operation, reads_count):
+    """A build and a delete send few reads of the node.
+
+    With hundreds of servers at once, Ironic's API is the bottleneck.
+    """
+    requests = _requests(operation)
     names = ('node', 'node_of_instance')
-    assert sum(name in names for name in asked) == reads_count
+    assert sum(name in names for name in requests) == reads_count
 
 
 _CASES = [
@@ -137,7 +140,7 @@ _CASES = [
 
 
 def _run(bench, operation):
-    """Do it; return what Nova is told, and what the user reads."""
+    """Run an operation; return its outcome and the sentence for the user."""
     try:
         _OPERATIONS[operation](bench)
     except nova_exception.NovaException as exc:
@@ -150,7 +153,7 @@ def _run(bench, operation):
 
 
 def _left(bench):
-    """Return what of the server is left in Ironic."""
+    """Return what is left of the server in Ironic."""
     ironic = bench.ironic
     facts = ironic.nodes.get(fake.NODE)
     if facts is None:
@@ -165,8 +168,8 @@ def _left(bench):
 
 
 @pytest.mark.parametrize(('operation', 'at', 'fault'), _CASES)
-def test_fault(operation, at, fault):
-    """It ends in a documented state, with one sentence, and leaks nothing."""
+def test_operation_ends_well_after_a_fault(operation, at, fault):
+    """The server ends in a documented state, and nothing of it is left."""
     bench = _bench(operation)
     bench.ironic.at, bench.ironic.fault = at, fault
     outcome, sentence = _run(bench, operation)
@@ -182,14 +185,14 @@ def test_fault(operation, at, fault):
         assert set(_left(bench)) == {'node', 'vifs', 'targets', 'info'}
     else:
         if operation == 'destroy' and outcome != 'ok':
-            _destroy(bench)  # As resume or the user does.
+            _destroy(bench)  # As the recovery, or the user, does.
         assert not _left(bench)
 
 
 @pytest.mark.parametrize('fault', [f for f in FAULTS if f.may_last], ids=str)
 @pytest.mark.parametrize('at', range(_requests('spawn').index('active') + 1))
-def test_fault_that_lasts(at, fault):
-    """A build gives up in time; when Ironic is back nothing stays behind."""
+def test_build_ends_during_a_lasting_fault(at, fault):
+    """A build ends within 1,000 s, and a later delete removes the rest."""
     bench = _bench('spawn')
     bench.ironic.at, bench.ironic.fault = at, fault
     bench.ironic.is_lasting = True
@@ -210,5 +213,5 @@ def _assert_sentence(outcome, sentence):
 
 
 def test_matrix_is_large_enough():
-    """Two hundred ways to fail, each looked at."""
+    """The matrix has at least two hundred cases."""
     assert len(_CASES) >= 200

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rebuilding servers."""
+"""Rebuild of servers."""
 
 import pytest
 from nova import exception as nova_exception
@@ -9,7 +9,7 @@ from . import fake
 
 
 class _Server(objects.Instance):
-    """A server whose saves go nowhere."""
+    """A server whose record is not saved."""
 
     def save(self, *args, **kwargs):
         self.obj_reset_changes()
@@ -41,7 +41,7 @@ def _rebuild(bench, is_volume):
 
 
 def test_bug_2127017_image_is_written_anew_at_any_version():
-    """Nova asks to reimage a boot volume that does not exist; ignored."""
+    """``reimage_boot_volume`` is ignored for a server without root volume."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     server = _rebuild(bench, is_volume=False)
     assert bench.ironic.names() == ['patch', 'rebuild']
@@ -50,7 +50,7 @@ def test_bug_2127017_image_is_written_anew_at_any_version():
 
 
 def test_volume_backed_server_is_refused_untouched():
-    """A root disk that is a volume is refused before anything happens."""
+    """The rebuild of a server with a root volume sends nothing to Ironic."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     with pytest.raises(nova_exception.NovaException, match='volume'):
         _rebuild(bench, is_volume=True)
@@ -58,7 +58,7 @@ def test_volume_backed_server_is_refused_untouched():
 
 
 def test_failed_rebuild_keeps_the_node():
-    """A rebuild that fails says why and frees nothing."""
+    """A failed rebuild raises Ironic's error; the node keeps its server."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.fails['active'] = 'deploy failed'
     with pytest.raises(nova_exception.InstanceDeployFailure, match='broken'):
@@ -66,8 +66,11 @@ def test_failed_rebuild_keeps_the_node():
     assert bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER
 
 
-def test_the_row_says_so_only_when_nothing_but_to_ask_is_left(monkeypatch):
-    """What fails or is killed before has asked Ironic for nothing."""
+def test_rebuild_spawning_is_saved_just_before_the_request(monkeypatch):
+    """The task state REBUILD_SPAWNING is saved after all other preparation.
+
+    A rebuild that was interrupted before has not requested a deploy.
+    """
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     saved = []
     monkeypatch.setattr(

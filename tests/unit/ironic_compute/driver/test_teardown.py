@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Destroying servers from every provision state there is."""
+"""Teardown of servers: removal from their nodes, with locks and errors."""
 
 import pytest
 from nova import exception as nova_exception
@@ -8,22 +8,22 @@ from . import fake
 
 
 def test_destroy_of_nothing_succeeds():
-    """A server that Ironic does not know is destroyed."""
+    """The destroy of a server that no node has succeeds, without a change."""
     bench = fake.bench(instance_uuid=fake.OTHER, provision_state='active')
     bench.driver.destroy(None, fake.server(), None)
     assert not bench.ironic.calls
 
 
 def test_destroy_twice_succeeds():
-    """Destroying is safe to repeat."""
+    """A second destroy succeeds and sends no second request."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.driver.destroy(None, fake.server(), None)
     bench.driver.destroy(None, fake.server(), None)
     assert bench.ironic.names() == ['deleted']
 
 
-def test_locked_node_is_destroyed_later():
-    """A lock that goes away delays and does not fail."""
+def test_destroy_waits_for_a_locked_node():
+    """A lock that is released delays the destroy, which then succeeds."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.locked_count = 3
     bench.driver.destroy(None, fake.server(), None)
@@ -31,7 +31,7 @@ def test_locked_node_is_destroyed_later():
 
 
 def test_node_locked_for_good_fails_the_destroy():
-    """A lock that stays ends in an error within the operator's bound."""
+    """A lock that stays fails the destroy within ``api_max_retries``."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.locked_count = 10_000
     started_s = bench.clock.now_s()
@@ -40,24 +40,24 @@ def test_node_locked_for_good_fails_the_destroy():
     assert bench.clock.now_s() - started_s < 600
 
 
-def test_failed_teardown_says_why():
-    """Ironic's words reach the user when the teardown fails."""
+def test_failed_teardown_raises_the_error_of_ironic():
+    """The user reads Ironic's error if the teardown fails."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.fails['cleaning'] = 'error'
     with pytest.raises(nova_exception.NovaException, match='it is broken'):
         bench.driver.destroy(None, fake.server(), None)
 
 
-def test_abandon_leaves_the_node_of_another_alone():
-    """Only a node with this server's mark is touched."""
+def test_free_node_of_leaves_the_node_of_another_server():
+    """A node with the uuid of another server is not changed."""
     bench = fake.bench(instance_uuid=fake.OTHER)
     bench.driver.free_node_of(fake.server())
     assert bench.ironic.nodes[fake.NODE].instance_uuid == fake.OTHER
     assert not bench.ironic.calls
 
 
-def test_abandon_frees_a_reserved_node():
-    """VIFs, description and mark of a build that never began go."""
+def test_free_node_of_frees_a_reserved_node():
+    """VIFs, instance_info and uuid of a build without a deploy are removed."""
     bench = fake.bench(instance_uuid=fake.SERVER)
     bench.ironic.attached[fake.NODE] = [fake.VIF]
     bench.ironic.infos[fake.NODE] = {'root_gb': '1'}
