@@ -68,22 +68,18 @@ def describe(metadata: Any) -> Mapping[str, Any] | None:
     """
     user_data = _decode(metadata.userdata_raw)
     is_lossy = metadata.userdata_raw is not None and user_data is None
-    if (
-        is_lossy
-        or metadata.content
-        or _read_json(metadata, 'vendor_data.json')
-    ):
+    if is_lossy or metadata.content or _load(metadata, 'vendor_data.json'):
         return None
     parts = {
-        'meta_data': _read_json(metadata, 'meta_data.json'),
-        'network_data': _read_json(metadata, 'network_data.json'),
-        'vendor_data': _read_json(metadata, 'vendor_data2.json'),
+        'meta_data': _load(metadata, 'meta_data.json'),
+        'network_data': _load(metadata, 'network_data.json'),
+        'vendor_data': _load(metadata, 'vendor_data2.json'),
         'user_data': user_data,
     }
     return {name: part for name, part in parts.items() if part}
 
 
-def _read_json(metadata: Any, name: str) -> Any:
+def _load(metadata: Any, name: str) -> Any:
     return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
 
 

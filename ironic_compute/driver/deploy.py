@@ -28,12 +28,7 @@ from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
 from ironic_compute.driver.undo import UndoableStep, run_or_undo
 from ironic_compute.driver.volumes import Volumes, has_root_volume
-from ironic_compute.ironic_api.states import (
-    MEANING,
-    Meaning,
-    PowerState,
-    ProvisionState,
-)
+from ironic_compute.ironic_api import states
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -65,7 +60,6 @@ class BuildRequest:
 
     :param files: pairs of path and content, to be put into the config drive
     :param password: of the administrator
-    :param metadata: Nova's ``InstanceDriverMetadata``
     :param volumes: Nova's driver block devices
     """
 
@@ -75,7 +69,6 @@ class BuildRequest:
     files: Any
     password: str | None
     network_info: Any
-    metadata: Any
     volumes: Sequence[Any] = ()
 
     @property
@@ -187,7 +180,7 @@ class Deploy:
             None
             if has_root_volume(request.volumes)
             else request.image_meta.id,
-            request.metadata,
+            request.network_info,
             list(request.image_meta.properties.get('traits_required', [])),
             preserve_ephemeral,
         )
@@ -245,8 +238,8 @@ class Deploy:
         except errors.IronicComputeError:
             facts = self._waiter.read_node_once(request.node)
             is_ours = facts.instance_uuid == request.instance.uuid
-            state = ProvisionState.parse(facts.provision_state)
-            if not is_ours or MEANING[state] is not Meaning.ON_ITS_WAY:
+            meaning = states.meaning(facts.provision_state)
+            if not is_ours or meaning is not states.Meaning.ON_ITS_WAY:
                 raise
 
     def _steps(
@@ -273,7 +266,9 @@ class Deploy:
             UndoableStep(
                 f'volumes of node {node}',
                 lambda: self._volumes.attach_volumes(node, request.volumes),
-                lambda: self._detach_volumes(node, uuid),
+                lambda: self._if_reserved(
+                    node, uuid, self._volumes.detach_all_volumes
+                ),
             ),
             UndoableStep(
                 f'validation of node {node}', lambda: self._validate(node)
@@ -283,7 +278,9 @@ class Deploy:
                 lambda: self._network.attach_vifs(
                     node, request.network_info or ()
                 ),
-                lambda: self._detach_vifs(node, uuid),
+                lambda: self._if_reserved(
+                    node, uuid, self._network.detach_all_vifs
+                ),
             ),
             UndoableStep(
                 f'deploy of node {node}',
@@ -302,42 +299,36 @@ class Deploy:
         result = self._waiter.retry(lambda: self._client.validate(node))
         reason = _validation_error(result)
         if reason:
-            is_image_error = _is_image_error(reason)
-            kind = (
-                errors.DeployInvalid if is_image_error else errors.DeployFailed
-            )
+            is_image = _is_image_error(reason)
+            kind = errors.DeployInvalid if is_image else errors.DeployFailed
             raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
-    def _detach_vifs(self, node: NodeId, instance_uuid: str) -> None:
+    def _if_reserved(
+        self, node: NodeId, instance_uuid: str, undo: Callable[[NodeId], None]
+    ) -> None:
+        """Undo a step on a node, if the node still has the server."""
         if self._waiter.read_node(node).instance_uuid == instance_uuid:
-            self._network.detach_all_vifs(node)
-
-    def _detach_volumes(self, node: NodeId, instance_uuid: str) -> None:
-        if self._waiter.read_node(node).instance_uuid == instance_uuid:
-            self._volumes.detach_all_volumes(node)
+            undo(node)
 
 
 def unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
     """Return why a node cannot take this server; None if it can."""
-    state = ProvisionState.parse(facts.provision_state)
-    power = PowerState.parse(facts.power_state)
-    reasons = (
-        (
-            facts.instance_uuid not in (None, instance_uuid),
-            f'it has server {facts.instance_uuid}',
+    meaning = states.meaning(facts.provision_state)
+    power = states.PowerState.parse(facts.power_state)
+    reasons = {
+        f'it has server {facts.instance_uuid}': (
+            facts.instance_uuid not in (None, instance_uuid)
         ),
-        (facts.maintenance, 'it is in maintenance'),
-        (facts.retired, 'it is retired'),
-        (
-            MEANING[state] is not Meaning.CAN_TAKE_A_BUILD,
-            f'its provision state is {facts.provision_state}',
+        'it is in maintenance': facts.maintenance,
+        'it is retired': facts.retired,
+        f'its provision state is {facts.provision_state}': (
+            meaning is not states.Meaning.CAN_TAKE_A_BUILD
         ),
-        (
-            power in (PowerState.ERROR, PowerState.UNKNOWN),
-            f'its power state is {facts.power_state or "unknown"}',
+        f'its power state is {facts.power_state or "unknown"}': (
+            power in (states.PowerState.ERROR, states.PowerState.UNKNOWN)
         ),
-    )
-    return next((phrase for holds, phrase in reasons if holds), None)
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def deploy_outcome(
@@ -349,13 +340,14 @@ def deploy_outcome(
     """
     if facts.instance_uuid != instance_uuid:
         return Outcome.LOST, facts
-    state = ProvisionState.parse(facts.provision_state)
-    if state is ProvisionState.ACTIVE:
+    state = states.ProvisionState.parse(facts.provision_state)
+    if state is states.ProvisionState.ACTIVE:
         return Outcome.DONE, facts
-    meaning = MEANING[state]
-    if meaning is Meaning.FAILED:
+    meaning = states.MEANING[state]
+    if meaning is states.Meaning.FAILED:
         return Outcome.FAILED, facts
-    if meaning is Meaning.ON_ITS_WAY or state is ProvisionState.UNKNOWN:
+    is_unknown = state is states.ProvisionState.UNKNOWN
+    if meaning is states.Meaning.ON_ITS_WAY or is_unknown:
         return None
     return Outcome.LOST, facts
 

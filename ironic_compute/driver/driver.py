@@ -9,7 +9,6 @@ metal are here; for all others, Nova's base class raises NotImplementedError.
 """
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
@@ -135,7 +134,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """
         with as_nova_build_errors(instance):
             self._deploy.spawn(
-                self._build_request(
+                BuildRequest(
                     context,
                     instance,
                     image_meta,
@@ -164,7 +163,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Deploy a server's node again; block until the node is active."""
         with as_nova_build_errors(instance):
             self._rebuild.rebuild(
-                self._build_request(
+                BuildRequest(
                     context,
                     instance,
                     image_meta,
@@ -218,27 +217,6 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
 
     def cleanup(self, context: Any, instance: Any, *args: Any) -> None:
         """Do nothing, because :meth:`destroy` removes everything."""
-
-    def _build_request(
-        self,
-        context: Any,
-        instance: Any,
-        image_meta: Any,
-        files: Any,
-        password: Any,
-        network_info: Any,
-        volumes: Sequence[Any] = (),
-    ) -> BuildRequest:
-        return BuildRequest(
-            context=context,
-            instance=instance,
-            image_meta=image_meta,
-            files=files,
-            password=password,
-            network_info=network_info,
-            volumes=volumes,
-            metadata=self.get_instance_driver_metadata(instance, network_info),
-        )
 
     # Power
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import nova.conf
+from nova.virt import driver as nova_driver
 
 from resource_tracker.node import NodeFacts
 
@@ -26,13 +27,12 @@ def build_patches(
     facts: NodeFacts,
     instance: Any,
     image_id: str | None,
-    metadata: Any,
+    network_info: Any,
     image_traits: list[str],
     preserve_ephemeral: bool | None = None,
 ) -> list[Patch]:
     """Return the JSON patches that set ``instance_info`` for a server.
 
-    :param metadata: Nova's ``InstanceDriverMetadata``
     :param image_id: None if the root disk is a volume
     :param image_traits: traits that the image requires
     :param preserve_ephemeral: for a rebuild, whether to keep the ephemeral
@@ -42,7 +42,7 @@ def build_patches(
     if image_id is not None:
         values['image_source'] = image_id
     values.update(_size_fields(facts, instance.flavor))
-    values.update(_owner_fields(instance, metadata))
+    values.update(_owner_fields(instance, network_info))
     values.update(_ephemeral_fields(instance.flavor, preserve_ephemeral))
     values.update(
         _requirement_fields(instance.flavor.extra_specs or {}, image_traits)
@@ -64,9 +64,10 @@ def _size_fields(facts: NodeFacts, flavor: Any) -> dict[str, str]:
     }
 
 
-def _owner_fields(instance: Any, metadata: Any) -> dict[str, Any]:
-    owner = metadata.owner
-    network = metadata.network_info
+def _owner_fields(instance: Any, network_info: Any) -> dict[str, Any]:
+    owner = nova_driver.ComputeDriver.get_instance_driver_metadata(
+        instance, network_info
+    ).owner
     return {
         'display_name': instance.display_name,
         'nova_host_id': instance.host,
@@ -74,8 +75,8 @@ def _owner_fields(instance: Any, metadata: Any) -> dict[str, Any]:
         'project_name': str(owner.projectname),
         'user_id': str(owner.userid),
         'user_name': str(owner.username),
-        'fixed_ips': str(network.fixed_ips()),
-        'floating_ips': str(network.floating_ips()),
+        'fixed_ips': str(network_info.fixed_ips()),
+        'floating_ips': str(network_info.floating_ips()),
     }
 
 

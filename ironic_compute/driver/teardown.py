@@ -16,7 +16,7 @@ from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.volumes import Volumes
-from ironic_compute.ironic_api.states import ProvisionState
+from ironic_compute.ironic_api.states import MEANING, Meaning, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -35,27 +35,7 @@ _INSTANCE_REMOVED = frozenset(
     }
 )
 # Ironic has not deployed the server, so only our preparation is removed.
-_NEVER_DEPLOYED = frozenset(
-    {
-        ProvisionState.ENROLL,
-        ProvisionState.VERIFYING,
-        ProvisionState.MANAGEABLE,
-        ProvisionState.AVAILABLE,
-        ProvisionState.INSPECTING,
-        ProvisionState.INSPECTWAIT,
-        ProvisionState.INSPECTFAIL,
-        ProvisionState.ADOPTING,
-        ProvisionState.ADOPTFAIL,
-    }
-)
-# Ironic is removing the server.
-_TEARDOWN_RUNNING = frozenset(
-    {
-        ProvisionState.DELETING,
-        ProvisionState.DELETED,
-        ProvisionState.UNDEPLOY,
-    }
-)
+_NEVER_DEPLOYED = (Meaning.CAN_TAKE_A_BUILD, Meaning.OUT_OF_REACH)
 # Ironic accepts no teardown in these states, and leaves each on its own.
 _BUSY = frozenset(
     {
@@ -122,7 +102,7 @@ class Teardown:
         :raises errors.IronicComputeError: the node still has the server
         """
         try:
-            self._free_from_state(
+            self._free(
                 node, instance_uuid, fresh or self._waiter.read_node(node)
             )
         except (errors.NodeNotFound, errors.NodeGone):
@@ -159,7 +139,7 @@ class Teardown:
             self._client.release(node, instance_uuid)
             self._waiter.try_read_node(node)
 
-    def _free_from_state(
+    def _free(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
     ) -> None:
         if not _has_instance(facts, instance_uuid):
@@ -167,15 +147,13 @@ class Teardown:
         state = ProvisionState.parse(facts.provision_state)
         if state in _INSTANCE_REMOVED:
             self._try_release(node, instance_uuid)
-        elif state in _NEVER_DEPLOYED & _BUSY:
-            self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
-            self._free_from_state(
-                node, instance_uuid, self._waiter.read_node(node)
-            )
-        elif state in _NEVER_DEPLOYED:
-            self.undo_preparation(node, instance_uuid)
-        else:
+        elif MEANING[state] not in _NEVER_DEPLOYED:
             self._tear_down(node, instance_uuid)
+        elif state in _BUSY:
+            self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
+            self._free(node, instance_uuid, self._waiter.read_node(node))
+        else:
+            self.undo_preparation(node, instance_uuid)
 
     def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
         """Let Ironic tear the node down, with its VIFs and instance_info."""
@@ -244,7 +222,7 @@ class Teardown:
         state = ProvisionState.parse(facts.provision_state)
         if not _has_instance(facts, instance_uuid):
             return _Answer.ACCEPTED
-        if state in _INSTANCE_REMOVED or state in _TEARDOWN_RUNNING:
+        if MEANING[state] is Meaning.LEAVING:
             return _Answer.ACCEPTED
         if state in _ON_HOLD:
             self._client.set_provision_state(node, 'abort')
@@ -290,5 +268,5 @@ def _facts_when_ended(
     state = ProvisionState.parse(facts.provision_state)
     if facts.instance_uuid != instance_uuid:
         return facts
-    ended = state in _INSTANCE_REMOVED or state in _NEVER_DEPLOYED
+    ended = state in _INSTANCE_REMOVED or MEANING[state] in _NEVER_DEPLOYED
     return facts if ended or _is_error(facts) else None
