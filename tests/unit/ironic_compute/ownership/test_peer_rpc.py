@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RPC between workers, on oslo.messaging's driver for RabbitMQ."""
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import oslo_messaging
+import pytest
+from nova import rpc as nova_rpc
+from nova.compute import rpcapi
+from oslo_config import cfg
+
+from hashring.ring import Host
+from ironic_compute.ownership import peer_rpc
+from resource_tracker.node import NodeId
+
+C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
+GIVEN: queue.Queue[list[NodeId]] = queue.Queue()
+
+
+class Requests:
+    """Refuses the requests of an operator."""
+
+    def adopt_host(self, host: Host) -> str:
+        return f'cannot adopt {host}'
+
+    def confirm_mapping(self, host: Host) -> str:
+        return f'cannot confirm {host}'
+
+
+class StockEndpoint:
+    """The endpoint of a stock nova-compute: another RPC namespace."""
+
+    target = oslo_messaging.Target(version='6.0')
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _serve() -> Iterator[None]:
+    """Start a worker's server of host c1 and a stock one of another host."""
+    transport = oslo_messaging.get_rpc_transport(cfg.CONF, 'kombu+memory:////')
+    requests: Any = Requests()
+    peer = peer_rpc.PeerEndpoint(
+        GIVEN.put, lambda node: f'cannot forget {node}', requests
+    )
+    servers = [
+        oslo_messaging.get_rpc_server(
+            transport,
+            oslo_messaging.Target(topic=rpcapi.RPC_TOPIC, server=host),
+            [endpoint],
+            executor='threading',
+        )
+        for host, endpoint in ((C1, peer), (STOCK, StockEndpoint()))
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nova_rpc, 'TRANSPORT', transport)
+        for server in servers:
+            server.start()
+        yield
+    for act in ('stop', 'wait'):
+        for server in servers:
+            getattr(server, act)()
+    transport.cleanup()
+
+
+def test_given_nodes_arrive() -> None:
+    """The host that gets nodes receives their uuids in one cast."""
+    peer_rpc.notify_given(C1, [N1])
+    assert GIVEN.get(timeout=10.0) == [N1]
+
+
+def test_requests_return_the_sentence_of_the_worker() -> None:
+    """The sentence that says why not reaches the caller."""
+    assert peer_rpc.request_forget_node(C1, N1) == 'cannot forget n1'
+    adopted = peer_rpc.request_adopt_host(C1, Host('c9'))
+    assert adopted == 'cannot adopt c9'
+    confirmed = peer_rpc.request_confirm_mapping(C1, Host('c9'))
+    assert confirmed == 'cannot confirm c9'
+
+
+def test_stock_nova_compute_is_not_ironic_compute() -> None:
+    """A stock nova-compute answers that it lacks the RPC namespace."""
+    assert peer_rpc.is_ironic_compute(C1) is True
+    assert peer_rpc.is_ironic_compute(STOCK) is False
