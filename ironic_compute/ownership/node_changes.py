@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the feed has read of nodes, handed to whoever it concerns.
+"""Sink of the node feed: passes each change of a node to its owner.
 
-A node is held here or it is met as a stranger; one that left the pool may be
-held all the same. What one node breaks is that node's news alone, and the
-feed reads it again.
+The facts of a held node go to ``held_nodes``, those of any other node of the
+pool to ``unheld_nodes``. A node that left the pool may still be held. A full
+list also starts the audits: of rows, of deleted nodes, of providers. If the
+facts of one node cause an error, the feed reads that node again; the other
+nodes are not affected.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,51 +54,57 @@ class NodeChanges:
         self.has_audited = False
 
     def observe(self, facts: NodeFacts) -> None:
-        """Take in one node of the pool as Ironic has it now."""
+        """Pass on the facts of a node of the pool."""
         self._held_nodes.observe(facts)
 
     def renew(self, facts: NodeFacts) -> None:
-        """Take in a node of another pool, which is held perhaps.
+        """Pass on the facts of a node of another pool.
 
-        If it is not, it is not taken either, though it was ours when met.
+        A node that is not held is not taken any more.
         """
         if not self._held_nodes.renew(facts):
             self._unheld.mark_missing(facts.uuid)
 
     def deny(self, node: NodeId) -> None:
-        """Take in that Ironic has no such node."""
+        """Pass on that Ironic answered 404 for a node."""
         self._unheld.mark_missing(node)
         self._held_nodes.deny(node)
 
     def is_held(self, node: NodeId) -> bool:
-        """Say whether a node is held, of whatever pool."""
+        """Return whether this host holds a node, whatever its pool."""
         return self._held_nodes.row(node) is not None
 
     def is_denied(self, node: NodeId) -> bool:
-        """Say whether Ironic had no such held node when last asked for it."""
+        """Return whether Ironic last answered 404 for a held node."""
         return self._held_nodes.is_denied(node)
 
     def found(self, node: NodeId) -> None:
-        """Take in that Ironic has a node when it is asked for it alone."""
+        """Pass on that a read of this one node found it in Ironic."""
         self._held_nodes.found(node)
 
     def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Take in all nodes of the pool, read without an error."""
-        # A restart is over when the first one is; the others have time.
-        hurry = not self.has_audited
-        self._look_at_records(hurry=hurry)
-        self._observe_all(nodes, 0.0 if hurry else CHUNK_PAUSE_S)
+        """Pass on a full list of the pool's nodes, and run the audits.
+
+        Blocks for many requests. ``has_audited`` is True after the first call.
+
+        :param nodes: a live view of the list: a read of one node may change
+            or remove it meanwhile
+        """
+        # The first audit ends the restart, so that it makes no pauses.
+        is_first = not self.has_audited
+        self._check_rows(rests=not is_first)
+        self._observe_all(nodes, 0.0 if is_first else CHUNK_PAUSE_S)
         self._new_nodes.reset_from_list(nodes)
         self._removal.check_absent(nodes)
         if self.has_audited:
-            # At first each provider is looked at anyway.
+            # After a start each provider is read anyway.
             placement_reports.audit(self._reconciler)
         self.has_audited = True
 
-    def _look_at_records(self, *, hurry: bool) -> None:
-        """Look at records; what Ironic said must not be lost for them."""
+    def _check_rows(self, *, rests: bool) -> None:
+        """Audit the rows; after an error, the list is still passed on."""
         try:
-            self._row_audit.check_rows(rests=not hurry)
+            self._row_audit.check_rows(rests=rests)
         except Exception:
             LOG.exception(
                 'Could not look at the records of nodes; the next audit will'
@@ -106,10 +114,11 @@ class NodeChanges:
         self, nodes: Mapping[NodeId, NodeFacts], pause_s: float
     ) -> None:
         for some in paced_chunks(sorted(nodes), self._clock, pause_s):
-            # What was read meanwhile shows in it, and may be gone again.
+            # A node can change or vanish in ``nodes`` during this loop.
             for facts in filter(None, map(nodes.get, some)):
                 observe = self._held_nodes.observe
                 succeeded = run_isolated(facts.uuid, observe, facts)
                 if not succeeded or self.is_denied(facts.uuid):
-                    # The cause may be gone by then; else the feed tries again.
+                    # The feed reads the node until it is passed on. A node
+                    # that is marked as missing may exist after all.
                     self._request_read(facts.uuid)

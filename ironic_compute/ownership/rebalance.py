@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a node: writes ``ComputeNode.host``, with ``new_nodes``.
+"""Rebalance: free nodes are pushed to the hosts that the hash ring names.
 
-What changes a holder follows from the ring of the pool: a node that no host
-holds is taken by the ring's target (``new_nodes``), and a *free node* that
-the ring gives to another host is pushed to it by its present holder, and by
-nobody else.
-
-A node with an instance is never pushed. Rows of hosts that exist are left to
-them. All of it is repeated each round: what was cut short is taken up again.
+A *free node*, which has no instance and no claim, is pushed to its ring
+target by its present holder, and by no other host: the holder writes
+``ComputeNode.host``. A node with an instance stays where it is. Each worker
+runs a round about every second in a thread of its own; a round also has
+``new_nodes`` place the nodes that no host holds. A push that was interrupted
+is repeated in a later round.
 """
 
 import itertools
@@ -30,18 +29,19 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-# A round is a second. Each look at such a node is two requests to Nova.
-_ASK_AGAIN_ROUNDS = 60
+# Rounds until a node is checked again that has a server in Nova but not in
+# Ironic. A check is two requests to Nova, a round about a second.
+_RECHECK_ROUNDS = 60
 
 
 class Rebalancer:
-    """Take new nodes, push free ones: ``run_round``, about each second.
+    """Places new nodes and pushes free nodes.
 
-    One thread calls ``run_round``; ``follow_instance`` may be called from any.
+    One thread calls ``run_round``; any thread may call ``follow_instance``.
 
-    :param newcomers: what takes the nodes that are not held here
-    :param foreign: hosts of the rows that belong to nobody of the pool
-    :param tell: called with a host and the nodes it was just given
+    :param new_nodes: places the nodes that no host holds
+    :param foreign: the hosts outside the pool that hold nodes of the pool
+    :param notify_given: called with a host and the nodes it was given
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Rebalancer:
         gate: Gate,
         pace: Pace,
         writers: RowWriters,
-        tell: Callable[[Host, list[NodeId]], None],
+        notify_given: Callable[[Host, list[NodeId]], None],
     ) -> None:
         self._held_nodes = held_nodes
         self._compute_nodes = compute_nodes
@@ -66,16 +66,17 @@ class Rebalancer:
         self._gate = gate
         self._pace = pace
         self._writers = writers
-        self._tell = tell
-        self._sorted_for: tuple[Ring, frozenset[NodeId]] | None = None
-        self._elsewhere: dict[NodeId, Host] = {}
+        self._notify_given = notify_given
+        self._computed_for: tuple[Ring, frozenset[NodeId]] | None = None
+        self._targets: dict[NodeId, Host] = {}
         self._with_server: set[NodeId] = set()
         self._rounds_count = 0
 
     def follow_instance(self, node: NodeId, host: Host) -> None:
-        """Give a node to the host that its server is on.
+        """Give a held node to the host that ``Instance.host`` names.
 
-        ``Instance.host`` is the truth for a node with a server.
+        Nova sends all RPC about a server to that host, so the node's row
+        must name the same host. Blocks.
         """
         record = self._services.find_record(host)
         if record is None:
@@ -91,56 +92,59 @@ class Rebalancer:
             'Gave node %(node)s to host %(host)s, where its server is',
             {'node': node, 'host': host},
         )
-        self._tell(host, [node])
+        self._notify_given(host, [node])
 
     def run_round(self) -> None:
-        """Do what the ring asks for now, within the budget."""
+        """Place new nodes and push free ones, at most ``push_budget`` nodes.
+
+        Does nothing while the gate is shut or the ring is empty; blocks.
+        """
         if not self._gate.is_open() or not self._pool.ring_status().ring.hosts:
             return
         if not self._services.is_read:
-            return  # Else each host would seem to be gone.
+            return  # Every host would seem to lack a Service record.
         self._new_nodes.place_nodes()
         if self._foreign.is_stock_compute_up():
             return
-        standing = self._pool.ring_status()
-        if standing.settled_for_s >= self._patience_s(standing):
-            self._push(standing.ring)
+        status = self._pool.ring_status()
+        if status.settled_for_s >= self._settle_s(status):
+            self._push(status.ring)
 
-    def _patience_s(self, standing: RingStatus) -> float:
-        """Return how long a ring must have stayed before nodes follow it.
+    def _settle_s(self, status: RingStatus) -> float:
+        """Return the age in seconds that a ring needs before nodes follow it.
 
-        Who still has the ring before would give them back at once.
+        A host that still has the previous ring would push them back at once.
         """
         pace = self._pace
-        if standing.agreed:
+        if status.agreed:
             return pace.settle_s
         return max(pace.settle_s, pace.disagree_s)
 
     def _push(self, ring: Ring) -> None:
         self._rounds_count += 1
-        if self._rounds_count % _ASK_AGAIN_ROUNDS == 0:
+        if self._rounds_count % _RECHECK_ROUNDS == 0:
             self._with_server.clear()
-        free = (n for n in self._misplaced(ring) if self._is_free(n))
+        free = (n for n in self._find_misplaced(ring) if self._is_free(n))
         some = itertools.islice(free, self._pace.push_budget)
-        moves = {node: self._elsewhere[node] for node in some}
+        moves = {node: self._targets[node] for node in some}
         given = self._writers.for_each(
             lambda node: self._give(node, moves[node]), moves
         )
         self._report_pushes([n for n in moves if given.get(n)], moves)
 
-    def _misplaced(self, ring: Ring) -> Iterable[NodeId]:
-        """Return the held nodes that the ring gives to other hosts.
+    def _find_misplaced(self, ring: Ring) -> Iterable[NodeId]:
+        """Return the held nodes whose ring target is another host.
 
-        Looked up anew when the ring or the held nodes have changed: a round
-        about nothing must cost nothing with thousands of nodes.
+        Computed again only if the ring or the held nodes have changed, so
+        that a round with thousands of nodes and no push costs little.
         """
         held = frozenset(self._held_nodes.rows())
-        if (ring, held) != self._sorted_for:
-            self._sorted_for = (ring, held)
+        if (ring, held) != self._computed_for:
+            self._computed_for = (ring, held)
             here = (None, self._held_nodes.host)
             targets = ((node, ring.target(node)) for node in sorted(held))
-            self._elsewhere = {n: t for n, t in targets if t not in here}
-        return self._elsewhere
+            self._targets = {n: t for n, t in targets if t not in here}
+        return self._targets
 
     def _is_free(self, node: NodeId) -> bool:
         return (
@@ -150,7 +154,7 @@ class Rebalancer:
         )
 
     def _give(self, node: NodeId, target: Host) -> bool:
-        """Push one free node; True if it changed hands."""
+        """Push one free node; return whether the target holds it now."""
         record = self._services.find_record(target)
         if record is None:
             return False
@@ -158,17 +162,20 @@ class Rebalancer:
             if row is None or not self._is_ours_now(node, row):
                 return False
             if self._compute_nodes.instances_on(node, self._held_nodes.host):
-                # Nova has a server there that Ironic knows nothing of.
+                # Nova has a server on the node that Ironic does not show.
                 self._with_server.add(node)
                 return False
             unmark(row)
             return self._compute_nodes.give(row, target, record.id)
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:
-        """Read the row again; a late write may have given it to another."""
+        """Read the row again and return whether it still names this host.
+
+        A write that arrived late may have made another host the holder.
+        """
         current = self._compute_nodes.named(node)
         if current is None or current.host != self._held_nodes.host:
-            row.host = current and current.host  # So it is dropped.
+            row.host = current and current.host  # So the node is dropped.
         return bool(row.host == self._held_nodes.host)
 
     def _report_pushes(
@@ -180,4 +187,4 @@ class Rebalancer:
                 'Pushed %(count)d free nodes to host %(target)s',
                 {'count': len(nodes), 'target': target},
             )
-            self._tell(target, nodes)
+            self._notify_given(target, nodes)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a node: its row and provider go only when Ironic is certain.
+"""Removal of deleted nodes: their ComputeNode row and resource provider.
 
-A node that a full list does not show may be gone, may have left the pool, or
-the list may be wrong. Only Ironic's own "404" for that very uuid, twice and
-an audit apart, with nothing allocated on it, counts as gone, and only if
-Ironic shows us all nodes. Errors, time-outs, short lists and empty ones never
-do (bugs 1750450, 1853009).
+A node that is missing in a full list may be deleted, may have left the pool,
+or the list may be wrong. A node counts as deleted only if Ironic answers 404
+for its uuid in two audits in a row, if Ironic lets this service list the nodes
+of all projects, and if no server or allocation is on the node. Errors,
+time-outs, short lists and empty lists remove nothing (bugs 1750450, 1853009).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Removal:
-    """Remember which nodes Ironic denied; the feed's audit thread calls."""
+    """Removes deleted nodes; the feed's audit thread calls.
+
+    An RPC thread may call ``forget_node``. All methods block.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,13 @@ class Removal:
         self._left: frozenset[NodeId] = frozenset()
 
     def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Look at the held nodes that a full list did not show."""
+        """Read the held nodes that are missing in a full list.
+
+        Removes those that Ironic answered 404 for in this audit and in the
+        last one.
+
+        :param nodes: the full list of the pool's nodes
+        """
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
         denied = frozenset(
@@ -55,11 +64,14 @@ class Removal:
         if again and self._is_certain(len(again)):
             for node in sorted(again):
                 run_isolated(node, self._remove, node, 'deleted in Ironic')
-        # One that was removed and comes back is a new one.
+        # A removed node that comes back is a new node.
         self._denied = denied & self._held_nodes.rows().keys()
 
     def _is_certain(self, count: int) -> bool:
-        """Say whether "404" is certain to mean that there is no such node."""
+        """Return whether a 404 means that the node does not exist.
+
+        It may also mean that this service may not see the node's project.
+        """
         try:
             if self._client.sees_all():
                 return True
@@ -76,7 +88,10 @@ class Removal:
         return False
 
     def _is_missing(self, node: NodeId) -> bool:
-        """Say whether Ironic answers 404 for this very uuid."""
+        """Read a node; return whether Ironic answers 404 for its uuid.
+
+        An error counts as not missing. Facts that were read are stored.
+        """
         try:
             facts = self._client.node(node)
         except errors.NodeNotFound:
@@ -85,14 +100,14 @@ class Removal:
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False
         if not self._client.in_pool(facts):
-            self._say_left(node)
-        # No list says how it is now, and it is still offered.
+            self._log_left(node)
+        # The node still gets builds, and no list contains its present facts.
         self._held_nodes.found(node)
         run_isolated(node, self._held_nodes.renew, facts)
         return False
 
-    def _say_left(self, node: NodeId) -> None:
-        """Say once that a node has left the pool."""
+    def _log_left(self, node: NodeId) -> None:
+        """Log once that a node has left the pool."""
         if node in self._left:
             return
         self._left |= {node}
@@ -104,10 +119,10 @@ class Removal:
         )
 
     def forget_node(self, node: NodeId) -> str | None:
-        """Remove what Nova has of a held node that has left this pool.
+        """Remove the row and provider of a held node that left this pool.
 
-        By an operator's order, because Ironic has it still. Another pool
-        takes it for a new one then.
+        An operator must request it, because Ironic still has the node. Its
+        new pool can then take the node as a new one.
 
         :returns: None, or a sentence that says why not
         """
@@ -133,7 +148,10 @@ class Removal:
         return None
 
     def _remove(self, node: NodeId, why: str) -> bool:
-        """Remove a node, while nobody reports it: that would make it anew."""
+        """Remove a node under its lock, and return whether it is removed.
+
+        A report of the node at the same time would create it again.
+        """
         with self._held_nodes.still(node) as row:
             is_removed = row is not None and self._remove_records(node, row)
         if is_removed:
@@ -145,8 +163,8 @@ class Removal:
     def _remove_records(self, node: NodeId, row: Any) -> bool:
         if self._compute_nodes.instances_on(node, self._held_nodes.host):
             return False
-        # The provider first: while it stays, so does the row that leads to
-        # it, and the next audit tries again.
+        # The provider goes first. If that fails, the row stays, so that the
+        # next audit finds the node and tries again.
         try:
             if not self._reconciler.delete_provider(node):
                 return False

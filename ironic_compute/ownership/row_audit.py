@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the rows of held nodes are still ours; asked with each audit.
+"""Audit of ComputeNode rows: whether each held node's row names this host.
 
-In parts: to parse one reply about thousands keeps the interpreter from all
-other threads for so long that claims would notice, and takes memory that is
-never given back. Rows that are ours of late are found by ``new_nodes`` among
-the nodes that are not held. Only a row of ours whose node neither Ironic nor
-we know shows in nothing but all rows of the cell, of which every second audit
-reads some pages instead. Either goes on where it stopped: no audit asks more
-because there are more.
+The feed's audit thread calls it with each full list. Every second audit reads
+rows of held nodes, and drops the nodes whose row names another host or is
+gone. The other audits read some pages of all rows of the cell, to find rows of
+this host whose node is neither held nor in Ironic; ``new_nodes`` finds all
+other rows that name this host. Each audit reads a limited number of rows and
+continues where the last one stopped. Rows are read in parts, because parsing
+one reply with thousands of rows would block all other threads for too long
+and would take memory that is never returned.
 """
 
 import bisect
@@ -20,17 +21,17 @@ from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.records import Marker, MarkerGone
 from resource_tracker.node import NodeId
 
-# One RPC each, and all others share the interpreter while it is parsed.
-_ROWS_A_PART = 250
-_PARTS_AN_AUDIT = 8
-# One RPC each. What is searched for is rare, so a few thousand rows may take
-# some hours.
-_PAGES_AN_AUDIT = 3
+# Each part is one RPC. Other threads run between two parts.
+_ROWS_PER_PART = 250
+_ROWS_PER_AUDIT = 8 * _ROWS_PER_PART
+# Each page is one RPC. Rows of unknown nodes are rare, so that it may take
+# hours to read all pages.
+_PAGES_PER_AUDIT = 3
 _REST_S = 0.6
 
 
 class RowAudit:
-    """Looks at the rows of all held nodes; one thread calls ``check_rows``."""
+    """Reads ComputeNode rows; one thread calls ``check_rows``."""
 
     def __init__(
         self, held_nodes: HeldNodes, compute_nodes: ComputeNodes, clock: Clock
@@ -39,33 +40,36 @@ class RowAudit:
         self._compute_nodes = compute_nodes
         self._clock = clock
         self._marker: Marker | None = None
-        self._looked_to = NodeId('')
-        self._is_to_search = False
+        self._checked_to = NodeId('')
+        self._searches_next = False
 
     def check_rows(self, *, rests: bool = True) -> None:
-        """Drop the nodes whose row is not ours any more, or find others.
+        """Drop nodes whose row names another host, or find unknown rows.
 
-        :param rests: pause between two requests
+        Blocks for some RPCs.
+
+        :param rests: pause between two RPCs
         """
-        is_to_search = self._is_to_search
-        # Before either: one that fails each time must not stop the other.
-        self._is_to_search = not is_to_search
-        if is_to_search:
+        searches = self._searches_next
+        # Set before the work, so that a read that always fails does not keep
+        # the other kind of read from its turn.
+        self._searches_next = not searches
+        if searches:
             self._search()
         else:
-            self._look_at_held(_REST_S if rests else 0.0)
+            self._check_held(_REST_S if rests else 0.0)
 
-    def _look_at_held(self, rest_s: float) -> None:
+    def _check_held(self, rest_s: float) -> None:
         held = sorted(self._held_nodes.rows())
-        begin = bisect.bisect(held, self._looked_to)
-        due = (held[begin:] + held[:begin])[: _PARTS_AN_AUDIT * _ROWS_A_PART]
-        for some in paced_chunks(due, self._clock, rest_s, _ROWS_A_PART):
-            self._look(some)
-            self._looked_to = some[-1]
+        begin = bisect.bisect(held, self._checked_to)
+        due = (held[begin:] + held[:begin])[:_ROWS_PER_AUDIT]
+        for some in paced_chunks(due, self._clock, rest_s, _ROWS_PER_PART):
+            self._check(some)
+            self._checked_to = some[-1]
 
     def _search(self) -> None:
-        """Read on where the last search stopped, at most to the last row."""
-        for number in range(_PAGES_AN_AUDIT):
+        """Read the next pages of all rows; hold the nodes that name us."""
+        for number in range(_PAGES_PER_AUDIT):
             if number:
                 self._clock.sleep(_REST_S)
             read_at = self._held_nodes.moment()
@@ -79,10 +83,10 @@ class RowAudit:
             if self._marker is None:
                 return
 
-    def _look(self, nodes: Sequence[NodeId]) -> None:
+    def _check(self, nodes: Sequence[NodeId]) -> None:
         read_at, host = self._held_nodes.moment(), self._held_nodes.host
         found = self._compute_nodes.of_nodes(nodes)
-        # Rows made before Nova 18 have another uuid than their node.
+        # Rows created before Nova 18 have another uuid than their node.
         rows = {n: found.get(n) or self._compute_nodes.named(n) for n in nodes}
         ours = {n for n, row in rows.items() if row and row.host == host}
         self._held_nodes.lose(rows.keys() - ours, read_at)

@@ -12,7 +12,7 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HostStatus, Moment
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
-from ironic_compute.ownership.rebalance import _ASK_AGAIN_ROUNDS, Rebalancer
+from ironic_compute.ownership.rebalance import _RECHECK_ROUNDS, Rebalancer
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
@@ -137,11 +137,11 @@ def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
     cloud.show('c2')
     cloud.settle()
     counted = Counted(one)
-    for _ in range(2 * _ASK_AGAIN_ROUNDS):
+    for _ in range(2 * _RECHECK_ROUNDS):
         one.rebalancer.run_round()
     assert counted.counts == {'read': 2 * 2}
     server.deleted = True
-    for _ in range(_ASK_AGAIN_ROUNDS):
+    for _ in range(_RECHECK_ROUNDS):
         one.rebalancer.run_round()
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
 

@@ -133,7 +133,7 @@ def test_a_search_that_fails_does_not_stop_the_look(cloud: Cloud) -> None:
 
     one.rows.page = fail  # type: ignore[assignment, method-assign]
     cloud.nova.rows[N1].host = C2
-    one.row_audit._is_to_search = True
+    one.row_audit._searches_next = True
     with pytest.raises(TimeoutError):
         one.row_audit.check_rows()
     one.row_audit.check_rows()
