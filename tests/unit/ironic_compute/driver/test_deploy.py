@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building servers: what ends well, and what every failure leaves behind."""
+"""Build (spawn) of servers: success, failures, and what they leave."""
 
 import pytest
 from nova import exception as nova_exception
-from nova import objects
 
 from ironic_compute import errors
 
@@ -11,7 +10,7 @@ from . import fake
 
 
 def _is_free(bench: fake.Bench) -> bool:
-    """Say whether nothing of the server is left on the node."""
+    """Return whether nothing of the server is left on the node."""
     ironic = bench.ironic
     return (
         ironic.nodes[fake.NODE].instance_uuid is None
@@ -34,38 +33,28 @@ def test_build_ends_active():
     ]
 
 
-def test_node_that_is_gone_is_read_by_the_feed():
-    """Or the next build comes to it as well."""
+def test_feed_reads_a_node_that_a_build_did_not_find():
+    """A build asks the feed to read its node if Ironic has no such node.
+
+    The feed then removes the node; otherwise the next build would get it.
+    """
     bench = fake.bench()
-    poked = []
+    requested = []
 
     class _Feed(fake.FakeFeed):
         def poke(self, node):
-            poked.append(node)
+            requested.append(node)
 
     feed = _Feed(bench.ironic, bench.node_cache)
     bench.driver.set_up(bench.ironic, bench.node_cache, feed, bench.clock)
     bench.ironic.nodes.clear()
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
         bench.spawn(fake.server())
-    assert set(poked) == {fake.NODE}
+    assert set(requested) == {fake.NODE}
 
 
-def test_instance_info_says_what_was_ordered():
-    """Ironic learns image, sizes, people, capabilities and traits."""
-    bench = fake.bench(properties={'local_gb': 100})
-    bench.spawn(fake.server())
-    info = bench.ironic.infos[fake.NODE]
-    assert info['image_source'] == 'img'
-    assert info['root_gb'] == '20'
-    assert info['local_gb'] == '100'
-    assert info['nova_host_id'] == 'bm-1'
-    assert info['traits'] == ['CUSTOM_FAST']
-    assert info['capabilities'] == '{"boot_mode": "uefi"}'
-
-
-def test_failed_deploy_says_why_and_frees_the_node():
-    """A deploy that fails is tried elsewhere, with Ironic's own words."""
+def test_failed_deploy_raises_the_error_of_ironic_and_frees_the_node():
+    """After a failed deploy Nova tries another node; the user reads why."""
     bench = fake.bench()
     bench.ironic.fails['active'] = 'deploy failed'
     with pytest.raises(
@@ -78,7 +67,7 @@ def test_failed_deploy_says_why_and_frees_the_node():
 
 @pytest.mark.parametrize('request_name', ['patch', 'vif_attach', 'active'])
 def test_refused_step_frees_the_node(request_name):
-    """Whatever Ironic refuses, what was done before is undone."""
+    """If Ironic refuses a step, all steps before it are undone."""
     bench = fake.bench()
     bench.ironic.refused[request_name] = 'no'
     with pytest.raises(nova_exception.InstanceDeployFailure):
@@ -89,8 +78,8 @@ def test_refused_step_frees_the_node(request_name):
     assert _is_free(bench)
 
 
-def test_invalid_image_is_tried_nowhere_else():
-    """It is as bad on any other node, and the build ends."""
+def test_invalid_image_ends_the_build():
+    """Nova tries no other node for an image that Ironic cannot deploy."""
     bench = fake.bench()
     bench.ironic.invalid['deploy'] = 'no such image'
     with pytest.raises(nova_exception.BuildAbortException, match='no such'):
@@ -107,8 +96,8 @@ def test_invalid_image_is_tried_nowhere_else():
         ('storage', 'no volume connector'),
     ],
 )
-def test_invalid_node_is_left_for_another(interface, reason):
-    """One that is enrolled badly does not end each build it gets."""
+def test_invalid_node_sends_the_build_to_another_node(interface, reason):
+    """A node that is enrolled badly must not end each build it gets."""
     bench = fake.bench()
     bench.ironic.invalid[interface] = reason
     with pytest.raises(nova_exception.InstanceDeployFailure):
@@ -116,8 +105,8 @@ def test_invalid_node_is_left_for_another(interface, reason):
     assert _is_free(bench)
 
 
-def test_bad_image_at_the_deploy_is_tried_nowhere_else():
-    """An image that Ironic refuses ends the build."""
+def test_image_that_is_refused_at_the_deploy_ends_the_build():
+    """Nova tries no other node if Ironic refuses the image at the deploy."""
     bench = fake.bench()
     bench.ironic.refused['active'] = 'InvalidImage: unsafe'
     with pytest.raises(nova_exception.BuildAbortException):
@@ -134,7 +123,7 @@ def test_bad_image_at_the_deploy_is_tried_nowhere_else():
     ],
 )
 def test_unfit_node_is_rescheduled(fields):
-    """A node that can take no build is not touched."""
+    """A node that cannot take a build is not changed."""
     bench = fake.bench(**fields)
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
         bench.driver.prepare_for_spawn(fake.server())
@@ -142,15 +131,15 @@ def test_unfit_node_is_rescheduled(fields):
 
 
 def test_locked_node_is_waited_for():
-    """A node that is locked for a moment is reserved after it."""
+    """A build reserves a locked node when the lock is released."""
     bench = fake.bench()
     bench.ironic.locked_count = 2
     bench.spawn(fake.server())
     assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
 
 
-def test_node_locked_for_good_is_given_up():
-    """Waiting for a lock has an end."""
+def test_node_that_stays_locked_is_given_up():
+    """A build does not wait for a lock without limit."""
     bench = fake.bench()
     bench.ironic.locked_count = 10_000
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
@@ -158,15 +147,15 @@ def test_node_locked_for_good_is_given_up():
 
 
 def test_failed_spawn_cleanup_frees_the_node():
-    """What was reserved before networks failed is free again."""
+    """The node is free again if the networks of the server failed."""
     bench = fake.bench()
     bench.driver.prepare_for_spawn(fake.server())
     bench.driver.failed_spawn_cleanup(fake.server())
     assert _is_free(bench)
 
 
-def test_waiting_goes_on_after_a_restart():
-    """A deploy that another process began is waited for."""
+def test_deploy_of_another_process_is_waited_for():
+    """A worker waits for a deploy that its predecessor requested."""
     bench = fake.bench(
         instance_uuid=fake.SERVER, provision_state='wait call-back'
     )
@@ -175,8 +164,8 @@ def test_waiting_goes_on_after_a_restart():
     bench.driver.wait_for_deploy(fake.server(), fake.NODE)
 
 
-def test_old_news_do_not_end_a_deploy():
-    """The book's older state is not believed without asking Ironic."""
+def test_old_state_in_the_cache_does_not_end_a_deploy():
+    """An older state in the node cache is checked by a read of Ironic."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.change(
         fake.NODE, provision_state='deploy failed', last_error='late'
@@ -185,76 +174,9 @@ def test_old_news_do_not_end_a_deploy():
         bench.driver.wait_for_deploy(fake.server(), fake.NODE)
 
 
-def test_node_taken_by_another_fails_the_deploy():
-    """A node that has another server is no success, and stays untouched."""
+def test_deploy_fails_if_the_node_has_another_server():
+    """The node of another server fails the deploy and is not changed."""
     bench = fake.bench(instance_uuid=fake.OTHER, provision_state='active')
     with pytest.raises(errors.DeployFailed, match='taken away'):
         bench.driver.wait_for_deploy(fake.server(), fake.NODE)
     assert not bench.ironic.calls
-
-
-class _Volume(dict):
-    """A volume as Nova hands it to a driver."""
-
-    is_volume = True
-
-    def __init__(self, boot_index=0):
-        super().__init__(boot_index=boot_index)
-        self._bdm_obj = objects.BlockDeviceMapping(
-            boot_index=boot_index,
-            volume_id=fake.OTHER,
-            connection_info='{"driver_volume_type": "iscsi", "data": {}}',
-        )
-
-
-def _from_volume():
-    return {'block_device_info': {'block_device_mapping': [_Volume()]}}
-
-
-def test_root_volume_is_given_to_the_node_and_taken_away():
-    """Ironic is told of no image; the target goes with the server."""
-    bench = fake.bench()
-    bench.spawn(fake.server(), **_from_volume())
-    assert 'image_source' not in bench.ironic.infos[fake.NODE]
-    (target,) = bench.ironic.targets.values()
-    assert (target['volume_id'], target['boot_index']) == (fake.OTHER, 0)
-    bench.driver.destroy(None, fake.server(), fake.network())
-    assert not bench.ironic.targets
-
-
-@pytest.mark.parametrize('request_name', ['vif_attach', 'active'])
-def test_volume_of_a_build_that_failed_is_taken_away(request_name):
-    """The machine is switched off for it: Ironic wants that."""
-    bench = fake.bench()
-    bench.ironic.refused[request_name] = 'no'
-    with pytest.raises(nova_exception.InstanceDeployFailure):
-        bench.spawn(fake.server(), **_from_volume())
-    assert not bench.ironic.targets
-    assert _is_free(bench)
-
-
-def test_volume_left_by_another_is_taken_away_first():
-    """A crash may have left a target; Ironic would boot from it."""
-    bench = fake.bench()
-    bench.ironic.create_volume_target(fake.NODE, volume_id='old', boot_index=0)
-    bench.spawn(fake.server())
-    assert not bench.ironic.targets
-
-
-def test_machine_is_known_to_storage_by_its_connectors():
-    """What the operator registered; an address of the server if nothing."""
-    bench = fake.bench(properties={'cpu_arch': 'x86_64'})
-    bench.ironic.connectors = [
-        {'type': 'iqn', 'connector_id': 'iqn.one'},
-        {'type': 'ip', 'connector_id': '192.0.2.7'},
-        {'type': 'wwpn', 'connector_id': 'w1'},
-    ]
-    assert bench.driver.get_volume_connector(fake.server()) == {
-        'host': '192.0.2.7',
-        'ip': '192.0.2.7',
-        'initiator': 'iqn.one',
-        'wwpns': ['w1'],
-        'platform': 'x86_64',
-        'os_type': 'baremetal',
-        'multipath': False,
-    }

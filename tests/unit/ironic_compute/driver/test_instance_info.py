@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""instance_info: the description of a server on its node."""
+
+from ironic_compute.driver import instance_info
+
+from . import fake
+
+
+def test_instance_info_describes_the_server():
+    """It has image, sizes, owner, capabilities and traits of the server."""
+    bench = fake.bench(properties={'local_gb': 100})
+    bench.spawn(fake.server())
+    info = bench.ironic.infos[fake.NODE]
+    assert info['image_source'] == 'img'
+    assert info['root_gb'] == '20'
+    assert info['local_gb'] == '100'
+    assert info['nova_host_id'] == 'bm-1'
+    assert info['traits'] == ['CUSTOM_FAST']
+    assert info['capabilities'] == '{"boot_mode": "uefi"}'
+
+
+def test_instance_info_of_a_rebuild_says_whether_ephemeral_is_kept():
+    """Only a rebuild sets ``preserve_ephemeral``."""
+    server = fake.server()
+    facts = fake.bench().ironic.nodes[fake.NODE]
+
+    def paths(preserve_ephemeral):
+        patches = instance_info.build_patches(
+            facts, server, 'img', fake.network(), [], preserve_ephemeral
+        )
+        return {patch['path']: patch['value'] for patch in patches}
+
+    assert '/instance_info/preserve_ephemeral' not in paths(None)
+    assert paths(True)['/instance_info/preserve_ephemeral'] == 'True'
+
+
+def test_instance_info_has_no_image_for_a_root_volume():
+    """A server that boots from a volume has no ``image_source``."""
+    facts = fake.bench().ironic.nodes[fake.NODE]
+    patches = instance_info.build_patches(
+        facts, fake.server(), None, fake.network(), []
+    )
+    assert '/instance_info/image_source' not in {
+        patch['path'] for patch in patches
+    }
