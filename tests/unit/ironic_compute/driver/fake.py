@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver on an Ironic in memory.
+"""A driver on an Ironic in memory, for the tests of the driver.
 
-Work that Ironic does by itself is done when the driver has looked what came of
-its request, so tests wait for nothing.
+Ironic's own work (a deploy, a power action) ends as soon as the driver has
+read the node after its request, so the tests need not wait.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from resource_tracker.node import NodeFacts
 from tests.fakes.ironic import NODE, FakeIronic
 
 objects.register_all()
-# Nova looks for its files beside the configuration files: there are none.
+# Without these arguments Nova searches this machine for configuration files.
 nova.conf.CONF([], default_config_files=[], default_config_dirs=[])
 
 SERVER = '22222222-2222-2222-2222-222222222222'
@@ -29,7 +29,7 @@ VIF = '44444444-4444-4444-4444-444444444444'
 
 @dataclasses.dataclass
 class Bench:
-    """A driver on an Ironic in memory."""
+    """A driver, and the parts that it was set up with."""
 
     ironic: FakeIronic
     driver: IronicComputeDriver
@@ -37,7 +37,7 @@ class Bench:
     clock: ManualClock
 
     def spawn(self, server: Any, **kwargs: Any) -> None:
-        """Build a server the way Nova does."""
+        """Reserve the node and build the server, as Nova does."""
         self.driver.prepare_for_spawn(server)
         self.driver.spawn(
             None,
@@ -52,7 +52,7 @@ class Bench:
 
 
 class FakeFeed:
-    """The feed: Ironic goes on when the driver has acted and looked."""
+    """A feed that lets Ironic end its work after a change and a read."""
 
     def __init__(self, ironic: FakeIronic, node_cache: NodeCache) -> None:
         self._ironic = ironic
@@ -60,21 +60,24 @@ class FakeFeed:
         self._calls_count = 0
 
     def take(self, facts: NodeFacts) -> None:
-        """See Feed."""
+        """Update the cache; end Ironic's work if the driver sent a change."""
         self._node_cache.update(facts)
         if len(self._ironic.calls) > self._calls_count:
             self._calls_count = len(self._ironic.calls)
             self.poke(facts.uuid)
 
     def poke(self, node: str) -> None:
-        """See Feed."""
+        """End Ironic's work on the node; update the cache."""
         self._ironic.settle(node)
         if node in self._ironic.nodes:
             self._node_cache.update(self._ironic.nodes[node])
 
 
 def bench(**node: Any) -> Bench:
-    """Make a driver whose Ironic has one node, which is held."""
+    """Return a driver whose Ironic has one node, which is held.
+
+    :param node: fields of the node that differ from an available node
+    """
     ironic, clock = FakeIronic(), ManualClock()
     ironic.add(**node)
     node_cache = NodeCache(clock)
@@ -87,26 +90,29 @@ def bench(**node: Any) -> Bench:
 
 
 def on(ironic: Any, bench: Bench) -> Bench:
-    """Put another Ironic between a bench's driver and its own."""
+    """Return the bench with a driver that sends its requests to ``ironic``."""
     feed = FakeFeed(bench.ironic, bench.node_cache)
     bench.driver.set_up(ironic, bench.node_cache, feed, bench.clock)
     return dataclasses.replace(bench, ironic=ironic)
 
 
 def network() -> network_model.NetworkInfo:
-    """Make a network with one VIF."""
+    """Return a network with one VIF."""
     return network_model.NetworkInfo([network_model.VIF(id=VIF)])
 
 
 def image() -> Any:
-    """Make an image as Nova hands it to a driver."""
+    """Return an image as Nova passes it to a driver."""
     return objects.ImageMeta.from_dict(
         {'id': 'img', 'properties': {'traits_required': []}}
     )
 
 
 def server(**fields: Any) -> Any:
-    """Make a server that was scheduled to the node."""
+    """Return a server whose record names the node.
+
+    :param fields: fields of the record that differ from the usual ones
+    """
     flavor = objects.Flavor(
         name='gold',
         flavorid='1',

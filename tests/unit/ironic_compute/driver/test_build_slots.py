@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds ask Ironic in turns, and wait for their machines together."""
+"""Build slots: a limited number of builds send requests at once."""
 
 import dataclasses
 import threading
@@ -15,23 +15,23 @@ WAIT_S = 60.0
 
 
 class _Idle(fake.FakeFeed):
-    """Ironic goes on when the test says so."""
+    """A feed that leaves the end of Ironic's work to the test."""
 
     def poke(self, node: str) -> None:
-        """See Feed."""
+        """Do nothing."""
 
 
-def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
-    """There is no turn left until one is over."""
-    turns, began = BuildSlots(1), threading.Event()
-    mine, theirs, last = turns.new_slot(), turns.new_slot(), turns.new_slot()
+def test_slot_is_free_after_one_release() -> None:
+    """A second build waits for the release; a second release has no effect."""
+    slots, began = BuildSlots(1), threading.Event()
+    mine, theirs, last = slots.new_slot(), slots.new_slot(), slots.new_slot()
     mine.acquire()
 
-    def ask() -> None:
+    def acquire() -> None:
         theirs.acquire()
         began.set()
 
-    other = threading.Thread(target=ask)
+    other = threading.Thread(target=acquire)
     other.start()
     assert not began.wait(0.1)
     mine.release()
@@ -47,13 +47,13 @@ def test_who_asks_is_waited_for_and_its_end_counts_once() -> None:
     third.join()
 
 
-def test_a_turn_that_never_began_has_no_end() -> None:
-    """A build may fail before."""
-    turns = BuildSlots(1)
-    turns.new_slot().release()
-    first = turns.new_slot()
+def test_release_of_a_slot_that_was_not_acquired_does_nothing() -> None:
+    """A build may fail before it has acquired its slot."""
+    slots = BuildSlots(1)
+    slots.new_slot().release()
+    first = slots.new_slot()
     first.acquire()
-    blocked = threading.Thread(target=turns.new_slot().acquire)
+    blocked = threading.Thread(target=slots.new_slot().acquire)
     blocked.start()
     blocked.join(0.1)
     assert blocked.is_alive()
@@ -62,8 +62,8 @@ def test_a_turn_that_never_began_has_no_end() -> None:
     assert not blocked.is_alive()
 
 
-def test_a_build_that_waits_for_its_machine_is_in_nobodys_way() -> None:
-    """More deploys are under way than may be asked for at once."""
+def test_build_that_waits_for_its_machine_has_no_slot() -> None:
+    """With one slot, two deploys run at the same time."""
     bench = dataclasses.replace(
         fake.bench(), node_cache=NodeCache(SystemClock())
     )

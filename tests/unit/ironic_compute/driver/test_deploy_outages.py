@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing but Ironic's own word ends a deploy: no outage, of whomever."""
+"""A deploy continues during outages of Ironic's API and nova-conductor."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,13 +17,14 @@ from tests.fakes.ironic import FakeIronic
 
 from . import fake
 
-_LOOK_S = 30.0
-# More than ten looks; Ironic is asked for a node that is silent for 300 s.
+_CHECK_S = 30.0
+# More than ten checks, and longer than the 300 s after which a node without a
+# change is read.
 _DEPLOY_S = 700.0
 
 
-class _Book(NodeCache):
-    """Lets the time pass that somebody waits."""
+class _Cache(NodeCache):
+    """A node cache in which a wait advances the clock at once."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -34,7 +35,7 @@ class _Book(NodeCache):
 
 
 class _Ironic(FakeIronic):
-    """Deploys for a long while, and is not always there."""
+    """An Ironic with a long deploy, and with an outage in the middle."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class _Ironic(FakeIronic):
         self.error: errors.IronicComputeError | None = None
 
     def node(self, node: str) -> NodeFacts:
-        """See IronicClient."""
+        """Read the node, unless there is an outage now."""
         took_s = self._clock.now_s() - self._began_s
         if self.error is not None and 290.0 <= took_s < 600.0:
             raise self.error
@@ -53,13 +54,14 @@ class _Ironic(FakeIronic):
 
 
 def _deploying() -> tuple[fake.Bench, _Ironic]:
+    """Return a driver whose node is being deployed."""
     clock = ManualClock(start_s=0.0)
     ironic = _Ironic(clock)
     ironic.add(instance_uuid=fake.SERVER, provision_state='deploying')
     bench = fake.bench()
-    node_cache = _Book(clock)
+    node_cache = _Cache(clock)
     node_cache.hold(ironic.nodes[fake.NODE])
-    # Its own work is done when the time has come, not when it was asked for.
+    # This feed must not end the deploy, so it gets an Ironic without nodes.
     feed: Any = fake.FakeFeed(FakeIronic(), node_cache)
     bench.driver.set_up(ironic, node_cache, feed, clock)  # type: ignore[arg-type]
     made = dataclasses.replace(
@@ -69,6 +71,7 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
 
 
 def _wait(bench: fake.Bench, refresh: Callable[[], None]) -> None:
+    """Wait for the deploy; ``refresh`` reads the server's record."""
     server = fake.server()
     object.__setattr__(server, 'refresh', refresh)
     bench.driver.wait_for_deploy(server, fake.NODE)
@@ -83,10 +86,10 @@ def _wait(bench: fake.Bench, refresh: Callable[[], None]) -> None:
         errors.IronicRefused('403'),
     ],
 )
-def test_a_deploy_outlives_ironics_api(
+def test_deploy_continues_during_an_outage_of_ironic(
     error: errors.IronicComputeError,
 ) -> None:
-    """It may be away for longer than one request is repeated."""
+    """An outage longer than all retries of a request does not end a deploy."""
     bench, ironic = _deploying()
     ironic.error = error
     _wait(bench, lambda: None)
@@ -94,22 +97,22 @@ def test_a_deploy_outlives_ironics_api(
     assert not ironic.calls
 
 
-def test_a_deploy_outlives_novas_conductor() -> None:
-    """Each look at the row may fail for minutes."""
+def test_deploy_continues_during_an_outage_of_nova_conductor() -> None:
+    """Failed reads of the server's record do not end a deploy."""
     bench, ironic = _deploying()
-    looks_s: list[float] = []
+    checks_s: list[float] = []
 
     def fail() -> None:
-        looks_s.append(bench.clock.now_s())
+        checks_s.append(bench.clock.now_s())
         raise oslo_messaging.MessagingTimeout
 
     _wait(bench, fail)
-    assert len(looks_s) > _DEPLOY_S / _LOOK_S / 2
+    assert len(checks_s) > _DEPLOY_S / _CHECK_S / 2
     assert not ironic.calls
 
 
-def test_a_deploy_ends_if_nova_has_its_server_no_more() -> None:
-    """That is an answer, and no outage."""
+def test_deploy_ends_if_nova_has_no_such_server() -> None:
+    """A record that does not exist ends the wait, unlike an outage."""
     bench, _ = _deploying()
 
     def gone() -> None:
@@ -119,8 +122,8 @@ def test_a_deploy_ends_if_nova_has_its_server_no_more() -> None:
         _wait(bench, gone)
 
 
-def test_a_deploy_ends_if_ironic_has_its_node_no_more() -> None:
-    """Likewise."""
+def test_deploy_ends_if_ironic_has_no_such_node() -> None:
+    """A node that does not exist ends the wait, unlike an outage."""
     bench, ironic = _deploying()
     ironic.error = errors.NodeNotFound('404')
     with pytest.raises(errors.NodeNotFound):

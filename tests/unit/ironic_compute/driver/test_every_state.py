@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every provision state of the installed Ironic, under every operation.
+"""Every operation in every provision state of the installed Ironic.
 
-Bug 2131960: a delete in a state that nobody had thought of dropped the
-metadata and left the machine deployed. So the states come from Ironic itself,
-and one that has no row in the table fails the test.
+In bug 2131960 a delete in an unexpected state removed the metadata and left
+the machine deployed. The states are therefore read from Ironic itself, and a
+state without a row in the table fails the test.
 """
 
 import threading
@@ -18,23 +18,23 @@ from tests.fakes import ironic_machine
 
 from . import fake
 
-# No Ironic shows it; tomorrow's may show another.
+# A state that this Ironic does not have; a later one may have new states.
 _INVENTED = 'brand new state'
 
-# What comes of each operation on a node in that state. Spawn and stock find
-# it without a server, the others with the server of theirs on it.
+# The outcome of each operation on a node in each state. For spawn and stock
+# the node has no server; for the other operations it has the server.
 #
-# passed     Nova builds on another node; this one was sent nothing
-# torn down  Ironic was told ``deleted`` at once
-# aborted    it was told ``abort``, which leads to where ``deleted`` may be
-# later      it was told ``deleted`` when its present work had ended
-# waited     it was at it already
-# given back VIFs, description and reservation were taken off
-# released   only the reservation was
-# let be     Ironic is wiping the node, and keeps the name until that ends
-# held       Placement offers it to nobody
-# busy       one sentence after the operator's bound; the server is as it was
-# refused    one sentence at once; the server is as it was
+# passed     Nova builds on another node; this node was sent no request
+# torn down  ``deleted`` was requested at once
+# aborted    ``abort`` was requested, and then ``deleted``
+# later      ``deleted`` was requested when Ironic's present work had ended
+# waited     nothing was requested, because Ironic was removing the server
+# given back VIFs, instance_info and the server's uuid were removed
+# released   only the server's uuid was removed
+# let be     Ironic cleans the node, and keeps the uuid until that ends
+# held       Placement offers the node to no build
+# busy       an error after all retries; the server has not changed
+# refused    an error at once; the server has not changed
 _TABLE = """
 state          |spawn |destroy   |reboot |power  |rebuild |rescue |info|stock
 active         |passed|torn down |done   |done   |deployed|rescued|on  |held
@@ -70,7 +70,8 @@ wait call-back |passed|torn down |done   |done   |busy    |refused|on  |held
 brand new state|passed|torn down |done   |done   |refused |refused|on  |held
 """
 
-# What Ironic is doing ends here, as the feed tells a moment later.
+# The state in which Ironic's present work ends; the feed updates the cache
+# _FEED_DELAY_S later.
 _ENDS = {
     'adopting': 'active',
     'cleaning': 'available',
@@ -82,7 +83,7 @@ _ENDS = {
     'unrescuing': 'active',
     'verifying': 'manageable',
 }
-_NEWS_S = 0.05
+_FEED_DELAY_S = 0.05
 
 _DESTROYED = {
     (): 'waited',
@@ -107,14 +108,14 @@ _OPERATIONS = tuple(_ROWS['active'])[1:]
 
 
 class _Server(objects.Instance):
-    """A server whose saves go nowhere."""
+    """A server whose record is not saved."""
 
     def save(self, *args, **kwargs):
         self.obj_reset_changes()
 
 
 def _bench(state, operation):
-    """Put a node into a state, with the server if it should have it."""
+    """Return a driver with a node in a state, with the server if needed."""
     has_server = operation not in ('spawn', 'stock')
     is_working = state in ironic_machine.WORKING
     bench = fake.bench(
@@ -139,14 +140,15 @@ def _destroy(bench):
     state = bench.ironic.nodes[fake.NODE].provision_state
     if state in _ENDS:
         bench.ironic.ends[fake.NODE] = _ENDS[state]
-        threading.Timer(_NEWS_S, _tell, [bench]).start()
+        threading.Timer(_FEED_DELAY_S, _end_work, [bench]).start()
     bench.driver.destroy(None, fake.server(), fake.network())
     if bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER:
         return 'let be'
     return _DESTROYED[tuple(bench.ironic.names())]
 
 
-def _tell(bench):
+def _end_work(bench):
+    """End Ironic's present work, and update the node cache."""
     bench.ironic.settle(fake.NODE)
     bench.node_cache.update(bench.ironic.nodes[fake.NODE])
 
@@ -214,48 +216,48 @@ def _outcome(state, operation):
 
 @pytest.fixture
 def machine():
-    """Return the state machine of the Ironic that is installed."""
+    """Return the state machine of the installed Ironic."""
     found = pytest.importorskip('ironic.common.state_machine')
     return found.machine
 
 
 def test_every_state_of_ironic_has_a_row(machine):
-    """A state that a newer Ironic shows must be thought about."""
+    """The table has a row for each state of the installed Ironic."""
     assert set(machine.states) | {_INVENTED} == set(_ROWS)
 
 
-def test_what_the_fake_allows_is_what_ironic_allows(machine):
-    """The fake's rules are Ironic's, verb by verb and state by state."""
+def test_fake_allows_the_same_transitions_as_ironic(machine):
+    """The fake accepts each verb in the same states as Ironic."""
     states = pytest.importorskip('ironic.common.states')
     for verb, allowed in ironic_machine.ALLOWED.items():
-        # Two targets that are states and verbs at once.
+        # These two targets are states and verbs at the same time.
         aliases = {'active': 'deploy', 'deleted': 'delete'}
         event = states.VERBS.get(verb, aliases.get(verb, verb))
-        told = {}
+        reached = {}
         for state in machine.states:
             trial = machine.copy()
             trial.initialize(state)
             if trial.is_actionable_event(event):
                 trial.process_event(event)
-                told[state] = trial.current_state
-        if verb == 'abort':  # See there.
-            told.pop('wait call-back')
-            told.pop('inspect wait')
-        assert told == {state: ends[0] for state, ends in allowed.items()}
+                reached[state] = trial.current_state
+        if verb == 'abort':  # See the comment at ALLOWED.
+            reached.pop('wait call-back')
+            reached.pop('inspect wait')
+        assert reached == {state: ends[0] for state, ends in allowed.items()}
 
 
-def test_what_the_fake_lets_be_changed_is_what_ironic_lets(machine):
-    """A patch is a conflict in exactly these states."""
+def test_fake_refuses_a_patch_in_the_same_states_as_ironic(machine):
+    """A patch is a conflict (409) in the same states as in Ironic."""
     states = pytest.importorskip('ironic.common.states')
     closed = set(machine.states) - set(states.UPDATE_ALLOWED_STATES)
     closed -= set(states.STABLE_STATES)
-    # Since its API 1.39 Ironic refuses it while it inspects; a node that is
-    # verified belongs to nobody.
+    # Since its API 1.39 Ironic also refuses a patch during an inspection. A
+    # node in "verifying" has no server, so the fake does not check it.
     assert closed | {'inspecting'} == set(ironic_machine.IN_TRANSITION)
 
 
 @pytest.mark.parametrize('operation', _OPERATIONS)
 @pytest.mark.parametrize('state', _ROWS)
 def test_bug_2131960_every_operation_in_every_state(state, operation):
-    """Each ends as the table says; nothing crashes, nothing is forgotten."""
+    """Each operation has the outcome that the table shows for the state."""
     assert _outcome(state, operation) == _ROWS[state][operation]

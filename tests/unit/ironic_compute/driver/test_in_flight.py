@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many deploys at once cost Ironic no more than the feed's one list."""
+"""Many deploys at once: waiting for them sends no requests to Ironic."""
 
 import dataclasses
 import threading
@@ -15,14 +15,14 @@ COUNT = 100
 
 
 class _Server(objects.Instance):
-    """A server whose row does not change."""
+    """A server whose record does not change."""
 
     def refresh(self, *args, **kwargs):
         pass
 
 
 class _CountingIronic(FakeIronic):
-    """Counts what is read of single nodes, and lists."""
+    """Counts the reads of single nodes and the lists."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class _CountingIronic(FakeIronic):
         return super().node(node)
 
     def list(self):
-        """One list of all, as the feed asks for."""
+        """Return all nodes, as the feed reads them."""
         self.lists_count += 1
         return list(self.nodes.values())
 
@@ -43,7 +43,7 @@ def _uuid(number, kind):
 
 
 def _deploying():
-    """A driver with a hundred nodes that Ironic deploys."""
+    """Return a driver with a hundred nodes that are being deployed."""
     bench = fake.bench()
     ironic = _CountingIronic()
     for number in range(COUNT):
@@ -61,6 +61,7 @@ def _deploying():
 
 
 def _waiters(bench):
+    """Yield one thread for each deploy, which waits for it."""
     for number in range(COUNT):
         server = fake.server(uuid=_uuid(number, 'b'), node=_uuid(number, 'a'))
         server.__class__ = _Server
@@ -72,19 +73,20 @@ def _waiters(bench):
 
 
 def _feed(bench):
+    """Read one list and update the node cache, as the feed does."""
     for facts in bench.ironic.list():
         bench.node_cache.update(facts)
 
 
-def test_a_hundred_deploys_cost_one_list_an_interval():
-    """However long it takes; the end is one read each."""
+def test_hundred_deploys_need_one_list_for_each_interval():
+    """During the wait no node is read; at the end each is read once."""
     bench = _deploying()
     waiters = list(_waiters(bench))
     for waiter in waiters:
         waiter.start()
     for _ in range(4):
         bench.clock.advance(12)
-        time.sleep(1.2)  # All of them look at the clock each second.
+        time.sleep(1.2)  # Each thread checks the clock once a second.
         _feed(bench)
     assert all(waiter.is_alive() for waiter in waiters)
     assert bench.ironic.reads_count == 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Old bugs of servers on bare metal, each by its number in Launchpad.
+"""Old bugs of servers on bare metal, by their numbers in Launchpad.
 
-Those of ownership and of Placement stand with the contract tests of
-Placement; 1679750, 1833581, 2127017 and 1815791 with the functional tests.
+The bugs of ownership and of Placement are in the contract tests of Placement;
+1679750, 1833581, 2127017 and 1815791 are in the functional tests.
 """
 
 import pytest
@@ -15,7 +15,7 @@ from . import fake
 
 
 def test_bug_1766301_node_is_taken_before_its_networks():
-    """A VIF on a node that another server has would cut that one off."""
+    """A build reserves its node first, and sends no VIF to another's node."""
     bench = fake.bench()
     bench.spawn(fake.server())
     names = bench.ironic.names()
@@ -36,7 +36,7 @@ def test_bug_1766301_node_is_taken_before_its_networks():
 
 @pytest.mark.parametrize('state', ['active', 'error', 'available'])
 def test_bug_2019977_1815799_locked_node_is_deleted_later(state):
-    """Somebody's lock delays a delete, also of a build that failed."""
+    """A lock delays the delete of a server, also after a failed build."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
     bench.ironic.locked_count = 5
     bench.driver.destroy(None, fake.server(), fake.network())
@@ -44,7 +44,7 @@ def test_bug_2019977_1815799_locked_node_is_deleted_later(state):
 
 
 def test_bug_2127087_bad_image_is_tried_once():
-    """No other node would do better, and each would be wiped after it."""
+    """Nova tries no other node, because a bad image fails on each."""
     bench = fake.bench()
     bench.ironic.refused['active'] = 'Image i could not be validated'
     with pytest.raises(nova_exception.BuildAbortException):
@@ -53,16 +53,16 @@ def test_bug_2127087_bad_image_is_tried_once():
 
 
 def test_bug_1777608_start_plugs_nothing():
-    """Nova plugs the VIFs of each server when a compute service starts."""
+    """``plug_vifs``, called for each server at a start, sends nothing."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
-    bench.ironic.node = bench.ironic.vifs = None  # Asked, they would fail.
+    bench.ironic.node = bench.ironic.vifs = None  # A request would fail.
     for _ in range(1000):
         bench.driver.plug_vifs(fake.server(), fake.network())
     assert not bench.ironic.calls
 
 
 class _SilentIronic(FakeIronic):
-    """An Ironic that is down."""
+    """An Ironic that answers no request."""
 
     def node(self, node):
         raise errors.IronicUnavailable('Ironic did not answer')
@@ -77,29 +77,29 @@ def _without_ironic():
 
 
 def test_bug_1832720_1793556_power_sync_asks_ironic_nothing():
-    """A thousand servers are a thousand looks into the book."""
+    """The power sync of a thousand servers reads only the node cache."""
     bench = _without_ironic()
     for _ in range(1000):
         assert bench.driver.get_info(fake.server()).state
 
 
 def test_bug_1793768_1842081_questions_live_without_ironic():
-    """Periodic tasks get an answer, or an error that Nova knows."""
+    """During an outage periodic tasks get an answer or VirtDriverNotReady."""
     bench = _without_ironic()
     assert bench.driver.get_available_nodes() == [fake.NODE]
     assert bench.driver.list_instance_uuids() == [fake.SERVER]
     assert bench.driver.node_is_available(fake.NODE)
-    for ask in (
+    for query in (
         lambda: bench.driver.get_info(fake.server(), use_cache=False),
         lambda: bench.driver.instance_exists(fake.server()),
         lambda: bench.driver.is_node_deleted(fake.NODE),
     ):
         with pytest.raises(nova_exception.VirtDriverNotReady):
-            ask()
+            query()
 
 
 def test_sap_965719c525_node_just_deleted_takes_no_build_yet():
-    """Found at SAP: a create after a delete met a node that was not ready."""
+    """A node in cleaning takes no build (found at SAP, commit 965719c525)."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.driver.destroy(None, fake.server(), fake.network())
     bench.ironic.calls.clear()
