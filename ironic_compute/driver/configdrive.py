@@ -26,6 +26,7 @@ from resource_tracker.node import NodeId
 
 _JSON_MICROVERSION = (1, 56)
 
+# A JSON description, or an image (gzip in base64).
 ConfigDrive = Mapping[str, Any] | bytes
 
 
@@ -67,8 +68,8 @@ def describe(metadata: Any) -> Mapping[str, Any] | None:
     :param metadata: Nova's ``InstanceMetadata``
     """
     user_data = _decode(metadata.userdata_raw)
-    is_lossy = metadata.userdata_raw is not None and user_data is None
-    if is_lossy or metadata.content or _load(metadata, 'vendor_data.json'):
+    is_binary = metadata.userdata_raw is not None and user_data is None
+    if is_binary or metadata.content or _load(metadata, 'vendor_data.json'):
         return None
     parts = {
         'meta_data': _load(metadata, 'meta_data.json'),
@@ -84,6 +85,7 @@ def _load(metadata: Any, name: str) -> Any:
 
 
 def _decode(raw: bytes | None) -> str | None:
+    """Return user data as text; None if there is none, or if it is binary."""
     try:
         return None if raw is None else raw.decode()
     except UnicodeDecodeError:

@@ -38,13 +38,13 @@ class Console:
         :raises ConsoleTypeUnavailable: the node has no such console
         """
         node = self._waiter.read_node_of(instance).uuid
-        found = self._open_console(
+        info = self._open_console(
             node, 'serial', CONF.ironic.serial_console_state_timeout
         )
-        url = urllib.parse.urlparse(str(found.get('url')))
-        is_usable = found.get('type') == 'socat' and url.scheme == 'tcp'
+        url = urllib.parse.urlparse(str(info.get('url')))
+        is_usable = info.get('type') == 'socat' and url.scheme == 'tcp'
         if not is_usable or not url.hostname or not url.port:
-            raise _unavailable('serial', node, f'it is {found}')
+            raise _unavailable('serial', node, f'it is {info}')
         return console_type.ConsoleSerial(host=url.hostname, port=url.port)
 
     def open_vnc(self, instance: Any) -> Any:
@@ -56,16 +56,16 @@ class Console:
         :raises ConsoleTypeUnavailable: the node has no such console
         """
         node = self._waiter.read_node_of(instance).uuid
-        found = self._open_console(
+        info = self._open_console(
             node, 'vnc', CONF.ironic.vnc_console_state_timeout
         )
-        raw = self._waiter.retry(
+        fields = self._waiter.retry(
             lambda: self._client.raw(node, ['uuid', 'driver_internal_info'])
         )
-        internal = raw.get('driver_internal_info') or {}
+        internal = fields.get('driver_internal_info') or {}
         host, port = internal.get('vnc_host'), internal.get('vnc_port')
-        if found.get('type') != 'vnc' or host is None or port is None:
-            raise _unavailable('vnc', node, f'it is {found}')
+        if info.get('type') != 'vnc' or host is None or port is None:
+            raise _unavailable('vnc', node, f'it is {info}')
         return console_type.ConsoleVNC(host=host, port=port)
 
     def _open_console(

@@ -11,7 +11,6 @@ builds use parts of it.
 """
 
 import dataclasses
-import enum
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,15 +42,6 @@ _REQUIRED_INTERFACES = ('deploy', 'storage', 'power')
 
 def _do_nothing() -> None:
     """Do nothing before the request for a deploy."""
-
-
-class Outcome(enum.Enum):
-    """How a deploy ended."""
-
-    DONE = enum.auto()
-    FAILED = enum.auto()
-    LOST = enum.auto()
-    """The node does not have this server any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,7 +100,7 @@ class Deploy:
         :raises errors.DeployFailed: the node cannot take a build now
         """
         facts = self._waiter.read_node(node)
-        reason = unfit_reason(facts, instance.uuid)
+        reason = _unfit_reason(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
@@ -148,9 +138,9 @@ class Deploy:
         """
         for checks_count in itertools.count(1):
             try:
-                outcome, facts = self._waiter.wait_until(
+                facts = self._waiter.wait_until(
                     node,
-                    lambda facts: deploy_outcome(facts, instance.uuid),
+                    lambda facts: _facts_when_ended(facts, instance.uuid),
                     _CHECK_S,
                     fresh=fresh,
                 )
@@ -162,9 +152,9 @@ class Deploy:
                 # A failed read does not end the wait: an outage of Ironic's
                 # API does not mean that the deploy failed.
                 self._waiter.try_read_node(node)
-        if outcome is Outcome.DONE:
-            return
-        raise errors.DeployFailed(_failure_text(outcome, facts, instance.uuid))
+        reason = _failure(facts, instance.uuid)
+        if reason is not None:
+            raise errors.DeployFailed(reason)
 
     def write_instance_info(
         self, request: BuildRequest, preserve_ephemeral: bool | None = None
@@ -266,7 +256,7 @@ class Deploy:
             UndoableStep(
                 f'volumes of node {node}',
                 lambda: self._volumes.attach_volumes(node, request.volumes),
-                lambda: self._if_reserved(
+                lambda: self._undo_if_reserved(
                     node, uuid, self._volumes.detach_all_volumes
                 ),
             ),
@@ -278,7 +268,7 @@ class Deploy:
                 lambda: self._network.attach_vifs(
                     node, request.network_info or ()
                 ),
-                lambda: self._if_reserved(
+                lambda: self._undo_if_reserved(
                     node, uuid, self._network.detach_all_vifs
                 ),
             ),
@@ -303,7 +293,7 @@ class Deploy:
             kind = errors.DeployInvalid if is_image else errors.DeployFailed
             raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
-    def _if_reserved(
+    def _undo_if_reserved(
         self, node: NodeId, instance_uuid: str, undo: Callable[[NodeId], None]
     ) -> None:
         """Undo a step on a node, if the node still has the server."""
@@ -311,7 +301,7 @@ class Deploy:
             undo(node)
 
 
-def unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
+def _unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
     """Return why a node cannot take this server; None if it can."""
     meaning = states.meaning(facts.provision_state)
     power = states.PowerState.parse(facts.power_state)
@@ -331,35 +321,30 @@ def unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def deploy_outcome(
+def _facts_when_ended(
     facts: NodeFacts, instance_uuid: str
-) -> tuple[Outcome, NodeFacts] | None:
-    """Return the outcome of a deploy, with the facts that show it.
-
-    None while the deploy continues.
-    """
-    if facts.instance_uuid != instance_uuid:
-        return Outcome.LOST, facts
+) -> NodeFacts | None:
+    """Return the facts of a node whose deploy has ended, else None."""
     state = states.ProvisionState.parse(facts.provision_state)
-    if state is states.ProvisionState.ACTIVE:
-        return Outcome.DONE, facts
-    meaning = states.MEANING[state]
-    if meaning is states.Meaning.FAILED:
-        return Outcome.FAILED, facts
-    is_unknown = state is states.ProvisionState.UNKNOWN
-    if meaning is states.Meaning.ON_ITS_WAY or is_unknown:
-        return None
-    return Outcome.LOST, facts
+    is_deploying = (
+        states.MEANING[state] is states.Meaning.ON_ITS_WAY
+        or state is states.ProvisionState.UNKNOWN
+    )
+    has_ended = facts.instance_uuid != instance_uuid or not is_deploying
+    return facts if has_ended else None
 
 
-def _failure_text(
-    outcome: Outcome, facts: NodeFacts, instance_uuid: str
-) -> str:
-    if outcome is Outcome.FAILED:
-        return (
-            f'Ironic could not deploy server {instance_uuid} on node '
-            f'{facts.uuid}: {facts.last_error}'
-        )
+def _failure(facts: NodeFacts, instance_uuid: str) -> str | None:
+    """Return why a deploy that has ended failed; None if it succeeded."""
+    if facts.instance_uuid == instance_uuid:
+        state = states.ProvisionState.parse(facts.provision_state)
+        if state is states.ProvisionState.ACTIVE:
+            return None
+        if states.MEANING[state] is states.Meaning.FAILED:
+            return (
+                f'Ironic could not deploy server {instance_uuid} on node '
+                f'{facts.uuid}: {facts.last_error}'
+            )
     return (
         f'Node {facts.uuid} was taken away from server {instance_uuid} while '
         f'it was deployed; it is {facts.provision_state} and has server '
@@ -406,15 +391,15 @@ def _raise_if_deleted(instance: Any) -> None:
         return
     if instance.task_state == task_states.REBUILD_SPAWNING:
         return
-    deleting = instance.task_state == task_states.DELETING
-    if deleting or instance.vm_state == vm_states.DELETED:
+    is_deleting = instance.task_state == task_states.DELETING
+    if is_deleting or instance.vm_state == vm_states.DELETED:
         raise nova_errors.Cancelled(
             f'Server {instance.uuid} was deleted while it was built'
         )
 
 
 def _wait_for_networks(request: BuildRequest) -> None:
-    """Block until Nova has the networks: its list waits when it is read."""
+    """Block until Neutron has answered: Nova's list waits when it is read."""
     list(request.network_info or ())
 
 

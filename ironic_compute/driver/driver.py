@@ -52,6 +52,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         'supports_attach_interface': True,
         **{f'supports_image_type_{name}': True for name in _IMAGE_TYPES},
     }
+    # Nova: the nodes of this driver may move between hosts.
     rebalances_nodes = True
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
@@ -69,7 +70,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         :param client: sends the requests to Ironic
         :param node_cache: the worker's copy of the nodes that it holds
         :param feed: receives each node that the driver reads
-        :param clock: None: the clock of the machine
+        :param clock: None means the clock of this machine
         """
         self._waiter = waiter = NodeWaiter(
             client, node_cache, feed, clock or SystemClock()
@@ -194,10 +195,12 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             self._teardown.free_node_of(instance)
 
     def free_node(self, node: NodeId, instance_uuid: str) -> None:
-        """Free a node if it still has this server; blocks, raises our errors.
+        """Free a node if it still has this server.
 
-        For servers of which Nova has no record on this host. May be called
+        For a server of which Nova has no record on this host. May be called
         again after a failure.
+
+        :raises errors.IronicComputeError: the node still has the server
         """
         self._teardown.free_node(node, instance_uuid)
 
@@ -316,7 +319,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """
 
     def unplug_vifs(self, instance: Any, network_info: Any) -> None:
-        """Detach the VIFs of a network from the node of a server."""
+        """Detach these VIFs from the node of a server."""
         with as_nova_errors(instance):
             node = self._waiter.read_node_of(instance).uuid
             self._network.detach_vifs(node, network_info)

@@ -33,6 +33,7 @@ def build_patches(
 ) -> list[Patch]:
     """Return the JSON patches that set ``instance_info`` for a server.
 
+    :param facts: the node
     :param image_id: None if the root disk is a volume
     :param image_traits: traits that the image requires
     :param preserve_ephemeral: for a rebuild, whether to keep the ephemeral
@@ -116,6 +117,10 @@ def _requirement_fields(
 def _with_prefix(
     extra_specs: Mapping[str, str], prefix: str
 ) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each extra spec ``PREFIX:NAME``.
+
+    Traits may have a number, as in ``trait1:NAME``.
+    """
     for key, value in extra_specs.items():
         head, colon, name = key.partition(':')
         is_numbered = prefix == 'trait' and head.startswith(prefix)

@@ -9,13 +9,9 @@ read from Ironic, because a conflict (409) can have several causes.
 from collections.abc import Iterable
 from typing import Any
 
-from oslo_log import log as logging
-
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from resource_tracker.node import NodeId
-
-LOG = logging.getLogger(__name__)
 
 
 class Network:
@@ -26,7 +22,7 @@ class Network:
         self._client = waiter.client
 
     def attach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
-        """Attach all VIFs of a server.
+        """Attach these VIFs to a node, one after the other.
 
         :raises errors.IronicRefused: Ironic refuses, with the reason
         """
@@ -34,7 +30,7 @@ class Network:
             self._attach_vif(node, str(vif['id']))
 
     def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
-        """Detach the VIFs of a network that are attached to the node."""
+        """Detach those of these VIFs that are attached to the node."""
         attached = set(self._list_vifs(node))
         for vif in network_info:
             if str(vif['id']) in attached:

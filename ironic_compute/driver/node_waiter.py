@@ -101,8 +101,8 @@ class NodeWaiter:
         try:
             return self.pass_to_feed(self.client.node(node))
         except errors.NodeNotFound:
-            # The feed confirms it and removes the node from the scheduler's
-            # choice; otherwise the next build would fail in the same way.
+            # The feed then reads the node too and has it removed; otherwise
+            # Nova's scheduler would choose it for the next build.
             self._feed.poke(node)
             raise
 
@@ -193,7 +193,8 @@ class NodeWaiter:
         Blocks for at most ``[ironic] api_max_retries`` times
         ``api_retry_interval`` seconds, plus the time of the last call.
 
-        :param act: by default, a read or a change that may be sent twice
+        :param act: by default, a read, or a change that may be sent twice or
+            that first checks whether it is done already
         :param on: the errors after which to call ``act`` again. For a change
             that must not be sent twice pass `errors.Untouched`: after such an
             error it is certain that Ironic did nothing
@@ -241,7 +242,7 @@ class NodeWaiter:
             )
         except errors.NodeGone:
             # The cache has only held nodes; Ironic may still have this one.
-            LOG.debug('Node %(node)s is not in the book', {'node': node})
+            LOG.debug('Node %(node)s is not in the node cache', {'node': node})
         except errors.IronicRefused as exc:
             # A refused read does not show that the node has changed.
             LOG.debug('%(error)s', {'error': exc})

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power actions on servers: power on, power off, reboot, NMI.
 
-Each action first reads the node from Ironic, and sends nothing if the power
-state is right already. The action has ended when the node has neither a power
-target nor a lock; its power state then shows whether the action succeeded.
-The methods run in Nova's threads and block until the action has ended.
+Power on and power off first read the node from Ironic, and send nothing if its
+power state is right already. An action has ended when the node has neither a
+power target nor a lock; its power state then shows whether the action
+succeeded. All methods run in Nova's threads and block until the action ends.
 """
 
 from typing import Any
@@ -23,6 +23,7 @@ LOG = logging.getLogger(__name__)
 
 # Longer than Ironic's own timeouts for power actions (1 and 10 minutes).
 _TIMEOUT_S = 1200.0
+# A power action takes seconds, so its node is read in between the lists.
 _REFRESH_S = 3.0
 
 # Errors of a soft power action, after which the hard one is used.
@@ -94,7 +95,11 @@ class Power:
         )
 
     def _try_soft_change(
-        self, node: NodeId, target: str, wanted: PowerState, timeout_s: Any
+        self,
+        node: NodeId,
+        target: str,
+        wanted: PowerState,
+        timeout_s: int | None,
     ) -> bool:
         """Let the operating system change the power state; return success."""
         try:
@@ -119,6 +124,12 @@ class Power:
         soft: bool = False,
         timeout_s: int | None = None,
     ) -> None:
+        """Request a power action and block until it has ended.
+
+        :param target: Ironic's power target: ``on``, ``off`` or ``reboot``
+        :param wanted: the power state that the action must end in
+        :raises nova_errors.PowerFailed: the action ended in another state
+        """
         is_repeatable = target != 'reboot' and not soft
         self._waiter.retry(
             lambda: self._client.set_power_state(

@@ -30,14 +30,14 @@ class Rescue:
         """Return why a server cannot be rescued; None if it can."""
         try:
             node = self._waiter.read_node_of(instance).uuid
-            raw = self._waiter.retry(
+            fields = self._waiter.retry(
                 lambda: self._waiter.client.raw(
                     node, ['uuid', 'rescue_interface']
                 )
             )
         except errors.IronicComputeError as exc:
             return str(exc)
-        if raw.get('rescue_interface') in (None, 'no-rescue'):
+        if fields.get('rescue_interface') in (None, 'no-rescue'):
             return (
                 f'Node {node} has no rescue interface in Ironic; rebuild the '
                 f'server, or ask the operator to set one'

@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
 
-# Ironic has removed the server; it cleans the disks, or will.
+# The server is removed; the cleaning runs, has failed or is on hold.
 _INSTANCE_REMOVED = frozenset(
     {
         ProvisionState.CLEANING,
@@ -36,7 +36,7 @@ _INSTANCE_REMOVED = frozenset(
 )
 # Ironic has not deployed the server, so only our preparation is removed.
 _NEVER_DEPLOYED = (Meaning.CAN_TAKE_A_BUILD, Meaning.OUT_OF_REACH)
-# Ironic accepts no teardown in these states, and leaves each on its own.
+# Ironic refuses a teardown in these states, which end by themselves.
 _BUSY = frozenset(
     {
         ProvisionState.DEPLOYING,
@@ -112,8 +112,8 @@ class Teardown:
                 {'node': node, 'server': instance_uuid},
             )
 
-    def undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove VIFs, volumes, instance_info and uuid before any deploy."""
+    def _undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove the VIFs, volumes, instance_info and uuid of a server."""
         if not _has_instance(self._waiter.read_node(node), instance_uuid):
             return
         self._network.detach_all_vifs(node)
@@ -142,6 +142,7 @@ class Teardown:
     def _free(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
     ) -> None:
+        """Remove a server from a node, as the node's state requires."""
         if not _has_instance(facts, instance_uuid):
             return
         state = ProvisionState.parse(facts.provision_state)
@@ -153,7 +154,7 @@ class Teardown:
             self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
             self._free(node, instance_uuid, self._waiter.read_node(node))
         else:
-            self.undo_preparation(node, instance_uuid)
+            self._undo_preparation(node, instance_uuid)
 
     def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
         """Let Ironic tear the node down, with its VIFs and instance_info."""
@@ -218,6 +219,7 @@ class Teardown:
             )
 
     def _request_teardown(self, node: NodeId, instance_uuid: str) -> _Answer:
+        """Request the teardown once, if the node still needs it."""
         facts = self._waiter.read_node_once(node)
         state = ProvisionState.parse(facts.provision_state)
         if not _has_instance(facts, instance_uuid):
@@ -257,6 +259,7 @@ def _is_error(facts: NodeFacts) -> bool:
 
 
 def _is_not_busy(facts: NodeFacts) -> bool | None:
+    """Return True if Ironic has ended its work on the node, else None."""
     state = ProvisionState.parse(facts.provision_state)
     return None if state in _BUSY else True
 
@@ -264,7 +267,7 @@ def _is_not_busy(facts: NodeFacts) -> bool | None:
 def _facts_when_ended(
     facts: NodeFacts, instance_uuid: str
 ) -> NodeFacts | None:
-    """Return the facts when the teardown has ended or failed, else None."""
+    """Return the facts if the teardown has ended or failed, else None."""
     state = ProvisionState.parse(facts.provision_state)
     if facts.instance_uuid != instance_uuid:
         return facts

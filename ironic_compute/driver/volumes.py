@@ -52,27 +52,29 @@ class Volumes:
         address, the address of one of the server's ports is used.
         """
         node = NodeId(instance.node or self._assumed_nodes[instance.uuid])
-        named: dict[str, list[str]] = {}
-        for each in self._waiter.retry(
+        connectors: dict[str, list[str]] = {}
+        for record in self._waiter.retry(
             lambda: self._client.volume_connectors(node)
         ):
-            named.setdefault(each['type'], []).append(each['connector_id'])
+            connectors.setdefault(record['type'], []).append(
+                record['connector_id']
+            )
         facts = self._waiter.read_node(node)
-        found: dict[str, Any] = {
+        properties: dict[str, Any] = {
             'host': instance.hostname,
             'platform': facts.properties.get('cpu_arch'),
             'os_type': 'baremetal',
             'multipath': False,
         }
-        address = self._address(node, instance, named)
+        address = self._ip_address(node, instance, connectors)
         if address:
-            found['ip'] = found['host'] = address
-        if 'iqn' in named:
-            found['initiator'] = named['iqn'][0]
+            properties['ip'] = properties['host'] = address
+        if 'iqn' in connectors:
+            properties['initiator'] = connectors['iqn'][0]
         for kind in ('wwpn', 'wwnn'):
-            if kind in named:
-                found[f'{kind}s'] = named[kind]
-        return found
+            if kind in connectors:
+                properties[f'{kind}s'] = connectors[kind]
+        return properties
 
     def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
         """Create the volume targets of a server; delete all others first.
@@ -86,8 +88,8 @@ class Volumes:
 
     def list_targets(self, node: NodeId) -> list[str]:
         """Return the uuids of the volume targets of a node."""
-        found = self._waiter.retry(lambda: self._client.volume_targets(node))
-        return [str(target['uuid']) for target in found]
+        targets = self._waiter.retry(lambda: self._client.volume_targets(node))
+        return [str(target['uuid']) for target in targets]
 
     def detach_all_volumes(self, node: NodeId) -> None:
         """Switch a node off, if it has volume targets, and delete them."""
@@ -120,10 +122,8 @@ class Volumes:
         connection = json.loads(device.connection_info)
 
         def create() -> None:
-            known = self._client.volume_targets(node)
-            if device.volume_id not in {
-                target['volume_id'] for target in known
-            }:
+            targets = self._client.volume_targets(node)
+            if device.volume_id not in [t['volume_id'] for t in targets]:
                 self._client.create_volume_target(
                     node,
                     volume_id=device.volume_id,
@@ -134,13 +134,14 @@ class Volumes:
 
         self._waiter.retry(create)
 
-    def _address(
-        self, node: NodeId, instance: Any, named: dict[str, list[str]]
+    def _ip_address(
+        self, node: NodeId, instance: Any, connectors: dict[str, list[str]]
     ) -> str | None:
-        if 'ip' in named:
-            return named['ip'][0]
+        """Return the IP address to which Cinder exports the volumes."""
+        if 'ip' in connectors:
+            return connectors['ip'][0]
         vifs = instance.get_network_info() or ()
-        wanted = self._vifs_of_macs(node, named.get('mac', ()))
+        wanted = self._vifs_of_macs(node, connectors.get('mac', ()))
         fixed = [
             ip
             for vif in vifs
@@ -151,6 +152,7 @@ class Volumes:
         return str(fixed[0]['address']) if fixed else None
 
     def _vifs_of_macs(self, node: NodeId, macs: Iterable[str]) -> set[str]:
+        """Return the VIFs on the Ironic ports with these MAC addresses."""
         known = {mac.lower() for mac in macs}
         if not known:
             return set()
