@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""News of a node reach whoever it concerns, and nobody else."""
+"""Changes of nodes that the feed delivers, and full lists."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +18,7 @@ C1 = Host('c1')
 
 @pytest.fixture
 def cloud() -> Cloud:
-    """Return a pool of one host, where all agree."""
+    """Return a pool of one host that has been settled for 10 s."""
     made = Cloud([N1, N2, N3])
     made.add('c1')
     made.show('c1')
@@ -30,8 +30,8 @@ def _one(cloud: Cloud) -> One:
     return cloud.hosts[C1]
 
 
-def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
-    """Nor do Nova's records keep an audit from what Ironic said."""
+def test_error_about_one_node_harms_no_other(cloud: Cloud) -> None:
+    """The node is read again; a failed row audit does not stop the list."""
     one = _one(cloud)
     accepted: list[str] = []
 
@@ -50,10 +50,10 @@ def test_what_one_node_breaks_is_that_node_alone(cloud: Cloud) -> None:
     assert one.node_changes.has_audited
 
 
-def test_what_ironic_denied_is_asked_for_if_a_list_shows_it(
+def test_missing_node_that_a_list_contains_is_read_again(
     cloud: Cloud,
 ) -> None:
-    """The list may be older; no list alone has it offered again."""
+    """The list may be older than the 404, so it does not suffice."""
     one = _one(cloud)
     one.audit()
     cloud.rounds(one, 3)
@@ -73,10 +73,10 @@ def _moved(one: One, facts: NodeFacts) -> None:
 
 
 @pytest.mark.parametrize('leave', [_gone, _moved])
-def test_a_node_that_leaves_before_it_is_held_is_not_taken(
+def test_node_that_leaves_the_pool_before_it_is_held_is_not_taken(
     leave: Callable[[One, NodeFacts], None], cloud: Cloud
 ) -> None:
-    """It was met while not all had the same ring, and nobody could take it."""
+    """The node waited because the agents disagreed about the ring."""
     one = _one(cloud)
     cloud.show('c1', agreed=False)
     one.audit()
@@ -89,14 +89,14 @@ def test_a_node_that_leaves_before_it_is_held_is_not_taken(
 
 @pytest.mark.parametrize('leave', [_gone, _moved])
 @pytest.mark.parametrize(('during', 'held'), [(N1, False), (N3, True)])
-def test_a_node_that_leaves_while_rows_are_created_is_not_offered(
+def test_node_that_leaves_while_rows_are_created_is_not_offered(
     leave: Callable[[One, NodeFacts], None],
     during: NodeId,
     cloud: Cloud,
     *,
     held: bool,
 ) -> None:
-    """Its own row is not made any more; or it is, and has no facts."""
+    """Its row is not created; or it was just created, and is not reported."""
     one = _one(cloud)
     create = cloud.nova.create_row
 
@@ -114,10 +114,10 @@ def test_a_node_that_leaves_while_rows_are_created_is_not_offered(
 
 
 @pytest.mark.parametrize('leave', [_gone, _moved])
-def test_an_orphan_that_leaves_while_it_is_looked_at_is_not_taken(
+def test_orphan_that_leaves_while_its_row_is_read_is_not_taken(
     leave: Callable[[One, NodeFacts], None], cloud: Cloud
 ) -> None:
-    """Who has it in his pool now takes it."""
+    """A host of its new pool takes the orphan."""
     one = _one(cloud)
     cloud.nova.create_row(Letter(C1, C1, late=False), N3, Host('no more'), 1)
     read_exists = one.services.read_exists

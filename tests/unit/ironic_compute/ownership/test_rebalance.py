@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody's node is taken or given on a hunch."""
+"""Rounds of the rebalancer: which nodes are pushed, taken or left."""
 
 import dataclasses
 import types
@@ -26,7 +26,7 @@ C1, C2, N1 = Host('c1'), Host('c2'), NodeId('n1')
 
 
 class _Rows:
-    """One row, of c2; who gives it away is remembered."""
+    """One ComputeNode row, of host c2; new holders are recorded."""
 
     def __init__(self) -> None:
         self.given: list[Host] = []
@@ -45,7 +45,7 @@ class _Rows:
 
 
 class _Directory(ServiceDirectory):
-    """Nova has no Service at all."""
+    """Nova has no Service record at all."""
 
     def read_exists(self, host: Host) -> bool:
         return False
@@ -93,19 +93,19 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
 
 
 def test_no_node_is_taken_before_the_services_were_read() -> None:
-    """A directory that was never read knows no host at all."""
+    """Every host would seem to be deleted before the first read."""
     rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     rebalancer = _rebalancer(rows, services)
     rebalancer._new_nodes._unheld.add(NodeFacts(N1))
     rebalancer.run_round()
     assert not rows.given
-    services.is_read = True  # And c2 was not in it.
+    services.is_read = True  # It has no record of c2.
     rebalancer.run_round()
     assert rows.given == [C1]
 
 
 def test_nodes_of_a_disabled_host_move_once() -> None:
-    """Who has not seen yet that it is disabled does not give them back."""
+    """A host that still has the old ring does not push the nodes back."""
     cloud = Cloud([f'node-{number}' for number in range(30)])
     one, two = cloud.add('c1'), cloud.add('c2')
     cloud.show('c1', 'c2')
@@ -114,8 +114,8 @@ def test_nodes_of_a_disabled_host_move_once() -> None:
         pace = dataclasses.replace(host.rebalancer._pace, disagree_s=65.0)
         host.rebalancer._pace = pace
     cloud.moved.clear()
-    one.show('c2', agreed=False)  # c1 knows that it is disabled,
-    two.show('c1', 'c2', agreed=False)  # and c2 does not.
+    one.show('c2', agreed=False)  # c1 has read that it is disabled,
+    two.show('c1', 'c2', agreed=False)  # and c2 has not.
     cloud.settle()
     assert cloud.moved == []
     cloud.show('c2')
@@ -125,8 +125,8 @@ def test_nodes_of_a_disabled_host_move_once() -> None:
     assert len(nodes) == len(set(nodes))
 
 
-def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
-    """Ironic has lost the server, Nova has not: the node stays for long."""
+def test_node_with_a_server_is_checked_once_in_60_rounds() -> None:
+    """Nova has a server on the node that Ironic does not show."""
     cloud = Cloud(['node-1'])
     one = cloud.add('c1')
     cloud.show('c1')
@@ -146,8 +146,8 @@ def test_a_node_with_a_server_is_not_asked_for_each_second() -> None:
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
 
 
-def test_disagreement_does_not_hold_nodes_for_ever() -> None:
-    """Somebody may be cut off from Nova for days."""
+def test_nodes_are_pushed_despite_disagreement_after_disagree_s() -> None:
+    """One host may be cut off from Nova for days."""
     cloud = Cloud(['node-1', 'node-2', 'node-3'])
     one = cloud.add('c1')
     cloud.show('c1')
@@ -166,7 +166,7 @@ def test_disagreement_does_not_hold_nodes_for_ever() -> None:
 
 
 def _disagreeing() -> tuple[_Rows, Rebalancer, Any]:
-    """An orphan that may not be taken, because the pool does not agree."""
+    """Return an orphan that waits because the agents disagree."""
     rows, services = _Rows(), _Directory(HostMappings(lambda host: False))
     services.is_read = True
     rebalancer = _rebalancer(rows, services)
@@ -178,15 +178,13 @@ def _disagreeing() -> tuple[_Rows, Rebalancer, Any]:
     return rows, rebalancer, pool
 
 
-def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
-    """An agent without a worker keeps the pool from agreeing for hours."""
+def test_rows_of_waiting_nodes_are_read_every_ten_seconds() -> None:
+    """The agents may disagree for hours while one has no worker."""
     rows, rebalancer, pool = _disagreeing()
     clock: Any = rebalancer._new_nodes._clock
     for _ in range(30):
         rebalancer.run_round()
-        rebalancer._new_nodes._unheld.add(
-            NodeFacts(N1)
-        )  # Ironic's list is read now and then.
+        rebalancer._new_nodes._unheld.add(NodeFacts(N1))  # By a list.
         clock.advance(1.0)
     assert rows.read_count == 3
     pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
@@ -194,8 +192,8 @@ def test_rows_are_not_read_each_second_while_nobody_may_take_them() -> None:
     assert rows.given == [C1]
 
 
-def test_a_hint_ends_the_wait_for_a_node() -> None:
-    """Its former holder says that it gave it to us."""
+def test_given_node_does_not_wait() -> None:
+    """The former holder sent a message that it gave the node away."""
     rows, rebalancer, _ = _disagreeing()
     rebalancer.run_round()
     rebalancer.run_round()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round of the handover when there is nothing to hand over."""
+"""A round of the rebalancer when no node is to be pushed: its cost."""
 
 import types
 
@@ -18,45 +18,45 @@ HERE, THERE = Host('c1'), Host('c2')
 
 
 class CountingRing(Ring):
-    """Counts what it is asked."""
+    """A hash ring that counts lookups of a node's target."""
 
-    __slots__ = ('asked_count',)
+    __slots__ = ('lookups_count',)
 
     def __init__(self, hosts):
         super().__init__(hosts)
-        self.asked_count = 0
+        self.lookups_count = 0
 
     def target(self, node):
         """See Ring."""
-        self.asked_count += 1
+        self.lookups_count += 1
         return super().target(node)
 
 
-class Holdings:
-    """Free nodes, as far as a round looks at them."""
+class OccupiedNodes:
+    """Held nodes, none of them free; records which ones a round checks."""
 
     host = HERE
 
     def __init__(self):
         self.held = dict.fromkeys(NODES)
-        self.given = []
+        self.checked = []
 
     def rows(self):
-        """See Holdings."""
+        """See HeldNodes."""
         return dict(self.held)
 
     def unconfirmed(self):
-        """See Holdings."""
+        """See HeldNodes."""
         return frozenset()
 
     def is_free(self, node):
-        """See Holdings."""
-        self.given.append(node)
+        """See HeldNodes."""
+        self.checked.append(node)
         return False
 
 
 class OpenGate:
-    """Nothing is in the way."""
+    """A gate that is always open."""
 
     def is_open(self):
         """See Gate."""
@@ -65,7 +65,7 @@ class OpenGate:
 
 @pytest.fixture
 def pool():
-    """A pool of two hosts that is settled."""
+    """Return a settled pool of two hosts."""
     made = types.SimpleNamespace(ring=CountingRing([HERE, THERE]))
     made.ring_status = lambda: RingStatus(made.ring, 100.0, 100.0)
     return made
@@ -73,9 +73,9 @@ def pool():
 
 @pytest.fixture
 def rebalancer(pool):
-    """One that holds fifty nodes, half of which belong elsewhere."""
+    """Return the rebalancer of a host that holds all fifty nodes."""
     pace = Pace(settle_s=0, confirm_s=0, push_budget=100)
-    held_nodes, writers = Holdings(), RowWriters(1)
+    held_nodes, writers = OccupiedNodes(), RowWriters(1)
     services = types.SimpleNamespace(is_read=True)
     foreign = types.SimpleNamespace(is_stock_compute_up=lambda: False)
     new_nodes = NewNodes(
@@ -104,28 +104,28 @@ def rebalancer(pool):
     writers.stop()
 
 
-def test_round_about_nothing_asks_the_ring_nothing(rebalancer, pool):
-    """Thousands of nodes, each second: they are looked up once."""
+def test_idle_rounds_look_up_each_target_once(rebalancer, pool):
+    """A round of thousands of nodes runs each second, and must be cheap."""
     for _ in range(3):
         rebalancer.run_round()
-    assert pool.ring.asked_count == len(NODES)
+    assert pool.ring.lookups_count == len(NODES)
 
 
-def test_each_round_looks_at_what_belongs_elsewhere(rebalancer, pool):
-    """A node that was not free a second ago may be now."""
+def test_each_round_checks_whether_misplaced_nodes_are_free(rebalancer, pool):
+    """A node that was not free a second ago may be free now."""
     rebalancer.run_round()
     rebalancer.run_round()
     elsewhere = [n for n in NODES if pool.ring.target(n) == THERE]
-    assert sorted(rebalancer._held_nodes.given) == sorted(elsewhere * 2)
+    assert sorted(rebalancer._held_nodes.checked) == sorted(elsewhere * 2)
 
 
-def test_change_of_the_ring_or_of_the_nodes_is_seen(rebalancer, pool):
-    """Another ring, or a node more: looked up anew."""
+def test_changed_ring_or_nodes_are_looked_up_again(rebalancer, pool):
+    """A new ring or a new node may change the misplaced nodes."""
     rebalancer.run_round()
     rebalancer._held_nodes.held['another'] = None
     rebalancer.run_round()
-    assert pool.ring.asked_count == 2 * len(NODES) + 1
-    rebalancer._held_nodes.given.clear()
+    assert pool.ring.lookups_count == 2 * len(NODES) + 1
+    rebalancer._held_nodes.checked.clear()
     pool.ring = CountingRing([THERE])
     rebalancer.run_round()
-    assert set(rebalancer._held_nodes.given) == {*NODES, 'another'}
+    assert set(rebalancer._held_nodes.checked) == {*NODES, 'another'}

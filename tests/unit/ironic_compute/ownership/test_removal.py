@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that Ironic has deleted goes, and nobody makes it anew."""
+"""Removal of deleted nodes, and of nodes that left the pool."""
 
 import dataclasses
 import threading
@@ -25,7 +25,7 @@ FACTS = NodeFacts(N1, provision_state='available')
 
 
 class Nova:
-    """The row of one node."""
+    """Nova with the row of one node."""
 
     def __init__(self) -> None:
         self.row: Any = objects.ComputeNode(
@@ -50,7 +50,10 @@ class Nova:
 
 
 class Ironic:
-    """Has no node, or shows none."""
+    """An Ironic that answers 404.
+
+    :param shows_all: the 404 means that the node does not exist
+    """
 
     def __init__(self, *, shows_all: bool = True) -> None:
         self._shows_all = shows_all
@@ -66,16 +69,16 @@ class Ironic:
 
 
 class Placement:
-    """The provider of the node; ``during`` happens while it is removed."""
+    """The provider of the node; its removal calls ``during``."""
 
     def __init__(self) -> None:
         self.is_there = self.is_withdrawn = False
-        self.said: NodeFacts | None = None
+        self.submitted: NodeFacts | None = None
         self.during = lambda: None
 
     def submit(self, facts: NodeFacts, situation: Any) -> None:
         self.is_there, self.is_withdrawn = True, False
-        self.said = facts
+        self.submitted = facts
 
     def withdraw_node(self, node: NodeId) -> None:
         self.is_withdrawn = True
@@ -104,8 +107,8 @@ def _held_nodes(nova: Nova, placement: Placement) -> Any:
     return held_nodes
 
 
-def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
-    """Whatever of the host changes just then: the provider stays gone."""
+def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
+    """A change of the host's status reports all nodes at any time."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     assert placement.is_there
@@ -127,7 +130,7 @@ def test_report_during_a_removal_does_not_make_the_provider_anew() -> None:
 
 
 def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
-    """Who may see some projects' nodes only has "404" for all others."""
+    """A service that sees only some projects reads 404 for other nodes."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     blind = Ironic(shows_all=False)
@@ -138,8 +141,8 @@ def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
     assert held_nodes.row(N1) is not None
 
 
-def test_a_node_that_cannot_be_removed_keeps_no_other() -> None:
-    """What Nova says of it may be what Nova itself cannot read."""
+def test_node_that_cannot_be_removed_stops_no_other_removal() -> None:
+    """Nova may fail for the records of one node only."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     other = objects.ComputeNode(hypervisor_hostname='n2', host='c1', stats={})
@@ -154,11 +157,11 @@ def test_a_node_that_cannot_be_removed_keeps_no_other() -> None:
     assert not held_nodes.rows()
 
 
-@pytest.mark.parametrize(('shard', 'said_count'), [('other', 1), (None, 0)])
-def test_it_is_said_once_that_a_node_has_left_the_pool(
-    shard: str | None, said_count: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(('shard', 'logs_count'), [('other', 1), (None, 0)])
+def test_node_that_left_the_pool_is_logged_once(
+    shard: str | None, logs_count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And not of one that a list was too early to show."""
+    """A node that a list does not contain yet is not logged."""
     nova, placement = Nova(), Placement()
     held_nodes, ironic = _held_nodes(nova, placement), Ironic()
     now = dataclasses.replace(FACTS, shard=shard)
@@ -166,14 +169,14 @@ def test_it_is_said_once_that_a_node_has_left_the_pool(
     removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
     for _ in range(3):
         removal.check_absent({})
-    assert caplog.text.count('not in this pool') == said_count
+    assert caplog.text.count('not in this pool') == logs_count
     removal.check_absent({N1: FACTS})
     removal.check_absent({})
-    assert caplog.text.count('not in this pool') == 2 * said_count
+    assert caplog.text.count('not in this pool') == 2 * logs_count
 
 
-def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
-    """Lists do not show it any more, and it may be in maintenance."""
+def test_facts_of_a_node_that_left_the_pool_are_submitted() -> None:
+    """Lists lack the node, which may be in maintenance now."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     ironic = Ironic()
@@ -181,14 +184,14 @@ def test_a_node_that_left_the_pool_is_offered_as_it_is_now() -> None:
     ironic.node = lambda node: now  # type: ignore[method-assign]
     Removal(held_nodes, nova, ironic, placement).check_absent({})  # type: ignore[arg-type]
     assert held_nodes.facts(N1) == now
-    assert placement.said == now
+    assert placement.submitted == now
     held_nodes.drop(N1)
     assert not held_nodes.renew(now)
     assert held_nodes.facts(N1) is None
 
 
-def test_a_node_that_could_not_be_removed_stays_withdrawn() -> None:
-    """The removal struck out what was wanted of its provider."""
+def test_node_that_could_not_be_removed_stays_withdrawn() -> None:
+    """The failed removal left the provider with its inventory."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit finds out about the rows of held nodes, and what it asks."""
+"""Audit of ComputeNode rows: what it finds, and what it costs."""
 
 import math
 from collections.abc import Callable
@@ -31,30 +31,30 @@ def _one(cloud: Cloud) -> One:
     return cloud.hosts[C1]
 
 
-def test_a_row_that_was_given_away_is_dropped(cloud: Cloud) -> None:
-    """By a hand that told nobody."""
+def test_node_whose_row_names_another_host_is_dropped(cloud: Cloud) -> None:
+    """Another program changed the holder in the database."""
     cloud.nova.rows[N1].host = C2
     _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is None
     assert len(_one(cloud).held_nodes.rows()) == 599
 
 
-def test_a_row_that_is_gone_is_dropped(cloud: Cloud) -> None:
-    """Whoever deleted it."""
+def test_node_whose_row_is_deleted_is_dropped(cloud: Cloud) -> None:
+    """Another program deleted the row."""
     cloud.nova.rows[N1].deleted = True
     _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is None
 
 
-def test_a_row_of_another_uuid_stays_held(cloud: Cloud) -> None:
-    """It is not found by its node's uuid, but by its name."""
+def test_node_whose_row_has_another_uuid_stays_held(cloud: Cloud) -> None:
+    """Such a row is found by the name of the node only."""
     _one(cloud).rows.odd_ones.add(N1)
     _one(cloud).row_audit.check_rows()
     assert _one(cloud).held_nodes.row(N1) is not None
 
 
-def test_a_row_that_came_to_us_meanwhile_stays_held(cloud: Cloud) -> None:
-    """What was read before it came says nothing of it."""
+def test_node_given_to_the_host_meanwhile_stays_held(cloud: Cloud) -> None:
+    """The row was read before the node came to this host."""
     one = _one(cloud)
     cloud.nova.rows[N1].host = C2
     of_nodes = one.rows.of_nodes
@@ -73,15 +73,15 @@ def test_a_row_that_came_to_us_meanwhile_stays_held(cloud: Cloud) -> None:
     assert one.held_nodes.row(N1) is not None
 
 
-def test_rows_are_read_some_at_a_time(cloud: Cloud) -> None:
-    """No reply is about all of them: 600 nodes take three."""
+def test_rows_are_read_in_parts(cloud: Cloud) -> None:
+    """The rows of 600 nodes are read in three RPCs."""
     counted = Counted(_one(cloud))
     _one(cloud).row_audit.check_rows()
     assert counted.counts == {'read': 3}
 
 
-def test_a_look_goes_on_where_it_stopped(cloud: Cloud) -> None:
-    """It is about 2,000 rows, and all others have their turn."""
+def test_next_audit_reads_the_rows_after_the_first_2000(cloud: Cloud) -> None:
+    """An audit reads 2,000 rows at most, and all rows have their turn."""
     one, count = _one(cloud), 8 * 250
     new = [NodeId(f'more-{number:04}') for number in range(count)]
     cloud.nodes.update({node: NodeFacts(node) for node in new})
@@ -96,27 +96,27 @@ def test_a_look_goes_on_where_it_stopped(cloud: Cloud) -> None:
     assert one.held_nodes.row(N1) is None
 
 
-def test_a_row_that_nothing_else_shows_is_found(cloud: Cloud) -> None:
-    """It was given to us, nobody told, and Ironic knows its node no more."""
+def test_row_of_an_unknown_node_is_found_and_removed(cloud: Cloud) -> None:
+    """The row names this host, and Ironic has no such node any more."""
     _give_unknown(cloud)
     _audit_until(cloud, lambda: _is_held(cloud))
     _audit_until(cloud, lambda: 'node-gone' in cloud.removed)
 
 
-def test_a_search_goes_on_where_it_stopped(cloud: Cloud) -> None:
-    """No audit reads more rows because there are more."""
+def test_search_continues_where_it_stopped(cloud: Cloud) -> None:
+    """No audit reads more pages because there are more rows."""
     _give_unknown(cloud)
     counted = Counted(_one(cloud))
     _audit_until(cloud, lambda: _is_held(cloud))
-    # Four rows a page here, and three replies about those that are held.
+    # A page has four rows here; each other audit reads held rows in 3 RPCs.
     pages_count = math.ceil(601 / 4)
     assert counted.counts == {'read': pages_count + pages_count // 3 * 3 + 3}
 
 
-def test_a_search_begins_anew_where_the_last_row_is_gone(
+def test_search_starts_again_if_its_last_row_was_deleted(
     cloud: Cloud,
 ) -> None:
-    """There is no other way to go on."""
+    """Nova cannot continue after a marker that does not exist."""
     _give_unknown(cloud)
     _audit(cloud, 2)
     for row in sorted(cloud.nova.rows.values(), key=lambda row: row.id)[:13]:
@@ -124,8 +124,10 @@ def test_a_search_begins_anew_where_the_last_row_is_gone(
     _audit_until(cloud, lambda: _is_held(cloud))
 
 
-def test_a_search_that_fails_does_not_stop_the_look(cloud: Cloud) -> None:
-    """Nor does it stop the next search: each has every second audit."""
+def test_failed_search_does_not_stop_the_check_of_held_rows(
+    cloud: Cloud,
+) -> None:
+    """A search and a check take turns, whether they fail or not."""
     one = _one(cloud)
 
     def fail(marker: object) -> None:
