@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of one pool over one table of rows, without threads.
+"""Test fixtures: the hosts of one pool, over one table of rows, no threads.
 
-Real are each host's Holdings, Handover, Removal, Book, ClaimBook and Pool.
-Invented are Nova (that of the simulation, answering at once), Ironic's lists,
-and a Placement that remembers who said what. A test moves the hosts step by
-step, in any order it likes.
+The objects of ``ironic_compute`` are real: HeldNodes, UnheldNodes, NewNodes,
+Rebalancer, Removal, RowAudit, NodeCache, ClaimBook, PoolView. Fakes are Nova
+(that of the simulation, which answers at once), Ironic's lists, and a
+Placement that records which host reported a node last. A test calls the hosts
+step by step, in any order.
 """
 
 import collections
@@ -39,24 +40,24 @@ from tests.simulation.wire import Letter
 
 
 class _Wire:
-    """Carries out each request at once."""
+    """Carries out each request to Nova at once."""
 
     def __init__(self, host: Host) -> None:
         self._letter = Letter(host, host, late=False)
 
     def ask(self, act: Any) -> Any:
-        """Read something."""
+        """Send a reading request."""
         return act()
 
     def order(self, act: Any, *, gated: bool = True) -> Any:
-        """Change something."""
+        """Send a changing request."""
         return act(self._letter)
 
 
 class Cloud:
-    """Nova's records, Ironic's nodes, Placement's providers.
+    """Nova's records, Ironic's nodes and Placement's providers of one pool.
 
-    :param nodes: what Ironic has
+    :param nodes: the uuids of the nodes in Ironic
     """
 
     def __init__(self, nodes: Iterable[str]) -> None:
@@ -91,7 +92,10 @@ class Cloud:
         return self.hosts[name]
 
     def show(self, *ring: str, agreed: bool = True) -> None:
-        """Tell all workers of a ring."""
+        """Deliver a ring to all workers.
+
+        :param agreed: all agents have the ring from now on
+        """
         for one in self.hosts.values():
             one.show(*ring, agreed=agreed)
 
@@ -112,20 +116,20 @@ class Cloud:
         return facts.conductor_group == ''
 
     def holders(self) -> dict[str, list[Host]]:
-        """Who holds each node, by the hosts' own lights."""
+        """Return, for each node, the hosts that count it as held."""
         return {
             node: [h for h, o in self.hosts.items() if o.held_nodes.row(node)]
             for node in self.nodes
         }
 
     def rounds(self, one: 'One', count: int) -> None:
-        """Let so many seconds pass, and one host look in each."""
+        """Run a round of one host in each of ``count`` seconds."""
         for _ in range(count):
             one.rebalancer.run_round()
             self.clock.advance(1.0)
 
     def settle(self) -> None:
-        """Let time pass, and everybody look, until all is done."""
+        """Run audits and rounds of all hosts until nothing changes."""
         for _ in range(4):
             for one in self.hosts.values():
                 one.audit()
@@ -135,7 +139,7 @@ class Cloud:
 
 
 class One:
-    """One host's worker; also what Placement is to it."""
+    """The worker of one host; it is also the Placement of that worker."""
 
     def __init__(self, cloud: Cloud, host: Host) -> None:
         self._cloud = cloud
@@ -188,7 +192,7 @@ class One:
             gate,
             pace,
             writers,
-            self._tell,
+            self._notify_given,
         )
         self.held_nodes.on_stranger = self.unheld.add
         client: Any = cloud
@@ -211,7 +215,11 @@ class One:
     def show(
         self, *ring: str, agreed: bool = True, until_s: float = math.inf
     ) -> None:
-        """Tell this worker of a ring, and whether all have it from now on."""
+        """Deliver a ring to this worker.
+
+        :param agreed: all agents have the ring from now on
+        :param until_s: when the agents were last found to agree
+        """
         hosts = tuple(Host(host) for host in ring)
         known = tuple(sorted(self._cloud.hosts))
         since_s = self._cloud.clock.now_s() if agreed else None
@@ -225,16 +233,16 @@ class One:
         self.pool.update(view)
 
     def audit(self, nodes: Iterable[str] | None = None) -> None:
-        """Read all nodes and take them in.
+        """Deliver a full list of the pool's nodes.
 
-        :param nodes: what the list shows; all that Ironic has unless given
+        :param nodes: the nodes in the list; unless given, all of Ironic's
         """
         wanted = self._cloud.nodes if nodes is None else nodes
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
         self.services.read_records()
         self.node_changes.audited(listed)
 
-    def _tell(self, host: Host, nodes: list[NodeId]) -> None:
+    def _notify_given(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
             self._cloud.hosts[host].unheld.mark_given(nodes)
 
@@ -260,7 +268,7 @@ class One:
 
 
 class Counted:
-    """What a host asks of Nova, by kind."""
+    """Counts the requests of one host to Nova, by kind."""
 
     def __init__(self, one: One) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
@@ -268,11 +276,11 @@ class Counted:
         one.rows._wire = self  # type: ignore[assignment]
 
     def ask(self, act: Any) -> Any:
-        """Count a question."""
+        """Count a reading request."""
         self.counts['read'] += 1
         return self._wire.ask(act)
 
     def order(self, act: Any, *, gated: bool = True) -> Any:
-        """Count a change."""
+        """Count a changing request."""
         self.counts['write'] += 1
         return self._wire.order(act, gated=gated)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs of Nova and others about who holds a node, by number.
+"""Old bugs of Nova and other projects about the holders of nodes, by number.
 
-Each test replays the schedule of the bug, and where the order matters every
-other order as well. What they were is in the manual for contributors.
+Each test replays the events of one bug, in every order if the order matters.
+The page on old bugs in the contributor manual describes the bugs.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ Steps = list[Callable[[], None]]
 
 
 def cloud_of(*hosts: str, nodes: list[str] = NODES) -> Cloud:
-    """A pool that has come to rest with these hosts in its ring."""
+    """Return a settled pool with these hosts in its ring."""
     made = Cloud(nodes)
     for host in hosts:
         made.add(host)
@@ -49,7 +49,7 @@ def cloud_of(*hosts: str, nodes: list[str] = NODES) -> Cloud:
 
 
 def orders(*threads: int) -> Iterator[tuple[int, ...]]:
-    """All orders of the steps of several threads, of this many each."""
+    """Yield all orders of the steps of threads with so many steps each."""
     steps = [n for n, count in enumerate(threads) for _ in range(count)]
     seen = set()
     for order in itertools.permutations(steps):
@@ -59,14 +59,14 @@ def orders(*threads: int) -> Iterator[tuple[int, ...]]:
 
 
 def play(order: tuple[int, ...], threads: list[Steps]) -> None:
-    """Do the steps of several threads in one order."""
+    """Run the steps of several threads in one order."""
     waiting = [iter(steps) for steps in threads]
     for thread in order:
         next(waiting[thread])()
 
 
 def serve(cloud: Cloud, host: Host, node: NodeId, server: str) -> None:
-    """A server lives on a node."""
+    """Put an active server on a node."""
     facts = cloud.nodes[node]
     cloud.nodes[node] = dataclasses.replace(facts, instance_uuid=server)
     cloud.nova.servers[server] = ServerRecord(
@@ -74,11 +74,11 @@ def serve(cloud: Cloud, host: Host, node: NodeId, server: str) -> None:
     )
 
 
-# ---- the former holder, and what it read before
+# ---- a former holder acts on stale reads
 
 
 def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
-    """The former holder reads, moves, audits; its lists lack the node."""
+    """The former holder pushes a node and audits lists that lack the node."""
     for order in orders(4, 1, 3):
         cloud = cloud_of('c1', nodes=[N])
         one, two = cloud.hosts[C1], cloud.add('c2')
@@ -99,8 +99,7 @@ def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
 
 
 def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
-    """Ironic denies it, it is another's by now, and nobody else's word
-    counts: the row goes only with the host it was read with."""
+    """A row whose holder has changed since it was read is not deleted."""
     cloud = cloud_of('c1', nodes=[N])
     one, two = cloud.hosts[C1], cloud.add('c2')
     stale = one.rows.of_host(C1)[0]
@@ -113,7 +112,7 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
 
 
 def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
-    """Boots and deletes while all nodes are read: no provider goes."""
+    """No provider is removed for builds and deletions during the list."""
     cloud = cloud_of('c1')
     one = cloud.hosts[C1]
     booted, deleted, enrolled = NODES[0], NODES[1], 'node-new'
@@ -121,7 +120,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
     begun = dict(cloud.nodes)
 
     class Ironic:
-        """Reads for five minutes; the world goes on."""
+        """An Ironic whose list takes five minutes, while nodes change."""
 
         def nodes(self, **paging: object) -> tuple[NodeFacts, ...]:
             one.claims.claim(NodeId(booted), 'new')
@@ -169,7 +168,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
 
 
 class Alone:
-    """Nobody else is at work on any server."""
+    """No task of any server is in progress."""
 
     def alone(self, server: str) -> 'Alone':
         return self
@@ -189,7 +188,7 @@ class Alone:
 def test_bug_1744139_list_without_nodes_deletes_nothing(
     error: Exception | None,
 ) -> None:
-    """An empty or short list, and no 404 for each: all of it stays."""
+    """Nodes that a list lacks are kept unless Ironic answers 404 for each."""
     cloud = cloud_of('c1')
     if error is not None:
         cloud.hidden = dict.fromkeys(NODES, error)
@@ -200,7 +199,7 @@ def test_bug_1744139_list_without_nodes_deletes_nothing(
 
 
 def test_bug_1750450_404_counts_only_twice_in_turn() -> None:
-    """One denial, an error in between, and the count begins anew."""
+    """An error or a found node between two 404s starts the count again."""
     cloud = cloud_of('c1', nodes=[N])
     one, facts = cloud.hosts[C1], cloud.nodes.pop(N)
     one.audit([])
@@ -217,10 +216,10 @@ def test_bug_1750450_404_counts_only_twice_in_turn() -> None:
     assert cloud.removed == [f'provider of {N}', N]
 
 
-def test_bug_947bb5f641_node_that_left_the_pool_is_said_and_kept(
+def test_bug_947bb5f641_node_that_left_the_pool_is_logged_and_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In Ironic, but not in our conductor group: an operator's decision."""
+    """A node of another conductor group is removed by an operator only."""
     cloud = cloud_of('c1', nodes=[N])
     cloud.nodes[N] = NodeFacts(N, conductor_group='other')
     for _ in range(3):
@@ -231,7 +230,7 @@ def test_bug_947bb5f641_node_that_left_the_pool_is_said_and_kept(
 
 
 def test_networking_baremetal_moved_node_keeps_its_provider() -> None:
-    """ "No longer mine" is not "no longer in Ironic"."""
+    """A node that moved to another host keeps its provider."""
     cloud = cloud_of('c1')
     cloud.add('c2')
     cloud.show('c2')
@@ -242,11 +241,11 @@ def test_networking_baremetal_moved_node_keeps_its_provider() -> None:
     assert set(cloud.providers.values()) == {C2}
 
 
-# ---- what is known of a node that went and came
+# ---- a node leaves a host and comes back
 
 
-def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
-    """Nothing of its first time here is left."""
+def test_bug_1777422_1784874_node_that_comes_back_has_no_old_facts() -> None:
+    """The host keeps no facts and no claim of a node that it gave away."""
     cloud = cloud_of('c1', nodes=[N])
     one, two = cloud.hosts[C1], cloud.add('c2')
     cloud.show('c2')
@@ -257,7 +256,7 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
     cloud.settle()
     cloud.show('c1')
     cloud.settle()
-    assert cloud.holders() == {N: [C2]}  # It has a server.
+    assert cloud.holders() == {N: [C2]}  # The node has a server, so it stays.
     cloud.nodes[N] = NodeFacts(N)
     cloud.nova.servers['server'].deleted = True
     cloud.settle()
@@ -267,7 +266,7 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
     assert two.held_nodes.facts(N) is None
 
 
-# ---- two who mean to have a node
+# ---- two hosts take the same node
 
 
 @pytest.mark.parametrize('first_count', [0, 1])
@@ -275,13 +274,13 @@ def test_bug_1777422_1784874_node_that_comes_back_is_known_anew() -> None:
 def test_two_claims_at_once_have_one_winner(
     order: tuple[int, ...], first_count: int
 ) -> None:
-    """One creates while the other is about to: whatever the order, one
-    offers the node in the end, and never both."""
+    """Two hosts create the row of one node: in any order of their steps one
+    host offers the node in the end, and never both."""
     cloud = Cloud([N])
     one, two = cloud.add('c1'), cloud.add('c2')
     steps: Steps = [one.audit, one.rebalancer.run_round]
     for side in (one, two):
-        side.show(side.host)  # Each thinks that it is alone.
+        side.show(side.host)  # Each host is alone in its ring.
     create = two.rows.create
 
     def create_late(*arguments: Any) -> Any:
@@ -300,7 +299,7 @@ def test_two_claims_at_once_have_one_winner(
         [ends, [wait, two.rebalancer.run_round, two.rebalancer.run_round]],
     )
     row = cloud.nova.live_row(N)
-    assert row is not None and row.host == C2  # It was the later.
+    assert row is not None and row.host == C2  # c2 wrote later.
     assert set(cloud.providers.values()) <= {C2}
     cloud.show('c1', 'c2')
     cloud.settle()
@@ -310,7 +309,7 @@ def test_two_claims_at_once_have_one_winner(
 
 
 def test_disabled_host_gives_each_node_once() -> None:
-    """One of three is disabled: its nodes move once, no other does."""
+    """The nodes of one disabled host of three move once; no other moves."""
     cloud = cloud_of('c1', 'c2', 'c3')
     before = cloud.holders()
     cloud.show('c1', 'c3')
@@ -323,7 +322,7 @@ def test_disabled_host_gives_each_node_once() -> None:
 
 
 def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
-    """From its join to the last push no node has two holders."""
+    """No node has two holders at any time, from the join to the last push."""
     cloud = cloud_of('c1', 'c2')
     third = cloud.add('c3')
     everybody: list[One] = list(cloud.hosts.values())
@@ -340,7 +339,7 @@ def test_new_host_without_nodes_never_holds_what_another_holds() -> None:
 
 
 def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
-    """A ring that comes in between is neither agreed on nor settled."""
+    """A new ring does not inherit the age and agreement of the last one."""
     clock = ManualClock(start_s=0.0)
     pool = PoolView(clock)
     pool.update(WorkerView(9.0, ring=(C1,), agreed_since_s=0.0, known=()))
@@ -354,11 +353,11 @@ def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     assert after.settled_for_s == 0.0
 
 
-@pytest.mark.parametrize('looks_count', range(1, 5))
+@pytest.mark.parametrize('reads_count', range(1, 5))
 def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
-    looks_count: int,
+    reads_count: int,
 ) -> None:
-    """It comes after any of a round's looks at the pool."""
+    """The ring changes after any of the reads of the pool in a round."""
     cloud = cloud_of('c1')
     one = cloud.hosts[C1]
     cloud.add('c2')
@@ -366,15 +365,15 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
         one.rebalancer._pace, settle_s=30
     )
     cloud.clock.advance(60.0)
-    looks, look = itertools.count(1), one.pool.ring_status
+    reads, read = itertools.count(1), one.pool.ring_status
 
-    def look_and_change() -> RingStatus:
-        found = look()
-        if next(looks) == looks_count:
+    def read_and_change() -> RingStatus:
+        found = read()
+        if next(reads) == reads_count:
             one.show('c2')
         return found
 
-    one.pool.ring_status = look_and_change  # type: ignore[method-assign]
+    one.pool.ring_status = read_and_change  # type: ignore[method-assign]
     for _ in range(4):
         one.rebalancer.run_round()
     assert one.pool.ring_status().ring == Ring.of([C2])
@@ -382,7 +381,7 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
 
 
 def test_bug_1771806_row_with_a_uuid_of_its_own_is_not_doubled() -> None:
-    """It is found by name before anybody creates another."""
+    """The row is found by the node's name before another one is created."""
     cloud = cloud_of('c1', nodes=[N])
     two = cloud.add('c2')
     two.rows.of_nodes = lambda nodes: {}  # type: ignore[method-assign]
@@ -394,11 +393,11 @@ def test_bug_1771806_row_with_a_uuid_of_its_own_is_not_doubled() -> None:
     assert cloud.holders() == {N: [C2]}
 
 
-# ---- other groups
+# ---- other pools
 
 
 def test_bug_2043036_another_groups_nodes_are_left_alone() -> None:
-    """A dead daemon of another group: its Service is there, its rows stay."""
+    """Rows of a dead host with a Service record are left to that host."""
     cloud = cloud_of('rack2', nodes=[N])
     del cloud.hosts[Host('rack2')]
     one = cloud.add('c1')
@@ -410,7 +409,7 @@ def test_bug_2043036_another_groups_nodes_are_left_alone() -> None:
 
 
 def test_sap_update_host_groups_do_not_meet(tmp_path: object) -> None:
-    """Agents of two conductor groups, or of two shards, on one backend."""
+    """Agents of two conductor groups or shards share one backend."""
     pools = [('rack1', None), ('rack2', None), ('rack1', 's1'), (None, None)]
     joined = []
     for number, (group, shard) in enumerate(pools):
@@ -430,10 +429,10 @@ def test_sap_update_host_groups_do_not_meet(tmp_path: object) -> None:
         made.close(leave=False, timeout_s=5.0)
 
 
-def test_bug_1811726_orphan_with_a_server_is_said_and_left(
+def test_bug_1811726_orphan_with_a_server_is_logged_and_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The free nodes of a host without a record are taken, no other."""
+    """Only the free nodes of a host without a Service record are taken."""
     caplog.set_level(logging.INFO)
     cloud = cloud_of('c1', 'c2')
     gone = [n for n, hosts in cloud.holders().items() if hosts == [C2]]
