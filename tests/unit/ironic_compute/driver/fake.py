@@ -89,6 +89,11 @@ def bench(**node: Any) -> Bench:
     return Bench(ironic, driver, node_cache, clock)
 
 
+def bench_with_server() -> Bench:
+    """Return a driver whose node is active and has the server."""
+    return bench(instance_uuid=SERVER, provision_state='active')
+
+
 def on(ironic: Any, bench: Bench) -> Bench:
     """Return the bench with a driver that sends its requests to ``ironic``."""
     feed = FakeFeed(bench.ironic, bench.node_cache)
@@ -106,6 +111,20 @@ def image() -> Any:
     return objects.ImageMeta.from_dict(
         {'id': 'img', 'properties': {'traits_required': []}}
     )
+
+
+class Volume(dict[str, Any]):
+    """A volume as Nova passes it to a driver."""
+
+    is_volume = True
+
+    def __init__(self, boot_index: int = 0) -> None:
+        super().__init__(boot_index=boot_index)
+        self._bdm_obj = objects.BlockDeviceMapping(
+            boot_index=boot_index,
+            volume_id=OTHER,
+            connection_info='{"driver_volume_type": "iscsi", "data": {}}',
+        )
 
 
 def server(**fields: Any) -> Any:

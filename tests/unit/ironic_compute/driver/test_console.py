@@ -12,19 +12,9 @@ from . import fake
 CONF = nova.conf.CONF
 
 
-def _bench(**fields):
-    """Return a driver whose node is active and has the server."""
-    fields = {
-        'instance_uuid': fake.SERVER,
-        'provision_state': 'active',
-        **fields,
-    }
-    return fake.bench(**fields)
-
-
 def test_enabled_console_is_not_enabled_again():
     """A second request returns the address and changes nothing."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     for _ in range(2):
         found = bench.driver.get_serial_console(None, fake.server())
     assert (found.host, found.port) == ('127.0.0.1', 9000)
@@ -51,7 +41,7 @@ def test_console_is_waited_for_as_long_as_configured(timeout_s, opens):
     CONF.set_override('serial_console_state_timeout', timeout_s, 'ironic')
     ironic = _SlowConsole()
     ironic.add(instance_uuid=fake.SERVER, provision_state='active')
-    bench = fake.on(ironic, _bench())
+    bench = fake.on(ironic, fake.bench_with_server())
     try:
         if opens:
             found = bench.driver.get_serial_console(None, fake.server())

@@ -7,8 +7,6 @@ and removes all that is left in Ironic. The outcomes are printed at the end of
 the run.
 """
 
-import json
-
 import pytest
 from nova import exception as nova_exception
 from nova import objects
@@ -39,22 +37,6 @@ class _Server(objects.Instance):
         pass
 
 
-class _Volume(dict):
-    """A volume as Nova passes it to a driver."""
-
-    is_volume = True
-
-    def __init__(self, boot_index):
-        super().__init__(boot_index=boot_index)
-        self._bdm_obj = objects.BlockDeviceMapping(
-            boot_index=boot_index,
-            volume_id=fake.OTHER,
-            connection_info=json.dumps(
-                {'driver_volume_type': 'iscsi', 'data': {}}
-            ),
-        )
-
-
 def _server(**fields):
     made = fake.server(**fields)
     made.__class__ = _Server
@@ -81,7 +63,7 @@ def _bench(operation):
 
 def _spawn(bench):
     bench.spawn(
-        _server(), block_device_info={'block_device_mapping': [_Volume(1)]}
+        _server(), block_device_info={'block_device_mapping': [fake.Volume(1)]}
     )
 
 

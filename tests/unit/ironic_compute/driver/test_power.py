@@ -7,26 +7,16 @@ from nova import exception as nova_exception
 from . import fake
 
 
-def _bench(**fields):
-    """Return a driver whose node is active and has the server."""
-    fields = {
-        'instance_uuid': fake.SERVER,
-        'provision_state': 'active',
-        **fields,
-    }
-    return fake.bench(**fields)
-
-
 def test_reached_power_state_sends_nothing():
     """Power on sends nothing to a node that is on."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.driver.power_on(None, fake.server(), None)
     assert not bench.ironic.calls
 
 
 def test_power_on_reads_the_present_state():
     """An old power state in the node cache does not prevent a power on."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.ironic.change(fake.NODE, power_state='power off')
     bench.driver.power_on(None, fake.server(), None)
     assert bench.ironic.names() == ['on']
@@ -34,7 +24,7 @@ def test_power_on_reads_the_present_state():
 
 def test_power_off_is_soft_first_with_a_timeout():
     """With a timeout, only a soft power off is sent if it succeeds."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.driver.power_off(fake.server(), timeout=60)
     assert bench.ironic.names() == ['soft off']
 
@@ -42,7 +32,7 @@ def test_power_off_is_soft_first_with_a_timeout():
 @pytest.mark.parametrize('verb', ['off', 'reboot'])
 def test_soft_power_action_that_fails_is_followed_by_a_hard_one(verb):
     """Hardware without soft power actions gets a hard one."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.ironic.has_soft_power = False
     if verb == 'off':
         bench.driver.power_off(fake.server(), timeout=60)
@@ -53,7 +43,7 @@ def test_soft_power_action_that_fails_is_followed_by_a_hard_one(verb):
 
 def test_failed_power_action_raises_the_error_of_ironic():
     """A power action that ends in another power state raises an error."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.ironic.power_works = False
     with pytest.raises(
         nova_exception.InstancePowerOffFailure, match='BMC is dead'
@@ -63,7 +53,7 @@ def test_failed_power_action_raises_the_error_of_ironic():
 
 def test_failed_reboot_is_an_error_though_the_machine_is_on():
     """A reboot with an error has failed, even if the machine is on."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.ironic.power_works = False
     with pytest.raises(nova_exception.InstanceRebootFailure):
         bench.driver.reboot(None, fake.server(), None, 'HARD')
@@ -78,6 +68,6 @@ def test_power_of_unknown_server_is_not_found():
 
 def test_crash_dump_is_an_nmi():
     """A crash dump request sends one non-maskable interrupt."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.driver.trigger_crash_dump(fake.server())
     assert bench.ironic.names() == ['nmi']

@@ -7,19 +7,9 @@ from . import fake
 from .faulty import FaultyIronic
 
 
-def _bench(**fields):
-    """Return a driver whose node is active and has the server."""
-    fields = {
-        'instance_uuid': fake.SERVER,
-        'provision_state': 'active',
-        **fields,
-    }
-    return fake.bench(**fields)
-
-
 def test_info_comes_from_the_node_cache_or_from_ironic():
     """``use_cache`` decides between the node cache and a read of Ironic."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     bench.ironic.change(fake.NODE, power_state='power off')
     cached = bench.driver.get_info(fake.server())
     read = bench.driver.get_info(fake.server(), use_cache=False)
@@ -32,7 +22,7 @@ def test_info_without_cache_survives_an_outage():
 
     Nova reads the power state before a reboot, which must not fail for it.
     """
-    bench = _bench()
+    bench = fake.bench_with_server()
     faulty = FaultyIronic(bench.ironic)
     faulty.at = 0
     fake.on(faulty, bench)
@@ -45,7 +35,7 @@ def test_info_without_cache_survives_an_outage():
 
 def test_queries_of_nodes_and_servers():
     """The nodes and servers are those in the node cache."""
-    bench = _bench()
+    bench = fake.bench_with_server()
     assert bench.driver.get_available_nodes() == [fake.NODE]
     assert bench.driver.get_nodenames_by_uuid() == {fake.NODE: fake.NODE}
     assert bench.driver.list_instance_uuids() == [fake.SERVER]

@@ -3,7 +3,6 @@
 
 import pytest
 from nova import exception as nova_exception
-from nova import objects
 
 from . import fake
 
@@ -18,23 +17,9 @@ def _is_free(bench: fake.Bench) -> bool:
     )
 
 
-class _Volume(dict):
-    """A volume as Nova passes it to a driver."""
-
-    is_volume = True
-
-    def __init__(self, boot_index=0):
-        super().__init__(boot_index=boot_index)
-        self._bdm_obj = objects.BlockDeviceMapping(
-            boot_index=boot_index,
-            volume_id=fake.OTHER,
-            connection_info='{"driver_volume_type": "iscsi", "data": {}}',
-        )
-
-
 def _from_volume():
     """Return the arguments of a spawn from a root volume."""
-    return {'block_device_info': {'block_device_mapping': [_Volume()]}}
+    return {'block_device_info': {'block_device_mapping': [fake.Volume()]}}
 
 
 def test_root_volume_becomes_a_target_until_the_destroy():
