@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tooz does not ask etcd about a lock.
+"""Etcd locks: owner, token, break and renewal, which tooz has no calls for.
 
-The value of a lock's key is a token that one lock object of tooz made, so it
-names an acquisition. tooz has no question for it: its ``acquired`` stays
-True for a lock that somebody else has by now, and its ``break_`` frees the
-lock of whoever has it.
+The value of a lock's key in etcd is the token of one lock object of tooz, so
+the token names one acquisition. tooz itself never compares it: ``acquired``
+stays True after another process has taken the lock, and ``break_`` frees the
+lock whoever holds it.
+
+`hashring.membership` alone calls these functions. They read private
+attributes of tooz, and no other module reads those:
+``tests/contract/coordination/test_private_attributes.py`` fails when a
+release of tooz drops or renames one. All but `token` and `stop_renewing`
+block for one request.
 """
 
 import base64
@@ -13,28 +19,37 @@ from typing import Any
 from hashring.group import LockToken
 
 
-def owns(client: Any, lock: Any) -> bool:
-    """Whether the lock is there with this very object's token.
+def is_owner(driver: Any, lock: Any) -> bool:
+    """Return whether the lock's key in etcd has the token of ``lock``.
 
-    :param client: etcd3gw's
+    :param driver: tooz's ``Etcd3Driver``
     :param lock: tooz's ``Etcd3Lock``
     """
-    found: list[bytes] = client.get(lock._key.decode())
-    return base64.b64decode(lock._uuid) in found
+    values: list[bytes] = driver.client.get(lock._key.decode())
+    return base64.b64decode(lock._uuid) in values
 
 
 def token(lock: Any) -> LockToken:
-    """What this object's acquisition is called, in base64."""
+    """Return the token that ``lock`` writes when it is acquired, in base64."""
     return LockToken(lock._uuid)
 
 
-def break_lock(client: Any, lock: Any, token: LockToken) -> None:
-    """Delete the lock's key if its value is this token."""
+def break_lock(driver: Any, lock: Any, token: LockToken) -> None:
+    """Delete the key of ``lock`` if its value is ``token``."""
     named = {'key': base64.b64encode(lock._key).decode('ascii')}
     same = {'result': 'EQUAL', 'target': 'VALUE', 'value': token}
-    client.transaction(
+    driver.client.transaction(
         {
             'compare': [{**named, **same}],
             'success': [{'request_delete_range': named}],
         }
     )
+
+
+def stop_renewing(driver: Any, lock: Any) -> None:
+    """Take a released lock from those that each heartbeat renews.
+
+    ``Etcd3Lock.release`` leaves the lock among them for ever if the lock
+    belonged to another process by then.
+    """
+    driver._acquired_locks.discard(lock)

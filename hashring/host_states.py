@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from hashring import errors
+from hashring import backoff, errors
 from hashring.events import Why
 from hashring.ring import Host
 
@@ -152,5 +152,5 @@ def hold_off_s(deaths_count: int) -> float:
     """How long a host waits after the n-th death of its worker in a row."""
     over_count = deaths_count - DEATHS_TO_YIELD_COUNT
     if over_count < 0:
-        return HOLD_OFF_S * 2.0 ** (deaths_count - 1)
-    return min(HOLD_OFF_YIELDING_S * 2.0 ** min(over_count, 8), HOLD_OFF_MAX_S)
+        return backoff.wait_s(HOLD_OFF_S, deaths_count - 1, HOLD_OFF_MAX_S)
+    return backoff.wait_s(HOLD_OFF_YIELDING_S, over_count, HOLD_OFF_MAX_S)

@@ -133,7 +133,7 @@ class Membership:
         with _translated('heartbeat'):
             self._driver.heartbeat()
             if self.backend.scheme in backends.OF_ZOOKEEPER:
-                zookeeper.hear_leader(self._driver)
+                zookeeper.sync_with_leader(self._driver)
                 self._leave_queues()
 
     def members(self) -> tuple[Member, ...]:
@@ -227,7 +227,8 @@ class Membership:
         with _translated(f'release {host}'):
             lock.release()
         self._locks.pop(host, None)
-        self._forget(lock)
+        if self.traits.breaks:
+            etcd.stop_renewing(self._driver, lock)
 
     def token(self, host: Host) -> LockToken | None:
         lock = self._locks.get(host)
@@ -240,7 +241,7 @@ class Membership:
             return
         with _translated(f'break the lock of {host}'):
             lock = self._driver.get_lock(lock_id(host))
-            etcd.break_lock(self._driver.client, lock, token)
+            etcd.break_lock(self._driver, lock, token)
 
     # ---- anybody's
 
@@ -266,14 +267,7 @@ class Membership:
         try:
             return bool(lock.is_still_owner())
         except tooz.NotImplemented:
-            return etcd.owns(self._driver.client, lock)
-
-    def _forget(self, lock: locking.Lock) -> None:
-        # etcd's release() leaves a lock that was not ours any more among
-        # those that each heartbeat renews, for ever.
-        held = getattr(self._driver, '_acquired_locks', None)
-        if isinstance(held, set):
-            held.discard(lock)
+            return etcd.is_owner(self._driver, lock)
 
     def _parsed(self, raw: dict[bytes | str, Any]) -> tuple[Member, ...]:
         members = []

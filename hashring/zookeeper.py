@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tooz does not ask ZooKeeper.
+"""ZooKeeper: a heartbeat that the leader answers, and leaving a lock queue.
 
-tooz's heartbeat is a read, and reads are answered by the one server that a
-client is connected to. One that is cut off from its leader goes on answering
-for ``syncLimit`` ticks, and the leader ends the client's session meanwhile.
+tooz's own heartbeat is a read, which any server answers. A server that is
+cut off from its leader goes on answering for ``syncLimit`` ticks, while the
+leader ends the sessions of the server's clients; therefore the heartbeat
+must include a request that only the leader can answer.
 
-Whoever tries for a lock stands in a queue of nodes, and kazoo says nothing if
-it could not leave that again: then nobody behind has the lock as long as the
-session lives.
+A client that tries for a lock adds a node to the lock's queue. kazoo ignores
+a failure to delete that node after a refused try; then no client behind it
+gets the lock until the session ends.
+
+`hashring.membership` alone calls these functions. They read private
+attributes of tooz and kazoo, and no other module reads those:
+``tests/contract/coordination/test_private_attributes.py`` fails when a
+release of either library drops or renames one. Both functions block.
 """
 
 from typing import Any
@@ -15,22 +21,24 @@ from typing import Any
 from hashring.backend import REQUEST_TIMEOUT_S
 
 
-def hear_leader(driver: Any) -> None:
-    """Have the leader answer; raises if it does not in time.
+def sync_with_leader(driver: Any) -> None:
+    """Wait until the leader has answered this client.
 
     :param driver: tooz's ``KazooDriver``, which has been started
+    :raises Exception: kazoo's, if the leader does not answer within
+        `REQUEST_TIMEOUT_S` seconds
     """
-    asked = driver._coord.sync_async(driver._base_path())
-    asked.get(timeout=REQUEST_TIMEOUT_S)
+    driver._coord.sync_async('/').get(timeout=REQUEST_TIMEOUT_S)
 
 
 def leave_queue(lock: Any) -> None:
-    """Try for a lock no more; raises if the queue could not be left.
+    """Delete the node of a refused try from the queue of its lock.
 
     :param lock: tooz's ``ZooKeeperLock``, which was not acquired
+    :raises Exception: kazoo's, if the node may still be in the queue
     """
     queued = lock._lock
     if queued.client.exists(queued.path) is None:
-        return  # The try had not even made it.
+        return  # The try failed before it could create the queue.
     if node := queued._find_node():
         queued._delete_node(node)
