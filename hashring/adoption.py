@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts need somebody, and whose turn it is.
+"""Adoption: orphaned hosts, and the order in which agents try to adopt them.
 
-Pure: views and this agent's own time in, hosts out. Nothing here acquires
-anything; a wrong guess costs one refused lock. All durations are counted
-from this observer's first sight, so that no other clock is trusted.
+A host is orphaned when no member of the group serves it and its own agent is
+neither up nor expected back. `hashring.assignment` asks this module for the
+hosts that this agent should try now. Pure: nothing here takes a lock, and a
+wrong result costs one refused lock request.
 
-Every agent computes the same order from the same view: the k-th in it
-waits k + 1 steps. The first wait also covers the instant in which a member
-of a file backend is out of the list to change its capabilities.
+Every agent computes the same order of candidates from the same member list;
+the k-th candidate (0 is the first) waits k + 1 steps. Even the first one
+waits, because a member of a file backend leaves the list for an instant when
+it changes its capabilities. Durations count from the moment at which this
+agent first saw a change, so that no other machine's clock matters.
 """
 
 import dataclasses
@@ -19,30 +22,32 @@ from hashring.ring import Host, affinity
 
 
 class Presence(enum.Enum):
-    """How a host's own agent stands."""
+    """Whether the agent of a home host is there."""
 
     HOME = 'home'
-    """Its agent is up and wants it."""
+    """The agent is up and wants to serve its home host."""
     EXPECTED = 'expected'
-    """Its agent restarts, within the grace it asked for."""
+    """The agent restarts, and the grace that it published has not ended."""
     ABSENT = 'absent'
-    """Nobody of its own will serve it now."""
+    """No agent of this home host will serve it now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """The members of the group as one counted heartbeat saw them."""
+    """The members of the group, as read with one heartbeat."""
 
     members: tuple[Member, ...] = ()
 
     def up(self) -> tuple[Member, ...]:
+        """Return the members that neither restart nor leave."""
         return tuple(m for m in self.members if m.state is MemberState.UP)
 
     def of_home(self, home: Host) -> tuple[Member, ...]:
+        """Return the members whose home host is ``home``."""
         return tuple(m for m in self.members if m.home == home)
 
     def served_by_others(self, boot: Boot) -> frozenset[Host]:
-        """Hosts that a member other than this boot says it serves."""
+        """Return the hosts that members other than ``boot`` serve."""
         others = (m.serving for m in self.members if m.boot != boot)
         return frozenset(host for serving in others for host in serving)
 
@@ -51,15 +56,23 @@ NOBODY = View()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AdoptionTurn:
-    """This agent should try this host now."""
+class DueAdoption:
+    """A host that this agent should try to adopt now."""
 
     host: Host
     orphan_for_s: float
+    """Seconds since this agent first saw the host orphaned."""
 
 
 class PresenceWatch:
-    """What one observer remembers about the agents around it."""
+    """Since when each agent restarts and each host is orphaned.
+
+    `hashring.assignment` alone uses it, in the agent's main thread.
+
+    :param boot: the boot of this agent
+    :param step_s: seconds by which each candidate waits longer than the one
+        before it; ``[coordination] adopt_step_s``
+    """
 
     def __init__(self, boot: Boot, step_s: float) -> None:
         self._boot = boot
@@ -69,8 +82,8 @@ class PresenceWatch:
         self._restarts_seen: set[Boot] = set()
         self._orphan_since_s: dict[Host, float] = {}
 
-    def see(self, view: View, now_s: float) -> None:
-        """Take in a new view."""
+    def update(self, view: View, now_s: float) -> None:
+        """Replace the member list by a newer one."""
         self._view = view
         listed = {m.boot for m in view.members}
         self._restarts_seen &= listed
@@ -81,15 +94,16 @@ class PresenceWatch:
                 self._grace_until_s.pop(member.home, None)
 
     def _note_restart(self, member: Member, now_s: float) -> None:
-        # While it serves its home it drains: the new agent cannot begin, and
-        # the grace is for that one.
+        # The grace is for the agent that starts after this one. It cannot
+        # start serving while this one drains, so the grace counts from the
+        # end of the drain.
         is_draining = member.home in member.serving
         if is_draining or member.boot not in self._restarts_seen:
             self._restarts_seen.add(member.boot)
             self._grace_until_s[member.home] = now_s + member.grace_s
 
     def presence(self, home: Host, now_s: float) -> Presence:
-        """How the agent of this host stands, as far as we saw."""
+        """Return whether the agent of ``home`` is up, expected or absent."""
         if any(
             m.state is MemberState.UP and m.wants_home
             for m in self._view.of_home(home)
@@ -99,13 +113,14 @@ class PresenceWatch:
             return Presence.EXPECTED
         return Presence.ABSENT
 
-    def turns(
+    def due_adoptions(
         self, known: Iterable[Host], mine: frozenset[Host], now_s: float
-    ) -> tuple[AdoptionTurn, ...]:
-        """The hosts this agent should try to adopt now.
+    ) -> tuple[DueAdoption, ...]:
+        """Return the orphaned hosts that this agent should try now.
 
-        :param mine: hosts this agent holds or is trying already; they are
-            no orphans.
+        :param known: the hosts of the pool
+        :param mine: the hosts whose lock this agent has; they are not
+            orphaned
         """
         taken = mine | self._view.served_by_others(self._boot)
         orphans = sorted(
@@ -118,7 +133,7 @@ class PresenceWatch:
         self._orphan_since_s = {h: since_s.get(h, now_s) for h in orphans}
         rank = self._ranks(orphans)
         return tuple(
-            AdoptionTurn(host, now_s - self._orphan_since_s[host])
+            DueAdoption(host, now_s - self._orphan_since_s[host])
             for host in orphans
             if host in rank and self._due(host, rank[host], now_s)
         )
@@ -128,10 +143,11 @@ class PresenceWatch:
         return waited_s >= self._step_s * (rank + 1)
 
     def _ranks(self, orphans: Iterable[Host]) -> Mapping[Host, int]:
-        """My place in the line for each orphan: 0 is first.
+        """Return this agent's place among the candidates of each orphan.
 
-        Who serves more stands further back; each orphan counts as served
-        by its first candidate, so two of them find two agents.
+        0 is the first place. Agents that serve more hosts come later. Each
+        orphan counts as served by its first candidate, so that two orphans
+        have different first candidates.
         """
         load = {m.boot: len(m.serving) for m in self._view.up()}
         if self._boot not in load:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent: one loop that feeds the assignment and does what it says.
+"""The agent's main loop: passes events to `Assignment`, carries out effects.
 
-The loop runs in the caller's thread, the main one, because workers are
-started from it and die with it. It calls no backend: heartbeats have a
-thread (`pulse`), locks have one (`locksmith`), and what they learned is
-read without waiting. So whatever the backend does, the loop goes round,
-sees the deadline pass, and tells the workers.
+The loop runs in the main thread of the agent process, because the kernel
+ends a worker when the thread that started it ends. It sends no request to
+the coordination backend: the heartbeat thread (`heartbeat`) and the lock
+thread (`lock_thread`) do, and the loop reads their results without waiting.
+Therefore a backend that hangs cannot keep the loop from seeing that the
+lease ended, nor from publishing that to the workers.
 
-It knows workers only through the `Workers` protocol, and Nova not at all.
+The loop starts and stops workers through the `Workers` protocol and does not
+import Nova.
 """
 
 import dataclasses
@@ -22,11 +24,11 @@ from hashring.events import (
     BreakLock,
     Effect,
     Event,
-    Granted,
     Kill,
-    Known,
+    KnownHosts,
     LeaseStatus,
     Leave,
+    LockGranted,
     Prove,
     Release,
     Start,
@@ -35,7 +37,7 @@ from hashring.events import (
     TryLock,
 )
 from hashring.group import Group, Member, MemberState
-from hashring.heartbeat import HeartbeatThread, State
+from hashring.heartbeat import HeartbeatState, HeartbeatThread
 from hashring.lock_thread import Answer, LockThread
 from hashring.operator_log import OperatorLog
 from hashring.opts import Timing
@@ -53,25 +55,31 @@ from hashring.workers import (
     WorkerView,
 )
 
-# While an answer of the lock thread is due, the loop looks this often.
+# Seconds between two turns while the lock thread has unfinished requests.
 BUSY_INTERVAL_S = 0.05
-# What is left undone so long after the drain's end is left undone.
+# The agent exits this long after drain_timeout_s, finished or not.
 LEAVE_SLACK_S = 10.0
-# How long the last words may take, each.
-FAREWELL_S = 3.0
+# The longest wait, at exit, for the last heartbeat, the last lock request
+# and the end of the connection; each may take so long.
+CLOSE_TIMEOUT_S = 3.0
 
 
 class Agent:
-    """One daemon's part in the pool.
+    """The main loop of one agent process.
 
-    :param membership: the group, not yet connected.
-    :param workers: who runs the worker processes.
+    Only `request_stop` may be called from outside the main thread.
+
+    :param membership: the connection to the group, not yet connected.
+    :param workers: starts and stops the worker processes.
+    :param home: the home host of this agent.
     :param timing: the durations; `Timing.from_conf(conf)`.
     :param saved_state: the state directory, already opened.
-    :param machine: the name of this machine, for other operators.
+    :param machine: the name of this machine; other agents' log messages
+        show it.
+    :param version: the version of this package; other agents can read it.
     :param find_overlap: returns the reason why the group of the given name
         cannot serve the same nodes as this one; None if there is none.
-    :param on_turn: called at each turn of the loop, e.g. for a watchdog.
+    :param on_turn: called after each turn of the loop, to feed a watchdog.
     """
 
     def __init__(
@@ -88,7 +96,8 @@ class Agent:
         find_overlap: Callable[[str], str | None] = lambda group: None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
-        self.exit_message: str | None = None  # Why it ended, if by itself.
+        # The reason for an exit that nobody requested.
+        self.exit_message: str | None = None
         self._group = membership
         self._workers = workers
         self._home = home
@@ -97,10 +106,10 @@ class Agent:
         self._saved_state = saved_state
         self._find_overlap = find_overlap
         self._on_turn = on_turn
-        self._stop_wish: Leave | None = None
+        self._stop_request: Leave | None = None
         self._status = 0
         self._leave_by_s = 0.0
-        self._asked_at_s = 0.0
+        self._members_as_of_s = 0.0
         self._me = Member(
             home,
             membership.boot,
@@ -114,134 +123,148 @@ class Agent:
             membership.traits,
             left_lock=saved_state.read_home_lock(home),
         )
-        self._remembered = (
+        self._saved_pool = (
             saved_state.read_known(),
             saved_state.read_confirmed_mappings(),
         )
-        known, confirmed_mappings = self._remembered
+        known, confirmed_mappings = self._saved_pool
         self.pool = Pool(home, known, timing.settle_s, confirmed_mappings)
-        self.pulse = HeartbeatThread(membership, self._me, timing, clock)
+        self.heartbeat_thread = HeartbeatThread(
+            membership, self._me, timing, clock
+        )
         self.lock_thread = LockThread(
-            membership, self.pulse.state().lease, clock
+            membership, self.heartbeat_thread.state().lease, clock
         )
         self._operator_log = OperatorLog(home, clock.now_s())
 
     # ---- for the caller
 
     def run(self) -> int:
-        """Serve until stopped; the exit status of the process.
+        """Run the loop until the agent has left; return its exit status.
 
-        0 after `request_stop`; 78 when the configuration cannot work, with
-        the operator's sentence in `exit_message`.
+        The status is 0 after `request_stop`, and 78 if the configuration
+        cannot work; then `exit_message` has the reason, for the operator.
+        Blocks for the life of the agent.
         """
-        self.pulse.start()
+        self.heartbeat_thread.start()
         self.lock_thread.start()
-        while not self._may_go():
+        while not self._may_exit():
             self.turn()
         self._close()
         return self._status
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """Ask the loop to end; safe in a signal handler.
+        """Request that the loop ends; returns at once.
 
-        :param drain: we shall not be back soon: hosts may be adopted at
-            once. Otherwise the others wait `restart_grace_s`.
+        Signal handlers and any thread may call it.
+
+        :param drain: this agent will not be started again soon, so that
+            other agents may adopt its host at once. Otherwise they wait
+            ``restart_grace_s``.
         """
-        # An assignment, no lock: a handler may interrupt anything.
-        self._stop_wish = Leave(restarting=not drain)
+        # This must not take a lock: a signal handler may have interrupted
+        # the thread that holds it.
+        self._stop_request = Leave(restarting=not drain)
 
     def turn(self) -> None:
-        """One round: take in all there is, act, tell the workers."""
-        self._listen()
+        """Handle all events, carry out the effects, publish the new view.
+
+        Waits up to ``loop_interval_s`` for an event of a worker.
+        """
+        self._read_heartbeats()
         for answer in self.lock_thread.answers():
-            self._note_home_lock(answer)
-            self._feed(answer)
-        for event in self._workers.events(self._patience_s()):
-            self._hear(event)
-        self._heed_stop()
-        self._feed(Known(self.pool.known))
-        self._feed(Tick())
-        self._tell()
+            self._save_home_lock(answer)
+            self._handle(answer)
+        for event in self._workers.events(self._wait_s()):
+            self._handle_worker_event(event)
+        self._apply_stop_request()
+        self._handle(KnownHosts(self.pool.known))
+        self._handle(Tick())
+        self._publish_view()
         if self._on_turn is not None:
             self._on_turn()
 
-    # ---- in
+    # ---- events
 
-    def _patience_s(self) -> float:
+    def _wait_s(self) -> float:
         if self.lock_thread.busy:
             return BUSY_INTERVAL_S
         return self._timing.loop_interval_s
 
-    def _listen(self) -> None:
+    def _read_heartbeats(self) -> None:
         now_s = self._clock.now_s()
-        state = self.pulse.state()
-        self._asked_at_s = state.asked_at_s  # For what `pool` sees now.
-        self._operator_log.lease(state, now_s)
+        state = self.heartbeat_thread.state()
+        self._members_as_of_s = state.requested_at_s
+        self._operator_log.log_lease(state, now_s)
         held = state.lease.held(now_s)
-        self.pool.see(
+        self.pool.update_members(
             state.view, now_s, in_force=held, epoch=state.lease.epoch
         )
-        dissenters = self.pool.dissenters() if held else ()
-        self._operator_log.agreement(dissenters, now_s)
-        self._feed(_standing(state))
-        self._heed_neighbours(state.neighbours)
+        disagreeing_members = self.pool.disagreeing_members() if held else ()
+        self._operator_log.log_disagreement(disagreeing_members, now_s)
+        self._handle(_lease_status(state))
+        self._check_other_groups(state.other_groups)
 
-    def _note_home_lock(self, answer: Answer) -> None:
-        """Write down what our next life may free, should we die with it."""
-        if not isinstance(answer, Granted) or answer.token is None:
+    def _save_home_lock(self, answer: Answer) -> None:
+        """Save the token of the home lock, for the next agent process.
+
+        If this process is killed, the next one can break that lock at once
+        instead of waiting for its term to end.
+        """
+        if not isinstance(answer, LockGranted) or answer.token is None:
             return
         if answer.host == self._home:
             self._saved_state.write_home_lock(self._home, answer.token)
 
-    def _hear(self, event: WorkerEvent) -> None:
+    def _handle_worker_event(self, event: WorkerEvent) -> None:
         match event:
             case ServicesRead(services=services):
-                self.pool.learn(services)
+                self.pool.update_services(services)
             case HostAdded(host=host):
                 self.pool.add_host(host)
             case MappingConfirmed(host=host):
                 self.pool.confirm_mapping(host)
             case WorkerServing() | WorkerExited():
-                self._feed(event)
+                self._handle(event)
 
-    def _heed_neighbours(self, groups: Sequence[str]) -> None:
-        """Leave if another pool works on the same nodes."""
+    def _check_other_groups(self, groups: Sequence[str]) -> None:
+        """Leave if the pool of another group serves the same nodes."""
         reasons = filter(None, map(self._find_overlap, groups))
         exit_message = next(reasons, None)
         if exit_message is not None and self.assignment.leaving is None:
             effect = Abort(exit_message, EX_CONFIG)
-            self._operator_log.effect(effect)
+            self._operator_log.log_effect(effect)
             self._carry_out(effect)
-            self._feed(Leave(restarting=False))
+            self._handle(Leave(restarting=False))
 
-    def _heed_stop(self) -> None:
-        wish = self._stop_wish
-        if wish is None or wish == self.assignment.leaving:
+    def _apply_stop_request(self) -> None:
+        request = self._stop_request
+        if request is None or request == self.assignment.leaving:
             return
-        if self._status == 0:  # A reason of our own is stronger.
-            self._feed(wish)
+        if self._status == 0:  # After an Abort the agent leaves for good.
+            self._handle(request)
 
-    def _feed(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         before = self.assignment.leaving
         now_s = self._clock.now_s()
         effects = self.assignment.handle(event, now_s)
         if before is None and self.assignment.leaving is not None:
             self._begin_to_leave(self.assignment.leaving, now_s)
         for effect in effects:
-            self._operator_log.effect(effect)
+            self._operator_log.log_effect(effect)
             self._carry_out(effect)
 
     def _begin_to_leave(self, leave: Leave, now_s: float) -> None:
-        self._operator_log.leaving(restarting=leave.restarting)
-        patience_s = self._timing.drain_timeout_s + LEAVE_SLACK_S
-        self._leave_by_s = now_s + patience_s
+        self._operator_log.log_leaving(restarting=leave.restarting)
+        limit_s = self._timing.drain_timeout_s + LEAVE_SLACK_S
+        self._leave_by_s = now_s + limit_s
 
-    # ---- out
+    # ---- effects
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case TryLock() | Prove() | Release() | BreakLock():
-                self.lock_thread.ask(effect)
+                self.lock_thread.submit(effect)
             case Start(host=host, tenure=tenure):
                 self._workers.start(host, tenure)
             case Stop(host=host):
@@ -252,40 +275,43 @@ class Agent:
                 self.exit_message = message
                 self._status = status
             case _:
-                pass  # Told only.
+                pass  # Only logged.
 
-    def _tell(self) -> None:
+    def _publish_view(self) -> None:
         now_s = self._clock.now_s()
-        self._remember()
-        # Before anybody else: what others may do once they hear of our ring,
-        # our workers may not do any more.
+        self._save_pool()
+        # Our workers get the view before it is published to the group: peers
+        # may act on the new ring as soon as they read it, so our workers must
+        # already have left the old one.
         self._workers.deliver_view(
             WorkerView(
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
                 agreed_since_s=self.pool.agreed_since_s(now_s),
-                agreed_until_s=self._asked_at_s,
-                known=tuple(sorted(self.pool.heard_of)),
+                agreed_until_s=self._members_as_of_s,
+                known=tuple(sorted(self.pool.hosts_to_read)),
                 opens_s=self.assignment.opens_s(now_s),
                 confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
             )
         )
-        self.pulse.wish(self._self_portrait(now_s), self.assignment.epoch)
+        self.heartbeat_thread.set_member(
+            self._member(now_s), self.assignment.epoch
+        )
 
-    def _remember(self) -> None:
-        """Write down what the next life shall know of the pool."""
-        known, confirmed_mappings = self._remembered
-        pool, folder = self.pool, self._saved_state
-        if pool.known != known and folder.write_known(pool.known):
+    def _save_pool(self) -> None:
+        """Save the known hosts and confirmed mappings if they have changed."""
+        known, confirmed_mappings = self._saved_pool
+        pool, saved_state = self.pool, self._saved_state
+        if pool.known != known and saved_state.write_known(pool.known):
             known = pool.known
         if (
             pool.confirmed_mappings != confirmed_mappings
-            and folder.write_confirmed_mappings(pool.confirmed_mappings)
+            and saved_state.write_confirmed_mappings(pool.confirmed_mappings)
         ):
             confirmed_mappings = pool.confirmed_mappings
-        self._remembered = known, confirmed_mappings
+        self._saved_pool = known, confirmed_mappings
 
-    def _self_portrait(self, now_s: float) -> Member:
+    def _member(self, now_s: float) -> Member:
         leaving = self.assignment.leaving
         state, grace_s = MemberState.UP, 0.0
         if leaving is not None and leaving.restarting:
@@ -306,7 +332,7 @@ class Agent:
 
     # ---- the end
 
-    def _may_go(self) -> bool:
+    def _may_exit(self) -> bool:
         if self.assignment.leaving is None:
             return False
         now_s = self._clock.now_s()
@@ -314,26 +340,29 @@ class Agent:
             return True
         if self.assignment.has_workers:
             return False
-        # Locks given back and our last word heard: but not at any price.
-        self._leave_by_s = min(self._leave_by_s, now_s + FAREWELL_S)
-        me = self._self_portrait(now_s)
-        heard = self.pulse.wish(me, self.assignment.epoch)
-        return heard and self.assignment.finished
+        # Wait until the locks are released and the last state is published,
+        # but no longer than that.
+        self._leave_by_s = min(self._leave_by_s, now_s + CLOSE_TIMEOUT_S)
+        me = self._member(now_s)
+        is_published = self.heartbeat_thread.set_member(
+            me, self.assignment.epoch
+        )
+        return is_published and self.assignment.finished
 
     def _close(self) -> None:
         for host in self.assignment.phases():
             self._workers.kill(host)
-        self.lock_thread.end(FAREWELL_S)
-        self.pulse.end(FAREWELL_S)
+        self.lock_thread.end(CLOSE_TIMEOUT_S)
+        self.heartbeat_thread.end(CLOSE_TIMEOUT_S)
         leaving = self.assignment.leaving
-        # For a restart our entry stays until its term ends: it is what
-        # tells the others to wait.
+        # For a restart our entry stays in the group until its term ends,
+        # because other agents read the grace from it.
         leave = leaving is not None and not leaving.restarting
-        self._group.close(leave=leave, timeout_s=FAREWELL_S)
+        self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
         self._saved_state.close()
 
 
-def _standing(state: State) -> LeaseStatus:
+def _lease_status(state: HeartbeatState) -> LeaseStatus:
     return LeaseStatus(
         deadline_s=state.lease.deadline_s,
         epoch=state.lease.epoch,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which coordination backends serve, and how their URL is completed.
+"""Coordination backends: checks ``backend_url`` and adds its time-outs.
 
-Pure: no connection is made here. What a driver can do was tried on the
-real servers; the contract tests hold each line of `BACKENDS` to it.
+`hashring.membership` passes the operator's URL here before it loads a tooz
+driver. Pure: no connection is made. The contract tests verify the traits in
+`BACKENDS` on real servers.
 """
 
 import dataclasses
@@ -14,8 +15,7 @@ from hashring.group import Traits
 
 OPTION = '[coordination] backend_url'
 
-# One request may take this long; it must leave room for a second attempt
-# within a term.
+# Seconds for one request. A second attempt must fit into the same term.
 REQUEST_TIMEOUT_S = 3
 
 _ETCD = Traits(forgets=False, breaks=True, shared=True)
@@ -23,8 +23,8 @@ _CACHE = Traits(forgets=True, breaks=False, shared=True)
 _ZOOKEEPER = Traits(forgets=False, breaks=False, shared=True)
 _FILE = Traits(forgets=False, breaks=False, shared=False)
 
-# Options of a URL: how long a request may take, and how long the backend
-# keeps what belongs to a silent member.
+# The two meanings of a URL option: the time-out of one request, or the term
+# after which the backend drops the entries and locks of a silent member.
 _REQUEST = 'request'
 _TERM = 'term'
 _ETCD_OPTIONS = {
@@ -34,12 +34,14 @@ _ETCD_OPTIONS = {
 }
 _REDIS_OPTIONS = {**_ETCD_OPTIONS, 'socket_connect_timeout': _REQUEST}
 _MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
-# For these two, `timeout` is the life of a silent member.
+# For file and ZooKeeper, `timeout` is the term.
 _PLAIN_OPTIONS = {'timeout': _TERM}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
+    """One kind of backend: its traits, and its URL options' meanings."""
+
     traits: Traits
     options: Mapping[str, str]
 
@@ -66,27 +68,28 @@ _CURE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """A usable backend URL, with every option that matters set."""
+    """A valid backend URL, complete with all time-outs."""
 
     url: str
     scheme: str
     traits: Traits
-    path: str  # The folder of a file backend; '' for the others.
+    path: str  # The directory of a file backend; '' for the others.
 
     @property
     def shown(self) -> str:
-        """The URL without credentials and options, for people."""
+        """The URL without credentials and options, for messages."""
         parts = urllib.parse.urlsplit(self.url)
         place = parts.netloc.rpartition('@')[2]
         return f'{parts.scheme}://{place}{parts.path}'
 
 
 def parse(url: str, *, term_s: float) -> Backend:
-    """Judge and complete an operator's URL.
+    """Check an operator's URL and add the time-outs that it does not set.
 
-    :param term_s: the lease term; the backend must not be quicker to
-        forget a member than that.
-    :raises BackendRefused: with a sentence for the operator.
+    :param term_s: the lease term in seconds; the backend must keep a silent
+        member at least so long.
+    :raises BackendRefused: the URL cannot work; the message names the option
+        and the cure.
     """
     try:
         parts = urllib.parse.urlsplit(url)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time, as an argument.
+"""The clock (CLOCK_BOOTTIME), passed as an argument so that tests can move it.
 
-The only module of the package that imports `time`. Durations and
-deadlines are counted on CLOCK_BOOTTIME: it never jumps, and it counts the
-seconds in which the machine was suspended, so that a lease cannot outlive
-a closed lid. All processes of one machine share it, so an agent's deadline
-means the same to its workers; no two machines share it, so no instant is
-ever sent to another member.
+No other module of hashring imports `time`. Durations and deadlines are
+measured on CLOCK_BOOTTIME, which never jumps and which also counts the time
+for which the machine was suspended; therefore a lease ends during a
+suspension, too. All processes of one machine share this clock, so an agent
+can pass a deadline to its workers. Machines do not share it, so no instant
+is ever sent to another machine.
 """
 
 import time
@@ -14,23 +14,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the code knows of time."""
+    """The time as all other modules read it; any thread may use it."""
 
     def now_s(self) -> float:
-        """Seconds since this machine started, suspended time included."""
+        """Return the seconds since boot, including suspended time."""
         ...
 
     def wall_s(self) -> float:
-        """Seconds since 1970: for people and records, never for leases."""
+        """Return the seconds since 1970; for records, never for leases."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait; only for threads that nobody needs to wake."""
+        """Block; only for threads that need not be woken earlier."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the machine."""
 
     def now_s(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -43,10 +43,10 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told: for tests and simulations.
+    """A clock that only `advance` moves; for tests and simulations.
 
-    :param start_s: where both scales begin, in seconds.
-    :param rate: how fast it runs against `advance`; 1.01 gains 1 %.
+    :param start_s: the first value of `now_s`, in seconds.
+    :param rate: the speed of this clock; at 1.01 it gains 1 %.
     """
 
     def __init__(self, start_s: float = 1000.0, rate: float = 1.0) -> None:
@@ -63,6 +63,6 @@ class ManualClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` of the world's time pass."""
+        """Let so many seconds of real time pass."""
         assert seconds >= 0  # noqa: S101 (our own mistake)
         self._now_s += seconds * self._rate

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two agents that were given one home.
+"""Duplicate home host: finds another live agent with this agent's host name.
 
-Both join; the lock lets one serve. The other must say so and end, but not
-before some terms have passed: until then the second entry may be what is
-left of our own last life. Pure; durations from this agent's first sight.
+Two agents with the same ``[DEFAULT] host`` both join the group, but only one
+gets the lock. The other one must end with an error, though only after some
+terms: until then the second entry may belong to a dead process of this
+agent. `hashring.assignment` uses it. Pure; durations count from the moment
+at which this agent first saw the other entry.
 """
 
 from hashring.adoption import View
@@ -12,19 +14,20 @@ from hashring.ring import Host
 
 
 class DuplicateHome:
-    """Other members with our home, and since when we see them.
+    """The other members with this agent's home host, and since when.
 
-    :param patience_s: after so long an entry is no dead boot's any more.
+    :param boot: the boot of this agent
+    :param wait_s: seconds after which an entry cannot be of a dead process
     """
 
-    def __init__(self, home: Host, boot: Boot, patience_s: float) -> None:
+    def __init__(self, home: Host, boot: Boot, wait_s: float) -> None:
         self._home = home
         self._boot = boot
-        self._patience_s = patience_s
+        self._wait_s = wait_s
         self._since_s: dict[Boot, float] = {}
 
-    def serving(self, view: View, now_s: float) -> Member | None:
-        """A rival that is certainly alive and serves our home, if any."""
+    def find_rival(self, view: View, now_s: float) -> Member | None:
+        """Return another live agent that serves our home host, if any."""
         duplicate_home = [
             member
             for member in view.of_home(self._home)
@@ -36,12 +39,12 @@ class DuplicateHome:
         }
         for member in duplicate_home:
             waited_s = now_s - self._since_s[member.boot]
-            if waited_s >= self._patience_s and self._home in member.serving:
+            if waited_s >= self._wait_s and self._home in member.serving:
                 return member
         return None
 
     def message(self, rival: Member, view: View) -> str:
-        """What the operator reads: both machines, and the cure."""
+        """Return the error for the operator: both machines, and the cure."""
         mine = (m.machine for m in view.members if m.boot == self._boot)
         return (
             f'Two agents have [DEFAULT] host = {self._home}: one on '

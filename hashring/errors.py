@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in hashring, with one root.
+"""The exceptions of hashring.
 
-Foreign exceptions (tooz, its drivers, the operating system) stop at the
-module that talks to them; what leaves it is one of these. `ConfigError`
-carries one sentence for the operator that names the option and the cure.
-`Retriable` is a mixin: whoever holds such an error may try again.
+The modules that call tooz or the operating system translate foreign
+exceptions into these. The message of a `ConfigError` is for the operator and
+names the option and the cure. A call that raised a `Retriable` error may be
+made again.
 """
 
 # The exit status of a daemon whose configuration is wrong (sysexits.h).
@@ -16,32 +16,32 @@ class HashringError(Exception):
 
 
 class Retriable:
-    """Mixin: the same call may succeed later."""
+    """Mixin of errors after which the same call may succeed later."""
 
 
 class ConfigError(HashringError):
-    """The configuration cannot work; str() is the operator's sentence."""
+    """The configuration cannot work; the message is for the operator."""
 
 
 class BackendRefused(ConfigError):
-    """`[coordination] backend_url` names nothing we can use."""
+    """`[coordination] backend_url` names no usable backend."""
 
 
 class StateDirRefused(ConfigError):
-    """The state folder cannot be used, or another agent uses it."""
+    """The state directory is unwritable, or another agent uses it."""
 
 
 class BackendUnavailable(HashringError, Retriable):
-    """The coordination backend did not do what it was asked."""
+    """A request to the coordination backend failed."""
 
 
 class NotInGroup(BackendUnavailable):
-    """The backend does not know our group, or not us in it."""
+    """The group does not exist, or this agent is not a member of it."""
 
 
 class MalformedMember(HashringError):
-    """A member's capabilities cannot be read; it is left out, once."""
+    """The capabilities of a group member cannot be parsed."""
 
 
 class InvalidTransition(HashringError):
-    """A mistake of ours: this signal has no meaning in this phase."""
+    """A bug in hashring: this phase of a host does not allow this signal."""

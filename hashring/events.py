@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words the assignment machine is spoken to in, and speaks.
+"""Events and effects: the input and output values of `Assignment`.
 
-Events go in, effects come out, in the order in which they must be carried
-out. All are values; none knows a thread, a clock or a backend.
+`hashring.agent` makes the events from heartbeats, lock results, workers and
+signals, and carries out the effects in their order. All are frozen values.
+A ticket is the number of a lock request; its result carries the same number.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from hashring.workers import WorkerExited, WorkerServing
 
 
 class Why(enum.Enum):
-    """The reason of an effect, as the log tells it."""
+    """The reason for an effect; the value is the text of the log."""
 
     HOME = 'it is the home host'
     ADOPTED = 'its own agent is gone'
@@ -35,56 +36,59 @@ class Why(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeaseStatus:
-    """Our lease as it stands, and what the group looks like under it."""
+    """The lease, the member list and the lost locks after a heartbeat."""
 
     deadline_s: float
+    """When the lease ends (CLOCK_BOOTTIME); 0.0 without a lease."""
     epoch: int
+    """The number of the unbroken run of heartbeats."""
     view: View = NOBODY
     lost: frozenset[Host] = frozenset()
-    """Hosts whose lock the backend has not as ours any more,"""
+    """The hosts whose lock the backend no longer has as ours."""
     read_at_s: float = 0.0
-    """as of this instant."""
+    """When `lost` was read (CLOCK_BOOTTIME)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Known:
-    """The hosts of this pool; only these are ever adopted."""
+class KnownHosts:
+    """The known hosts of this pool; the agent adopts no others."""
 
     hosts: frozenset[Host]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Granted:
-    """The lock asked for with this ticket is ours."""
+class LockGranted:
+    """The lock request with this ticket was granted."""
 
     host: Host
     ticket: int
     counts: bool = True
-    """False: it came too slowly to be acted on, and is to be given back."""
+    """False if the grant took so long that the lock must be released."""
     token: LockToken | None = None
-    """What names it to our next life, where the backend has such names."""
+    """The token of the lock, on backends that have tokens."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Denied:
-    """The lock asked for with this ticket is not ours."""
+class LockRefused:
+    """The lock request with this ticket was refused or failed."""
 
     host: Host
     ticket: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Proven:
-    """Whether the lock survived since it was granted."""
+class LockChecked:
+    """The result of `Prove`: whether the lock was kept since its grant."""
 
     host: Host
     ticket: int
     ours: bool
+    """False also if the backend did not answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Released:
-    """The release asked for with this ticket was done, or failed."""
+class LockReleased:
+    """The result of `Release`: whether the lock was released."""
 
     host: Host
     ticket: int
@@ -93,23 +97,27 @@ class Released:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leave:
-    """Let go of everything, in order."""
+    """A request to drain all workers, release all locks and exit.
+
+    With ``restarting`` other agents wait ``restart_grace_s`` for this one to
+    come back; otherwise they adopt its home host at once.
+    """
 
     restarting: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed; nothing else happened."""
 
 
 Event = (
     LeaseStatus
-    | Known
-    | Granted
-    | Denied
-    | Proven
-    | Released
+    | KnownHosts
+    | LockGranted
+    | LockRefused
+    | LockChecked
+    | LockReleased
     | WorkerServing
     | WorkerExited
     | Leave
@@ -122,7 +130,7 @@ Event = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BreakLock:
-    """Free the lock of our last life: that very acquisition or nothing."""
+    """Release the lock with this token, which a dead process left behind."""
 
     host: Host
     token: LockToken
@@ -130,7 +138,7 @@ class BreakLock:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TryLock:
-    """Ask once for the lock of this host."""
+    """Request the lock of this host once, without waiting for it."""
 
     host: Host
     ticket: int
@@ -138,7 +146,7 @@ class TryLock:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prove:
-    """Ask whether the lock we were granted is still the same."""
+    """Ask the backend whether the lock was kept since its grant."""
 
     host: Host
     ticket: int
@@ -146,27 +154,27 @@ class Prove:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Release:
-    """Give the lock back."""
+    """Release the lock of this host."""
 
     host: Host
     ticket: int
     why: Why
-    again: bool = False  # Asked before, and not done.
+    again: bool = False  # An earlier request failed.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-    """Start a worker: the lock is ours."""
+    """Start a worker for this host, whose lock was granted."""
 
     host: Host
     tenure: int
     why: Why
-    waited_s: float = 0.0  # How long the host was without anybody.
+    waited_s: float = 0.0  # How long the host was orphaned.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stop:
-    """Let the worker drain and end."""
+    """Let the worker of this host drain and exit."""
 
     host: Host
     why: Why
@@ -174,7 +182,7 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """End the worker now; nothing after it runs before it is dead."""
+    """Kill the worker of this host; the next effect waits for its death."""
 
     host: Host
     why: Why
@@ -182,21 +190,21 @@ class Kill:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pause:
-    """Told only: this worker's gate is shut, the lease has run out."""
+    """For the log: the lease has ended, so this worker's gate is shut."""
 
     host: Host
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResumeWorker:
-    """Told only: the lock survived, this worker goes on."""
+    """For the log: the lock was kept, so this worker goes on."""
 
     host: Host
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Abort:
-    """The agent cannot go on; it leaves with this sentence."""
+    """The agent must exit with this error message and exit status."""
 
     message: str
     status: int

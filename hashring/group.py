@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rest of the package knows of the coordination backend.
+"""Group membership and host locks: the interface to the coordination backend.
 
-Values that members exchange, and one protocol, `Group`, with two bodies:
-`membership.Membership` over tooz, and the fake of the tests. Capabilities
-turn into a `Member` here and nowhere else; behind this line nobody reads
-a dict.
+`Group` is the protocol; `membership.Membership` implements it with tooz, and
+the tests have a fake. `Member` is the record that each agent publishes; only
+this module converts it to and from the dict that tooz calls capabilities.
 """
 
 import dataclasses
@@ -15,28 +14,30 @@ from typing import Any, NewType, Protocol
 from hashring import errors
 from hashring.ring import Host
 
+# The random id of one agent process.
 Boot = NewType('Boot', str)
-# One acquisition of one lock, as the backend itself calls it.
+# The backend's name of one acquisition of one lock.
 LockToken = NewType('LockToken', str)
 
 
 class MemberState(enum.Enum):
-    """What a member says about itself."""
+    """Whether an agent is up, restarts or leaves, as it publishes itself."""
 
     UP = 'up'
-    """Serves its home host, or is about to."""
+    """The agent serves its home host or is about to."""
     RESTARTING = 'restarting'
-    """Stops, and means to be back within `grace_s`."""
+    """The agent stops and will be back within `grace_s`."""
     LEAVING = 'leaving'
-    """Stops for longer: its hosts may be adopted at once."""
+    """The agent stops for longer: its host may be adopted at once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """One agent in the group, as it described itself.
+    """The record of one agent in the group, as the agent published it.
 
-    No instant is among the fields: members do not share a clock. `grace_s`
-    is a duration that each observer counts from its own first sight.
+    No field is an instant, because machines do not share a clock. `grace_s`
+    is a duration; each reader counts it from the moment at which it first
+    reads the record.
     """
 
     home: Host
@@ -45,14 +46,18 @@ class Member:
     state: MemberState = MemberState.UP
     grace_s: float = 0.0
     serving: tuple[Host, ...] = ()
+    """The hosts whose lock this agent has."""
     wants_home: bool = True
+    """False while the worker of the home host keeps dying there."""
     ring: str = ''
+    """The digest of this agent's ring."""
     known: tuple[Host, ...] = ()
     version: str = ''
     confirmed_mappings: tuple[Host, ...] = ()
+    """The hosts that an operator has confirmed to be mapped to a cell."""
 
     def capabilities(self) -> dict[str, Any]:
-        """This member as plain JSON values, for the backend."""
+        """Return this member as plain JSON values, for the backend."""
         return {
             'home': self.home,
             'boot': self.boot,
@@ -69,9 +74,9 @@ class Member:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any] | None) -> 'Member':
-        """Read what another member published.
+        """Return the member that another agent published.
 
-        :raises MalformedMember: when the record is not one of ours.
+        :raises MalformedMember: the record is not one of an agent.
         """
         try:
             return cls._read({} if raw is None else raw)
@@ -91,7 +96,7 @@ class Member:
             ring=str(raw['ring']),
             known=_hosts(raw['known']),
             version=str(raw['version']),
-            # An older peer, during an upgrade, has no such field.
+            # During an upgrade an older agent publishes no such field.
             confirmed_mappings=_hosts(raw.get('vouched', ())),
         )
 
@@ -104,97 +109,97 @@ def _hosts(raw: Any) -> tuple[Host, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Traits:
-    """What a backend promises, as far as the protocol cares."""
+    """What a kind of backend promises about locks and members."""
 
     forgets: bool
-    """A restart or a failover can lose a lock while its term still runs."""
+    """A restart or a failover of the server can lose a lock early."""
     breaks: bool
-    """An acquisition has a token, by which it can be freed, and no other."""
+    """Each acquisition has a token, and can be released by its token."""
     shared: bool
-    """Members on several machines can use it."""
+    """Agents on several machines can share the backend."""
 
     @property
     def loses(self) -> bool:
-        """A lock can go before its term does: forgotten, or freed."""
+        """Whether a lock can be lost before its term ends."""
         return self.forgets or self.breaks
 
 
 class Group(Protocol):
-    """A connection to the group of one pool.
+    """A connection to the group of one pool, and to the locks of all hosts.
 
-    Methods may block for seconds and raise `BackendUnavailable`. Those of
-    the first block are called by the heartbeat thread alone, those of the
-    second by the lock thread alone; no other thread calls either.
+    Every method may block for seconds and may raise `BackendUnavailable`.
+    Only the heartbeat thread calls `connect` to `lost_locks`; only the lock
+    thread calls `try_lock` to `break_lock`.
     """
 
     traits: Traits
     boot: Boot
 
     def connect(self) -> None:
-        """Reach the backend; once it returned, it is not called again."""
+        """Connect to the backend; called until it has succeeded once."""
         ...
 
     def join(self, me: Member) -> None:
-        """Enter the group, also when a trace of us is still there."""
+        """Enter the group, even if an old entry of this agent is in it."""
         ...
 
     def publish(self, me: Member) -> None:
-        """Replace what the others see of us."""
+        """Replace the published record of this agent."""
         ...
 
     def heartbeat(self) -> None:
-        """Renew our membership and each lock we hold."""
+        """Renew the membership of this agent and every lock it holds."""
         ...
 
     def members(self) -> tuple[Member, ...]:
-        """Everybody in the group now, us included if we are in it."""
+        """Read the members of the group, this agent included."""
         ...
 
-    def neighbours(self) -> tuple[str, ...]:
-        """The names of other groups that somebody else is up in."""
+    def other_groups(self) -> tuple[str, ...]:
+        """Read the names of the other groups that have a live member."""
         ...
 
-    def lost(self) -> frozenset[Host]:
-        """Hosts whose lock the backend no longer has as ours.
+    def lost_locks(self) -> frozenset[Host]:
+        """Read which hosts' locks the backend no longer has as ours.
 
-        Only asked where it can go before its term does: forgotten, or freed
-        by its token or by hand; others say nothing.
+        Always empty on backends on which a lock cannot be lost before its
+        term ends (`Traits.loses`).
         """
         ...
 
     def try_lock(self, host: Host) -> bool:
-        """Try once; True when the lock is ours."""
+        """Request the lock once; return whether it was granted."""
         ...
 
-    def still_ours(self, host: Host) -> bool:
-        """Whether the acquisition `try_lock` made survived until now.
+    def owns_lock(self, host: Host) -> bool:
+        """Read whether the lock was kept since `try_lock` got it.
 
-        False means 'not proven'.
+        False means that the backend cannot prove it.
         """
         ...
 
     def release(self, host: Host) -> None:
-        """Free the lock if it is ours, and forget it either way."""
+        """Release the lock if it is ours; do nothing otherwise."""
         ...
 
     def token(self, host: Host) -> LockToken | None:
-        """What names the acquisition `try_lock` made, to `break_lock`.
+        """Return the token of the lock, for `break_lock`; never blocks.
 
-        None without one, and where the backend has none.
+        None without a lock, and on backends without tokens.
         """
         ...
 
     def break_lock(self, host: Host, token: LockToken) -> None:
-        """Free a lock whose holder is known to be dead.
+        """Release the lock with this token; its holder must be dead.
 
-        This very acquisition is freed or nothing, however late it comes.
+        Does nothing if the lock has another token by now.
         """
         ...
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
-        """End the connection; with `leave`, vanish from the group.
+        """Close the connection; with ``leave``, leave the group first.
 
-        Callable from any thread once the two others have ended. Returns
-        after `timeout_s` at the latest, whatever the backend does.
+        Any thread may call it once the heartbeat and lock threads have
+        ended. Returns after ``timeout_s`` seconds at the latest.
         """
         ...

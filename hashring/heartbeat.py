@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heartbeat thread: joins, publishes, beats, and reads the list.
+"""The heartbeat thread: joins the group, renews the lease, reads the members.
 
-One thread, started by the agent and ended by it; nobody waits for it. It
-may hang in the backend for as long as that pleases: meanwhile the agent
-goes on, sees its deadline pass, and stops by itself. What the thread
-learned last is read with `state()`, never waited for.
+The agent starts one such thread and reads its last result with `state()`,
+which never blocks. The thread itself may hang in a request to the backend;
+meanwhile the agent's main loop goes on and sees the end of the lease.
 """
 
 import dataclasses
@@ -22,30 +21,34 @@ from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
+# Seconds between two heartbeats while this agent is not in the group.
 REJOIN_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
-    """What the last heartbeats told; a value, to be read whole."""
+class HeartbeatState:
+    """The lease, and the results of the last heartbeat; immutable."""
 
     lease: Lease
     view: View = NOBODY
     lost: frozenset[Host] = frozenset()
-    asked_at_s: float = 0.0
-    """When the list of `view` was asked for."""
+    requested_at_s: float = 0.0
+    """When the member list of `view` was requested (CLOCK_BOOTTIME)."""
     read_at_s: float = 0.0
+    """When `view` and `lost` had been read (CLOCK_BOOTTIME)."""
     verdict: Verdict | None = None
-    trouble: str | None = None
-    """Why the backend does not answer, while it does not."""
-    neighbours: tuple[str, ...] = ()
-    """Other groups with somebody in them, as seen once after the start."""
+    failure: str | None = None
+    """The error of the last heartbeat; None if it succeeded."""
+    other_groups: tuple[str, ...] = ()
+    """Other groups with a live member, as read once after the start."""
 
 
 class HeartbeatThread:
     """Keeps this agent in its group.
 
-    :param me: how this agent describes itself at first.
+    The agent's main thread calls `start`, `state`, `set_member` and `end`.
+
+    :param me: the record of this agent to publish first.
     """
 
     def __init__(
@@ -54,19 +57,21 @@ class HeartbeatThread:
         self._group = group
         self._clock = clock
         self._interval_s = timing.heartbeat_interval_s
-        # By then the entries of those who died before us have expired.
-        self._look_around_s = clock.now_s() + 2 * timing.lease_term_s
-        self._looked_around = False
+        # By then the entries of agents that died earlier have expired.
+        self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
+        self._are_others_read = False
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
         self._connected = False
         self._joined = False
-        self._wished = (me, 0)
+        self._wanted = (me, 0)
         self._published: Member | None = None
         self._failures_count = 0  # In a row.
-        self._said = False  # The operator knows of them.
-        self._state = State(Lease(timing.lease_term_s, timing.lease_margin_s))
+        self._is_failure_logged = False
+        self._state = HeartbeatState(
+            Lease(timing.lease_term_s, timing.lease_margin_s)
+        )
         self._thread = threading.Thread(
             target=self._run, name='heartbeat', daemon=True
         )
@@ -74,34 +79,35 @@ class HeartbeatThread:
     # ---- for the agent
 
     def start(self) -> None:
+        """Start the thread; returns at once."""
         self._thread.start()
 
-    def state(self) -> State:
-        """What is known now; never blocks."""
+    def state(self) -> HeartbeatState:
+        """Return the result of the last heartbeat; never blocks."""
         return self._state
 
-    def wish(self, me: Member, epoch: int) -> bool:
-        """Say how we want to be seen, soon.
+    def set_member(self, me: Member, epoch: int) -> bool:
+        """Set the record of this agent, to be published soon; never blocks.
 
-        :param epoch: the lease's epoch that `me.serving` is true for. In
-            any other one nothing is claimed to be served.
-        :returns: whether exactly this has been published already.
+        :param epoch: the epoch of the lease in which ``me.serving`` is
+            valid. In any other epoch no host is published as served.
+        :returns: whether exactly this record has been published already.
         """
         with self._lock:
-            changed = self._wished[0] != me
-            self._wished = (me, epoch)
+            changed = self._wanted[0] != me
+            self._wanted = (me, epoch)
             published = self._published == me
         if changed:
             self._wake.set()
         return published
 
     @property
-    def hurried(self) -> bool:
-        """The next beat should not wait for its time."""
+    def is_urgent(self) -> bool:
+        """Whether the next heartbeat is due at once, for a changed record."""
         return self._wake.is_set()
 
     def end(self, timeout_s: float) -> None:
-        """Beat no more; wait for the thread at most so long."""
+        """Stop the thread; wait at most ``timeout_s`` seconds for its end."""
         self._ended = True
         self._wake.set()
         if self._thread.is_alive():
@@ -114,37 +120,37 @@ class HeartbeatThread:
             sent_s = self._clock.now_s()
             self.beat()
             spent_s = self._clock.now_s() - sent_s
-            # Out of the group we are useless: be quicker to return.
             pause_s = self._interval_s if self._joined else REJOIN_S
             self._wake.wait(max(0.1, pause_s - spent_s))
 
     def beat(self) -> None:
-        """Do what one turn of the thread does; raises nothing."""
+        """Join, publish, and send one heartbeat; never raises."""
         self._wake.clear()
         try:
-            self._enter()
+            self._join_group()
             self._publish()
-            self._exchange()
-            self._look_around()
+            self._send_heartbeat()
+            self._read_other_groups()
         except errors.NotInGroup as exc:
-            self._unseen(self._clock.now_s())
+            self._mark_not_in_group(self._clock.now_s())
             LOG.debug('Not in the group: %(why)s', {'why': exc})
         except errors.BackendUnavailable as exc:
-            self._trouble(str(exc))
-        # The thread must outlive any mistake, ours included.
+            self._note_failure(str(exc))
+        # Even a bug must not end the thread.
         except Exception as exc:
             LOG.exception('The heartbeat failed')
-            self._trouble(repr(exc))
+            self._note_failure(repr(exc))
 
-    def _enter(self) -> None:
+    def _join_group(self) -> None:
         if not self._connected:
             self._group.connect()
             self._connected = True
         if self._joined:
             return
         with self._lock:
-            me = self._wished[0]
-        # What we served before is served again only when it was proven.
+            me = self._wanted[0]
+        # After an absence a host is published as served only once its lock
+        # has been proven.
         me = dataclasses.replace(me, serving=())
         sent_s = self._clock.now_s()
         self._group.join(me)
@@ -155,69 +161,72 @@ class HeartbeatThread:
 
     def _publish(self) -> None:
         with self._lock:
-            me, epoch = self._wished
+            me, epoch = self._wanted
         if epoch != self._state.lease.epoch:
             me = dataclasses.replace(me, serving=())
         if me != self._published:
             self._group.publish(me)
             self._published = me
 
-    def _exchange(self) -> None:
+    def _send_heartbeat(self) -> None:
         sent_s = self._clock.now_s()
         self._group.heartbeat()
         members = self._group.members()
-        lost = self._group.lost()
+        lost = self._group.lost_locks()
         returned_s = self._clock.now_s()
         mine = [m for m in members if m.boot == self._group.boot]
         if mine != [self._published]:
-            # An older record of us came late, and is to be replaced.
+            # A delayed request has brought back an older record; publish
+            # again.
             self._published = None
         beat = Beat(sent_s, returned_s, shown=bool(mine))
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.UNSEEN
-        if self._said:
+        if self._is_failure_logged:
             LOG.info('The coordination backend answers again')
-        self._said = False
+        self._is_failure_logged = False
         self._failures_count = 0
         self._state = dataclasses.replace(
             self._state,
             lease=lease,
             view=View(members),
             lost=lost,
-            asked_at_s=sent_s,
+            requested_at_s=sent_s,
             read_at_s=returned_s,
             verdict=verdict,
-            trouble=None,
+            failure=None,
         )
 
-    def _look_around(self) -> None:
-        """See who else is on this backend: once, soon after the start.
+    def _read_other_groups(self) -> None:
+        """Read the other groups on this backend once, after the start.
 
-        Later it is for those who come then to look.
+        An agent that starts later makes the same check.
         """
-        is_due = self._clock.now_s() >= self._look_around_s
-        if not is_due or self._looked_around or not self._joined:
+        is_due = self._clock.now_s() >= self._read_others_at_s
+        if not is_due or self._are_others_read or not self._joined:
             return
-        neighbours = self._group.neighbours()
-        self._looked_around = True
-        self._state = dataclasses.replace(self._state, neighbours=neighbours)
+        other_groups = self._group.other_groups()
+        self._are_others_read = True
+        self._state = dataclasses.replace(
+            self._state, other_groups=other_groups
+        )
 
-    def _unseen(self, now_s: float) -> None:
+    def _mark_not_in_group(self, now_s: float) -> None:
         lease, verdict = self._state.lease.after(Beat(now_s, now_s, False))
         self._joined = False
         self._state = dataclasses.replace(
             self._state, lease=lease, verdict=verdict
         )
 
-    def _trouble(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         self._failures_count += 1
-        # One lost request is nothing; the second in a row is news, once.
-        # At start the first one is.
-        news_count = 2 if self._connected else 1
-        if self._failures_count >= news_count and not self._said:
-            self._said = True
+        # A single failure is not logged; the second in a row is, once. At
+        # the start the first one is.
+        log_count = 2 if self._connected else 1
+        if self._failures_count >= log_count and not self._is_failure_logged:
+            self._is_failure_logged = True
             LOG.warning(
                 'The coordination backend does not answer, trying on: %(why)s',
                 {'why': why},
             )
-        self._state = dataclasses.replace(self._state, trouble=why)
+        self._state = dataclasses.replace(self._state, failure=why)

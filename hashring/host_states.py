@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one host in one agent, as a table.
+"""Host states: the phases of one host in one agent, and their transitions.
 
-The manual's diagram is made from `TRANSITIONS`. A pair that is not in it
-is a mistake of ours and raises, with the host's recent story.
+`hashring.assignment` keeps one `Hold` for each host that it has ever tried.
+`TRANSITIONS` is the whole state machine; a pair of phase and signal that is
+not in it is a bug and raises, with the recent transitions of the host. Pure.
 """
 
 import dataclasses
@@ -13,71 +14,72 @@ from hashring import backoff, errors
 from hashring.events import Why
 from hashring.ring import Host
 
-STORY_LENGTH_COUNT = 12
+HISTORY_LENGTH_COUNT = 12
 
-# A worker that dies again and again is started again after a pause that
-# doubles; from the third death on the peers may take its host meanwhile.
+# Seconds before a worker that died is started again; they double with each
+# death in a row. From the third death on other agents may adopt the host
+# meanwhile.
 HOLD_OFF_S = 1.0
 HOLD_OFF_YIELDING_S = 15.0
 HOLD_OFF_MAX_S = 300.0
 DEATHS_TO_YIELD_COUNT = 3
-# A tenure this long makes earlier deaths forgotten.
+# After a tenure this long, earlier deaths of the worker do not count.
 HEALTHY_AFTER_S = 120.0
 
 
 class Phase(enum.Enum):
-    """Where this agent stands with a host."""
+    """What this agent has of a host: its lock, its worker, or nothing."""
 
     IDLE = 'idle'
-    """Nothing of ours: no lock, no worker."""
+    """This agent has neither the lock nor a worker."""
     TRYING = 'trying'
-    """The lock was asked for; no answer yet."""
+    """The lock was requested; there is no result yet."""
     SERVING = 'serving'
-    """The lock is ours and its worker runs: a tenure."""
+    """This agent has the lock and a worker: a tenure."""
     STOPPING = 'stopping'
-    """The worker drains; the lock is still ours."""
+    """The worker drains; this agent still has the lock."""
     PAUSED = 'paused'
-    """The lease ran out: the gate is shut, the lock may be lost."""
+    """The lease has ended: the gate is shut and the lock may be lost."""
     PROVING = 'proving'
-    """The lease is back; the driver was asked whether the lock survived."""
+    """The lease is back; a check whether the lock was kept is under way."""
     RELEASING = 'releasing'
-    """The worker is dead; the lock is being given back."""
+    """The worker has ended; the lock is being released."""
 
 
 class Signal(enum.Enum):
-    """What can happen to a host."""
+    """What moves a host from one phase to another."""
 
     WANTED = 'wanted'
-    """We should serve it."""
+    """This agent should serve the host."""
     GRANTED = 'granted'
-    """The lock is ours, in time."""
+    """The lock was granted in time."""
     GRANTED_LATE = 'granted late'
-    """The lock is ours, but of no use any more."""
-    DENIED = 'denied'
-    """Somebody else has the lock, or the backend did not answer."""
+    """The lock was granted too late to be used."""
+    REFUSED = 'refused'
+    """Another agent has the lock, or the backend did not answer."""
     UNWANTED = 'unwanted'
-    """We should not serve it any more."""
+    """This agent should no longer serve the host."""
     EXITED = 'exited'
-    """Its worker ended."""
+    """The worker of the host ended."""
     LAPSED = 'lapsed'
-    """The lease ran out, or heartbeats were interrupted."""
+    """The lease ended, or the run of heartbeats was interrupted."""
     RENEWED = 'renewed'
-    """Heartbeats count again."""
+    """The lease is held again."""
     PROVEN = 'proven'
-    """The very same acquisition of the lock survived."""
+    """The lock was kept during the interruption."""
     LOST = 'lost'
-    """The lock is gone, or cannot be proven to be the same."""
+    """The lock is lost, or cannot be proven to have been kept."""
     OVERDUE = 'overdue'
-    """Its worker took too long to end."""
+    """The worker did not end within `drain_timeout_s`."""
     RELEASED = 'released'
-    """The lock is not ours any more, for certain."""
+    """The lock is certainly released."""
 
 
 TRANSITIONS: Mapping[tuple[Phase, Signal], Phase] = {
     (Phase.IDLE, Signal.WANTED): Phase.TRYING,
     (Phase.TRYING, Signal.GRANTED): Phase.SERVING,
     (Phase.TRYING, Signal.GRANTED_LATE): Phase.RELEASING,
-    (Phase.TRYING, Signal.DENIED): Phase.IDLE,
+    (Phase.TRYING, Signal.REFUSED): Phase.IDLE,
     (Phase.SERVING, Signal.UNWANTED): Phase.STOPPING,
     (Phase.SERVING, Signal.EXITED): Phase.RELEASING,
     (Phase.SERVING, Signal.LAPSED): Phase.PAUSED,
@@ -105,38 +107,38 @@ UNCERTAIN = frozenset({Phase.PAUSED, Phase.PROVING})
 
 @dataclasses.dataclass(slots=True)
 class Hold:
-    """What this agent remembers of one host; changed by `Assignment` alone."""
+    """The state of one host in this agent; only `Assignment` changes it."""
 
     host: Host
     phase: Phase = Phase.IDLE
     tenure: int = 0  # The ticket of the lock it is served under.
-    ticket: int = 0  # The last request made; older answers are not ours.
-    epoch: int = 0  # The lease's epoch in which the lock was last certain.
+    ticket: int = 0  # The last request; results of older ones are ignored.
+    epoch: int = 0  # The epoch of the lease in which the lock was certain.
     granted_at_s: float = 0.0
     retry_at_s: float = 0.0
-    due_s: float = 0.0  # When the patience of this phase ends; 0: never.
+    due_s: float = 0.0  # The time-out of this phase; 0.0: none.
     orphan_for_s: float = 0.0
-    ends_why: Why = Why.EXITED  # Why this tenure ends.
+    ends_why: Why = Why.EXITED  # The reason for the end of this tenure.
     deaths_count: int = 0
-    story: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
 
     def move(self, signal: Signal) -> None:
         """Go to the next phase.
 
-        :raises InvalidTransition: the pair is not in the table.
+        :raises InvalidTransition: the table has no such transition.
         """
         after = TRANSITIONS.get((self.phase, signal))
         if after is None:
             raise errors.InvalidTransition(
                 f'{self.host}: {signal.value} while {self.phase.value} '
-                f'after {", ".join(self.story) or "nothing"}'
+                f'after {", ".join(self.history) or "nothing"}'
             )
         step = f'{signal.value}->{after.value}'
-        self.story = (*self.story, step)[-STORY_LENGTH_COUNT:]
+        self.history = (*self.history, step)[-HISTORY_LENGTH_COUNT:]
         self.phase = after
 
-    def died(self, now_s: float) -> None:
-        """Its worker ended by itself: wait before the next one."""
+    def record_death(self, now_s: float) -> None:
+        """Count a worker that ended unasked; delay the next one."""
         if now_s - self.granted_at_s > HEALTHY_AFTER_S:
             self.deaths_count = 0
         self.deaths_count += 1
@@ -144,12 +146,12 @@ class Hold:
 
     @property
     def yields(self) -> bool:
-        """Its worker keeps dying here: somebody else may try."""
+        """Whether the worker keeps dying; then others may adopt the host."""
         return self.deaths_count >= DEATHS_TO_YIELD_COUNT
 
 
 def hold_off_s(deaths_count: int) -> float:
-    """How long a host waits after the n-th death of its worker in a row."""
+    """Return the seconds to wait after the n-th death in a row."""
     over_count = deaths_count - DEATHS_TO_YIELD_COUNT
     if over_count < 0:
         return backoff.wait_s(HOLD_OFF_S, deaths_count - 1, HOLD_OFF_MAX_S)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's right to act: arithmetic on its own clock, nothing else.
+"""The lease: until when an agent may act, computed from its heartbeats.
 
-The deadline is counted from *before* the last counted heartbeat was sent,
-because the backend counts its term from some moment after that.
+The deadline is one term, less the margin, after the last counted heartbeat
+was *sent*, because the backend starts its own term at some later moment.
 
-A heartbeat counts only if it came back within one term of the sending of
-the one before it, and the member list shows us. After a freeze or an
-outage longer than the term, tooz's drivers say "heartbeat ok" for locks
-that somebody else holds by now; only the gap tells.
+A heartbeat counts if it returned within one term of the sending of the
+heartbeat before it, and if the member list has this agent. The first
+condition is needed because, after a freeze or an outage longer than the
+term, tooz's heartbeat succeeds even for locks that another agent holds by
+then. The heartbeat thread keeps the lease; all values are frozen. Pure.
 """
 
 import dataclasses
@@ -15,37 +16,37 @@ import enum
 
 
 class Verdict(enum.Enum):
-    """What a heartbeat was worth."""
+    """Whether a heartbeat counted, or why not."""
 
     COUNTED = 'counted'
-    """The lease goes on."""
+    """The lease is extended."""
     LATE = 'it came back later than one term after the one before'
-    """Locks may have changed hands: a new epoch starts with this beat."""
+    """Locks may be lost: a new epoch starts with this heartbeat."""
     UNSEEN = 'the member list does not show us'
-    """We are not in the group: join again."""
+    """This agent is not in the group and must join again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beat:
-    """One heartbeat that came back."""
+    """The times of one heartbeat, and whether the list had this agent."""
 
-    sent_s: float  # Read before it was sent.
-    returned_s: float  # Read after the member list came back.
-    shown: bool  # The list has us, with our boot.
+    sent_s: float  # The clock before the heartbeat was sent.
+    returned_s: float  # The clock after the member list was read.
+    shown: bool  # The member list has an entry of this boot.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """How long we may act, and under which unbroken run of heartbeats.
+    """The deadline, and the epoch: the number of the unbroken run.
 
-    Between two values of the same `epoch` no lock of ours can have been
-    lost by time alone.
+    Within one epoch no lock of this agent can have been lost because its
+    term ended.
     """
 
     term_s: float
-    margin_s: float  # We stop this early, so that a peer may start on time.
-    base_s: float | None = None  # Sending of the last beat of this run.
-    counted: bool = False  # base_s is a counted heartbeat.
+    margin_s: float  # The agent stops this long before the term ends.
+    base_s: float | None = None  # When the last heartbeat was sent.
+    counted: bool = False  # Whether that heartbeat counted.
     epoch: int = 0
 
     def __post_init__(self) -> None:
@@ -53,22 +54,23 @@ class Lease:
 
     @property
     def deadline_s(self) -> float:
-        """When we must have stopped; 0.0 without a lease."""
+        """When this agent must have stopped acting; 0.0 without a lease."""
         if not self.counted or self.base_s is None:
             return 0.0
         return self.base_s + self.term_s - self.margin_s
 
     def held(self, now_s: float) -> bool:
+        """Return whether this agent may act at this moment."""
         return now_s < self.deadline_s
 
     def joined(self, sent_s: float) -> 'Lease':
-        """We entered the group: a new epoch, and no right to act yet."""
+        """Return the lease after a join: a new epoch, and no deadline yet."""
         return dataclasses.replace(
             self, base_s=sent_s, counted=False, epoch=self.epoch + 1
         )
 
     def after(self, beat: Beat) -> tuple['Lease', Verdict]:
-        """The lease after this heartbeat, and what it was worth."""
+        """Return the lease after a heartbeat, and whether it counted."""
         assert beat.sent_s <= beat.returned_s  # noqa: S101 (our own mistake)
         if not beat.shown:
             return self._broken(None), Verdict.UNSEEN
@@ -84,11 +86,11 @@ class Lease:
         )
 
     def grant_counts(self, sent_s: float, returned_s: float) -> bool:
-        """Whether a lock granted between these instants may be used.
+        """Return whether a lock may be used that was granted in this time.
 
-        The lock's own term runs from some moment after `sent_s`. A
-        heartbeat sent while the request was under way did not renew it,
-        yet may have moved the deadline by as much as the request took.
-        Half the margin is what we let that eat.
+        The lock's own term starts at some moment after ``sent_s``. A
+        heartbeat that was sent during the request did not renew the lock but
+        may have moved the deadline, by at most the duration of the request.
+        Therefore the duration may be half the margin at most.
         """
         return returned_s - sent_s <= self.margin_s / 2

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock thread: one request after the other, in order.
+"""The lock thread: sends lock requests to the backend, one after the other.
 
-A lock request can hang as long as the backend is away, so it runs where
-nobody waits for it. Order matters (a release before the next attempt), so
-there is one thread and one queue. Answers carry the ticket of their
-question; whoever asked decides whether it still wants to know.
+A lock request can hang as long as the backend is away; therefore the agent's
+main loop does not send it itself but submits it here and reads the result
+later. A release must be sent before the next attempt, so there is one thread
+and one queue. A result carries the ticket of its request; `Assignment`
+ignores results that are of no use any more.
 """
 
 import queue
@@ -16,12 +17,12 @@ from hashring import errors
 from hashring.clock import Clock
 from hashring.events import (
     BreakLock,
-    Denied,
-    Granted,
+    LockChecked,
+    LockGranted,
+    LockRefused,
+    LockReleased,
     Prove,
-    Proven,
     Release,
-    Released,
     TryLock,
 )
 from hashring.group import Group
@@ -31,13 +32,17 @@ from hashring.ring import Host
 LOG = logging.getLogger(__name__)
 
 Request = BreakLock | TryLock | Prove | Release
-Answer = Granted | Denied | Proven | Released
+Answer = LockGranted | LockRefused | LockChecked | LockReleased
 
 
 class LockThread:
-    """Carries out lock requests.
+    """Sends the lock requests of one agent.
 
-    :param lease: any lease of this agent, for the rule of late grants.
+    The agent's main thread calls `start`, `submit`, `busy`, `answers` and
+    `end`.
+
+    :param lease: any lease of this agent; it has the margin that decides
+        whether a grant came too late.
     """
 
     def __init__(self, group: Group, lease: Lease, clock: Clock) -> None:
@@ -46,7 +51,7 @@ class LockThread:
         self._clock = clock
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._asked_count = 0
+        self._submitted_count = 0
         self._answered_count = 0
         self._thread = threading.Thread(
             target=self._run, name='locks', daemon=True
@@ -55,21 +60,22 @@ class LockThread:
     # ---- for the agent
 
     def start(self) -> None:
+        """Start the thread; returns at once."""
         self._thread.start()
 
-    def ask(self, request: Request) -> None:
+    def submit(self, request: Request) -> None:
         """Queue a request; returns at once."""
         if not isinstance(request, BreakLock):
-            self._asked_count += 1
+            self._submitted_count += 1
         self._requests.put(request)
 
     @property
     def busy(self) -> bool:
-        """An answer is still to come."""
-        return self._asked_count > self._answered_count
+        """Whether the result of a request is still missing."""
+        return self._submitted_count > self._answered_count
 
     def answers(self) -> list[Answer]:
-        """All answers since the last call; never blocks."""
+        """Return all results since the last call; never blocks."""
         found = []
         while not self._answers.empty():
             found.append(self._answers.get())
@@ -77,7 +83,7 @@ class LockThread:
         return found
 
     def end(self, timeout_s: float) -> None:
-        """Serve what is queued, then end; wait at most so long."""
+        """Finish the queue and stop; wait at most ``timeout_s`` seconds."""
         self._requests.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -92,7 +98,7 @@ class LockThread:
             self._serve(request)
 
     def run_pending(self) -> None:
-        """Serve what is queued, in the caller's thread: for simulations."""
+        """Send all queued requests in the caller's thread; for simulations."""
         while not self._requests.empty():
             request = self._requests.get()
             if request is not None:
@@ -106,7 +112,7 @@ class LockThread:
                 'Could not %(what)s: %(why)s', {'what': request, 'why': exc}
             )
             answer = _failed(request)
-        # A thread that dies silently would freeze every host.
+        # If this thread died, no host would ever change its phase again.
         except Exception:
             LOG.exception('Lock request %(what)s failed', {'what': request})
             answer = _failed(request)
@@ -122,29 +128,30 @@ class LockThread:
             case TryLock(ticket=ticket):
                 return self._try(host, ticket)
             case Prove(ticket=ticket):
-                return Proven(host, ticket, self._group.still_ours(host))
+                return LockChecked(host, ticket, self._group.owns_lock(host))
             case Release(ticket=ticket):
                 self._group.release(host)
-                return Released(host, ticket)
+                return LockReleased(host, ticket)
 
     def _try(self, host: Host, ticket: int) -> Answer:
         sent_s = self._clock.now_s()
         if not self._group.try_lock(host):
-            return Denied(host, ticket)
+            return LockRefused(host, ticket)
         counts = self._lease.grant_counts(sent_s, self._clock.now_s())
-        # One that does not count is given back by whoever asked, who tries
-        # again until it is done: each heartbeat renews it until then.
-        return Granted(host, ticket, counts, self._group.token(host))
+        # `Assignment` has a lock released that does not count, and repeats
+        # the release until it succeeds, because each heartbeat renews the
+        # lock until then.
+        return LockGranted(host, ticket, counts, self._group.token(host))
 
 
 def _failed(request: Request) -> Answer | None:
-    """What a request without an answer counts as: the worse of the two."""
+    """Return the result of a request that failed: the less favourable one."""
     match request:
         case BreakLock():
             return None
         case TryLock(host=host, ticket=ticket):
-            return Denied(host, ticket)
+            return LockRefused(host, ticket)
         case Prove(host=host, ticket=ticket):
-            return Proven(host, ticket, ours=False)
+            return LockChecked(host, ticket, ours=False)
         case Release(host=host, ticket=ticket):
-            return Released(host, ticket, done=False)
+            return LockReleased(host, ticket, done=False)

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group and the locks of a pool over tooz; sole user of its drivers.
+"""Group membership and host locks over tooz: `Group` for real backends.
 
-A member's id is its home host and a random boot, so two processes never
-overwrite each other unnoticed and a restart never meets itself. Locks are
-named per host and for all pools, so a host is served once however groups
-are configured. tooz's own heart, watchers and partitioner are not used:
-its heart only logs failures, and we must count them.
+This module, with its adapters `etcd` and `zookeeper`, is the only user of
+tooz's coordination drivers. The heartbeat thread and the lock thread call it
+at the same time; each method belongs to one of them (see `Group`).
 
-Everything a driver raises leaves here as `BackendUnavailable`: etcd3gw, for
-one, lets exceptions of its own and of its HTTP library through.
+A member id is the home host and the boot, so that two processes never
+overwrite each other's entry. The name of a lock is the host's name alone, so
+that a host is served once even if groups are misconfigured. tooz's own
+heartbeat thread is not used, because it only logs failures, while this agent
+must count them.
+
+Everything that a driver raises becomes `BackendUnavailable`, because drivers
+let foreign exceptions through, e.g. etcd3gw those of its HTTP library.
 """
 
 import contextlib
@@ -36,31 +40,31 @@ _GROUP_PREFIX = 'ironic-compute.'
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Turn whatever a driver raises into an error of ours."""
+    """Translate whatever a driver raises into an error of hashring."""
     try:
         yield
     except errors.HashringError:
         raise
     except (coordination.MemberNotJoined, coordination.GroupNotCreated) as e:
         raise errors.NotInGroup(f'{what}: {e}') from e
-    # Drivers let foreign exceptions through; each means the same to us.
+    # Drivers let foreign exceptions of any class through.
     except Exception as e:
         reason = str(e) or type(e).__name__
         raise errors.BackendUnavailable(f'{what}: {reason}') from e
 
 
 def _safe(name: str) -> str:
-    """A name every driver takes: no space, slash or control character."""
+    """Quote a name, so that every driver accepts it."""
     return urllib.parse.quote(name, safe='')
 
 
 def group_id(group: str) -> bytes:
-    """The backend's name for a pool; `group` may be any text."""
+    """Return the backend's name of a group; ``group`` may be any text."""
     return (_GROUP_PREFIX + _safe(group)).encode('ascii')
 
 
 def group_name(group: bytes | str) -> str | None:
-    """The name :func:`group_id` was given; None if the group is not ours."""
+    """Return the argument of :func:`group_id`; None for a foreign group."""
     name = group.decode() if isinstance(group, bytes) else group
     if not name.startswith(_GROUP_PREFIX):
         return None
@@ -68,11 +72,12 @@ def group_name(group: bytes | str) -> str | None:
 
 
 def lock_id(host: Host) -> bytes:
+    """Return the backend's name of the lock of a host."""
     return (_LOCK_PREFIX + _safe(host)).encode('ascii')
 
 
 def new_boot() -> Boot:
-    """A name for one life of an agent; never given twice."""
+    """Return the random id of one agent process."""
     return Boot(os.urandom(8).hex())
 
 
@@ -80,10 +85,10 @@ class Membership:
     """`hashring.group.Group` over a tooz driver.
 
     :param url: `[coordination] backend_url`.
-    :param group: the pool, e.g. its conductor group and shard.
-    :param term_s: the lease term; URL options follow it.
-    :raises BackendRefused: at once when the URL cannot be used; a backend
-        that is merely down shows at `connect`.
+    :param group: the name of the group; any text.
+    :param term_s: the lease term in seconds; the backend's terms follow it.
+    :raises BackendRefused: the URL cannot be used. A backend that is down
+        makes only `connect` fail.
     """
 
     def __init__(
@@ -101,7 +106,7 @@ class Membership:
             _check_folder(self.backend.path)
         self._driver = _load(self.backend, f'{_safe(home)}:{boot}')
 
-    # ---- the heartbeat thread's
+    # ---- for the heartbeat thread
 
     def connect(self) -> None:
         if self._driver.is_started:
@@ -111,8 +116,8 @@ class Membership:
 
     def join(self, me: Member) -> None:
         with _translated('join'):
-            # On etcd our entry hangs on a lease that only a heartbeat makes
-            # anew: without one, who missed a term could never join again.
+            # On etcd the entry needs a lease of etcd, and after a missed term
+            # only a heartbeat creates a new one.
             self._driver.heartbeat()
             with contextlib.suppress(
                 coordination.MemberNotJoined, coordination.GroupNotCreated
@@ -141,7 +146,7 @@ class Membership:
             raw = _read_members(self._driver, self._group)
         return self._parsed(raw)
 
-    def neighbours(self) -> tuple[str, ...]:
+    def other_groups(self) -> tuple[str, ...]:
         mine = group_name(self._group)
         return tuple(
             name
@@ -153,7 +158,7 @@ class Membership:
         return member.state is MemberState.UP and member.home != self._home
 
     def pools(self) -> dict[str, tuple[Member, ...]]:
-        """Who is in each group of ours on this backend."""
+        """Read the members of every group of agents on this backend."""
         with _translated('groups'):
             groups = self._driver.get_groups().get()
         named = {group_name(group): group for group in groups}
@@ -168,13 +173,13 @@ class Membership:
             try:
                 raw = _read_members(self._driver, group)
             except coordination.GroupNotCreated:
-                return ()  # Its last member has just left.
+                return ()  # The last member has just left.
         return self._parsed(raw)
 
-    def lost(self) -> frozenset[Host]:
+    def lost_locks(self) -> frozenset[Host]:
         if not self.traits.loses:
             return frozenset()
-        # The lock thread may add one meanwhile: look at a copy.
+        # A copy, because the lock thread may add a lock meanwhile.
         held = list(self._locks.items())
         with _translated('read the locks'):
             return frozenset(
@@ -183,14 +188,14 @@ class Membership:
                 if not self._owns(lock) and self._locks.get(host) is lock
             )
 
-    # ---- the lock thread's
+    # ---- for the lock thread
 
     def try_lock(self, host: Host) -> bool:
-        # What an earlier release could not give back stands in our way.
+        # If an earlier release failed, our own lock would be in the way.
         self.release(host)
         with _translated(f'lock {host}'):
-            # A new object each time: it carries the token that proves
-            # this very acquisition.
+            # A new object each time, because its token is that of this
+            # acquisition.
             lock = self._driver.get_lock(lock_id(host))
             if not self._acquired(lock):
                 return False
@@ -198,7 +203,10 @@ class Membership:
         return True
 
     def _acquired(self, lock: locking.Lock) -> bool:
-        """Try once; a try that failed is seen to by the next heartbeat."""
+        """Try once; return whether the lock was granted.
+
+        On ZooKeeper the next heartbeat removes a refused try from the queue.
+        """
         acquired = False
         try:
             acquired = bool(lock.acquire(blocking=False))
@@ -208,12 +216,12 @@ class Membership:
         return acquired
 
     def _leave_queues(self) -> None:
-        """See that no try of ours keeps others from a lock."""
+        """Remove refused tries, which could keep others from a lock."""
         while self._refused:
             zookeeper.leave_queue(self._refused[0])
             self._refused.pop(0)  # The lock thread only appends.
 
-    def still_ours(self, host: Host) -> bool:
+    def owns_lock(self, host: Host) -> bool:
         lock = self._locks.get(host)
         if lock is None:
             return False
@@ -243,10 +251,10 @@ class Membership:
             lock = self._driver.get_lock(lock_id(host))
             etcd.break_lock(self._driver, lock, token)
 
-    # ---- anybody's
+    # ---- for any thread
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
-        """tooz's stop() waits for a backend that is away: not we."""
+        # A thread, because stop() of tooz may wait for a backend that is away.
         if not leave or not self._driver.is_started:
             return
         thread = threading.Thread(
@@ -263,7 +271,7 @@ class Membership:
             LOG.debug('Left without a word: %(why)s', {'why': exc})
 
     def _owns(self, lock: Any) -> bool:
-        """Whether the backend has the lock, with this object's token."""
+        """Return whether the backend has this acquisition of the lock."""
         try:
             return bool(lock.is_still_owner())
         except tooz.NotImplemented:
@@ -275,10 +283,10 @@ class Membership:
             try:
                 members.append(Member.parse(capabilities))
             except errors.MalformedMember as exc:
-                self._say_malformed(name, exc)
+                self._log_malformed(name, exc)
         return tuple(sorted(members, key=lambda m: (m.home, m.boot)))
 
-    def _say_malformed(self, name: bytes | str, exc: Exception) -> None:
+    def _log_malformed(self, name: bytes | str, exc: Exception) -> None:
         if name not in self._malformed:
             self._malformed.add(name)
             LOG.warning(
@@ -290,9 +298,11 @@ class Membership:
 def read_pools(
     url: str, *, term_s: float = 15.0
 ) -> dict[str, tuple[Member, ...]]:
-    """Who is in each pool, by name, seen by somebody who joins none.
+    """Read the members of each group, by the group's name, without joining.
 
-    For the operator's tools. Blocks for a few seconds at most.
+    For the operator's tools. Blocks for some seconds at most.
+
+    :param term_s: the lease term in seconds
 
     :raises BackendRefused: the URL cannot be used.
     :raises BackendUnavailable: the backend does not answer.
@@ -312,12 +322,12 @@ def read_pools(
 
 
 def _load(backend: backends.Backend, member_id: str) -> Any:
-    """tooz's driver for this backend, not yet connected."""
+    """Return tooz's driver for this backend, not yet connected."""
     try:
         return coordination.get_coordinator(
             backend.url, member_id.encode('ascii')
         )
-    # stevedore raises what the driver's module raised at import.
+    # stevedore raises whatever the import of the driver's module raised.
     except Exception as exc:
         raise errors.BackendRefused(
             f'{backends.OPTION} is {backend.shown}, but tooz cannot load '
@@ -331,7 +341,7 @@ def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:
         found: dict[bytes | str, Any]
         found = driver.get_members_with_capabilities(group).get()
         return found
-    found = {}  # tooz before 9.
+    found = {}  # tooz before 9 reads one member at a time.
     for member in driver.get_members(group).get():
         with contextlib.suppress(coordination.MemberNotJoined):
             found[member] = driver.get_member_capabilities(group, member).get()
@@ -339,7 +349,10 @@ def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:
 
 
 def _check_folder(path: str) -> None:
-    """Refuse a file backend that this user cannot write."""
+    """Check that this user can write the directory of a file backend.
+
+    :raises BackendRefused: the directory cannot be created or written
+    """
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

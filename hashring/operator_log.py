@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says in its log, one sentence each, at INFO.
+"""Log messages of the agent for operators: lease, adoption, agreement, exit.
 
-Kept apart from the loop so that it can be read as a list: this is what an
-operator sees at three in the morning.
+The agent's main thread calls it. The messages are in one module so that they
+can be read together; the manual lists them.
 """
 
 from collections.abc import Sequence
@@ -21,30 +21,35 @@ from hashring.events import (
     Why,
 )
 from hashring.group import Member
-from hashring.heartbeat import State
+from hashring.heartbeat import HeartbeatState
 from hashring.lease import Verdict
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
-# A member that starts, or looks at Nova later than the others, is no news.
+# A shorter disagreement about the ring is normal: an agent may just have
+# started, or its workers read Nova's Services later than others.
 _DISAGREEMENT_S = 60.0
 
 
 class OperatorLog:
-    """Tells the story of one agent."""
+    """Logs what happens to one agent, each change once.
+
+    :param home: the home host of the agent
+    :param now_s: when the agent started (CLOCK_BOOTTIME)
+    """
 
     def __init__(self, home: Host, now_s: float) -> None:
         self._home = home
         self._began_s = now_s
-        self._said_waiting = False
+        self._is_waiting_logged = False
         self._held = False
         self._lost_at_s: float | None = None
         self._disagree_since_s: float | None = None
-        self._said_disagree = False
+        self._is_disagreement_logged = False
 
-    def lease(self, state: State, now_s: float) -> None:
-        """Say when the lease was won or lost, and why."""
+    def log_lease(self, state: HeartbeatState, now_s: float) -> None:
+        """Log that the lease was won or lost, and why."""
         held = state.lease.held(now_s)
         if held and not self._held:
             self._won(state, now_s)
@@ -58,11 +63,11 @@ class OperatorLog:
             self._waiting(state, now_s)
         self._held = held
 
-    def _waiting(self, state: State, now_s: float) -> None:
-        """At start: some drivers hang where others fail."""
+    def _waiting(self, state: HeartbeatState, now_s: float) -> None:
+        """Log once that the agent has not joined within a term."""
         waited_s = now_s - self._began_s
-        if waited_s > state.lease.term_s and not self._said_waiting:
-            self._said_waiting = True
+        if waited_s > state.lease.term_s and not self._is_waiting_logged:
+            self._is_waiting_logged = True
             LOG.warning(
                 'Has not joined the group as %(home)s after %(waited_s)d s, '
                 'trying on: %(why)s',
@@ -73,7 +78,7 @@ class OperatorLog:
                 },
             )
 
-    def _won(self, state: State, now_s: float) -> None:
+    def _won(self, state: HeartbeatState, now_s: float) -> None:
         others = sorted(
             m.home for m in state.view.members if m.home != self._home
         )
@@ -94,36 +99,38 @@ class OperatorLog:
                 },
             )
 
-    def agreement(self, others: Sequence[Member], now_s: float) -> None:
-        """Say once, of a disagreement that lasts, whose it is.
+    def log_disagreement(self, others: Sequence[Member], now_s: float) -> None:
+        """Log once which members disagree about the ring, after 60 seconds.
 
-        :param others: who has another ring than this agent, or none
+        :param others: the members with another ring than this agent or with
+            none; empty if all agree
         """
         if not others:
-            self._disagree_since_s, self._said_disagree = None, False
+            self._disagree_since_s, self._is_disagreement_logged = None, False
             return
         if self._disagree_since_s is None:
             self._disagree_since_s = now_s
         waited_s = now_s - self._disagree_since_s
-        if waited_s >= _DISAGREEMENT_S and not self._said_disagree:
-            self._said_disagree = True
+        if waited_s >= _DISAGREEMENT_S and not self._is_disagreement_logged:
+            self._is_disagreement_logged = True
             LOG.info(
                 'The pool has not agreed on its hosts for %(waited_s)d s and '
                 'takes up no new nodes: %(others)s',
                 {
                     'waited_s': waited_s,
-                    'others': ', '.join(map(_ring_of, others)),
+                    'others': ', '.join(map(_describe_ring, others)),
                 },
             )
 
-    def leaving(self, *, restarting: bool) -> None:
+    def log_leaving(self, *, restarting: bool) -> None:
+        """Log that the agent begins to leave."""
         LOG.info(
             'Leaving %(how)s; letting go of every host',
             {'how': 'for a restart' if restarting else 'for good'},
         )
 
-    def effect(self, effect: Effect) -> None:
-        """Say what was decided, where an operator wants to know."""
+    def log_effect(self, effect: Effect) -> None:
+        """Log an effect of the assignment that matters to an operator."""
         match effect:
             case Start(host=host, tenure=tenure, why=Why.ADOPTED):
                 LOG.info(
@@ -141,15 +148,15 @@ class OperatorLog:
                     {'host': host, 'tenure': tenure},
                 )
             case Stop(host=host, why=why):
-                _say('Draining the worker of', host, why)
+                _log_reason('Draining the worker of', host, why)
             case Kill(host=host, why=why):
-                _say('Killed the worker of', host, why)
+                _log_reason('Killed the worker of', host, why)
             case Release(again=True):
-                pass  # Told the first time.
+                pass  # Logged the first time.
             case Release(host=host, why=Why.HAND_BACK):
                 LOG.info('Handed back %(host)s', {'host': host})
             case Release(host=host, why=why):
-                _say('Let go of', host, why)
+                _log_reason('Let go of', host, why)
             case Pause(host=host):
                 LOG.info('Paused %(host)s', {'host': host})
             case ResumeWorker(host=host):
@@ -157,24 +164,24 @@ class OperatorLog:
             case Abort(message=message):
                 LOG.error('%(sentence)s', {'sentence': message})
             case _:
-                pass  # Questions to the backend; their answers are told.
+                pass  # Lock requests; their results are logged.
 
 
-def _say(what: str, host: Host, why: Why) -> None:
+def _log_reason(what: str, host: Host, why: Why) -> None:
     LOG.info(
         '%(what)s %(host)s: %(why)s',
         {'what': what, 'host': host, 'why': why.value},
     )
 
 
-def _ring_of(member: Member) -> str:
+def _describe_ring(member: Member) -> str:
     what = 'another ring' if member.ring else 'no ring yet'
     return f'{member.home} on {member.machine} has {what}'
 
 
-def _why_lost(state: State) -> str:
-    if state.trouble is not None:
-        return f'the backend does not answer ({state.trouble})'
+def _why_lost(state: HeartbeatState) -> str:
+    if state.failure is not None:
+        return f'the backend does not answer ({state.failure})'
     if state.verdict is Verdict.UNSEEN:
         return f'{Verdict.UNSEEN.value}'
     if state.verdict is Verdict.LATE:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of `[coordination]`, each with its trade.
+"""Configuration options of the agents' coordination, group `[coordination]`.
 
-`register_opts(conf)` takes the object (there is no global CONF here);
-`check_options` holds the relations between options once, at start.
+`register_opts` takes the ConfigOpts object, because hashring has no global
+CONF. The agent calls `check_options` once, at its start.
 """
 
 import dataclasses
@@ -13,8 +13,9 @@ from oslo_config import cfg
 from hashring import errors
 
 GROUP = 'coordination'
-# How long a worker may take from its start to its first report to Nova
-# that it is up. It is what the restart grace leaves for it.
+# Seconds from the start of a worker to its first report to Nova that it is
+# up. The restart grace must leave so much time before Nova calls the service
+# down.
 WORKER_START_S = 5.0
 
 OPTS = [
@@ -105,7 +106,7 @@ OPTS = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """The durations of the protocol, in seconds; see the options."""
+    """The durations of the protocol in seconds; the options explain them."""
 
     lease_term_s: float = 15.0
     lease_margin_s: float = 3.0
@@ -117,16 +118,16 @@ class Timing:
 
     @property
     def heartbeat_interval_s(self) -> float:
-        """Five a term: four may be lost before the lease is."""
+        """A fifth of the term, so that four heartbeats in a row may fail."""
         return self.lease_term_s / 5
 
     @classmethod
     def from_conf(cls, conf: Any, *, settle_s: float = 30.0) -> 'Timing':
-        """Read `[coordination]`.
+        """Return the durations that `[coordination]` sets.
 
         :param conf: a ConfigOpts on which `register_opts` was called.
-        :param settle_s: how long all agents must agree on the ring before
-            it counts as agreed; the caller's option.
+        :param settle_s: seconds for which all agents must have the same ring
+            before it counts as agreed; an option of the caller.
         """
         group = conf[GROUP]
         return cls(
@@ -141,12 +142,12 @@ class Timing:
 
 
 def register_opts(conf: Any) -> None:
-    """Make `[coordination]` known to this conf; twice is once."""
+    """Register the options of `[coordination]`; may be called twice."""
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
-    """For oslo-config-generator."""
+    """Return the options for oslo-config-generator."""
     return [(GROUP, OPTS)]
 
 
@@ -156,12 +157,12 @@ def check_options(
     service_down_time_s: float | None = None,
     report_interval_s: float | None = None,
 ) -> None:
-    """Hold the relations between options, once, at start.
+    """Check the relations between options.
 
     :param service_down_time_s: Nova's `[DEFAULT] service_down_time`; None
         leaves the relation to it unchecked.
     :param report_interval_s: Nova's `[DEFAULT] report_interval`.
-    :raises ConfigError: with one sentence that names option and cure.
+    :raises ConfigError: the message names the option and the cure.
     """
     timing = Timing.from_conf(conf)
     if timing.lease_margin_s > timing.lease_term_s / 3:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of this pool, and the ring over them.
+"""The pool: its known hosts, the ring over them, and agreement on the ring.
 
-Known are the homes ever seen in the group, what the members tell each
-other, what this agent remembers from earlier lives, and what an operator
-adds; never hosts that only Nova knows. A host that Nova has no Service for
-is known no longer, unless its own agent is there to create one, so a deleted
-host does not come back by gossip. Pure.
+Known hosts are the home hosts of members, the hosts that members publish as
+known, those that this agent has saved, and those that an operator has added;
+a host that is only in Nova is not known. A host without a Service in Nova is
+dropped unless its own agent is in the group, which will create the Service;
+so a deleted host does not come back from another agent's list.
+
+The agent's main thread owns the only object. Pure.
 """
 
 import dataclasses
@@ -18,12 +20,14 @@ from hashring.workers import ServiceFacts
 
 
 class Pool:
-    """What one agent knows of the pool.
+    """The known hosts, confirmed mappings and ring of one agent's pool.
 
-    :param settle_s: how long all members must publish our ring before it
-        counts as agreed.
-    :param vouched: the hosts that operators have said to be mapped, as
-        remembered.
+    :param home: the home host of this agent
+    :param remembered: the known hosts that were saved
+    :param settle_s: seconds for which all members must publish this agent's
+        ring before it counts as agreed
+    :param confirmed_mappings: the saved hosts that operators have confirmed
+        to be mapped to a cell
     """
 
     def __init__(
@@ -45,12 +49,13 @@ class Pool:
         self.confirmed_mappings = frozenset(confirmed_mappings)
         self._derive()
 
-    def see(
+    def update_members(
         self, view: View, now_s: float, *, in_force: bool, epoch: int = 0
     ) -> None:
-        """Take in who is there and what they publish.
+        """Replace the member list.
 
-        :param in_force: our lease is, in this epoch of it
+        :param in_force: whether this agent's lease is held
+        :param epoch: the epoch of the lease; a new one ends an agreement
         """
         if epoch != self._epoch:
             self._agreed_since_s, self._epoch = None, epoch
@@ -64,65 +69,71 @@ class Pool:
         elif self._agreed_since_s is None:
             self._agreed_since_s = now_s
 
-    def learn(self, facts: Mapping[Host, ServiceFacts]) -> None:
-        """Take in what a worker read from Nova; newest wins.
+    def update_services(self, facts: Mapping[Host, ServiceFacts]) -> None:
+        """Take the Services that a worker read from Nova.
 
-        But what one has seen mapped is mapped: another one may only have
-        had no answer.
+        Newer records replace older ones. Only a mapped host stays mapped as
+        long as its Service exists, because another worker may not have been
+        able to read the mapping.
         """
-        for host, news in facts.items():
-            self._facts[host] = _joined(self._facts.get(host), news)
+        for host, newer in facts.items():
+            self._facts[host] = _merged(self._facts.get(host), newer)
         self._derive()
 
     def add_host(self, host: Host) -> None:
-        """Take in a host that an operator says is of this pool.
+        """Add a host to the known ones, because an operator requests it.
 
-        Nova was asked for it just now; what was read before is older.
+        The worker that took the request has just read the host's Service, so
+        an older record of its absence is dropped.
         """
         self._seen.add(host)
-        self._doubt(host)
+        self._drop_absence(host)
         self._derive()
 
     def confirm_mapping(self, host: Host) -> None:
-        """Take in that an operator says a host is mapped.
+        """Record that an operator has confirmed a host's mapping to a cell.
 
-        It holds until the host is deleted in Nova; workers believe it where
-        Nova does not tell.
+        Valid until the host is deleted in Nova. Workers use it if they
+        cannot read the mapping themselves.
         """
         self.confirmed_mappings |= {host}
         self._derive()
 
     @property
-    def heard_of(self) -> frozenset[Host]:
-        """The hosts of which Nova's word is wanted.
+    def hosts_to_read(self) -> frozenset[Host]:
+        """The hosts whose Services the workers should read.
 
-        More than the known ones: one that had no Service when we looked,
-        while another agent, who looked later, knows it.
+        These are the known hosts of all members, because another agent may
+        have read the Service of a host after this agent found none.
         """
-        told = {host for m in self._view.members for host in m.known}
-        return self.known | told
+        published = {host for m in self._view.members for host in m.known}
+        return self.known | published
 
     def agreed_since_s(self, now_s: float) -> float | None:
-        """Since when all members publish this ring, if for long enough."""
+        """Return since when all members publish this ring.
+
+        None if they do not, or not for ``settle_s`` seconds yet.
+        """
         since_s = self._agreed_since_s
         if since_s is None or now_s - since_s < self._settle_s:
             return None
         return since_s
 
-    def dissenters(self) -> tuple[Member, ...]:
-        """Return the members who have another ring than we, or none."""
+    def disagreeing_members(self) -> tuple[Member, ...]:
+        """Return the members with another ring than this agent, or none."""
         ours = self.ring.digest
         return tuple(
             m for m in self._view.members if m.ring != ours or not m.ring
         )
 
     def _all_agree(self) -> bool:
-        return bool(self._view.members) and not self.dissenters()
+        return bool(self._view.members) and not self.disagreeing_members()
 
     def _derive(self) -> None:
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
-            self._doubt(host)  # Its agent makes one: we looked too early.
+            # Its agent creates the Service; the read came too early.
+            self._drop_absence(host)
         self._seen = {
             host
             for host in self._seen
@@ -137,8 +148,8 @@ class Pool:
             self.ring = Ring(members)
             self._agreed_since_s = None
 
-    def _doubt(self, host: Host) -> None:
-        """Forget what was read of a host that had no Service."""
+    def _drop_absence(self, host: Host) -> None:
+        """Drop the record that a host had no Service."""
         if not self._may_exist(host):
             del self._facts[host]
 
@@ -153,7 +164,7 @@ class Pool:
         )
 
 
-def _joined(before: ServiceFacts | None, news: ServiceFacts) -> ServiceFacts:
-    if before is None or not (before.exists and news.exists):
-        return news
-    return dataclasses.replace(news, mapped=before.mapped or news.mapped)
+def _merged(older: ServiceFacts | None, newer: ServiceFacts) -> ServiceFacts:
+    if older is None or not (older.exists and newer.exists):
+        return newer
+    return dataclasses.replace(newer, mapped=older.mapped or newer.mapped)

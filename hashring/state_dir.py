@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent keeps on its own disk, under one folder.
+"""The agent's state directory: its lock, known hosts, home lock token.
 
-`agent.lock`  held for the life of the agent: one agent a folder.
-`home_lock.json`  our last acquisition of our home's lock: lets the next
-              process, after a kill -9, free that very one at once.
-`known.json`  the hosts of this pool ever seen: a pool that comes back from
-              a total loss of power still knows whom to serve.
-`vouched.json`  those of them that operators have said to be mapped.
+`agent.lock` is locked while the agent runs: one agent for one directory.
+`home_lock.json` has the last token of the home lock, with which the next
+    agent process breaks that lock at once after a kill -9.
+`known.json` has the known hosts of the pool, so that all of them are served
+    again after a loss of power on all machines.
+`vouched.json` has the hosts whose mapping to a cell operators have confirmed.
 
-Files are replaced, never written in place; one that cannot be read counts
-as absent, because a peer or the next turn brings it back.
+The agent's main thread alone uses it. Files are replaced, never written in
+place. A file that cannot be read counts as absent, because other agents or
+the next turn of the main loop supply its content again.
 """
 
 import fcntl
@@ -31,7 +32,11 @@ OPTION = '[ironic_compute] state_path'
 
 
 class SavedState(Protocol):
-    """What the agent needs of its folder once it is open."""
+    """The open state directory, as the agent uses it; the tests have a fake.
+
+    Methods block on the disk and never raise; a ``write_*`` returns whether
+    it succeeded.
+    """
 
     def close(self) -> None: ...
 
@@ -49,21 +54,24 @@ class SavedState(Protocol):
 
 
 class StateDir:
-    """The folder, and the right to it.
+    """The state directory, and the lock on it.
 
-    The lock is a flock on a close-on-exec descriptor: workers started by
-    exec do not inherit it, and the kernel frees it when the agent dies.
+    The lock is a flock on a close-on-exec descriptor, so that workers do not
+    inherit it and the kernel releases it when the agent dies.
+
+    :param path: ``[ironic_compute] state_path``
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = pathlib.Path(path)
-        self._failed: set[str] = set()  # Files the operator knows of.
+        self._failed: set[str] = set()  # Files whose failure is logged.
         self._lock_fd = -1
 
     def open(self) -> None:
-        """Take the folder for this process.
+        """Create the directory if necessary, and lock it for this process.
 
-        :raises StateDirRefused: unwritable, or another agent has it.
+        :raises StateDirRefused: the directory cannot be written, or another
+            agent has locked it.
         """
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -87,16 +95,16 @@ class StateDir:
         self._lock_fd = fd
 
     def close(self) -> None:
+        """Unlock the directory."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
     def read_home_lock(self, home: Host) -> LockToken | None:
-        """The last acquisition of this home's lock by a life on this folder.
+        """Return the token of the home lock that was saved last, or None.
 
-        After `open` no living process has it: that we could take the folder
-        proves that those before us are gone, unless the folder is a copy. It
-        may be lost or given back since.
+        After `open` the process that saved it is certainly dead, unless the
+        directory is a copy. The lock may have been lost or released since.
         """
         raw = self._read('home_lock.json')
         if not isinstance(raw, dict) or raw.get('home') != home:
@@ -104,18 +112,23 @@ class StateDir:
         return LockToken(str(raw['token'])) if 'token' in raw else None
 
     def write_home_lock(self, home: Host, token: LockToken) -> None:
+        """Save the token of the home lock."""
         self._write('home_lock.json', {'home': home, 'token': token})
 
     def read_known(self) -> frozenset[Host]:
+        """Return the saved known hosts."""
         return self._read_hosts('known.json')
 
     def write_known(self, hosts: Iterable[Host]) -> bool:
+        """Save the known hosts; return whether it succeeded."""
         return self._write('known.json', sorted(hosts))
 
     def read_confirmed_mappings(self) -> frozenset[Host]:
+        """Return the saved hosts with a confirmed mapping."""
         return self._read_hosts('vouched.json')
 
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
+        """Save the hosts with a confirmed mapping; return as `write_known`."""
         return self._write('vouched.json', sorted(hosts))
 
     def _read_hosts(self, name: str) -> frozenset[Host]:
@@ -131,9 +144,9 @@ class StateDir:
             return None
 
     def _write(self, name: str, value: Any) -> bool:
-        """Replace a file; a full disk is said, once, and survived.
+        """Replace a file; log the first failure in a row as a warning.
 
-        :returns: whether it was done
+        :returns: whether it succeeded
         """
         new = self._path / f'{name}.new'
         try:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes between the agent and whoever runs its workers.
+"""Workers as the agent sees them: the protocol, its events, and the view.
 
-The agent knows no process, no pipe and no Nova: it speaks to a `Workers`.
-One worker serves one host in one tenure; a host that is taken again gets a
-new tenure and a new worker.
+`hashring.agent` starts and stops workers through `Workers`, which
+`ironic_compute.agent.worker_processes` implements with processes and pipes.
+One worker serves one host for one tenure; the next tenure of the same host
+has a new worker. `WorkerView` travels to the worker as JSON.
 """
 
 import dataclasses
@@ -15,10 +16,10 @@ from hashring.ring import Host
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What each worker is told at each turn of the agent."""
+    """The lease deadline, ring and hosts, sent to each worker at each turn."""
 
     deadline_s: float
-    """Gates are shut from then on (CLOCK_BOOTTIME); 0.0 means now."""
+    """When the lease gates shut (CLOCK_BOOTTIME); 0.0 means now."""
     ring: tuple[Host, ...]
     """The hosts of the ring, sorted."""
     agreed_since_s: float | None
@@ -28,63 +29,63 @@ class WorkerView:
     """The hosts whose Services workers should read, sorted: the known hosts
     of this agent and of every other member of its group."""
     agreed_until_s: float = 0.0
-    """When the list of members was asked for that shows it
+    """When the member list was requested that shows this agreement
     (CLOCK_BOOTTIME)."""
     opens_s: Mapping[Host, float] = dataclasses.field(default_factory=dict)
-    """Host -> when its gate may open for the first time (CLOCK_BOOTTIME).
+    """Host -> when its gate may open at the earliest (CLOCK_BOOTTIME).
 
-    A host that is not named may open at once. Names appear only on
-    backends that can forget a lock."""
+    The gate of any other host may open at once. Only backends that can
+    forget a lock cause entries."""
     confirmed_mappings: tuple[Host, ...] = ()
-    """The hosts that an operator has said to be mapped, sorted."""
+    """The hosts that an operator has confirmed to be mapped, sorted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """What Nova says of one host."""
+    """What a worker read in Nova about one host."""
 
     mapped: bool
-    """It has a HostMapping: builds for it reach its cell."""
+    """The host has a HostMapping, so builds for it reach its cell."""
     disabled: bool
     """An operator has disabled the Service."""
     exists: bool
-    """It has a Service record at all."""
+    """The host has a Service record."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerServing:
-    """The worker of this host consumes messages now."""
+    """The worker of this host consumes RPC messages now."""
 
     host: Host
     tenure: int = 0
-    """0: of the present worker, whichever that is."""
+    """The tenure of the worker; 0 means the present one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The worker of this host is dead and reaped."""
+    """The worker process of this host has ended and is reaped."""
 
     host: Host
     status: int
-    """As a shell sees it: 0 to 255, or minus the signal's number."""
+    """The exit status, 0 to 255, or minus the number of a signal."""
     fatal: str | None = None
-    """The worker's own sentence when its configuration is wrong."""
+    """The worker's error message if its configuration is wrong."""
     tenure: int = 0
-    """0: of the present worker, whichever that is."""
+    """The tenure of the worker; 0 means the present one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServicesRead:
-    """What a worker read about the hosts of the pool; newest wins."""
+    """A worker has read the Services of the pool's hosts."""
 
     services: Mapping[Host, ServiceFacts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostAdded:
-    """An operator has said that this host is of the pool.
+    """An operator has requested that this host be added to the pool.
 
-    Whether it may be was looked at by the worker that was told.
+    The worker that took the request has checked that it may be added.
     """
 
     host: Host
@@ -92,7 +93,7 @@ class HostAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MappingConfirmed:
-    """An operator has said that this host is mapped: Nova does not tell."""
+    """An operator has confirmed that this host is mapped to a cell."""
 
     host: Host
 
@@ -103,34 +104,35 @@ WorkerEvent = (
 
 
 class Workers(Protocol):
-    """Starts, ends and informs workers; all calls from one thread."""
+    """Starts and stops workers; only the agent's main thread calls it."""
 
     def start(self, host: Host, tenure: int) -> None:
-        """Begin to start a worker; returns at once.
+        """Begin to start a worker for a host; returns at once.
 
-        Its gate is shut until `deliver_view` gives a deadline in the future.
+        The gate of the worker is shut until `deliver_view` delivers a
+        deadline in the future.
         """
         ...
 
     def stop(self, host: Host) -> None:
-        """Ask the worker to drain and end; returns at once.
+        """Make the worker of a host drain and exit; returns at once.
 
-        An `WorkerExited` follows; the caller has a time-out for it.
+        A `WorkerExited` follows; the caller has a time-out for it.
         """
         ...
 
     def kill(self, host: Host) -> None:
-        """End the worker now; returns when the process is dead.
+        """Kill the worker of a host; returns when the process is dead.
 
-        No `WorkerExited` of it is reported afterwards, or one that carries its
-        tenure. Without a worker for this host it does nothing.
+        A `WorkerExited` may follow, with the tenure of that worker. Without a
+        worker for this host it does nothing.
         """
         ...
 
     def deliver_view(self, view: WorkerView) -> None:
-        """Pass this on to each worker; returns at once."""
+        """Send the view to each worker; returns at once."""
         ...
 
     def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
-        """Wait up to so long for an event, then return all there are."""
+        """Wait up to ``timeout_s`` for an event; return all events."""
         ...

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 import nova.conf
 from oslo_log import log as logging
 
+from hashring import backoff
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
@@ -201,21 +202,23 @@ class NodeWaiter:
         :raises errors.IronicComputeError: the last error, when the time is up,
             or an error of another class than ``on``
         """
-        interval_s = float(CONF.ironic.api_retry_interval)
-        left_count = int(CONF.ironic.api_max_retries)
-        budget_s = interval_s * left_count
+        interval_s = first_s = float(CONF.ironic.api_retry_interval)
+        max_count = int(CONF.ironic.api_max_retries)
+        budget_s = first_s * max_count
         deadline_s = self.clock.now_s() + budget_s
+        retries_count = 0
         while True:
             try:
                 return act()
             except errors.IronicComputeError as exc:
                 is_late = self.clock.now_s() + interval_s > deadline_s
-                is_last = is_late if budget_s else left_count <= 0
+                is_last = is_late if budget_s else retries_count >= max_count
                 if is_last or not isinstance(exc, on):
                     raise
-            left_count -= 1
             self.clock.sleep(interval_s)
-            interval_s = min(interval_s * 2, budget_s / 4 + 1)
+            retries_count += 1
+            longest_s = budget_s / 4 + 1
+            interval_s = backoff.wait_s(first_s, retries_count, longest_s)
 
     def _refresh_s(self, node: NodeId, refresh_s: float | None) -> float:
         """Return after how long without a change a node is read."""

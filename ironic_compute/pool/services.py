@@ -13,6 +13,7 @@ from typing import Any
 from nova import context as nova_context
 from nova import objects, servicegroup
 
+from hashring import backoff
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.pool.host_mappings import HostMappings
@@ -33,7 +34,7 @@ class PollInterval:
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
-        self._unsettled_s = _UNSETTLED_FIRST_S
+        self._unsettled_count = 0
 
     def next_s(self, *, is_settled: bool) -> float:
         """Return the seconds until the next read.
@@ -42,10 +43,14 @@ class PollInterval:
             ring; otherwise a change of some record is expected soon
         """
         if is_settled:
-            self._unsettled_s = _UNSETTLED_FIRST_S
+            self._unsettled_count = 0
             return self.interval_s
-        wait_s = min(self._unsettled_s, self.interval_s / _UNSETTLED_READS)
-        self._unsettled_s *= 2
+        wait_s = backoff.wait_s(
+            _UNSETTLED_FIRST_S,
+            self._unsettled_count,
+            self.interval_s / _UNSETTLED_READS,
+        )
+        self._unsettled_count += 1
         return wait_s
 
 

@@ -13,7 +13,7 @@ from hashring.agent import Agent
 from hashring.assignment import Assignment
 from hashring.events import Effect, Release, Stop
 from hashring.group import LockToken
-from hashring.heartbeat import State
+from hashring.heartbeat import HeartbeatState
 from hashring.host_states import Hold
 from hashring.lease import Beat, Lease, Verdict
 from hashring.ring import Host
@@ -42,8 +42,8 @@ class LawlessGroup(FakeGroup):
 class TrustingGroup(FakeGroup):
     """Keeps the same worker when it gets the lock a second time."""
 
-    def still_ours(self, host: Host) -> bool:
-        return super().still_ours(host) or self.try_lock(host)
+    def owns_lock(self, host: Host) -> bool:
+        return super().owns_lock(host) or self.try_lock(host)
 
 
 class BluntGroup(FakeGroup):
@@ -86,8 +86,8 @@ class ReplyLease(Lease):
 class HastyAssignment(Assignment):
     """Gives a host back while its worker still drains."""
 
-    def _settle_wish(self, hold: Hold, now_s: float) -> Iterator[Effect]:
-        for effect in super()._settle_wish(hold, now_s):
+    def _stop_if_unwanted(self, hold: Hold, now_s: float) -> Iterator[Effect]:
+        for effect in super()._stop_if_unwanted(hold, now_s):
             yield effect
             if isinstance(effect, Stop):
                 yield Release(hold.host, hold.ticket, effect.why)
@@ -96,8 +96,8 @@ class HastyAssignment(Assignment):
 class StubbornAssignment(Assignment):
     """Lets a worker go on whatever the backend says of its lock."""
 
-    def _proven(self, event: Any) -> Iterator[Effect]:
-        return super()._proven(dataclasses.replace(event, ours=True))
+    def _apply_lock_check(self, event: Any) -> Iterator[Effect]:
+        return super()._apply_lock_check(dataclasses.replace(event, ours=True))
 
 
 class OnceOpenGate(Gate):
@@ -115,7 +115,7 @@ def _agent_with_lease(kind: type[Lease]) -> Any:
         agent = Agent(**arguments)
         timing = arguments['timing']
         lease = kind(timing.lease_term_s, timing.lease_margin_s)
-        agent.pulse._state = State(lease)
+        agent.heartbeat_thread._state = HeartbeatState(lease)
         return agent
 
     return make

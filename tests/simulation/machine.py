@@ -118,7 +118,7 @@ class AgentProcess(Process):
             agent.turn()
             if agent.lock_thread.busy:
                 self._kernel.wake(self._locks)
-            if agent.pulse.hurried:
+            if agent.heartbeat_thread.is_urgent:
                 self._kernel.wake(self._beats)
             leaving = agent.assignment.leaving
             if leaving is not None and agent.assignment.finished:
@@ -132,15 +132,18 @@ class AgentProcess(Process):
         self._kernel.sleep(0.0)
 
     def _beat(self) -> None:
-        pulse, clock = self.agent.pulse, self._machine.clock
+        heartbeat_thread, clock = (
+            self.agent.heartbeat_thread,
+            self._machine.clock,
+        )
         interval_s = self._world.makeup.timing.heartbeat_interval_s
         while True:
             due_s = clock.now_s() + interval_s
-            pulse.beat()
+            heartbeat_thread.beat()
             self._kernel.sleep(0.1)
-            if not pulse.state().lease.counted:
+            if not heartbeat_thread.state().lease.counted:
                 due_s = clock.now_s() + REJOIN_S
-            while clock.now_s() < due_s and not pulse.hurried:
+            while clock.now_s() < due_s and not heartbeat_thread.is_urgent:
                 self._kernel.sleep(due_s - clock.now_s() + 0.01)
 
     def _lock(self) -> None:

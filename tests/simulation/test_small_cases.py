@@ -16,16 +16,16 @@ from hashring.assignment import Assignment
 from hashring.clock import ManualClock
 from hashring.events import (
     BreakLock,
-    Denied,
     Effect,
     Event,
-    Granted,
-    Known,
+    KnownHosts,
     LeaseStatus,
+    LockChecked,
+    LockGranted,
+    LockRefused,
+    LockReleased,
     Prove,
-    Proven,
     Release,
-    Released,
     Tick,
     TryLock,
 )
@@ -70,7 +70,7 @@ class Side:
         self.lease = Lease(TIMING.lease_term_s, TIMING.lease_margin_s)
         self.machine = kind(home, boot, TIMING, service.traits)
         self.asked: list[Effect] = []
-        self.hear(Known(frozenset(HOSTS)))
+        self.hear(KnownHosts(frozenset(HOSTS)))
 
     def hear(self, event: Event) -> None:
         effects = self.machine.handle(event, self.clock.now_s())
@@ -103,7 +103,7 @@ class Side:
                 self.lease.deadline_s,
                 self.lease.epoch,
                 View(members),
-                self.group.lost(),
+                self.group.lost_locks(),
                 now_s,
             )
         )
@@ -112,13 +112,17 @@ class Side:
         """What `LockThread` does with one request."""
         match self.asked.pop(0):
             case TryLock(host=host, ticket=ticket):
-                kind = Granted if self.group.try_lock(host) else Denied
+                kind = (
+                    LockGranted if self.group.try_lock(host) else LockRefused
+                )
                 self.hear(kind(host, ticket))
             case Prove(host=host, ticket=ticket):
-                self.hear(Proven(host, ticket, self.group.still_ours(host)))
+                self.hear(
+                    LockChecked(host, ticket, self.group.owns_lock(host))
+                )
             case Release(host=host, ticket=ticket):
                 self.group.release(host)
-                self.hear(Released(host, ticket))
+                self.hear(LockReleased(host, ticket))
 
     def may_act(self, host: Host) -> bool:
         """A worker for this host whose gate is open."""
@@ -185,8 +189,8 @@ class Case:
                 for h in side.machine._holds.values()
             ]
             parts += [repr(holds), repr(side.lease), repr(side.asked)]
-            parts.append(repr(side.machine._standing))
-            parts.append(repr(vars(side.machine._watch)))
+            parts.append(repr(side.machine._lease_status))
+            parts.append(repr(vars(side.machine._presence_watch)))
             parts.append(repr(side.group._tokens))
         parts.append(repr(self.service._locks))
         parts.append(repr(self.service._entries))

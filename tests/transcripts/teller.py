@@ -27,14 +27,14 @@ from typing import Any
 from hashring.adoption import NOBODY, View
 from hashring.assignment import Assignment
 from hashring.events import (
-    Denied,
     Event,
-    Granted,
-    Known,
+    KnownHosts,
     LeaseStatus,
     Leave,
-    Proven,
-    Released,
+    LockChecked,
+    LockGranted,
+    LockRefused,
+    LockReleased,
     Tick,
 )
 from hashring.group import Boot, LockToken, Member, MemberState
@@ -95,7 +95,7 @@ class Teller:
     def _event(self, word: str, rest: list[str]) -> Event:
         match word:
             case 'known':
-                return Known(frozenset(map(Host, rest)))
+                return KnownHosts(frozenset(map(Host, rest)))
             case 'lease':
                 lost = frozenset(map(Host, rest[3:]))
                 deadline_s, epoch = float(rest[0]), int(rest[1])
@@ -117,15 +117,15 @@ class Teller:
 def _answer(word: str, host: Host, ticket: int) -> Event:
     match word:
         case 'granted':
-            return Granted(host, ticket)
+            return LockGranted(host, ticket)
         case 'slow':
-            return Granted(host, ticket, counts=False)
+            return LockGranted(host, ticket, counts=False)
         case 'denied':
-            return Denied(host, ticket)
+            return LockRefused(host, ticket)
         case 'proven' | 'disproven':
-            return Proven(host, ticket, word == 'proven')
+            return LockChecked(host, ticket, word == 'proven')
         case 'released' | 'unreleased':
-            return Released(host, ticket, word == 'released')
+            return LockReleased(host, ticket, word == 'released')
         case _:
             raise ValueError(f'no such line: {word}')
 

@@ -32,7 +32,7 @@ def _answer(group: Membership, me: Member, host: Host, question: str) -> Any:
         case 'token':
             return group.token(host)
         case 'proof':
-            return group.still_ours(host)
+            return group.owns_lock(host)
         case 'release':
             group.release(host)
             return True

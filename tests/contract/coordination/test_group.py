@@ -116,14 +116,14 @@ def test_other_groups_are_seen_while_somebody_is_up_in_them(
     if not isinstance(backend, Tooz):
         pytest.skip('the fake has one group')
     one, _ = clients.join('c1')
-    assert one.neighbours() == ()
+    assert one.other_groups() == ()
     backend.pool = 'another/*'
     clients.join('c1')
-    assert one.neighbours() == ()
+    assert one.other_groups() == ()
     two, you = clients.join('c2')
-    assert one.neighbours() == ('another/*',)
+    assert one.other_groups() == ('another/*',)
     two.publish(dataclasses.replace(you, state=MemberState.LEAVING))
-    assert one.neighbours() == ()
+    assert one.other_groups() == ()
 
 
 def test_one_home_twice(clients: Clients) -> None:
@@ -266,12 +266,12 @@ def test_a_race_has_one_winner(clients: Clients, host: Host) -> None:
 def test_proof_of_a_lock(clients: Clients, host: Host) -> None:
     """Every backend says yes for what one has, no for what one has not."""
     one, _ = clients.join('c1')
-    assert not one.still_ours(host)
+    assert not one.owns_lock(host)
     assert one.try_lock(host)
-    assert one.still_ours(host)
-    assert one.lost() == frozenset()
+    assert one.owns_lock(host)
+    assert one.lost_locks() == frozenset()
     one.release(host)
-    assert not one.still_ours(host)
+    assert not one.owns_lock(host)
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_a_lock_outlives_its_silent_holder_by_a_term(
     beat_for(TERM_S * 1.1, two)
     assert two.try_lock(host)
     one.heartbeat()  # Does not fail: that is the trap.
-    assert not one.still_ours(host)
+    assert not one.owns_lock(host)
     one.release(host)
     assert not one.try_lock(host)
     one.join(me)
@@ -318,7 +318,9 @@ def test_the_lock_of_a_dead_holder_can_be_broken(
     token = one.token(host)
     assert (token is not None) is backend.traits.breaks
     two.break_lock(host, token or OF_NOBODY)
-    assert one.lost() == ({host} if backend.traits.breaks else frozenset())
+    assert one.lost_locks() == (
+        {host} if backend.traits.breaks else frozenset()
+    )
     assert two.try_lock(host) is backend.traits.breaks
 
 
@@ -382,7 +384,7 @@ def test_an_outage_is_an_error_and_passes(
     one.heartbeat()
     assert one.members() == (me,)
     if backend.traits.forgets:
-        assert one.lost() == {host}
+        assert one.lost_locks() == {host}
     one.release(host)
     assert one.try_lock(host)
     one.release(host)

@@ -53,7 +53,7 @@ class Service:
         self.traits = traits
         self.revives = revives
         self.up = True
-        self.neighbours: tuple[str, ...] = ()
+        self.other_groups: tuple[str, ...] = ()
         self._entries: dict[Boot, _Entry] = {}
         self._locks: dict[Host, _Lock] = {}
         self._tokens_count = 0
@@ -190,11 +190,11 @@ class FakeGroup:
         self._fault('after members')
         return found
 
-    def neighbours(self) -> tuple[str, ...]:
+    def other_groups(self) -> tuple[str, ...]:
         self._reach('groups')
-        return self._service.neighbours
+        return self._service.other_groups
 
-    def lost(self) -> frozenset[Host]:
+    def lost_locks(self) -> frozenset[Host]:
         if not self.traits.loses:
             return frozenset()
         self._reach('lost')
@@ -210,7 +210,7 @@ class FakeGroup:
             self._tokens[host] = token
         return bool(token)
 
-    def still_ours(self, host: Host) -> bool:
+    def owns_lock(self, host: Host) -> bool:
         if host not in self._tokens:
             return False
         self._reach('prove')

@@ -208,6 +208,6 @@ class Machine(Controller):
 
     def _beat(self, agent: Agent) -> None:
         now_s = self.clock.now_s()
-        if agent.pulse.hurried or now_s >= self._beats_at_s:
+        if agent.heartbeat_thread.is_urgent or now_s >= self._beats_at_s:
             self._beats_at_s = now_s + TIMING.heartbeat_interval_s
-            agent.pulse.beat()
+            agent.heartbeat_thread.beat()

@@ -19,12 +19,12 @@ def member(home: Host, **more: object) -> Member:
 
 def watch(home: Host, *members: Member, at_s: float = 0.0) -> PresenceWatch:
     made = PresenceWatch(Boot(f'{home}.1'), step_s=2.0)
-    made.see(View(members), at_s)
+    made.update(View(members), at_s)
     return made
 
 
 def hosts(made: PresenceWatch, *known: Host, at_s: float) -> set[Host]:
-    return {turn.host for turn in made.turns(known, frozenset(), at_s)}
+    return {turn.host for turn in made.due_adoptions(known, frozenset(), at_s)}
 
 
 def test_the_first_waits_one_step() -> None:
@@ -82,8 +82,8 @@ def test_a_restart_is_waited_for_from_first_sight() -> None:
     """The grace is counted here, and outlives the member's entry."""
     gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0, serving=())
     one = watch(C1, member(C1), gone, at_s=100.0)
-    one.see(View((member(C1), gone)), 110.0)
-    one.see(View((member(C1),)), 120.0)
+    one.update(View((member(C1), gone)), 110.0)
+    one.update(View((member(C1),)), 120.0)
     assert one.presence(C4, 129.9) is Presence.EXPECTED
     assert one.presence(C4, 130.0) is Presence.ABSENT
 
@@ -93,9 +93,9 @@ def test_a_return_ends_the_grace() -> None:
     gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0)
     back = member(C4, boot=Boot('c4.2'))
     one = watch(C1, member(C1), gone)
-    one.see(View((member(C1), gone, back)), 1.0)
+    one.update(View((member(C1), gone, back)), 1.0)
     assert one.presence(C4, 1.0) is Presence.HOME
-    one.see(View((member(C1),)), 2.0)
+    one.update(View((member(C1),)), 2.0)
     assert one.presence(C4, 2.0) is Presence.ABSENT
 
 

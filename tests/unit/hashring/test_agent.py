@@ -270,12 +270,12 @@ class OneShotWorkers(FakeWorkers):
 def make(
     workers: FakeWorkers,
     turned: Callable[[], None],
-    neighbours: tuple[str, ...] = (),
+    other_groups: tuple[str, ...] = (),
     term_s: float = 15.0,
 ) -> Agent:
     clock = SystemClock()
     service = coordination.Service(clock.now_s, term_s, coordination.ETCD)
-    service.neighbours = neighbours
+    service.other_groups = other_groups
     return Agent(
         membership=coordination.FakeGroup(service, Boot('b1')),
         workers=workers,

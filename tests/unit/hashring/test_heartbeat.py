@@ -28,7 +28,9 @@ class Scene:
         self.slow_s = 0.0
         self.broken: Exception | None = None
         self.group = FakeGroup(self.service, ME.boot, self._fault)
-        self.pulse = HeartbeatThread(self.group, ME, TIMING, self.clock)
+        self.heartbeat_thread = HeartbeatThread(
+            self.group, ME, TIMING, self.clock
+        )
 
     def _fault(self, where: str) -> None:
         if self.broken is not None:
@@ -38,10 +40,10 @@ class Scene:
 
     def beat(self, after_s: float = 3.0) -> None:
         self.clock.advance(after_s)
-        self.pulse.beat()
+        self.heartbeat_thread.beat()
 
     def held(self) -> bool:
-        return self.pulse.state().lease.held(self.clock.now_s())
+        return self.heartbeat_thread.state().lease.held(self.clock.now_s())
 
 
 @pytest.fixture
@@ -53,35 +55,35 @@ def test_the_first_beat_joins_and_counts(scene: Scene) -> None:
     """One beat is enough to be a member with a lease."""
     scene.beat()
     assert scene.held()
-    assert scene.pulse.state().view.members == (ME,)
+    assert scene.heartbeat_thread.state().view.members == (ME,)
 
 
 def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
     """What we want to be seen as is seen, and known to be."""
     scene.beat()
-    epoch = scene.pulse.state().lease.epoch
+    epoch = scene.heartbeat_thread.state().lease.epoch
     wish = dataclasses.replace(ME, serving=(Host('c1'),))
-    assert not scene.pulse.wish(wish, epoch)
-    assert scene.pulse.hurried
+    assert not scene.heartbeat_thread.set_member(wish, epoch)
+    assert scene.heartbeat_thread.is_urgent
     scene.beat()
-    assert scene.pulse.wish(wish, epoch)
-    assert not scene.pulse.hurried
+    assert scene.heartbeat_thread.set_member(wish, epoch)
+    assert not scene.heartbeat_thread.is_urgent
     assert scene.service.members() == (wish,)
 
 
 def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
     """The backend carried it out after a newer one, and has it for good."""
     scene.beat()
-    epoch = scene.pulse.state().lease.epoch
+    epoch = scene.heartbeat_thread.state().lease.epoch
     wish = dataclasses.replace(ME, ring='digest')
-    scene.pulse.wish(wish, epoch)
+    scene.heartbeat_thread.set_member(wish, epoch)
     scene.beat()
     scene.service.rewrite(ME)
     scene.beat()
     assert scene.service.members() == (ME,)
     scene.beat()
     assert scene.service.members() == (wish,)
-    assert scene.pulse.wish(wish, epoch)
+    assert scene.heartbeat_thread.set_member(wish, epoch)
 
 
 def test_what_was_served_in_another_epoch_is_not_claimed(
@@ -89,14 +91,16 @@ def test_what_was_served_in_another_epoch_is_not_claimed(
 ) -> None:
     """After a gap nothing counts as served until the agent says so anew."""
     scene.beat()
-    epoch = scene.pulse.state().lease.epoch
-    scene.pulse.wish(dataclasses.replace(ME, serving=(Host('c1'),)), epoch)
+    epoch = scene.heartbeat_thread.state().lease.epoch
+    scene.heartbeat_thread.set_member(
+        dataclasses.replace(ME, serving=(Host('c1'),)), epoch
+    )
     scene.beat()
     scene.service.forget()
     scene.beat()
     scene.beat()
     assert scene.held()
-    assert scene.pulse.state().lease.epoch > epoch
+    assert scene.heartbeat_thread.state().lease.epoch > epoch
     assert scene.service.members() == (ME,)
 
 
@@ -106,7 +110,7 @@ def test_forgotten_means_unseen_then_joined(scene: Scene) -> None:
     scene.service.forget()
     scene.beat()
     assert not scene.held()
-    assert scene.pulse.state().verdict is Verdict.UNSEEN
+    assert scene.heartbeat_thread.state().verdict is Verdict.UNSEEN
     scene.beat()
     assert scene.held()
 
@@ -128,26 +132,26 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
     assert scene.group.try_lock(Host('c1'))
     scene.service.give_back(Host('c1'), scene.service.token(Host('c1')))
     scene.beat()
-    assert scene.pulse.state().lost == {'c1'}
-    assert scene.pulse.state().read_at_s == scene.clock.now_s()
+    assert scene.heartbeat_thread.state().lost == {'c1'}
+    assert scene.heartbeat_thread.state().read_at_s == scene.clock.now_s()
 
 
 def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
     scene: Scene,
 ) -> None:
     """Who comes later looks for us; an outage must not end everybody."""
-    scene.service.neighbours = ('dead',)
+    scene.service.other_groups = ('dead',)
     scene.beat()
     scene.beat()
-    assert scene.pulse.state().neighbours == ()
-    scene.service.neighbours = ('other',)
+    assert scene.heartbeat_thread.state().other_groups == ()
+    scene.service.other_groups = ('other',)
     for _ in range(10):
         scene.beat()
-    assert scene.pulse.state().neighbours == ('other',)
-    scene.service.neighbours = ('other', 'later')
+    assert scene.heartbeat_thread.state().other_groups == ('other',)
+    scene.service.other_groups = ('other', 'later')
     for _ in range(20):
         scene.beat()
-    assert scene.pulse.state().neighbours == ('other',)
+    assert scene.heartbeat_thread.state().other_groups == ('other',)
 
 
 def test_trouble_is_said_once(
@@ -173,7 +177,9 @@ def test_a_mistake_of_ours_does_not_end_the_thread(scene: Scene) -> None:
     """Whatever is raised, the next beat is tried."""
     scene.broken = RuntimeError('a mistake')
     scene.beat()
-    assert scene.pulse.state().trouble == "RuntimeError('a mistake')"
+    assert (
+        scene.heartbeat_thread.state().failure == "RuntimeError('a mistake')"
+    )
     scene.broken = None
     scene.beat()
     assert scene.held()
@@ -183,11 +189,13 @@ def test_the_thread_beats_and_ends() -> None:
     """Started it joins by itself; ended it is gone soon."""
     clock = SystemClock()
     service = Service(clock.now_s, 15.0, CACHE)
-    pulse = HeartbeatThread(FakeGroup(service, ME.boot), ME, TIMING, clock)
-    pulse.start()
+    heartbeat_thread = HeartbeatThread(
+        FakeGroup(service, ME.boot), ME, TIMING, clock
+    )
+    heartbeat_thread.start()
     ends_s = clock.now_s() + 10.0
-    while not pulse.state().lease.held(clock.now_s()):
+    while not heartbeat_thread.state().lease.held(clock.now_s()):
         assert clock.now_s() < ends_s
         clock.sleep(0.01)
-    pulse.end(5.0)
-    assert not pulse._thread.is_alive()
+    heartbeat_thread.end(5.0)
+    assert not heartbeat_thread._thread.is_alive()

@@ -24,7 +24,7 @@ def test_only_what_is_in_the_table_moves(phase: Phase, signal: Signal) -> None:
     else:
         hold.move(signal)
         assert hold.phase is expected
-        assert hold.story == (f'{signal.value}->{expected.value}',)
+        assert hold.history == (f'{signal.value}->{expected.value}',)
 
 
 def test_every_phase_is_reached_and_left() -> None:
@@ -52,7 +52,7 @@ def test_a_lock_is_left_only_through_release() -> None:
         if b is Phase.IDLE
     }
     assert into_idle == {
-        (Phase.TRYING, Signal.DENIED),
+        (Phase.TRYING, Signal.REFUSED),
         (Phase.RELEASING, Signal.RELEASED),
     }
 
@@ -62,8 +62,8 @@ def test_the_story_is_short() -> None:
     hold = Hold(Host('c1'))
     for _ in range(20):
         hold.move(Signal.WANTED)
-        hold.move(Signal.DENIED)
-    assert len(hold.story) == 12
+        hold.move(Signal.REFUSED)
+    assert len(hold.history) == 12
 
 
 def test_hold_off_doubles_and_ends() -> None:
@@ -85,7 +85,7 @@ def test_a_healthy_tenure_forgives() -> None:
     """A worker that served long starts its count of deaths anew."""
     hold = Hold(Host('c1'), granted_at_s=0.0)
     for _ in range(3):
-        hold.died(10.0)
+        hold.record_death(10.0)
     assert hold.yields
-    hold.died(1000.0)
+    hold.record_death(1000.0)
     assert not hold.yields

@@ -7,12 +7,12 @@ from hashring import errors
 from hashring.clock import ManualClock, SystemClock
 from hashring.events import (
     BreakLock,
-    Denied,
-    Granted,
+    LockChecked,
+    LockGranted,
+    LockRefused,
+    LockReleased,
     Prove,
-    Proven,
     Release,
-    Released,
     TryLock,
     Why,
 )
@@ -48,7 +48,7 @@ class Scene:
 
     def ask(self, *requests: Request) -> list[Answer]:
         for request in requests:
-            self.lock_thread.ask(request)
+            self.lock_thread.submit(request)
         self.lock_thread.run_pending()
         return self.lock_thread.answers()
 
@@ -68,10 +68,10 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
         TryLock(C1, 4),
     )
     assert answers == [
-        Granted(C1, 1),
-        Proven(C1, 2, ours=True),
-        Released(C1, 3),
-        Granted(C1, 4),
+        LockGranted(C1, 1),
+        LockChecked(C1, 2, ours=True),
+        LockReleased(C1, 3),
+        LockGranted(C1, 4),
     ]
     assert not scene.lock_thread.busy
 
@@ -81,7 +81,7 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
 )
 def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
     """Not granted, not proven, not released: what cannot hurt."""
-    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = error
     assert scene.ask(
         TryLock(C1, 2),
@@ -89,17 +89,17 @@ def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
         Release(C1, 4, Why.HAND_BACK),
         BreakLock(C1, LockToken('1')),
     ) == [
-        Denied(C1, 2),
-        Proven(C1, 3, ours=False),
-        Released(C1, 4, done=False),
+        LockRefused(C1, 2),
+        LockChecked(C1, 3, ours=False),
+        LockReleased(C1, 4, done=False),
     ]
 
 
 def test_a_slow_grant_is_given_back(scene: Scene) -> None:
     """A lock that took half the margin does not count: who asked frees it."""
     scene.slow_s = 1.0
-    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1, counts=False)]
-    assert scene.ask(Release(C1, 2, Why.USELESS)) == [Released(C1, 2)]
+    assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1, counts=False)]
+    assert scene.ask(Release(C1, 2, Why.USELESS)) == [LockReleased(C1, 2)]
     assert scene.service.take(C1)
 
 
@@ -111,32 +111,32 @@ def test_a_grant_tells_the_token_that_frees_it() -> None:
     lock_thread = LockThread(group, Lease(15.0, 3.0), clock)
     tokens = []
     for ticket in (1, 3):
-        lock_thread.ask(TryLock(C1, ticket))
-        lock_thread.ask(Release(C1, ticket + 1, Why.LEAVING))
+        lock_thread.submit(TryLock(C1, ticket))
+        lock_thread.submit(Release(C1, ticket + 1, Why.LEAVING))
         lock_thread.run_pending()
         granted, _ = lock_thread.answers()
-        assert isinstance(granted, Granted) and granted.token is not None
+        assert isinstance(granted, LockGranted) and granted.token is not None
         tokens.append(granted.token)
     assert len(set(tokens)) == 2
-    lock_thread.ask(TryLock(C1, 5))
+    lock_thread.submit(TryLock(C1, 5))
     for token in tokens:
-        lock_thread.ask(BreakLock(C1, token))
+        lock_thread.submit(BreakLock(C1, token))
     lock_thread.run_pending()
     (granted,) = lock_thread.answers()
-    assert isinstance(granted, Granted) and granted.token is not None
+    assert isinstance(granted, LockGranted) and granted.token is not None
     assert not service.take(C1)
-    lock_thread.ask(BreakLock(C1, granted.token))
+    lock_thread.submit(BreakLock(C1, granted.token))
     lock_thread.run_pending()
     assert service.take(C1)
 
 
 def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
     """What an earlier release left behind does not lock us out."""
-    assert scene.ask(TryLock(C1, 1)) == [Granted(C1, 1)]
+    assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = errors.BackendUnavailable('away')
     scene.ask(Release(C1, 2, Why.HAND_BACK))
     scene.broken = None
-    assert scene.ask(TryLock(C1, 3)) == [Granted(C1, 3)]
+    assert scene.ask(TryLock(C1, 3)) == [LockGranted(C1, 3)]
 
 
 def test_the_thread_serves_and_ends() -> None:
@@ -146,8 +146,8 @@ def test_the_thread_serves_and_ends() -> None:
     group = FakeGroup(service, Boot('b1'))
     lock_thread = LockThread(group, Lease(15.0, 3.0), clock)
     lock_thread.start()
-    lock_thread.ask(TryLock(C1, 1))
+    lock_thread.submit(TryLock(C1, 1))
     assert lock_thread.busy
     lock_thread.end(5.0)
-    assert lock_thread.answers() == [Granted(C1, 1)]
+    assert lock_thread.answers() == [LockGranted(C1, 1)]
     assert not lock_thread.busy

@@ -17,9 +17,9 @@ from hashring.assignment import Assignment
 from hashring.clock import ManualClock
 from hashring.events import (
     BreakLock,
-    Granted,
-    Known,
+    KnownHosts,
     LeaseStatus,
+    LockGranted,
     Release,
     Start,
     TryLock,
@@ -87,7 +87,7 @@ def views(world: World) -> Iterator[WorkerView]:
 def pool_of(home: Host, *hosts: Host) -> Pool:
     """A pool that knows these hosts and that all is well with them."""
     made = Pool(home, hosts, settle_s=TIMING.settle_s)
-    made.learn(dict.fromkeys(hosts, FINE))
+    made.update_services(dict.fromkeys(hosts, FINE))
     return made
 
 
@@ -153,7 +153,7 @@ def test_bug_1755602_unmapped_host_is_in_nobodys_ring(world: World) -> None:
     assert {view.ring for view in views(world)} == {(C1,)}
     world.facts[C2] = FINE
     for machine in world.machines:
-        agent(machine).pool.learn(world.facts)
+        agent(machine).pool.update_services(world.facts)
     run(world, 40)
     assert {view.ring for view in views(world)} == {(C1, C2)}
 
@@ -163,7 +163,9 @@ def test_disabled_host_does_not_count_itself() -> None:
     for home in (C1, C2, C3):
         pool = pool_of(home, C1, C2, C3)
         before = pool.ring
-        pool.learn({C2: ServiceFacts(mapped=True, disabled=True, exists=True)})
+        pool.update_services(
+            {C2: ServiceFacts(mapped=True, disabled=True, exists=True)}
+        )
         assert pool.ring == Ring.of([C1, C3])
         changed = moves(before, pool.ring, NODES)
         # Its own nodes move, once; no other does.
@@ -266,10 +268,10 @@ def test_bug_1729617_members_that_change_end_the_agreement() -> None:
     pool = pool_of(C1, C1, C2)
     digest = pool.ring.digest
     two = tuple(Member(h, Boot(h), ring=digest) for h in (C1, C2))
-    pool.see(View(two), 0.0, in_force=True)
+    pool.update_members(View(two), 0.0, in_force=True)
     assert pool.agreed_since_s(TIMING.settle_s) == 0.0
     third = Member(C3, Boot(C3), ring='another')
-    pool.see(View((*two, third)), 20.0, in_force=True)
+    pool.update_members(View((*two, third)), 20.0, in_force=True)
     assert pool.agreed_since_s(20.0) is None
 
 
@@ -279,7 +281,7 @@ class Clumsy(coordination.FakeGroup):
     def try_lock(self, host: Host) -> bool:
         raise RuntimeError('not an error of ours')
 
-    def lost(self) -> frozenset[Host]:
+    def lost_locks(self) -> frozenset[Host]:
         if self.clumsy:
             raise RuntimeError('nor this')
         return frozenset()
@@ -292,19 +294,21 @@ def test_bug_1506657_view_is_refreshed_whatever_else_fails() -> None:
     clock = ManualClock(start_s=100.0)
     service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
     group = Clumsy(service, Boot('b1'))
-    pulse = HeartbeatThread(group, Member(C1, Boot('b1')), TIMING, clock)
-    locks = LockThread(group, pulse.state().lease, clock)
-    pulse.beat()
-    locks.ask(TryLock(C1, 1))
+    heartbeat_thread = HeartbeatThread(
+        group, Member(C1, Boot('b1')), TIMING, clock
+    )
+    locks = LockThread(group, heartbeat_thread.state().lease, clock)
+    heartbeat_thread.beat()
+    locks.submit(TryLock(C1, 1))
     locks.run_pending()
     group.clumsy = True
     clock.advance(3.0)
-    pulse.beat()
+    heartbeat_thread.beat()
     group.clumsy = False
     service.enter(Member(C2, Boot('b2')))
     clock.advance(3.0)
-    pulse.beat()
-    seen = {member.home for member in pulse.state().view.members}
+    heartbeat_thread.beat()
+    seen = {member.home for member in heartbeat_thread.state().view.members}
     assert seen == {C1, C2}
     assert len(locks.answers()) == 1
 
@@ -355,11 +359,11 @@ def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
     """A dead life's lock is broken first, ours had, then a worker begun."""
     boot, left = Boot('now'), LockToken('last')
     machine = Assignment(C1, boot, TIMING, coordination.ETCD, left_lock=left)
-    machine.handle(Known(frozenset((C1,))), 0.0)
+    machine.handle(KnownHosts(frozenset((C1,))), 0.0)
     members = (Member(C1, boot),)
     first = machine.handle(LeaseStatus(50.0, 1, View(members)), 0.0)
     assert [type(effect) for effect in first] == [BreakLock, TryLock]
-    then = machine.handle(Granted(C1, first[1].ticket), 1.0)  # type: ignore[union-attr]
+    then = machine.handle(LockGranted(C1, first[1].ticket), 1.0)  # type: ignore[union-attr]
     assert [type(effect) for effect in then] == [Start]
 
 
@@ -425,7 +429,7 @@ def test_networking_baremetal_members_go_by_nobodys_message() -> None:
     world.machines[2].kill(1e9)
     run(world, TIMING.lease_term_s + TIMING.heartbeat_interval_s + 1.0)
     for machine in world.machines[:2]:
-        seen = agent(machine).pulse.state().view.members
+        seen = agent(machine).heartbeat_thread.state().view.members
         assert {member.home for member in seen} == {C1, C2}
 
 
@@ -435,8 +439,10 @@ def test_networking_baremetal_ring_in_use_does_not_change() -> None:
     ring, seen = pool.ring, []
     for host in ring.hosts:
         seen.append(host)
-        pool.learn({C1: GONE, C2: GONE})
-        pool.see(View((Member(C3, Boot('b3')),)), 0.0, in_force=True)
+        pool.update_services({C1: GONE, C2: GONE})
+        pool.update_members(
+            View((Member(C3, Boot('b3')),)), 0.0, in_force=True
+        )
     assert set(seen) == ring.hosts == {C1, C2}
     assert pool.ring.hosts != ring.hosts
 
@@ -470,12 +476,14 @@ def test_designate_join_moves_its_share_alone() -> None:
 def test_designate_agent_that_was_dropped_adopts_nothing() -> None:
     """A list without us is no error, and nothing to act upon."""
     watch = PresenceWatch(Boot('b1'), TIMING.adopt_step_s)
-    watch.see(View((Member(C2, Boot('b2')),)), 0.0)
+    watch.update(View((Member(C2, Boot('b2')),)), 0.0)
     for now_s in (0.0, 100.0):
-        assert watch.turns([C3], frozenset(), now_s) == ()
+        assert watch.due_adoptions([C3], frozenset(), now_s) == ()
     both = (Member(C1, Boot('b1')), Member(C2, Boot('b2')))
-    watch.see(View(both), 100.0)
-    assert [turn.host for turn in watch.turns([C3], frozenset(), 200.0)]
+    watch.update(View(both), 100.0)
+    assert [
+        turn.host for turn in watch.due_adoptions([C3], frozenset(), 200.0)
+    ]
 
 
 def test_bug_2008200_lock_is_given_back_after_its_worker(
@@ -488,14 +496,14 @@ def test_bug_2008200_lock_is_given_back_after_its_worker(
     run(world, ADOPTED_S)
     assert served(world)[C1] == C2
     released: list[bool] = []
-    taken = agent(two).lock_thread.ask
+    taken = agent(two).lock_thread.submit
 
-    def ask(request: object) -> None:
+    def submit(request: object) -> None:
         if isinstance(request, Release):
             released.append(C1 in two.workers.live)
         taken(request)  # type: ignore[arg-type]
 
-    agent(two).lock_thread.ask = ask  # type: ignore[method-assign]
+    agent(two).lock_thread.submit = submit  # type: ignore[method-assign]
     run(world, 100)
     assert served(world) == {C1: C1, C2: C2}
     assert released == [False]

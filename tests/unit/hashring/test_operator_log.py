@@ -21,7 +21,7 @@ def test_who_does_not_agree_is_told_once(
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
     for now_s in range(10, 200):
-        operator_log.agreement([NONE, OTHER], float(now_s))
+        operator_log.log_disagreement([NONE, OTHER], float(now_s))
     (said,) = caplog.messages
     assert said == (
         'The pool has not agreed on its hosts for 60 s and takes up no new '
@@ -36,12 +36,12 @@ def test_each_disagreement_has_its_own_minute(
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
     for now_s in range(0, 300, 50):
-        operator_log.agreement([NONE], float(now_s))
-        operator_log.agreement([], now_s + 49.0)
+        operator_log.log_disagreement([NONE], float(now_s))
+        operator_log.log_disagreement([], now_s + 49.0)
     assert not caplog.messages
-    operator_log.agreement([NONE], 300.0)
-    operator_log.agreement([NONE], 360.0)
-    operator_log.agreement([], 361.0)
-    operator_log.agreement([NONE], 362.0)
-    operator_log.agreement([NONE], 422.0)
+    operator_log.log_disagreement([NONE], 300.0)
+    operator_log.log_disagreement([NONE], 360.0)
+    operator_log.log_disagreement([], 361.0)
+    operator_log.log_disagreement([NONE], 362.0)
+    operator_log.log_disagreement([NONE], 422.0)
     assert len(caplog.messages) == 2

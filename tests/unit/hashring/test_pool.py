@@ -20,15 +20,15 @@ def test_homes_gossip_and_memory_are_known() -> None:
     """Three sources: members' homes, what they know, our own file."""
     pool = Pool(C1, [Host('old')], settle_s=5.0)
     view = View((member(C2, known=(C3,)),))
-    pool.see(view, 0.0, in_force=True)
+    pool.update_members(view, 0.0, in_force=True)
     assert pool.known == {C1, C2, C3, 'old'}
 
 
 def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
     """A host without Service is forgotten, whatever the others say."""
     pool = Pool(C1, [C3], settle_s=5.0)
-    pool.learn({C3: GONE})
-    pool.see(View((member(C2, known=(C3,)),)), 0.0, in_force=True)
+    pool.update_services({C3: GONE})
+    pool.update_members(View((member(C2, known=(C3,)),)), 0.0, in_force=True)
     assert pool.known == {C1, C2}
 
 
@@ -36,31 +36,31 @@ def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
     """Its Service came after our look, its agent died: another knows it."""
     pool = Pool(C1, [], settle_s=5.0)
     view = View((member(C2, known=(C2, C3)),))
-    pool.learn({C3: GONE})
-    pool.see(view, 0.0, in_force=True)
+    pool.update_services({C3: GONE})
+    pool.update_members(view, 0.0, in_force=True)
     assert C3 not in pool.known
-    assert pool.heard_of == {C1, C2, C3}
-    pool.learn({C3: FINE})
-    pool.see(view, 1.0, in_force=True)
+    assert pool.hosts_to_read == {C1, C2, C3}
+    pool.update_services({C3: FINE})
+    pool.update_members(view, 1.0, in_force=True)
     assert C3 in pool.known
 
 
 def test_a_host_we_saw_too_early_stays_known_when_its_agent_dies() -> None:
     """Nobody else is left who could have told us that it exists."""
     pool = Pool(C1, [], settle_s=5.0)
-    pool.learn({C2: GONE})
-    pool.see(View((member(C2),)), 0.0, in_force=True)
-    pool.see(View(()), 1.0, in_force=True)
+    pool.update_services({C2: GONE})
+    pool.update_members(View((member(C2),)), 0.0, in_force=True)
+    pool.update_members(View(()), 1.0, in_force=True)
     assert C2 in pool.known
-    pool.learn({C2: GONE})
+    pool.update_services({C2: GONE})
     assert C2 not in pool.known
 
 
 def test_a_live_home_without_service_is_known() -> None:
     """A new daemon's host is known before its Service record exists."""
     pool = Pool(C1, [], settle_s=5.0)
-    pool.learn({C1: GONE, C2: GONE})
-    pool.see(View((member(C2),)), 0.0, in_force=True)
+    pool.update_services({C1: GONE, C2: GONE})
+    pool.update_members(View((member(C2),)), 0.0, in_force=True)
     assert pool.known == {C1, C2}
     assert not pool.ring.hosts
 
@@ -68,7 +68,7 @@ def test_a_live_home_without_service_is_known() -> None:
 def test_the_ring_has_mapped_enabled_services_only() -> None:
     """Unmapped and disabled hosts are out of the ring, and so is doubt."""
     pool = Pool(C1, [C2, C3, Host('c4')], settle_s=5.0)
-    pool.learn(
+    pool.update_services(
         {
             C1: FINE,
             C2: ServiceFacts(mapped=False, disabled=False, exists=True),
@@ -81,19 +81,21 @@ def test_the_ring_has_mapped_enabled_services_only() -> None:
 def test_foreign_hosts_never_enter() -> None:
     """A host that only Nova knows is neither known nor in the ring."""
     pool = Pool(C1, [], settle_s=5.0)
-    pool.learn({C1: FINE, Host('stock'): FINE})
+    pool.update_services({C1: FINE, Host('stock'): FINE})
     assert pool.known == pool.ring.hosts == {C1}
 
 
 def test_agreement_needs_everybody_and_time() -> None:
     """Agreed: every member published our ring, for `settle_s`."""
     pool = Pool(C1, [C2], settle_s=5.0)
-    pool.learn({C1: FINE, C2: FINE})
+    pool.update_services({C1: FINE, C2: FINE})
     digest = pool.ring.digest
-    pool.see(View((member(C1, digest), member(C2))), 0.0, in_force=True)
+    pool.update_members(
+        View((member(C1, digest), member(C2))), 0.0, in_force=True
+    )
     assert pool.agreed_since_s(60.0) is None
     both = View((member(C1, digest), member(C2, digest)))
-    pool.see(both, 60.0, in_force=True)
+    pool.update_members(both, 60.0, in_force=True)
     assert pool.agreed_since_s(64.9) is None
     assert pool.agreed_since_s(65.0) == 60.0
 
@@ -101,25 +103,25 @@ def test_agreement_needs_everybody_and_time() -> None:
 def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
     """An old view or another ring starts the wait anew."""
     pool = Pool(C1, [C2], settle_s=5.0)
-    pool.learn({C1: FINE})
+    pool.update_services({C1: FINE})
     alone = View((member(C1, pool.ring.digest),))
-    pool.see(alone, 0.0, in_force=True)
+    pool.update_members(alone, 0.0, in_force=True)
     assert pool.agreed_since_s(5.0) == 0.0
-    pool.see(alone, 6.0, in_force=False)
+    pool.update_members(alone, 6.0, in_force=False)
     assert pool.agreed_since_s(6.0) is None
-    pool.see(alone, 7.0, in_force=True)
-    pool.learn({C2: FINE})
+    pool.update_members(alone, 7.0, in_force=True)
+    pool.update_services({C2: FINE})
     assert pool.agreed_since_s(60.0) is None
 
 
 def test_agreement_ends_with_the_epoch() -> None:
     """The lease was interrupted and is in force again when it is looked at."""
     pool = Pool(C1, [], settle_s=5.0)
-    pool.learn({C1: FINE})
+    pool.update_services({C1: FINE})
     alone = View((member(C1, pool.ring.digest),))
-    pool.see(alone, 0.0, in_force=True, epoch=1)
+    pool.update_members(alone, 0.0, in_force=True, epoch=1)
     assert pool.agreed_since_s(9.0) == 0.0
-    pool.see(alone, 9.0, in_force=True, epoch=3)
+    pool.update_members(alone, 9.0, in_force=True, epoch=3)
     assert pool.agreed_since_s(13.0) is None
     assert pool.agreed_since_s(14.0) == 9.0
 
@@ -127,35 +129,39 @@ def test_agreement_ends_with_the_epoch() -> None:
 def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
     """Its brother had no answer; by turns they would move the nodes."""
     pool = Pool(C1, [C2], settle_s=5.0)
-    pool.learn({C1: FINE, C2: FINE})
-    pool.learn({C2: ServiceFacts(mapped=False, disabled=False, exists=True)})
+    pool.update_services({C1: FINE, C2: FINE})
+    pool.update_services(
+        {C2: ServiceFacts(mapped=False, disabled=False, exists=True)}
+    )
     assert pool.ring.hosts == {C1, C2}
-    pool.learn({C2: GONE})
-    pool.learn({C2: ServiceFacts(mapped=False, disabled=False, exists=True)})
+    pool.update_services({C2: GONE})
+    pool.update_services(
+        {C2: ServiceFacts(mapped=False, disabled=False, exists=True)}
+    )
     assert pool.ring.hosts == {C1}
 
 
 def test_who_has_another_ring_is_named() -> None:
     """Also one who has none, such as an agent without a worker."""
     pool = Pool(C1, [C2, C3], settle_s=5.0)
-    assert not pool.dissenters()
-    pool.see(View((member(C1),)), 0.0, in_force=True)
-    assert [m.home for m in pool.dissenters()] == [C1]
-    pool.learn({C1: FINE, C2: FINE, C3: FINE})
+    assert not pool.disagreeing_members()
+    pool.update_members(View((member(C1),)), 0.0, in_force=True)
+    assert [m.home for m in pool.disagreeing_members()] == [C1]
+    pool.update_services({C1: FINE, C2: FINE, C3: FINE})
     digest = pool.ring.digest
     members = member(C1, digest), member(C2, 'other'), member(C3)
-    pool.see(View(members), 0.0, in_force=True)
-    assert [m.home for m in pool.dissenters()] == [C2, C3]
+    pool.update_members(View(members), 0.0, in_force=True)
+    assert [m.home for m in pool.disagreeing_members()] == [C2, C3]
 
 
 def test_host_that_an_operator_admits_is_known() -> None:
     """Also one that had no Service when we looked last, until Nova says so."""
     pool = Pool(C1, [], settle_s=5.0)
-    pool.learn({C3: GONE})
+    pool.update_services({C3: GONE})
     pool.add_host(C2)
     pool.add_host(C3)
     assert pool.known == {C1, C2, C3}
-    pool.learn({C3: GONE})
+    pool.update_services({C3: GONE})
     assert pool.known == {C1, C2}
 
 
@@ -165,10 +171,10 @@ def test_operators_word_on_a_mapping_is_passed_on_and_ends_with_the_host() -> (
     """From memory, from a member, from the operator; not past the Service."""
     pool = Pool(C1, [C2], settle_s=5.0, confirmed_mappings=[C1])
     said = Member(C2, Boot('c2.1'), known=(C3,), confirmed_mappings=(C3,))
-    pool.see(View((said,)), 0.0, in_force=True)
+    pool.update_members(View((said,)), 0.0, in_force=True)
     pool.confirm_mapping(C2)
     assert pool.confirmed_mappings == {C1, C2, C3}
     assert not pool.ring.hosts  # It is a worker's word that counts there.
-    pool.learn({C3: GONE})
-    pool.see(View((said,)), 1.0, in_force=True)
+    pool.update_services({C3: GONE})
+    pool.update_members(View((said,)), 1.0, in_force=True)
     assert pool.confirmed_mappings == {C1, C2}

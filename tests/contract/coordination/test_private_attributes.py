@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private attributes of tooz and kazoo that adapters of hashring read.
+
+tooz has no public call for a few things that hashring needs. Each private
+attribute is read in one file. A release of a library may drop or rename such
+an attribute; these tests, which need no server, then name the library, the
+attribute and the file to mend.
+"""
+
+import ast
+import base64
+import collections
+import dataclasses
+import importlib.metadata
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import kazoo.exceptions
+import pytest
+from tooz import coordination
+
+from hashring import etcd, zookeeper
+
+ROOT = pathlib.Path(__file__).parents[3]
+LOCK = b'ironic-compute/host/c1'
+
+
+def _driver(url: str) -> Any:
+    """Return tooz's driver for the URL; it is not connected."""
+    return coordination.get_coordinator(url, b'member')
+
+
+def _etcd() -> Any:
+    return _driver('etcd3+http://127.0.0.1:1')
+
+
+def _zookeeper() -> Any:
+    return _driver('zookeeper://127.0.0.1:1')
+
+
+@dataclasses.dataclass(frozen=True)
+class Private:
+    """One private attribute, and how its owner is made without a server."""
+
+    library: str
+    name: str
+    file: str
+    owner: Callable[[], Any]
+    is_usable: Callable[[Any], bool] = callable
+
+    def __str__(self) -> str:
+        return f'{self.library}:{self.name}'
+
+
+def _zookeeper_lock() -> Any:
+    return _zookeeper().get_lock(LOCK)
+
+
+def _kazoo_lock() -> Any:
+    return _zookeeper_lock()._lock
+
+
+PRIVATE = [
+    Private(
+        'tooz',
+        '_key',
+        'hashring/etcd.py',
+        lambda: _etcd().get_lock(LOCK),
+        lambda key: isinstance(key, bytes) and key.endswith(LOCK),
+    ),
+    Private(
+        'tooz',
+        '_uuid',
+        'hashring/etcd.py',
+        lambda: _etcd().get_lock(LOCK),
+        lambda token: len(base64.b64decode(token, validate=True)) == 16,
+    ),
+    Private(
+        'tooz',
+        '_acquired_locks',
+        'hashring/etcd.py',
+        _etcd,
+        lambda locks: isinstance(locks, set),
+    ),
+    Private(
+        'tooz',
+        '_coord',
+        'hashring/zookeeper.py',
+        _zookeeper,
+        lambda client: callable(client.sync_async),
+    ),
+    Private(
+        'tooz',
+        '_lock',
+        'hashring/zookeeper.py',
+        _zookeeper_lock,
+        lambda lock: isinstance(lock.path, str) and bool(lock.client),
+    ),
+    Private('kazoo', '_find_node', 'hashring/zookeeper.py', _kazoo_lock),
+    Private('kazoo', '_delete_node', 'hashring/zookeeper.py', _kazoo_lock),
+]
+# A method of Python's namedtuple, documented in spite of its underscore.
+PUBLIC = {'_replace'}
+OWN = {'self', 'cls'}
+
+
+@pytest.mark.parametrize('private', PRIVATE, ids=str)
+def test_library_still_has_the_private_attribute(private: Private) -> None:
+    """The installed library has the attribute, with the expected content."""
+    version = importlib.metadata.version(private.library)
+    problem = (
+        f'{private.library} {version} has changed its private attribute '
+        f'{private.name}: mend {private.file}, which reads it'
+    )
+    found = getattr(private.owner(), private.name, None)
+    assert found is not None, problem
+    assert private.is_usable(found), problem
+
+
+def test_each_private_attribute_is_read_in_its_file_alone() -> None:
+    """All other modules of hashring keep to public attributes."""
+    expected: dict[str, set[str]] = collections.defaultdict(set)
+    for private in PRIVATE:
+        expected[private.file].add(private.name)
+    found = {
+        str(path.relative_to(ROOT)): _private_names(path)
+        for path in sorted(ROOT.glob('hashring/*.py'))
+    }
+    assert {file: names for file, names in found.items() if names} == expected
+
+
+def _private_names(path: pathlib.Path) -> set[str]:
+    """Return the private attributes of foreign objects that a file reads."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith('_')
+        and not node.attr.startswith('__')
+        and node.attr not in PUBLIC
+        and not (isinstance(node.value, ast.Name) and node.value.id in OWN)
+    }
+
+
+def test_each_acquisition_has_a_token_of_its_own() -> None:
+    """Two lock objects of tooz have different tokens for the same lock."""
+    driver = _etcd()
+    tokens = {etcd.token(driver.get_lock(LOCK)) for _ in range(2)}
+    assert len(tokens) == 2
+
+
+def test_released_lock_is_not_renewed_by_heartbeats() -> None:
+    """`stop_renewing` takes a lock from the set that tooz renews."""
+    driver = _etcd()
+    lock = driver.get_lock(LOCK)
+    driver._acquired_locks.add(lock)
+    etcd.stop_renewing(driver, lock)
+    assert not lock.acquired
+    etcd.stop_renewing(driver, lock)
+
+
+def test_sync_with_leader_waits_for_an_answer() -> None:
+    """A client that is not connected has no leader, so the call raises."""
+    with pytest.raises(kazoo.exceptions.KazooException):
+        zookeeper.sync_with_leader(_zookeeper())
