@@ -87,9 +87,9 @@ class NewNodes:
         self._unheld.reset_from_list(nodes, self._held_nodes.rows())
 
     def hold_if_ours(self, node: NodeId) -> None:
-        """Read the row of one node now, and hold the node if it names us.
+        """Read the row of one node, and hold the node if it names this host.
 
-        For a build that arrives before the node's row was read; blocks.
+        Blocks. Used for a build that arrives before the row is due.
         """
         facts = self._unheld.facts(node)
         read_at = self._held_nodes.moment()

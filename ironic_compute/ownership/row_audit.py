@@ -68,7 +68,7 @@ class RowAudit:
             self._checked_to = some[-1]
 
     def _search(self) -> None:
-        """Read the next pages of all rows; hold the nodes that name us."""
+        """Read the next pages of all rows; hold nodes of this host's rows."""
         for number in range(_PAGES_PER_AUDIT):
             if number:
                 self._clock.sleep(_REST_S)

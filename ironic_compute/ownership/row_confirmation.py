@@ -56,10 +56,10 @@ class RowConfirmation:
         """Return the nodes whose rows no other host can overwrite any more.
 
         Another host's request to create a row is as old as the ring that made
-        that host the target. It is over once all agents have had this ring for
-        ``confirm_s``, and still had it when the row existed. If they do not
-        agree, the time counts from when this worker first saw the row, which
-        its predecessor may have created.
+        that host the target. The request is over once all agents have had the
+        present ring for ``confirm_s``, and still had it when the row existed.
+        If the agents do not agree, the time counts from when this worker first
+        saw the row, because the host's former worker may have created it.
         """
         now_s, confirm_s = self._clock.now_s(), self._confirm_s
         self._new_since_s = {

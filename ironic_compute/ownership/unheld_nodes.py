@@ -25,7 +25,8 @@ _FOREIGN_COUNT = 100
 class UnheldNodes:
     """The nodes of the pool that this host does not hold.
 
-    Any thread may call; no method blocks.
+    Any thread may call; no method blocks. A node is *due* when its row is to
+    be read in the next pass of the placing.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,10 @@ class UnheldNodes:
                         self._due[node] = waiting.pop(node)
 
     def facts(self, node: NodeId) -> NodeFacts | None:
-        """Return the newest facts of a node that this host may yet hold."""
+        """Return the newest facts of a node that is in a waiting list.
+
+        None if it is in no list, or if another host of the pool holds it.
+        """
         return (
             self._due.get(node)
             or self._unplaced.get(node)
@@ -180,10 +184,10 @@ class UnheldNodes:
                 self._of_foreign[node] = facts
 
     def must_find_by_name(self, node: NodeId) -> bool:
-        """Return whether no host has taken a node since the last full list.
+        """Return whether no host took a node between two full lists.
 
-        Its row may have another uuid than the node, so that it is found by
-        the node's name only.
+        The node may have a row with another uuid, which is found by the
+        node's name only.
         """
         return node in self._to_find_by_name
 

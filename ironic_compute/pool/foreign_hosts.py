@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ForeignHosts:
-    """The foreign hosts that rows of the pool's nodes name.
+    """The foreign hosts, found in the rows of the pool's nodes.
 
     Any thread may call ``note_holder``; one thread calls the other methods.
 
