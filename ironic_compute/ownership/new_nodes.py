@@ -166,18 +166,19 @@ class NewNodes:
         """Hold, leave, create or take one node, as its row requires."""
         row = read.rows.get(facts.uuid) or self._legacy_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
+        service_id = self._held_nodes.status.service_id
         if holder == self._held_nodes.host:
             self._hold(row, facts, read.read_at)
         elif holder is not None and self._services.find_record(holder):
             self._foreign.note_holder(holder, facts.uuid)
             in_pool = holder in self._pool.known
             self._unheld.set_held_elsewhere(facts, in_pool=in_pool)
-        elif not self._may_take(facts.uuid):
+        elif service_id is None or not self._may_take(facts.uuid):
             self._unheld.set_unplaced(facts)
         elif row is None:
-            self._create(facts, read)
+            self._create(facts, read, service_id)
         else:
-            self._take_orphan(row, facts, read.read_at)
+            self._take_orphan(row, facts, read.read_at, service_id)
 
     def _legacy_row(self, node: NodeId) -> Any | None:
         """Read the row of a node by name, since its uuid may be another.
@@ -223,9 +224,9 @@ class NewNodes:
         if self._unheld.is_placing(facts.uuid):
             self._held_nodes.observe(facts)
 
-    def _create(self, facts: NodeFacts, read: _RowsRead) -> None:
-        service_id = self._held_nodes.status.service_id
-        assert service_id is not None  # noqa: S101 - see _may_take
+    def _create(
+        self, facts: NodeFacts, read: _RowsRead, service_id: int
+    ) -> None:
         row = self._compute_nodes.create(
             facts,
             self._held_nodes.host,
@@ -256,10 +257,8 @@ class NewNodes:
         )
 
     def _take_orphan(
-        self, row: Any, facts: NodeFacts, read_at: Moment
+        self, row: Any, facts: NodeFacts, read_at: Moment, service_id: int
     ) -> None:
-        service_id = self._held_nodes.status.service_id
-        assert service_id is not None  # noqa: S101 - see _may_take
         if facts.instance_uuid is not None:
             # The instance names the host, too: only an evict may move it.
             LOG.warning(
