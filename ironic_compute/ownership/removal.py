@@ -42,7 +42,7 @@ class Removal:
         self._compute_nodes = compute_nodes
         self._client = client
         self._reconciler = reconciler
-        self._denied: frozenset[NodeId] = frozenset()
+        self._missing: frozenset[NodeId] = frozenset()
         self._left: frozenset[NodeId] = frozenset()
 
     def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
@@ -55,17 +55,17 @@ class Removal:
         """
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
-        denied = frozenset(
+        missing = frozenset(
             node for node in sorted(absent) if self._is_missing(node)
         )
-        for node in sorted(denied):
+        for node in sorted(missing):
             self._held_nodes.deny(node)
-        again = denied & self._denied
-        if again and self._is_certain(len(again)):
-            for node in sorted(again):
+        twice = missing & self._missing
+        if twice and self._is_certain(len(twice)):
+            for node in sorted(twice):
                 run_isolated(node, self._remove, node, 'deleted in Ironic')
         # A removed node that comes back is a new node.
-        self._denied = denied & self._held_nodes.rows().keys()
+        self._missing = missing & self._held_nodes.rows().keys()
 
     def _is_certain(self, count: int) -> bool:
         """Return whether a 404 means that the node does not exist.

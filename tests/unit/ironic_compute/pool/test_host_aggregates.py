@@ -20,11 +20,11 @@ class Conductor:
     def __init__(self):
         self.aggregates = {}
         self.is_away = False
-        self.asked = []
+        self.calls = []
 
     def object_class_action_versions(self, context, name, method, *rest):
         """See ConductorAPI."""
-        self.asked.append((name, method))
+        self.calls.append((name, method))
         if self.is_away:
             raise RuntimeError('CantStartEngineError')
         return objects.AggregateList(
@@ -51,7 +51,7 @@ def test_host_is_in_its_aggregates_alone(conductor):
     conductor.aggregates = {A: ['c1', 'c2'], B: ['c2']}
     found = HostAggregates().read_for('c1', ['c1'])
     assert found == Aggregates(frozenset({A}), frozenset({A, B}))
-    assert conductor.asked == [('AggregateList', 'get_all')]
+    assert conductor.calls == [('AggregateList', 'get_all')]
 
 
 def test_deleted_aggregate_is_left(conductor):
