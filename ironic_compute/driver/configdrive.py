@@ -21,8 +21,8 @@ from nova.virt import configdrive as nova_configdrive
 from nova.virt import netutils
 
 from ironic_compute.driver import network_data
+from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.ironic_api.client import IronicClient
-from resource_tracker.node import NodeId
 
 _JSON_MICROVERSION = (1, 56)
 
@@ -30,30 +30,22 @@ _JSON_MICROVERSION = (1, 56)
 ConfigDrive = Mapping[str, Any] | bytes
 
 
-def build(
-    client: IronicClient,
-    node: NodeId,
-    instance: Any,
-    network_info: Any,
-    files: Any,
-    password: str | None,
-) -> ConfigDrive | None:
-    """Build a config drive; return None if the server needs none.
-
-    :param files: pairs of path and content to inject
-    :param password: of the administrator
-    """
-    if not nova_configdrive.required_by(instance):
+def build(client: IronicClient, request: BuildRequest) -> ConfigDrive | None:
+    """Build a config drive; return None if the server needs none."""
+    if not nova_configdrive.required_by(request.instance):
         return None
-    devices = network_data.with_node_links(
-        netutils.get_network_metadata(network_info), client, node
+    links = network_data.with_node_links(
+        netutils.get_network_metadata(request.network_info),
+        client,
+        request.node,
     )
+    password = request.password
     metadata = nova_metadata.InstanceMetadata(
-        instance,
-        content=files,
+        request.instance,
+        content=request.files,
         extra_md={'admin_pass': password} if password else {},
-        network_info=network_info,
-        network_metadata=devices,
+        network_info=request.network_info,
+        network_metadata=links,
     )
     if client.microversion() >= _JSON_MICROVERSION:
         description = describe(metadata)

@@ -10,9 +10,8 @@ Runs in Nova's thread of the build. A rebuild and the recovery of interrupted
 builds use parts of it.
 """
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from nova import exception as nova_exception
@@ -21,12 +20,13 @@ from oslo_log import log as logging
 
 from ironic_compute import errors
 from ironic_compute.driver import configdrive, instance_info, nova_errors
+from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
 from ironic_compute.driver.undo import UndoableStep, run_or_undo
-from ironic_compute.driver.volumes import Volumes, has_root_volume
+from ironic_compute.driver.volumes import Volumes
 from ironic_compute.ironic_api import states
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -42,36 +42,6 @@ _REQUIRED_INTERFACES = ('deploy', 'storage', 'power')
 
 def _do_nothing() -> None:
     """Do nothing before the request for a deploy."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BuildRequest:
-    """The arguments of Nova for one build or rebuild.
-
-    :param files: pairs of path and content, to be put into the config drive
-    :param password: of the administrator
-    :param volumes: Nova's driver block devices
-    """
-
-    context: Any
-    instance: Any
-    image_meta: Any
-    files: Any
-    password: str | None
-    network_info: Any
-    volumes: Sequence[Any] = ()
-
-    @property
-    def node(self) -> NodeId:
-        """Return the node on which to build.
-
-        :raises errors.DeployInvalid: the server's record names no node
-        """
-        if not self.instance.node:
-            raise errors.DeployInvalid(
-                f'Nova named no node for server {self.instance.uuid}'
-            )
-        return NodeId(self.instance.node)
 
 
 class Deploy:
@@ -164,15 +134,9 @@ class Deploy:
         :param preserve_ephemeral: for a rebuild, whether to keep the
             ephemeral partition; None for a build
         """
+        facts = self._waiter.read_node(request.node)
         patches = instance_info.build_patches(
-            self._waiter.read_node(request.node),
-            request.instance,
-            None
-            if has_root_volume(request.volumes)
-            else request.image_meta.id,
-            request.network_info,
-            list(request.image_meta.properties.get('traits_required', [])),
-            preserve_ephemeral,
+            facts, request, preserve_ephemeral
         )
         described = self._waiter.retry(
             lambda: self._client.patch(request.node, patches)
@@ -194,14 +158,7 @@ class Deploy:
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
         drive = self._waiter.retry(
-            lambda: configdrive.build(
-                self._client,
-                request.node,
-                request.instance,
-                request.network_info,
-                request.files,
-                request.password,
-            )
+            lambda: configdrive.build(self._client, request)
         )
         before_request()
         try:

@@ -17,8 +17,9 @@ from nova.virt import driver as nova_driver
 
 from hashring.clock import Clock, SystemClock
 from ironic_compute.driver import power
+from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.console import Console
-from ironic_compute.driver.deploy import BuildRequest, Deploy
+from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import Feed, NodeWaiter
 from ironic_compute.driver.nova_errors import (

@@ -8,12 +8,13 @@ for operators' tools. All values except the traits are strings. Pure functions;
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import nova.conf
 from nova.virt import driver as nova_driver
 
+from ironic_compute.driver.build_request import BuildRequest
 from resource_tracker.node import NodeFacts
 
 CONF = nova.conf.CONF
@@ -25,28 +26,27 @@ CLEAR_PATCH: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
 
 def build_patches(
     facts: NodeFacts,
-    instance: Any,
-    image_id: str | None,
-    network_info: Any,
-    image_traits: list[str],
+    request: BuildRequest,
     preserve_ephemeral: bool | None = None,
 ) -> list[Patch]:
     """Return the JSON patches that set ``instance_info`` for a server.
 
     :param facts: the node
-    :param image_id: None if the root disk is a volume
-    :param image_traits: traits that the image requires
     :param preserve_ephemeral: for a rebuild, whether to keep the ephemeral
         partition; None for a build
     """
+    flavor = request.instance.flavor
     values: dict[str, Any] = {}
-    if image_id is not None:
-        values['image_source'] = image_id
-    values.update(_size_fields(facts, instance.flavor))
-    values.update(_owner_fields(instance, network_info))
-    values.update(_ephemeral_fields(instance.flavor, preserve_ephemeral))
+    if request.image_id is not None:
+        values['image_source'] = request.image_id
+    values.update(_size_fields(facts, flavor))
+    values.update(_owner_fields(request.instance, request.network_info))
+    values.update(_ephemeral_fields(flavor, preserve_ephemeral))
     values.update(
-        _requirement_fields(instance.flavor.extra_specs or {}, image_traits)
+        _requirement_fields(
+            flavor.extra_specs or {},
+            request.image_meta.properties.get('traits_required', []),
+        )
     )
     return [
         {'op': 'add', 'path': f'/instance_info/{key}', 'value': value}
@@ -93,7 +93,7 @@ def _ephemeral_fields(flavor: Any, preserve: bool | None) -> dict[str, str]:
 
 
 def _requirement_fields(
-    extra_specs: Mapping[str, str], image_traits: list[str]
+    extra_specs: Mapping[str, str], image_traits: Iterable[str]
 ) -> dict[str, Any]:
     """Return the required capabilities and traits of a flavor and an image.
 

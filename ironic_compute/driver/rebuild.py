@@ -12,7 +12,8 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 
 from ironic_compute import errors
-from ironic_compute.driver.deploy import BuildRequest, Deploy
+from ironic_compute.driver.build_request import BuildRequest
+from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.node_waiter import NodeWaiter
 
 

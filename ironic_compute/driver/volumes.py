@@ -171,11 +171,3 @@ class Volumes:
 def list_volumes(block_device_info: Any) -> list[Any]:
     """Return the driver block devices from Nova's ``block_device_info``."""
     return list(nova_driver.block_device_info_get_mapping(block_device_info))
-
-
-def has_root_volume(mapping: Iterable[Any]) -> bool:
-    """Return whether the root disk is one of these volumes."""
-    return any(
-        device.is_volume and device.get('boot_index') == 0
-        for device in mapping
-    )

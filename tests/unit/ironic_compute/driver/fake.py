@@ -6,6 +6,7 @@ read the node after its request, so the tests need not wait.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
@@ -13,6 +14,7 @@ from nova import objects
 from nova.network import model as network_model
 
 from hashring.clock import ManualClock
+from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts
@@ -163,3 +165,10 @@ def server(**fields: Any) -> Any:
         **fields,
     }
     return objects.Instance(**values)
+
+
+def build_request(volumes: Sequence[Any] = ()) -> BuildRequest:
+    """Return the arguments of a build of the server."""
+    return BuildRequest(
+        None, server(), image(), None, None, network(), volumes
+    )

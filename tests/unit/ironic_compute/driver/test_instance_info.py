@@ -21,12 +21,11 @@ def test_instance_info_describes_the_server():
 
 def test_instance_info_of_a_rebuild_says_whether_ephemeral_is_kept():
     """Only a rebuild sets ``preserve_ephemeral``."""
-    server = fake.server()
     facts = fake.bench().ironic.nodes[fake.NODE]
 
     def paths(preserve_ephemeral):
         patches = instance_info.build_patches(
-            facts, server, 'img', fake.network(), [], preserve_ephemeral
+            facts, fake.build_request(), preserve_ephemeral
         )
         return {patch['path']: patch['value'] for patch in patches}
 
@@ -38,7 +37,7 @@ def test_instance_info_has_no_image_for_a_root_volume():
     """A server that boots from a volume has no ``image_source``."""
     facts = fake.bench().ironic.nodes[fake.NODE]
     patches = instance_info.build_patches(
-        facts, fake.server(), None, fake.network(), []
+        facts, fake.build_request(volumes=[fake.Volume()])
     )
     assert '/instance_info/image_source' not in {
         patch['path'] for patch in patches
