@@ -48,11 +48,9 @@ class Power:
         :raises nova_errors.PowerFailed: the machine is not on afterwards
         """
         node = self._waiter.read_node_of(instance).uuid
-        if reboot_type == 'SOFT' and self._try_soft_change(
-            node, 'reboot', PowerState.ON, None
-        ):
+        if reboot_type == 'SOFT' and self._try_soft_change(node, 'reboot'):
             return
-        self._change_power(node, 'reboot', PowerState.ON)
+        self._change_power(node, 'reboot')
 
     def power_on(self, instance: Any) -> None:
         """Switch the node of a server on.
@@ -61,7 +59,7 @@ class Power:
         """
         facts = self._waiter.read_node_of(instance)
         if not _has_reached(facts, PowerState.ON):
-            self._change_power(facts.uuid, 'on', PowerState.ON)
+            self._change_power(facts.uuid, 'on')
 
     def power_off(self, instance: Any, timeout_s: int = 0) -> None:
         """Switch the node of a server off.
@@ -74,10 +72,10 @@ class Power:
         if _has_reached(facts, PowerState.OFF):
             return
         if timeout_s and self._try_soft_change(
-            facts.uuid, 'off', PowerState.OFF, int(timeout_s)
+            facts.uuid, 'off', int(timeout_s)
         ):
             return
-        self._change_power(facts.uuid, 'off', PowerState.OFF)
+        self._change_power(facts.uuid, 'off')
 
     def power_off_node(self, node: NodeId) -> None:
         """Switch off a node on which no operating system needs a shutdown.
@@ -85,7 +83,7 @@ class Power:
         :raises nova_errors.PowerFailed: the node is not off afterwards
         """
         if not _has_reached(self._waiter.read_node_once(node), PowerState.OFF):
-            self._change_power(node, 'off', PowerState.OFF)
+            self._change_power(node, 'off')
 
     def inject_nmi(self, instance: Any) -> None:
         """Send a non-maskable interrupt to the node of a server."""
@@ -95,17 +93,11 @@ class Power:
         )
 
     def _try_soft_change(
-        self,
-        node: NodeId,
-        target: str,
-        wanted: PowerState,
-        timeout_s: int | None,
+        self, node: NodeId, target: str, timeout_s: int | None = None
     ) -> bool:
         """Let the operating system change the power state; return success."""
         try:
-            self._change_power(
-                node, target, wanted, soft=True, timeout_s=timeout_s
-            )
+            self._change_power(node, target, soft=True, timeout_s=timeout_s)
         except _SOFT_FAILURES as exc:
             LOG.info(
                 'Node %(node)s did not go to %(target)s by itself; using its '
@@ -119,7 +111,6 @@ class Power:
         self,
         node: NodeId,
         target: str,
-        wanted: PowerState,
         *,
         soft: bool = False,
         timeout_s: int | None = None,
@@ -127,9 +118,9 @@ class Power:
         """Request a power action and block until it has ended.
 
         :param target: Ironic's power target: ``on``, ``off`` or ``reboot``
-        :param wanted: the power state that the action must end in
         :raises nova_errors.PowerFailed: the action ended in another state
         """
+        wanted = PowerState.OFF if target == 'off' else PowerState.ON
         is_repeatable = target != 'reboot' and not soft
         self._waiter.retry(
             lambda: self._client.set_power_state(
