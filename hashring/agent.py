@@ -16,29 +16,13 @@ import dataclasses
 import socket
 from collections.abc import Callable, Sequence
 
+from hashring import events
 from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
-from hashring.events import (
-    Abort,
-    BreakLock,
-    Effect,
-    Event,
-    Kill,
-    KnownHosts,
-    LeaseStatus,
-    Leave,
-    LockGranted,
-    Prove,
-    Release,
-    Start,
-    Stop,
-    Tick,
-    TryLock,
-)
 from hashring.group import Group, Member, MemberState
 from hashring.heartbeat import HeartbeatState, HeartbeatThread
-from hashring.lock_thread import Answer, LockThread
+from hashring.lock_thread import Answer, LockThread, Request
 from hashring.operator_log import OperatorLog
 from hashring.opts import Timing
 from hashring.pool import Pool
@@ -106,7 +90,7 @@ class Agent:
         self._saved_state = saved_state
         self._find_overlap = find_overlap
         self._on_turn = on_turn
-        self._stop_request: Leave | None = None
+        self._stop_request: events.Leave | None = None
         self._status = 0
         self._leave_by_s = 0.0
         self._members_as_of_s = 0.0
@@ -164,7 +148,7 @@ class Agent:
         """
         # This must not take a lock: a signal handler may have interrupted
         # the thread that holds it.
-        self._stop_request = Leave(restarting=not drain)
+        self._stop_request = events.Leave(restarting=not drain)
 
     def turn(self) -> None:
         """Handle all events, carry out the effects, publish the new view.
@@ -178,8 +162,8 @@ class Agent:
         for event in self._workers.events(self._wait_s()):
             self._handle_worker_event(event)
         self._apply_stop_request()
-        self._handle(KnownHosts(self.pool.known))
-        self._handle(Tick())
+        self._handle(events.KnownHosts(self.pool.known))
+        self._handle(events.Tick())
         self._publish_view()
         if self._on_turn is not None:
             self._on_turn()
@@ -211,7 +195,7 @@ class Agent:
         If this process is killed, the next one can break that lock at once
         instead of waiting for its term to end.
         """
-        if not isinstance(answer, LockGranted) or answer.token is None:
+        if not isinstance(answer, events.LockGranted) or answer.token is None:
             return
         if answer.host == self._home:
             self._saved_state.write_home_lock(self._home, answer.token)
@@ -232,10 +216,10 @@ class Agent:
         reasons = filter(None, map(self._find_overlap, groups))
         exit_message = next(reasons, None)
         if exit_message is not None and self.assignment.leaving is None:
-            effect = Abort(exit_message, EX_CONFIG)
+            effect = events.Abort(exit_message, EX_CONFIG)
             self._operator_log.log_effect(effect)
             self._carry_out(effect)
-            self._handle(Leave(restarting=False))
+            self._handle(events.Leave(restarting=False))
 
     def _apply_stop_request(self) -> None:
         request = self._stop_request
@@ -244,7 +228,7 @@ class Agent:
         if self._status == 0:  # After an Abort the agent leaves for good.
             self._handle(request)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         before = self.assignment.leaving
         now_s = self._clock.now_s()
         effects = self.assignment.handle(event, now_s)
@@ -254,24 +238,25 @@ class Agent:
             self._operator_log.log_effect(effect)
             self._carry_out(effect)
 
-    def _begin_to_leave(self, leave: Leave, now_s: float) -> None:
+    def _begin_to_leave(self, leave: events.Leave, now_s: float) -> None:
         self._operator_log.log_leaving(restarting=leave.restarting)
         limit_s = self._timing.drain_timeout_s + LEAVE_SLACK_S
         self._leave_by_s = now_s + limit_s
 
     # ---- effects
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: events.Effect) -> None:
+        if isinstance(effect, Request):
+            self.lock_thread.submit(effect)
+            return
         match effect:
-            case TryLock() | Prove() | Release() | BreakLock():
-                self.lock_thread.submit(effect)
-            case Start(host=host, tenure=tenure):
+            case events.Start(host=host, tenure=tenure):
                 self._workers.start(host, tenure)
-            case Stop(host=host):
+            case events.Stop(host=host):
                 self._workers.stop(host)
-            case Kill(host=host):
+            case events.Kill(host=host):
                 self._workers.kill(host)
-            case Abort(message=message, status=status):
+            case events.Abort(message=message, status=status):
                 self.exit_message = message
                 self._status = status
             case _:
@@ -300,16 +285,14 @@ class Agent:
 
     def _save_pool(self) -> None:
         """Save the known hosts and confirmed mappings if they have changed."""
-        known, confirmed_mappings = self._saved_pool
-        pool, saved_state = self.pool, self._saved_state
-        if pool.known != known and saved_state.write_known(pool.known):
+        known, mappings = self._saved_pool
+        pool, state = self.pool, self._saved_state
+        if pool.known != known and state.write_known(pool.known):
             known = pool.known
-        if (
-            pool.confirmed_mappings != confirmed_mappings
-            and saved_state.write_confirmed_mappings(pool.confirmed_mappings)
-        ):
-            confirmed_mappings = pool.confirmed_mappings
-        self._saved_pool = known, confirmed_mappings
+        confirmed = pool.confirmed_mappings
+        if confirmed != mappings and state.write_confirmed_mappings(confirmed):
+            mappings = confirmed
+        self._saved_pool = known, mappings
 
     def _member(self, now_s: float) -> Member:
         leaving = self.assignment.leaving
@@ -362,8 +345,8 @@ class Agent:
         self._saved_state.close()
 
 
-def _lease_status(state: HeartbeatState) -> LeaseStatus:
-    return LeaseStatus(
+def _lease_status(state: HeartbeatState) -> events.LeaseStatus:
+    return events.LeaseStatus(
         deadline_s=state.lease.deadline_s,
         epoch=state.lease.epoch,
         view=state.view,

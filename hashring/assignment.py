@@ -245,9 +245,7 @@ class Assignment:
             hold.move(Signal.PROVEN)
             yield ResumeWorker(hold.host)
         else:
-            yield from self._kill_and_release(
-                hold, Signal.LOST, Why.NOT_PROVEN
-            )
+            yield from self._kill(hold, Signal.LOST, Why.NOT_PROVEN)
 
     def _apply_release(self, event: LockReleased, now_s: float) -> None:
         hold = self._find_hold(event.host, event.ticket, Phase.RELEASING)
@@ -305,15 +303,13 @@ class Assignment:
         self, hold: Hold, now_s: float, in_force: bool
     ) -> Iterator[Effect]:
         if hold.phase in CERTAIN and self._is_lock_lost(hold):
-            yield from self._kill_and_release(hold, Signal.LOST, Why.FORGOTTEN)
+            yield from self._kill(hold, Signal.LOST, Why.FORGOTTEN)
         if hold.phase in WITH_WORKER:
             yield from self._advance_lease(hold, in_force)
         if hold.phase is Phase.SERVING:
             yield from self._stop_if_unwanted(hold, now_s)
         if hold.phase is Phase.STOPPING and now_s >= hold.due_s:
-            yield from self._kill_and_release(
-                hold, Signal.OVERDUE, Why.OVERDUE
-            )
+            yield from self._kill(hold, Signal.OVERDUE, Why.OVERDUE)
         if hold.phase is Phase.RELEASING and 0 < hold.due_s <= now_s:
             yield self._release(hold, hold.ends_why, again=True)
 
@@ -328,9 +324,7 @@ class Assignment:
         epoch = self._lease_status.epoch
         if not in_force or hold.epoch != epoch:
             if hold.phase is Phase.STOPPING:
-                yield from self._kill_and_release(
-                    hold, Signal.LAPSED, Why.LAPSED
-                )
+                yield from self._kill(hold, Signal.LAPSED, Why.LAPSED)
             elif hold.phase is not Phase.PAUSED:
                 if hold.phase is Phase.SERVING:
                     yield Pause(hold.host)
@@ -338,9 +332,7 @@ class Assignment:
         if hold.phase is not Phase.PAUSED:
             return
         if self._leave is not None:
-            yield from self._kill_and_release(
-                hold, Signal.UNWANTED, Why.LEAVING
-            )
+            yield from self._kill(hold, Signal.UNWANTED, Why.LEAVING)
         elif in_force:
             hold.move(Signal.RENEWED)
             hold.epoch = epoch
@@ -382,10 +374,10 @@ class Assignment:
             if hold.phase not in (Phase.IDLE, Phase.TRYING)
         )
         foreign = self._known - {self._home}
-        for turn in self._presence_watch.due_adoptions(foreign, mine, now_s):
-            hold = self._holds.setdefault(turn.host, Hold(turn.host))
+        for due in self._presence_watch.due_adoptions(foreign, mine, now_s):
+            hold = self._holds.setdefault(due.host, Hold(due.host))
             if hold.phase is Phase.IDLE and now_s >= hold.retry_at_s:
-                yield from self._try(hold, turn.orphan_for_s)
+                yield from self._try(hold, due.orphan_for_s)
 
     def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[Effect]:
         if hold.host == self._home and self._left_lock is not None:
@@ -406,9 +398,7 @@ class Assignment:
 
     # ---- helpers
 
-    def _kill_and_release(
-        self, hold: Hold, signal: Signal, why: Why
-    ) -> Iterator[Effect]:
+    def _kill(self, hold: Hold, signal: Signal, why: Why) -> Iterator[Effect]:
         """Kill the worker, then release its lock, in this order."""
         hold.move(signal)
         yield Kill(hold.host, why)

@@ -9,17 +9,7 @@ from collections.abc import Sequence
 
 from oslo_log import log as logging
 
-from hashring.events import (
-    Abort,
-    Effect,
-    Kill,
-    Pause,
-    Release,
-    ResumeWorker,
-    Start,
-    Stop,
-    Why,
-)
+from hashring import events
 from hashring.group import Member
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Verdict
@@ -129,10 +119,12 @@ class OperatorLog:
             {'how': 'for a restart' if restarting else 'for good'},
         )
 
-    def log_effect(self, effect: Effect) -> None:
+    def log_effect(self, effect: events.Effect) -> None:
         """Log an effect of the assignment that matters to an operator."""
         match effect:
-            case Start(host=host, tenure=tenure, why=Why.ADOPTED):
+            case events.Start(
+                host=host, tenure=tenure, why=events.Why.ADOPTED
+            ):
                 LOG.info(
                     'Adopted %(host)s after %(waited_s).1f s without its '
                     'own agent, tenure %(tenure)d',
@@ -142,32 +134,32 @@ class OperatorLog:
                         'tenure': tenure,
                     },
                 )
-            case Start(host=host, tenure=tenure):
+            case events.Start(host=host, tenure=tenure):
                 LOG.info(
                     'Took up %(host)s, tenure %(tenure)d',
                     {'host': host, 'tenure': tenure},
                 )
-            case Stop(host=host, why=why):
+            case events.Stop(host=host, why=why):
                 _log_reason('Draining the worker of', host, why)
-            case Kill(host=host, why=why):
+            case events.Kill(host=host, why=why):
                 _log_reason('Killed the worker of', host, why)
-            case Release(again=True):
+            case events.Release(again=True):
                 pass  # Logged the first time.
-            case Release(host=host, why=Why.HAND_BACK):
+            case events.Release(host=host, why=events.Why.HAND_BACK):
                 LOG.info('Handed back %(host)s', {'host': host})
-            case Release(host=host, why=why):
+            case events.Release(host=host, why=why):
                 _log_reason('Let go of', host, why)
-            case Pause(host=host):
+            case events.Pause(host=host):
                 LOG.info('Paused %(host)s', {'host': host})
-            case ResumeWorker(host=host):
+            case events.ResumeWorker(host=host):
                 LOG.info('Resumed %(host)s: its lock survived', {'host': host})
-            case Abort(message=message):
+            case events.Abort(message=message):
                 LOG.error('%(sentence)s', {'sentence': message})
             case _:
                 pass  # Lock requests; their results are logged.
 
 
-def _log_reason(what: str, host: Host, why: Why) -> None:
+def _log_reason(what: str, host: Host, why: events.Why) -> None:
     LOG.info(
         '%(what)s %(host)s: %(why)s',
         {'what': what, 'host': host, 'why': why.value},

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller as an agent finds it: its folder, and its next life.
+"""A fake controller: a state directory in memory, and boots of its agent.
 
-The worlds of the unit tests and of the simulation have each their own
-threads and faults around the same machine.
+The worlds of the unit tests and of the simulation derive their machines from
+it and add threads and faults.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from hashring.workers import Workers
 
 
 class SavedState:
-    """`hashring.state_dir.SavedState` on a disk that outlives the process."""
+    """`hashring.state_dir.SavedState` in memory; outlives the agent."""
 
     def __init__(self) -> None:
         self._home_lock: tuple[Host, LockToken] | None = None
@@ -24,40 +24,40 @@ class SavedState:
         self._confirmed_mappings: frozenset[Host] = frozenset()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def read_home_lock(self, home: Host) -> LockToken | None:
-        """Return the last acquisition of this home's lock."""
+        """Return the saved token of the home lock."""
         kept = self._home_lock
         return kept[1] if kept is not None and kept[0] == home else None
 
     def write_home_lock(self, home: Host, token: LockToken) -> None:
-        """Keep the last acquisition of the home's lock."""
+        """Save the token of the home lock."""
         self._home_lock = home, token
 
     def read_known(self) -> frozenset[Host]:
-        """Return the hosts that were known."""
+        """Return the saved known hosts."""
         return self._known
 
     def write_known(self, hosts: Iterable[Host]) -> bool:
-        """Keep the hosts that are known."""
+        """Save the known hosts."""
         self._known = frozenset(hosts)
         return True
 
     def read_confirmed_mappings(self) -> frozenset[Host]:
-        """Return the hosts that operators had said to be mapped."""
+        """Return the saved hosts with a confirmed mapping."""
         return self._confirmed_mappings
 
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
-        """Keep the hosts that operators have said to be mapped."""
+        """Save the hosts with a confirmed mapping."""
         self._confirmed_mappings = frozenset(hosts)
         return True
 
 
 class Controller:
-    """What outlives an agent: a name, a disk, and how often it was started.
+    """The parts of a machine that outlive an agent: host, disk, boots.
 
-    For a class that adds a clock and what happens around it.
+    A derived class adds a clock and faults.
     """
 
     def __init__(self, home: Host) -> None:
@@ -66,7 +66,7 @@ class Controller:
         self.boots_count = 0
 
     def next_boot(self) -> Boot:
-        """Return the name of the life that begins now."""
+        """Return the boot of the agent that starts now."""
         self.boots_count += 1
         return Boot(f'{self.home}.{self.boots_count}')
 
@@ -78,9 +78,9 @@ class Controller:
         clock: Clock,
         make: Callable[..., Agent] = Agent,
     ) -> Agent:
-        """Return the agent of a life, on what is left of those before.
+        """Return a new agent on this controller's state directory.
 
-        :param make: the agent's class, or a defect in its place
+        :param make: the agent's class, or a planted defect
         """
         return make(
             membership=membership,

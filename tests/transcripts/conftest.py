@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The option that writes the transcripts anew."""
+"""The option ``--rewrite``, which replaces the effects in transcripts."""
 
 import pytest
 

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of the transcripts: a line in, the machine's answer out.
+"""The language of the transcripts: each line is an event of `Assignment`.
 
 Time and set-up:
 
-  agent HOME BACKEND [TOKEN]            the machine of this agent; TOKEN is
-                                        of its last life's lock of HOME
-  at SECONDS                            it is so late now
-  known HOST...                         the hosts of the pool
-  members MEMBER...                     who is in the group, from now on
-  lease DEADLINE EPOCH [lost HOST...]   what the last heartbeat told
+  agent HOME BACKEND [TOKEN]            a new assignment; TOKEN is that of the
+                                        home lock of an earlier process
+  at SECONDS                            the time of the following lines
+  known HOST...                         the known hosts of the pool
+  members MEMBER...                     the member list, from now on
+  lease DEADLINE EPOCH [lost HOST...]   the result of the last heartbeat
 
-A MEMBER is HOME, then what is unusual about it: `/BOOT`, `=HOST,HOST` (what
-it serves), `!restarting`, `!leaving`, `-home` (does not want it).
+A MEMBER is HOME, then whatever differs from the normal: `/BOOT`, `=HOST,HOST`
+(the hosts it serves), `!restarting`, `!leaving`, `-home` (`wants_home` is
+False).
 
-Answers: granted, slow (granted too late), denied, proven, disproven, released,
-unreleased, each with HOST TICKET. Workers: exited HOST [SENTENCE]. The
-operator: stop, drain. And `tick`, `tell` (what workers are told). Below a
-line, `> ` is the answer.
+Results of lock requests: granted, slow (granted too late), denied, proven,
+disproven, released, unreleased, each with HOST TICKET. Events of workers:
+exited HOST [MESSAGE]. Requests of the operator: stop, drain. `tick` lets time
+pass; `tell` prints the values that workers get. `> ` begins an effect of the
+line above it.
 """
 
 import dataclasses
@@ -52,7 +54,7 @@ MEMBER = re.compile(r'(\w+)(?:/(\w+))?(?:=([\w,]+))?(?:!(\w+))?(-home)?$')
 
 
 class Teller:
-    """One story: one machine, and the lines that move it."""
+    """Runs one transcript on one assignment."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -60,7 +62,7 @@ class Teller:
         self._machine: Assignment | None = None
 
     def say(self, line: str) -> list[str]:
-        """Take one line; return the answer's lines."""
+        """Run one line; return the lines of its effects."""
         word, *rest = line.split()
         match word:
             case 'agent':

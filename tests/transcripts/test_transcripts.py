@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stories of the protocol, as text: what goes in, what comes out.
+"""Transcripts: events of `Assignment` as text, with the effects they cause.
 
-`pytest tests/transcripts --rewrite` writes the answers anew.
+`pytest tests/transcripts --rewrite` replaces the effects in the files.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ STORIES = sorted(pathlib.Path(__file__).parent.glob('*.txt'))
 
 
 def retold(story: str) -> str:
-    """The story with the answers that the code gives now."""
+    """Return the transcript with the effects of the present code."""
     teller, lines = Teller(), []
     for line in story.splitlines():
         if line.startswith('> '):
@@ -27,7 +27,7 @@ def retold(story: str) -> str:
 
 @pytest.mark.parametrize('path', STORIES, ids=lambda path: path.stem)
 def test_story(path: pathlib.Path, request: pytest.FixtureRequest) -> None:
-    """The machine answers each line as the story says."""
+    """The assignment returns the effects that the transcript shows."""
     written = path.read_text()
     told = retold(written)
     if request.config.getoption('--rewrite'):

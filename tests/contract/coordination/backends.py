@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One face for each backend under test, the fake among them."""
+"""The coordination backends under test, and the fake, with one interface."""
 
 import pathlib
 from typing import Protocol
@@ -16,13 +16,13 @@ TERM_S = 3.0
 
 
 class BackendUnderTest(Protocol):
-    """A backend, and what a test can do to it."""
+    """A backend that a test can connect to, stop and start."""
 
     name: str
     traits: Traits
 
     def group(self, home: str) -> tuple[Group, Member]:
-        """A new connection, and how it would describe itself."""
+        """Return a new connection and the record to join with."""
         ...
 
     def stop(self) -> None: ...
@@ -35,7 +35,7 @@ def _member(home: str, boot: Boot) -> Member:
 
 
 class Fake:
-    """The service of the unit tests, in real time."""
+    """The fake service of the unit tests, in real time."""
 
     name = 'fake'
 
@@ -57,7 +57,7 @@ class Fake:
 
 
 class Tooz:
-    """A driver of tooz, over a server or over a folder."""
+    """A tooz driver with a server, or with a directory."""
 
     def __init__(
         self, name: str, url: str, server: servers.Server | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backends: file and the fake always, servers where installed."""
+"""Fixtures: the file backend, the fake, and each installed server."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _pools = itertools.count(1)
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[backends.BackendUnderTest]:
-    """One backend for all tests of a run: servers start but once."""
+    """Each backend; a server is started once for all tests."""
     name = request.param
     folder = tmp_path_factory.mktemp(name)
     if name == 'fake':
@@ -38,7 +38,7 @@ def shared(
 def backend(
     shared: backends.BackendUnderTest,
 ) -> Iterator[backends.BackendUnderTest]:
-    """The backend with a group of this test's own."""
+    """The backend, with a group of its own for each test."""
     if isinstance(shared, backends.Fake):
         yield backends.Fake()
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole agent in a process, with workers that only say what they are.
+"""A real agent as a program, with workers that only print their state.
 
-Prints one JSON line for each thing that happens to a worker, stamped with
-the machine's clock, so that a test can lay the lines of several agents
-side by side: no host may be open at two of them at once.
+Prints one JSON line, with the time, for each event of a worker, so that a
+test can compare the lines of several agents: the gate of a host must not be
+open at two agents at once.
 """
 
 import json
@@ -42,7 +42,7 @@ FINE = ServiceFacts(mapped=True, disabled=False, exists=True)
 
 
 class TalkingWorkers:
-    """`hashring.workers.Workers` without processes."""
+    """`hashring.workers.Workers` that prints and starts no process."""
 
     def __init__(self, clock: SystemClock) -> None:
         self._clock = clock

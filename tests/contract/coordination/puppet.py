@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member in a process of its own, to be frozen and killed.
+"""A group member as a program, which a test can freeze and kill.
 
-Joins, takes one lock, and beats until told otherwise. Each line on its
-stdin is a question; one line of JSON on its stdout is the answer.
+Joins, takes one lock and sends heartbeats. Each line on stdin is a command;
+one line of JSON on stdout is its result.
 """
 
 import json

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real coordination servers for a test: own port, own folder, own pid.
+"""Real coordination servers (etcd, redis, memcached, ZooKeeper) for tests.
 
-Each is started from its Debian package on a free loopback port and ended
-by its pid. `stop` and `start` again is an outage: the port and the folder
-stay, so what a server keeps on disk is there again.
+Each is started from its Debian package on a free loopback port and stopped
+by its pid. `stop` and then `start` is an outage: the port and the directory
+stay the same, so the server finds its files again.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """How one kind of server is found, started and reached."""
+    """How to find, start and reach one kind of server."""
 
     scheme: str
     command: Callable[[pathlib.Path, int], Sequence[str]]
@@ -49,7 +49,7 @@ class Server:
         self.url = f'{kind.scheme}://127.0.0.1:{self._port}'
 
     def start(self) -> None:
-        """Start it; returns when its port answers."""
+        """Start the server; returns when its port accepts connections."""
         log = (self._folder / 'server.log').open('ab')
         command = self._kind.command(self._folder, self._port)
         with log:
@@ -64,7 +64,7 @@ class Server:
             clock.sleep(0.1)
 
     def stop(self) -> None:
-        """End it, and wait until it is gone."""
+        """Kill the server and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

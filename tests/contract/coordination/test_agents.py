@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two whole agents as processes, over each backend: killed, frozen, ended.
+"""Two real agents as processes, over each backend: killed, frozen, stopped.
 
-At the end their lines are laid side by side: no host was open at two
-agents at once.
+Each agent prints when a gate opens and a worker ends. At the end the tests
+check that no host's gate was open at both agents at the same time.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A time in which one process had the gate of a host open."""
+    """A time during which one process had the gate of a host open."""
 
     host: str
     process: int
@@ -40,7 +40,7 @@ class Span:
 
 
 class Process:
-    """One agent process; what it said is in a file."""
+    """One agent process; its output is in two files."""
 
     numbers = itertools.count(1)
 
@@ -74,13 +74,13 @@ class Process:
         return [json.loads(line) for line in whole.splitlines()]
 
     def open_hosts(self) -> set[str]:
-        """Hosts whose gate is open here, now."""
+        """Return the hosts whose gate is open in this process now."""
         now_s = CLOCK.now_s()
         spans = self.spans()
         return {s.host for s in spans if s.since_s <= now_s < s.until_s}
 
     def spans(self) -> list[Span]:
-        """Each announced opening, cut where the worker ended."""
+        """Return the open times of all gates, cut where a worker ended."""
         found: list[Span] = []
         for line in self.lines():
             if 'open' in line:
@@ -97,12 +97,12 @@ class Process:
         return found
 
     def ring(self) -> list[str]:
-        """The ring that was agreed on last, as this process was told."""
+        """Return the ring on which the agents agreed last."""
         agreed = [line['agreed'] for line in self.lines() if 'agreed' in line]
         return list(agreed[-1]) if agreed else []
 
     def terminate(self, most_s: float) -> None:
-        """SIGTERM; it must end in time, and tells where it hung if not."""
+        """Send SIGTERM; if the process does not end, print its stacks."""
         self.process.send_signal(signal.SIGTERM)
         try:
             assert self.process.wait(most_s) == 0
@@ -164,7 +164,7 @@ def wait(what: Callable[[], bool], most_s: float) -> None:
 
 
 def test_killed_adopted_and_handed_back(pair: Pair) -> None:
-    """kill -9, adoption, return, hand-back, and an orderly end."""
+    """A killed agent's host is adopted and handed back on its return."""
     one, two = pair.start('c1'), pair.start('c2')
     wait(lambda: one.open_hosts() == {'c1'}, 25.0)
     wait(lambda: two.open_hosts() == {'c2'}, 25.0)
@@ -184,10 +184,10 @@ def test_killed_adopted_and_handed_back(pair: Pair) -> None:
 
 
 def test_bug_2144384_each_process_has_the_whole_ring(pair: Pair) -> None:
-    """Early, late or started again: no process has an empty ring of its own.
+    """Every process has the whole ring, whenever it was started.
 
-    networking-baremetal kept the ring in a class, which a forked process
-    had empty.
+    networking-baremetal kept the ring in a class attribute, which was empty
+    in forked processes.
     """
     both = ['c1', 'c2']
     one = pair.start('c1')
@@ -201,7 +201,7 @@ def test_bug_2144384_each_process_has_the_whole_ring(pair: Pair) -> None:
 
 
 def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
-    """SIGSTOP for two terms: adopted meanwhile; thawed: back, never twice."""
+    """A frozen agent's host is adopted; thawed, the agent gets it back."""
     one, two = pair.start('c1'), pair.start('c2')
     wait(lambda: one.open_hosts() == {'c1'}, 25.0)
     wait(lambda: two.open_hosts() == {'c2'}, 25.0)
@@ -224,7 +224,7 @@ def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
 def test_the_backend_goes_and_comes(
     backend: BackendUnderTest, pair: Pair
 ) -> None:
-    """An outage shuts gates, ends nobody, and is over when it is over."""
+    """An outage shuts all gates; afterwards they open again."""
     if backend.name == 'file':
         pytest.skip('a folder does not go away')
     one, two = pair.start('c1'), pair.start('c2')
@@ -242,7 +242,7 @@ def test_the_backend_goes_and_comes(
 def test_an_end_without_the_backend(
     backend: BackendUnderTest, pair: Pair
 ) -> None:
-    """SIGTERM while the backend is away: it ends by itself, in time."""
+    """An agent ends in time after SIGTERM during an outage."""
     if backend.name == 'file':
         pytest.skip('a folder does not go away')
     one = pair.start('c1')

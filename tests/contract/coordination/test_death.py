@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that are killed or frozen, as processes: what is left of them."""
+"""Killed and frozen members: when their entries and locks end."""
 
 import json
 import pathlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Puppet:
-    """A member that holds the lock, in a process of its own."""
+    """A member in a process of its own, which holds a lock."""
 
     def __init__(self, backend: Tooz) -> None:
         self.boot = new_boot()
@@ -101,7 +101,7 @@ def listed(witness: Group, puppet: Puppet) -> Member | None:
 def test_the_killed_are_gone_after_a_term(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
-    """kill -9: entry and lock end with the term, hardly sooner or later."""
+    """A killed member's entry and lock end with the term."""
     assert listed(witness, puppet)
     assert not witness.try_lock(puppet.lock)
     puppet.process.kill()
@@ -121,7 +121,7 @@ def test_the_killed_are_gone_after_a_term(
 def test_the_next_life_breaks_the_lock_at_once(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
-    """Where locks can be broken nobody waits for the term of the dead."""
+    """A dead member's lock can be broken at once by its token."""
     if not backend.traits.breaks:
         pytest.skip('locks are not broken there')
     token = puppet.ask('token')
@@ -135,7 +135,7 @@ def test_the_next_life_breaks_the_lock_at_once(
 def test_the_frozen_lose_all_and_cannot_prove(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
-    """Thawed after a term the old holder proves nothing and frees nothing."""
+    """A holder that was frozen for a term has lost its lock."""
     puppet.process.send_signal(signal.SIGSTOP)
     if backend.name == 'file':
         seconds_until(witness, lambda: not listed(witness, puppet), TERM_S * 2)

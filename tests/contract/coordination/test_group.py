@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the protocol relies on, held by every backend and by the fake."""
+"""The promises of `Group`, on every backend and on the fake."""
 
 import contextlib
 import dataclasses
@@ -26,12 +26,12 @@ _names = itertools.count(1)
 
 @pytest.fixture
 def host() -> Host:
-    """A host whose lock no other test has."""
+    """A host whose lock no other test uses."""
     return Host(f'host-{next(_names)}')
 
 
 class Clients:
-    """Connections of one test; those given up keep silent, as the dead."""
+    """The connections of one test."""
 
     def __init__(self, backend: BackendUnderTest) -> None:
         self._backend = backend
@@ -76,7 +76,7 @@ def beat_for(seconds: float, *groups: Group) -> None:
 
 
 def persist(call: Callable[[], object]) -> None:
-    """Call until it works, as the heartbeat thread does."""
+    """Repeat a call until it succeeds, as the heartbeat thread does."""
     ends_s = CLOCK.now_s() + 30.0
     while True:
         try:
@@ -88,13 +88,13 @@ def persist(call: Callable[[], object]) -> None:
 
 
 def test_members_see_each_other(clients: Clients) -> None:
-    """What two members publish is what both read, field by field."""
+    """Two members read what each of them has published."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     assert one.members() == two.members() == (me, you)
 
 
 def test_publishing_replaces(clients: Clients) -> None:
-    """A change of capabilities is seen at once, and by everybody."""
+    """A changed record is read at once by both members."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     changed = dataclasses.replace(
         me,
@@ -112,7 +112,7 @@ def test_publishing_replaces(clients: Clients) -> None:
 def test_other_groups_are_seen_while_somebody_is_up_in_them(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
-    """Not the empty ones, nor those that only a life of ours is left in."""
+    """Only groups with a live member of another home host are read."""
     if not isinstance(backend, Tooz):
         pytest.skip('the fake has one group')
     one, _ = clients.join('c1')
@@ -127,13 +127,13 @@ def test_other_groups_are_seen_while_somebody_is_up_in_them(
 
 
 def test_one_home_twice(clients: Clients) -> None:
-    """Two lives of one home are two members: nobody overwrites anybody."""
+    """Two processes with one home host are two members."""
     (_, me), (two, again) = clients.join('c1'), clients.join('c1')
     assert set(two.members()) == {me, again}
 
 
 def test_joining_twice_is_once(clients: Clients) -> None:
-    """A member whose entry is still there can join again."""
+    """A member can join again while its entry exists."""
     one, me = clients.join('c1')
     one.join(me)
     assert one.members() == (me,)
@@ -143,7 +143,7 @@ def test_joining_twice_is_once(clients: Clients) -> None:
 def test_the_silent_vanish_and_the_beating_stay(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
-    """A member lives as long as it beats, and a term longer."""
+    """A member without heartbeats vanishes after a term."""
     if backend.name == 'zookeeper':
         pytest.skip('kazoo beats by itself as long as the process lives')
     (one, me), (_, silent) = clients.join('c1'), clients.join('c2')
@@ -156,7 +156,7 @@ def test_the_silent_vanish_and_the_beating_stay(
 def test_who_was_silent_for_too_long_can_join_again(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
-    """Frozen for longer than its term, and no heartbeat since."""
+    """A member can join again after it was silent for over a term."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     beat_for(TERM_S * 1.5, two)
     if backend.name != 'zookeeper':  # kazoo beats by itself.
@@ -167,21 +167,21 @@ def test_who_was_silent_for_too_long_can_join_again(
 
 
 def test_who_leaves_is_gone_at_once(clients: Clients) -> None:
-    """With `leave` nothing of a member remains."""
+    """A member that leaves is gone at once."""
     (one, me), (two, _) = clients.join('c1'), clients.join('c2')
     two.close(leave=True, timeout_s=5.0)
     assert one.members() == (me,)
 
 
 def test_who_just_closes_stays_for_its_term(clients: Clients) -> None:
-    """Without `leave` the entry stays: it tells others to wait."""
+    """A member that closes without leaving stays listed."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     two.close(leave=False, timeout_s=5.0)
     assert one.members() == (me, you)
 
 
 def test_a_lock_is_one_members(clients: Clients, host: Host) -> None:
-    """One has it; given back, another can have it."""
+    """A lock is refused to another member until it is released."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c2')
     assert one.try_lock(host)
     assert not two.try_lock(host)
@@ -191,7 +191,7 @@ def test_a_lock_is_one_members(clients: Clients, host: Host) -> None:
 
 
 def test_our_own_lock_is_taken_anew(clients: Clients, host: Host) -> None:
-    """Who has it and tries again has it, and it is a new acquisition."""
+    """The holder of a lock can acquire it again."""
     one, _ = clients.join('c1')
     assert one.try_lock(host)
     assert one.try_lock(host)
@@ -205,7 +205,7 @@ def test_a_try_that_was_refused_stands_in_nobodys_way(
     host: Host,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Though it could not be taken back, and nobody was told."""
+    """A refused try that could not be undone blocks no other member."""
     if backend.name != 'zookeeper':
         pytest.skip('a try leaves nothing behind there')
     (one, _), (two, _) = clients.join('c1'), clients.join('c2')
@@ -227,7 +227,7 @@ def test_a_try_that_was_refused_stands_in_nobodys_way(
 def test_a_try_that_did_not_begin_harms_no_heartbeat(
     clients: Clients, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one for a host, and the connection breaks at once."""
+    """A first try that failed does not make the heartbeat fail."""
     one, _ = clients.join('c1')
     with monkeypatch.context() as patched:
         patched.setattr(kazoo.recipe.lock.Lock, '_ensure_path', _lost)
@@ -244,7 +244,7 @@ def _lost(*args: object) -> None:
 
 
 def test_a_race_has_one_winner(clients: Clients, host: Host) -> None:
-    """Asked for at the same moment, a lock is granted once."""
+    """A lock that three members request at once is granted once."""
     groups = [clients.join(f'c{n}')[0] for n in range(3)]
     won: list[int] = []
 
@@ -264,7 +264,7 @@ def test_a_race_has_one_winner(clients: Clients, host: Host) -> None:
 
 
 def test_proof_of_a_lock(clients: Clients, host: Host) -> None:
-    """Every backend says yes for what one has, no for what one has not."""
+    """`owns_lock` is True for a held lock and False otherwise."""
     one, _ = clients.join('c1')
     assert not one.owns_lock(host)
     assert one.try_lock(host)
@@ -278,7 +278,7 @@ def test_proof_of_a_lock(clients: Clients, host: Host) -> None:
 def test_a_held_lock_lasts_as_long_as_it_is_renewed(
     clients: Clients, host: Host
 ) -> None:
-    """Heartbeats renew locks; nobody else gets one meanwhile."""
+    """Heartbeats keep a lock for longer than its term."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c2')
     assert one.try_lock(host)
     for _ in range(2):
@@ -291,7 +291,7 @@ def test_a_held_lock_lasts_as_long_as_it_is_renewed(
 def test_a_lock_outlives_its_silent_holder_by_a_term(
     backend: BackendUnderTest, clients: Clients, host: Host
 ) -> None:
-    """Another gets it then; the old holder neither proves nor frees it."""
+    """A silent holder loses its lock after a term."""
     if backend.name in ('file', 'zookeeper'):
         pytest.skip('a live process keeps its lock there, however silent')
     (one, me), (two, _) = clients.join('c1'), clients.join('c2')
@@ -312,7 +312,7 @@ def test_a_lock_outlives_its_silent_holder_by_a_term(
 def test_the_lock_of_a_dead_holder_can_be_broken(
     backend: BackendUnderTest, clients: Clients, host: Host
 ) -> None:
-    """Where a backend breaks locks, the next life need not wait."""
+    """A lock can be broken with its token, on backends with tokens."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c1')
     assert one.try_lock(host)
     token = one.token(host)
@@ -327,7 +327,7 @@ def test_the_lock_of_a_dead_holder_can_be_broken(
 def test_no_lock_is_broken_that_was_taken_again_since(
     clients: Clients, host: Host
 ) -> None:
-    """A token is one acquisition's: neither a later one's nor another's."""
+    """A token breaks no later lock and no other member's lock."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c1')
     assert one.token(host) is None
     assert one.try_lock(host)
@@ -344,7 +344,7 @@ def test_no_lock_is_broken_that_was_taken_again_since(
 def test_observing_joins_nothing(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
-    """The operator's tool sees the members and is none."""
+    """`read_pools` reads the members without joining."""
     if not isinstance(backend, Tooz):
         pytest.skip('the fake is not observed by URL')
     assert backend.pool not in read_pools(backend.url, term_s=TERM_S)
@@ -357,7 +357,7 @@ def test_observing_joins_nothing(
 def test_an_outage_is_an_error_and_passes(
     backend: BackendUnderTest, clients: Clients, host: Host
 ) -> None:
-    """A backend that is away raises; back, the same connection serves."""
+    """The same connection works again after an outage."""
     if backend.name == 'file':
         pytest.skip('a folder does not go away')
     one, me = clients.join('c1')
@@ -394,7 +394,7 @@ def test_an_outage_is_an_error_and_passes(
 def test_a_backend_that_is_down_at_start_is_waited_for(
     backend: BackendUnderTest,
 ) -> None:
-    """An object made while nobody answers serves when somebody does."""
+    """A connection made during an outage works after it."""
     if backend.name == 'file':
         pytest.skip('a folder does not go away')
     backend.stop()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A coordination service that keeps the rules of the real ones.
+"""A fake coordination service, and a client of it that implements `Group`.
 
-Bad habits included, because they are what the protocol has to survive: a
-client whose entries expired is told "heartbeat ok" and keeps believing in
-its locks; a lock whose answer was lost stays taken until its term ends;
-some services forget everything when they restart. It passes the contract
-tests of the tooz drivers.
+It has the weaknesses of the real ones, because agents must survive them: the
+heartbeat of a client whose entries expired succeeds; a lock whose grant got
+lost stays locked until its term ends; some services forget everything when
+they restart. It passes the contract tests of the tooz drivers.
 """
 
 import dataclasses
@@ -33,11 +32,11 @@ class _Lock:
 
 
 class Service:
-    """The server: members and locks that end when nobody renews them.
+    """The server: members and locks that end unless they are renewed.
 
     :param now_s: the server's own clock.
-    :param revives: a heartbeat brings an ended entry back, as long as
-        nobody has looked; redis, memcached and file do that.
+    :param revives: a heartbeat brings an ended entry back if the members
+        were not read meanwhile, as on redis, memcached and file.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Service:
     # ---- locks
 
     def take(self, host: Host) -> int:
-        """The token of a new acquisition; 0 when somebody has it."""
+        """Return the token of a new acquisition; 0 if the lock is held."""
         if self._lock(host) is not None:
             return 0
         self._tokens_count += 1
@@ -126,7 +125,7 @@ class Service:
             del self._locks[host]
 
     def token(self, host: Host) -> int:
-        """The token of the present acquisition; 0 when there is none."""
+        """Return the token of the present holder; 0 if there is none."""
         lock = self._lock(host)
         return lock.token if lock is not None else 0
 
@@ -138,11 +137,11 @@ class Service:
 
 
 def _nothing(where: str) -> None:
-    """No fault."""
+    """Cause no fault."""
 
 
 class FakeGroup:
-    """A client of the service: `hashring.group.Group`.
+    """A client of the service; implements `hashring.group.Group`.
 
     :param fault: called before and after each request with its name; may
         raise, or let the world's time pass.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One invented machine: a clock, a disk, workers, and a real agent on it."""
+"""A simulated machine: a clock, a disk, fake workers, and a real agent."""
 
 import dataclasses
 import random
@@ -26,7 +26,7 @@ TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
 
 
 class Surroundings(Protocol):
-    """What a machine needs of the world around it."""
+    """The parts of the world that a machine uses."""
 
     rng: random.Random
     now_s: float
@@ -41,12 +41,12 @@ class Surroundings(Protocol):
 
 
 class Killed(BaseException):
-    """The process is gone; unwinds whatever it was in the middle of."""
+    """The agent process was killed; unwinds its present request."""
 
 
 @dataclasses.dataclass(slots=True)
 class Worker:
-    """One worker process: starts, serves, drains, and looks at its gate."""
+    """A fake worker process that starts, serves and drains."""
 
     host: Host
     tenure: int
@@ -64,7 +64,7 @@ class Worker:
 
 
 class FakeWorkers:
-    """`hashring.workers.Workers`, one machine's."""
+    """`hashring.workers.Workers` of one machine, without processes."""
 
     def __init__(self, world: Surroundings, clock: ManualClock) -> None:
         self._world = world
@@ -97,11 +97,11 @@ class FakeWorkers:
         return found
 
     def say(self, event: WorkerEvent) -> None:
-        """Have the agent hear something of a worker."""
+        """Queue an event of a worker for the agent."""
         self._events.append(event)
 
     def run(self, facts: Mapping[Host, ServiceFacts]) -> None:
-        """What the worker processes do in one step."""
+        """Run one step of all worker processes."""
         now_s = self._clock.now_s()
         for worker in list(self.live.values()):
             if worker.exits_at_s is not None and now_s >= worker.exits_at_s:
@@ -118,7 +118,7 @@ class FakeWorkers:
 
 
 class Machine(Controller):
-    """One controller: a clock, a disk, and at most one agent."""
+    """A controller with a clock, a disk, and at most one agent."""
 
     def __init__(self, world: Surroundings, home: Host) -> None:
         super().__init__(home)
@@ -144,7 +144,7 @@ class Machine(Controller):
         self.world.tell(f'boot {group.boot}')
 
     def kill(self, down_s: float) -> None:
-        """kill -9; its workers die with it."""
+        """Kill the agent; its workers die with it."""
         self.agent = None
         self.workers = FakeWorkers(self.world, self.clock)
         self.returns_at_s = self.world.now_s + down_s
@@ -155,7 +155,7 @@ class Machine(Controller):
         return self.world.now_s < self.frozen_until_s
 
     def fault(self, where: str) -> None:
-        """What may happen around one request of this machine's agent."""
+        """Cause the faults of one request of this machine's agent."""
         agent = self.agent
         if self.world.now_s < self.cut_until_s:
             raise errors.BackendUnavailable('no route')
@@ -166,7 +166,7 @@ class Machine(Controller):
             raise errors.BackendUnavailable(f'lost {where}')
 
     def run(self) -> None:
-        """What this machine does in one step; threads in any order."""
+        """Run one step of all threads of this machine, in any order."""
         if self.frozen:
             return
         if self.agent is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is: the same answer everywhere, nobody's clock but ours."""
+"""Adoption order: which agent tries an orphaned host, and when."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def hosts(made: PresenceWatch, *known: Host, at_s: float) -> set[Host]:
 
 
 def test_the_first_waits_one_step() -> None:
-    """An orphan is not tried before one step from the first sight."""
+    """An orphaned host is not tried before one step has passed."""
     one = watch(C1, member(C1))
     assert hosts(one, C4, at_s=10.0) == set()
     assert hosts(one, C4, at_s=11.9) == set()
@@ -36,7 +36,7 @@ def test_the_first_waits_one_step() -> None:
 
 
 def test_candidates_follow_each_other() -> None:
-    """Of three agents one tries after a step, one after two, one after 3."""
+    """Of three agents one tries after one step, one after 2, one after 3."""
     everybody = [member(C1), member(C2), member(C3)]
     watches = [watch(home, *everybody) for home in (C1, C2, C3)]
     for each in watches:
@@ -49,7 +49,7 @@ def test_candidates_follow_each_other() -> None:
 
 
 def test_who_serves_more_comes_later() -> None:
-    """An agent with two hosts stands behind one with one."""
+    """An agent that serves two hosts comes after one that serves one."""
     busy = member(C1, serving=(C1, C5))
     first = watch(C2, busy, member(C2))
     second = watch(C1, busy, member(C2))
@@ -60,7 +60,7 @@ def test_who_serves_more_comes_later() -> None:
 
 
 def test_two_orphans_find_two_agents() -> None:
-    """Several orphans at once do not all fall to the same agent."""
+    """Two hosts orphaned at once have different first candidates."""
     everybody = [member(C1), member(C2)]
     found = []
     for home in (C1, C2):
@@ -72,14 +72,14 @@ def test_two_orphans_find_two_agents() -> None:
 
 
 def test_a_served_host_is_no_orphan() -> None:
-    """A host that a member says it serves is left alone."""
+    """A host that a member publishes as served is not tried."""
     one = watch(C1, member(C1), member(C2, serving=(C2, C4)))
     hosts(one, C4, at_s=0.0)
     assert hosts(one, C4, at_s=60.0) == set()
 
 
 def test_a_restart_is_waited_for_from_first_sight() -> None:
-    """The grace is counted here, and outlives the member's entry."""
+    """The grace counts from the first sight, even after the entry ended."""
     gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0, serving=())
     one = watch(C1, member(C1), gone, at_s=100.0)
     one.update(View((member(C1), gone)), 110.0)
@@ -89,7 +89,7 @@ def test_a_restart_is_waited_for_from_first_sight() -> None:
 
 
 def test_a_return_ends_the_grace() -> None:
-    """Back and gone again: a crash, adopted without the old grace."""
+    """An agent that came back and crashed is not waited for any more."""
     gone = member(C4, state=MemberState.RESTARTING, grace_s=30.0)
     back = member(C4, boot=Boot('c4.2'))
     one = watch(C1, member(C1), gone)
@@ -106,13 +106,13 @@ def test_a_return_ends_the_grace() -> None:
 def test_who_does_not_want_its_home_is_absent(
     change: dict[str, object],
 ) -> None:
-    """A leaving agent, or one whose worker keeps dying, is not waited for."""
+    """A leaving agent, or one whose worker keeps dying, is absent."""
     one = watch(C1, member(C1), member(C4, serving=(), **change))
     assert one.presence(C4, 0.0) is Presence.ABSENT
 
 
 def test_who_is_not_up_adopts_nothing() -> None:
-    """An agent that leaves has no place in the line."""
+    """An agent that leaves is no candidate for adoption."""
     one = watch(C1, member(C1, state=MemberState.LEAVING))
     hosts(one, C4, at_s=0.0)
     assert hosts(one, C4, at_s=60.0) == set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop: what it does with what the assignment says, and what it tells.
+"""The agent's main loop: state on disk, views for workers, adoption, exit.
 
 The machines are those of the simulated world, without its faults.
 """
@@ -54,7 +54,7 @@ def view(machine: Machine, host: Host) -> WorkerView:
 
 
 def test_each_serves_its_home(world: World) -> None:
-    """Two agents, two homes, one ring, agreed upon."""
+    """Each of two agents serves its home host, and both agree on one ring."""
     run(world, 60)
     for machine in world.machines:
         assert set(machine.workers.live) == {machine.home}
@@ -68,7 +68,7 @@ def test_each_serves_its_home(world: World) -> None:
 
 
 def test_known_hosts_are_kept_on_disk(world: World) -> None:
-    """What was learned from peers survives the process."""
+    """Known hosts and the home lock's token are saved on disk."""
     run(world, 20)
     one = world.machines[0]
     assert one.saved_state.read_known() == {C1, C2}
@@ -76,7 +76,7 @@ def test_known_hosts_are_kept_on_disk(world: World) -> None:
 
 
 def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
-    """Killed twice, the second time before it had the lock: not a term."""
+    """An agent that was killed twice has its home lock within seconds."""
     run(world, 40)
     one = world.machines[0]
     held = world.service.token(C1)
@@ -90,7 +90,7 @@ def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
 
 
 def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
-    """Adopted meanwhile, though the list says that the dead one serves it."""
+    """A lock that another agent got by adoption is not broken."""
     run(world, 40)
     one, two = world.machines
     one.kill(60.0)
@@ -108,7 +108,7 @@ def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
 
 
 def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
-    """The request was lost; nobody waits for a term for that."""
+    """A lost request to break the old lock is sent again."""
     run(world, 40)
     one = world.machines[0]
     held, fault = world.service.token(C1), one.fault
@@ -130,7 +130,7 @@ def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
 def test_known_hosts_are_written_once_the_disk_takes_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was full just when the pool was learned."""
+    """Known hosts are saved after the disk was full for a while."""
     one = world.machines[0]
     with monkeypatch.context() as patched:
         patched.setattr(one.saved_state, 'write_known', lambda hosts: False)
@@ -144,7 +144,7 @@ def test_known_hosts_are_written_once_the_disk_takes_them(
 def test_dead_life_is_told_from_a_second_agent(
     world: World, *, is_alive: bool
 ) -> None:
-    """A backend that elects a leader lists the dead for another term."""
+    """Only an entry that lives for three terms ends the agent."""
     term_s, waited_s = TIMING.lease_term_s, 0.0
     other = coordination.FakeGroup(world.service, Boot('other'))
     other.join(Member(C1, Boot('other'), machine='m2', serving=(C1,)))
@@ -167,7 +167,7 @@ def test_dead_life_is_told_from_a_second_agent(
 def test_the_story_of_an_adoption_is_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Joined, adopted, handed back: each one sentence at INFO."""
+    """Join, adoption and hand-back have one log message each."""
     caplog.set_level(logging.INFO)
     run(world, 40)
     assert 'Joined the group as c2' in caplog.text
@@ -183,7 +183,7 @@ def test_the_story_of_an_adoption_is_told(
 def test_a_stop_is_a_restart(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SIGTERM says `restarting`, drains, lets go, and leaves its entry."""
+    """After a stop request the member is published as restarting."""
     caplog.set_level(logging.INFO)
     run(world, 40)
     one = world.machines[0]
@@ -199,7 +199,7 @@ def test_a_stop_is_a_restart(
 def test_the_backend_goes_and_the_gates_shut(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Paused with a reason, and back by itself."""
+    """During an outage the gates are shut; afterwards they open again."""
     caplog.set_level(logging.INFO)
     run(world, 20)
     world.calm = False
@@ -222,7 +222,7 @@ def test_the_backend_goes_and_the_gates_shut(
 
 
 def test_a_disabled_host_leaves_the_ring(world: World) -> None:
-    """What the workers read from Nova decides who is in the ring."""
+    """A host whose Service is disabled is not in the ring."""
     run(world, 20)
     one = world.machines[0]
     world.facts[C2] = ServiceFacts(mapped=True, disabled=True, exists=True)
@@ -235,7 +235,7 @@ def test_a_disabled_host_leaves_the_ring(world: World) -> None:
 def test_host_that_an_operator_admits_is_served_and_remembered(
     world: World,
 ) -> None:
-    """Told to one agent, it is known to both, and served by one."""
+    """A host added at one agent is known to both and served by one."""
     run(world, 60)
     c9 = Host('c9')
     world.facts[c9] = next(iter(world.facts.values()))
@@ -247,7 +247,7 @@ def test_host_that_an_operator_admits_is_served_and_remembered(
 
 
 def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
-    """Told to one, it is on both disks, and with workers of later lives."""
+    """A confirmed mapping reaches both disks and all later workers."""
     run(world, 20)
     world.machines[0].workers.say(MappingConfirmed(C2))
     run(world, 20)
@@ -260,7 +260,7 @@ def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
 
 
 class OneShotWorkers(FakeWorkers):
-    """The home worker ends at once, saying that its file is wrong."""
+    """Workers that exit at once because the configuration is wrong."""
 
     def start(self, host: Host, tenure: int) -> None:
         fatal = '[ironic] auth_url is not set: set it in nova.conf.'
@@ -295,7 +295,7 @@ def make(
 
 
 def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
-    """With the reason, and the status that systemd does not start again."""
+    """The agent exits with status 78 if another group has its nodes."""
     workers = FakeWorkers(world, world.machines[0].clock)
 
     def turned() -> None:
@@ -309,7 +309,7 @@ def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
 
 
 def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
-    """The worker's sentence is the agent's, and so is its status."""
+    """The agent exits with the worker's error message and status 78."""
     workers = OneShotWorkers(world, world.machines[0].clock)
     made = make(workers, lambda: SystemClock().sleep(0.005))
     assert made.run() == 78
@@ -317,7 +317,7 @@ def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
 
 
 def test_run_serves_until_it_is_stopped(world: World) -> None:
-    """The real loop with its threads: serves, is stopped, ends with 0."""
+    """The loop with its threads serves until stopped and returns 0."""
     turns = []
 
     def turned() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backend URLs: completed where they serve, refused in one sentence."""
+"""Backend URLs: missing time-outs are added, unusable URLs are refused."""
 
 import urllib.parse
 
@@ -14,7 +14,7 @@ def options(url: str) -> dict[str, str]:
 
 
 def test_etcd_gets_its_time_outs() -> None:
-    """etcd's timeout is also its request time-out: set apart from the term."""
+    """etcd gets a request time-out and, apart from it, the term."""
     assert options('etcd3+http://h:2379') == {
         'timeout': '3',
         'lock_timeout': '15',
@@ -24,19 +24,19 @@ def test_etcd_gets_its_time_outs() -> None:
 
 @pytest.mark.parametrize('scheme', ['redis', 'memcached'])
 def test_caches_get_their_time_outs(scheme: str) -> None:
-    """Members and locks of redis and memcached live for one term."""
+    """Members and locks of redis and memcached get the term."""
     found = options(f'{scheme}://h:1')
     assert found['membership_timeout'] == found['lock_timeout'] == '15'
 
 
 @pytest.mark.parametrize('url', ['file:///tmp/x', 'zookeeper://h:2181'])
 def test_the_one_time_out_is_the_term(url: str) -> None:
-    """file and zookeeper know one time-out, and it is the term."""
+    """file and ZooKeeper have one time-out, and it is the term."""
     assert options(url) == {'timeout': '15'}
 
 
 def test_an_operators_value_wins() -> None:
-    """What the URL says stays, as long as it is no shorter than the term."""
+    """A time-out in the URL is kept if it is not shorter than the term."""
     found = options('etcd3+http://h?timeout=9&membership_timeout=40')
     assert found['timeout'] == '9'
     assert found['membership_timeout'] == '40'
@@ -62,7 +62,7 @@ def test_an_operators_value_wins() -> None:
     ],
 )
 def test_refusals_name_option_and_cure(url: str, part: str) -> None:
-    """Each refusal is one sentence that names the option."""
+    """Each error message is one sentence that names the option."""
     with pytest.raises(errors.BackendRefused) as caught:
         backend.parse(url, term_s=15.0)
     sentence = str(caught.value)
@@ -72,6 +72,6 @@ def test_refusals_name_option_and_cure(url: str, part: str) -> None:
 
 
 def test_credentials_are_not_shown() -> None:
-    """What people see of a URL has no password in it."""
+    """The URL that messages show has no password."""
     found = backend.parse('redis://me:secret@h:6379?db=1', term_s=15.0)
     assert found.shown == 'redis://h:6379'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members: what one publishes, another reads; nonsense harms itself."""
+"""Members: records that agents publish and read, and malformed ones."""
 
 import json
 from typing import Any
@@ -26,13 +26,13 @@ FULL = Member(
 
 
 def test_capabilities_round_trip_through_json() -> None:
-    """Plain JSON values out, the same member in."""
+    """A member survives the conversion to JSON and back."""
     raw = json.loads(json.dumps(FULL.capabilities()))
     assert Member.parse(raw) == FULL
 
 
 def test_member_of_an_older_version_is_read() -> None:
-    """During an upgrade some members do not say all."""
+    """A record of an older version lacks a field and can be read."""
     raw = FULL.capabilities()
     del raw['vouched']
     assert Member.parse(raw).confirmed_mappings == ()
@@ -49,13 +49,13 @@ def test_member_of_an_older_version_is_read() -> None:
     ],
 )
 def test_a_malformed_member_is_refused(harm: dict[str, Any]) -> None:
-    """A record with a wrong value is no member."""
+    """A record with a wrong value is refused."""
     with pytest.raises(errors.MalformedMember):
         Member.parse({**FULL.capabilities(), **harm})
 
 
 @pytest.mark.parametrize('raw', [None, {}, {'home': 'c1'}])
 def test_a_foreign_record_is_refused(raw: dict[str, Any] | None) -> None:
-    """A record of somebody else's is no member."""
+    """A record that no agent published is refused."""
     with pytest.raises(errors.MalformedMember):
         Member.parse(raw)

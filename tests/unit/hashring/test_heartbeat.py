@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heartbeat thread's work, one beat at a time."""
+"""The heartbeat thread, one heartbeat at a time."""
 
 import dataclasses
 import logging
@@ -20,7 +20,7 @@ ME = Member(Host('c1'), Boot('b1'))
 
 
 class Scene:
-    """A service, a client of it, and the pulse under test."""
+    """A fake service, a client of it, and the heartbeat thread."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -52,14 +52,14 @@ def scene() -> Scene:
 
 
 def test_the_first_beat_joins_and_counts(scene: Scene) -> None:
-    """One beat is enough to be a member with a lease."""
+    """After one heartbeat the agent is a member and has a lease."""
     scene.beat()
     assert scene.held()
     assert scene.heartbeat_thread.state().view.members == (ME,)
 
 
 def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
-    """What we want to be seen as is seen, and known to be."""
+    """A changed record is published with the next heartbeat."""
     scene.beat()
     epoch = scene.heartbeat_thread.state().lease.epoch
     wish = dataclasses.replace(ME, serving=(Host('c1'),))
@@ -72,7 +72,7 @@ def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
 
 
 def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
-    """The backend carried it out after a newer one, and has it for good."""
+    """An older record that a delayed request wrote is replaced."""
     scene.beat()
     epoch = scene.heartbeat_thread.state().lease.epoch
     wish = dataclasses.replace(ME, ring='digest')
@@ -89,7 +89,7 @@ def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
 def test_what_was_served_in_another_epoch_is_not_claimed(
     scene: Scene,
 ) -> None:
-    """After a gap nothing counts as served until the agent says so anew."""
+    """In a new epoch no host is published as served at first."""
     scene.beat()
     epoch = scene.heartbeat_thread.state().lease.epoch
     scene.heartbeat_thread.set_member(
@@ -105,7 +105,7 @@ def test_what_was_served_in_another_epoch_is_not_claimed(
 
 
 def test_forgotten_means_unseen_then_joined(scene: Scene) -> None:
-    """A list without us ends the lease; the next beat joins again."""
+    """A member list without the agent ends the lease; it joins again."""
     scene.beat()
     scene.service.forget()
     scene.beat()
@@ -116,7 +116,7 @@ def test_forgotten_means_unseen_then_joined(scene: Scene) -> None:
 
 
 def test_a_slow_heartbeat_does_not_count(scene: Scene) -> None:
-    """One that took longer than the term is worth nothing."""
+    """A heartbeat that returns after more than a term does not count."""
     scene.beat()
     scene.slow_s = 14.0
     scene.beat()
@@ -127,7 +127,7 @@ def test_a_slow_heartbeat_does_not_count(scene: Scene) -> None:
 
 
 def test_lost_locks_are_reported(scene: Scene) -> None:
-    """A lock the backend lost is in the state, as of its reading."""
+    """A lock that the backend lost is in the state."""
     scene.beat()
     assert scene.group.try_lock(Host('c1'))
     scene.service.give_back(Host('c1'), scene.service.token(Host('c1')))
@@ -139,7 +139,7 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
 def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
     scene: Scene,
 ) -> None:
-    """Who comes later looks for us; an outage must not end everybody."""
+    """Other groups are read once, two terms after the start."""
     scene.service.other_groups = ('dead',)
     scene.beat()
     scene.beat()
@@ -157,7 +157,7 @@ def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
 def test_trouble_is_said_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One lost request is nothing; an outage is one line, its end another."""
+    """An outage is logged once, and so is its end."""
     caplog.set_level(logging.INFO)
     scene.beat()
     scene.broken = errors.BackendUnavailable('refused')
@@ -174,7 +174,7 @@ def test_trouble_is_said_once(
 
 
 def test_a_mistake_of_ours_does_not_end_the_thread(scene: Scene) -> None:
-    """Whatever is raised, the next beat is tried."""
+    """After an unexpected exception the next heartbeat is sent."""
     scene.broken = RuntimeError('a mistake')
     scene.beat()
     assert (
@@ -186,7 +186,7 @@ def test_a_mistake_of_ours_does_not_end_the_thread(scene: Scene) -> None:
 
 
 def test_the_thread_beats_and_ends() -> None:
-    """Started it joins by itself; ended it is gone soon."""
+    """The started thread joins by itself and stops at `end`."""
     clock = SystemClock()
     service = Service(clock.now_s, 15.0, CACHE)
     heartbeat_thread = HeartbeatThread(

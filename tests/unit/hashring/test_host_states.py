@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of a host's life: closed, reachable, and strict."""
+"""Host states: the transition table, and the waits after worker deaths."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from hashring.ring import Host
     ('phase', 'signal'), list(itertools.product(Phase, Signal))
 )
 def test_only_what_is_in_the_table_moves(phase: Phase, signal: Signal) -> None:
-    """A pair in the table moves; any other raises with the story."""
+    """A transition in the table succeeds; any other raises."""
     hold = Hold(Host('c1'), phase)
     expected = TRANSITIONS.get((phase, signal))
     if expected is None:
@@ -28,7 +28,7 @@ def test_only_what_is_in_the_table_moves(phase: Phase, signal: Signal) -> None:
 
 
 def test_every_phase_is_reached_and_left() -> None:
-    """There is a way from idle to each phase and from each back to idle."""
+    """Each phase can be reached from IDLE, and IDLE from each phase."""
     ways = {(a, b) for (a, _), b in TRANSITIONS.items()}
     assert _reach({Phase.IDLE}, ways) == set(Phase)
     backward = {(b, a) for a, b in ways}
@@ -45,7 +45,7 @@ def _reach(start: set[Phase], ways: set[tuple[Phase, Phase]]) -> set[Phase]:
 
 
 def test_a_lock_is_left_only_through_release() -> None:
-    """Once granted, a lock is forgotten only when it was released."""
+    """A granted lock ends in IDLE only by a release."""
     into_idle = {
         (a, signal)
         for (a, signal), b in TRANSITIONS.items()
@@ -58,7 +58,7 @@ def test_a_lock_is_left_only_through_release() -> None:
 
 
 def test_the_story_is_short() -> None:
-    """A long life keeps its last chapters only."""
+    """A host keeps its last 12 transitions."""
     hold = Hold(Host('c1'))
     for _ in range(20):
         hold.move(Signal.WANTED)
@@ -67,7 +67,7 @@ def test_the_story_is_short() -> None:
 
 
 def test_hold_off_doubles_and_ends() -> None:
-    """1, 2, then 15, 30, … up to five minutes."""
+    """The waits are 1, 2, 15, 30, ... seconds, at most five minutes."""
     assert [hold_off_s(n) for n in range(1, 9)] == [
         1.0,
         2.0,
@@ -82,7 +82,7 @@ def test_hold_off_doubles_and_ends() -> None:
 
 
 def test_a_healthy_tenure_forgives() -> None:
-    """A worker that served long starts its count of deaths anew."""
+    """A long tenure resets the count of worker deaths."""
     hold = Hold(Host('c1'), granted_at_s=0.0)
     for _ in range(3):
         hold.record_death(10.0)

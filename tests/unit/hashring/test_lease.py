@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease: counted from the sending, by an unbroken run of heartbeats."""
+"""The lease: its deadline after counted, late and unseen heartbeats."""
 
 import pytest
 from hypothesis import given
@@ -17,14 +17,14 @@ def counted(lease: Lease, sent_s: float, returned_s: float) -> Lease:
 
 
 def test_nothing_is_held_before_a_counted_heartbeat() -> None:
-    """A join alone gives no right to act."""
+    """After a join alone there is no deadline."""
     joined = FRESH.joined(100.0)
     assert joined.deadline_s == 0.0
     assert not joined.held(100.0)
 
 
 def test_the_deadline_counts_from_the_sending() -> None:
-    """A slow answer does not lengthen the lease."""
+    """The deadline counts from the sending, so a slow reply adds nothing."""
     lease = counted(FRESH.joined(100.0), 100.0, 109.0)
     assert lease.deadline_s == 100.0 + 15.0 - 3.0
     assert lease.held(111.9)
@@ -41,14 +41,14 @@ def test_a_late_heartbeat_does_not_count() -> None:
 
 
 def test_a_heartbeat_that_took_too_long_does_not_count() -> None:
-    """Sent in time and back too late is late: the process was frozen."""
+    """A heartbeat that returned after more than a term is late."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
     _, verdict = lease.after(Beat(103.0, 115.2, shown=True))
     assert verdict is Verdict.LATE
 
 
 def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
-    """The beat after a late one counts, in the new epoch."""
+    """The heartbeat after a late one counts, in the new epoch."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
     late, _ = lease.after(Beat(130.0, 130.1, shown=True))
     again = counted(late, 133.0, 133.1)
@@ -57,7 +57,7 @@ def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
 
 
 def test_unseen_ends_the_lease_at_once() -> None:
-    """A list without us ends the lease, whatever the heartbeat said."""
+    """A member list without this agent ends the lease."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
     after, verdict = lease.after(Beat(103.0, 103.1, shown=False))
     assert verdict is Verdict.UNSEEN
@@ -66,7 +66,7 @@ def test_unseen_ends_the_lease_at_once() -> None:
 
 
 def test_without_a_join_nothing_counts() -> None:
-    """The first heartbeat of a run needs something to be measured from."""
+    """A heartbeat before the first join does not count."""
     _, verdict = FRESH.after(Beat(1.0, 1.1, shown=True))
     assert verdict is Verdict.LATE
 
@@ -80,7 +80,7 @@ def test_without_a_join_nothing_counts() -> None:
 def test_held_means_a_recent_unbroken_run(
     beats: list[tuple[float, float, bool]],
 ) -> None:
-    """Whatever comes: within an epoch no two beats are a term apart."""
+    """Within an epoch no two heartbeats are more than a term apart."""
     now_s, lease = 100.0, FRESH.joined(100.0)
     for wait_s, took_s, shown in beats:
         sent_s = now_s + wait_s
@@ -99,11 +99,11 @@ def test_held_means_a_recent_unbroken_run(
 
 @pytest.mark.parametrize(('took_s', 'counts'), [(1.5, True), (1.6, False)])
 def test_slow_grants_do_not_count(took_s: float, counts: bool) -> None:
-    """A lock that came slower than half the margin is of no use."""
+    """A grant that took more than half the margin does not count."""
     assert FRESH.grant_counts(100.0, 100.0 + took_s) is counts
 
 
 def test_a_margin_without_room_is_our_mistake() -> None:
-    """No lease is made that would never hold."""
+    """A lease whose margin is its whole term cannot be made."""
     with pytest.raises(AssertionError):
         Lease(term_s=3.0, margin_s=3.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock thread's work: every question gets the worse answer at worst."""
+"""The lock thread: order of requests, results, and failed requests."""
 
 import pytest
 
@@ -31,7 +31,7 @@ C1 = Host('c1')
 
 
 class Scene:
-    """A locksmith over the fake service."""
+    """A lock thread over the fake service."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -59,7 +59,7 @@ def scene() -> Scene:
 
 
 def test_requests_are_served_in_order(scene: Scene) -> None:
-    """A release asked for before a try is done before it."""
+    """A release that was submitted before a try is done before it."""
     answers = scene.ask(
         TryLock(C1, 1),
         Prove(C1, 2),
@@ -80,7 +80,7 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
     'error', [errors.BackendUnavailable('away'), ValueError('a mistake')]
 )
 def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
-    """Not granted, not proven, not released: what cannot hurt."""
+    """A failed request counts as refused, not proven, not released."""
     assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = error
     assert scene.ask(
@@ -96,7 +96,7 @@ def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
 
 
 def test_a_slow_grant_is_given_back(scene: Scene) -> None:
-    """A lock that took half the margin does not count: who asked frees it."""
+    """A slow grant does not count, and its lock can be released."""
     scene.slow_s = 1.0
     assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1, counts=False)]
     assert scene.ask(Release(C1, 2, Why.USELESS)) == [LockReleased(C1, 2)]
@@ -104,7 +104,7 @@ def test_a_slow_grant_is_given_back(scene: Scene) -> None:
 
 
 def test_a_grant_tells_the_token_that_frees_it() -> None:
-    """Where the backend has tokens, ours frees our lock and no other."""
+    """A token breaks the lock of its own acquisition and no other."""
     clock = ManualClock()
     service = Service(clock.now_s, 15.0, ETCD)
     group = FakeGroup(service, Boot('b1'))
@@ -131,7 +131,7 @@ def test_a_grant_tells_the_token_that_frees_it() -> None:
 
 
 def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
-    """What an earlier release left behind does not lock us out."""
+    """A lock whose release failed can be acquired again."""
     assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = errors.BackendUnavailable('away')
     scene.ask(Release(C1, 2, Why.HAND_BACK))
@@ -140,7 +140,7 @@ def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
 
 
 def test_the_thread_serves_and_ends() -> None:
-    """Asked from one thread, answered by another, ended by the first."""
+    """The started thread serves a request and stops at `end`."""
     clock = SystemClock()
     service = Service(clock.now_s, 15.0, ZOOKEEPER)
     group = FakeGroup(service, Boot('b1'))

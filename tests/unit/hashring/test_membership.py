@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tooz adapter does before any server is asked."""
+"""Membership over tooz, with the file driver: no server is needed."""
 
 import pathlib
 
@@ -28,20 +28,20 @@ def joined(folder: pathlib.Path, boot: str) -> tuple[Membership, Member]:
 
 
 def test_names_are_safe_for_every_driver() -> None:
-    """No slash from a pool's name, no space from a host's."""
+    """Group and lock names have no slash and no space of the input."""
     assert group_id('rack 1/a') == b'ironic-compute.rack%201%2Fa'
     assert lock_id(Host('c 1/x')) == b'ironic-compute/host/c%201%2Fx'
 
 
 def test_a_boot_is_never_given_twice() -> None:
-    """Each life has a name of its own."""
+    """Two agent processes have different boots."""
     assert new_boot() != new_boot()
 
 
 def test_an_unwritable_folder_is_refused_at_once(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Not retried: nobody repairs it by waiting."""
+    """An unwritable directory is an error of the constructor."""
     (tmp_path / 'file').write_text('')
     with pytest.raises(errors.BackendRefused, match='cannot be written'):
         Membership(
@@ -52,7 +52,7 @@ def test_an_unwritable_folder_is_refused_at_once(
 def test_a_foreign_record_is_left_out_and_said_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody else's member harms nobody."""
+    """A member with a foreign record is left out and logged once."""
     one, me = joined(tmp_path, 'b1')
     two, _ = joined(tmp_path, 'b2')
     two._driver.leave_group(group_id('pool')).get()
@@ -64,14 +64,14 @@ def test_a_foreign_record_is_left_out_and_said_once(
 def test_nobody_is_seen_in_a_group_nobody_joined(
     tmp_path: pathlib.Path,
 ) -> None:
-    """The operator's tool gets an empty list, not an error."""
+    """Without any group the operator's tool reads an empty dict."""
     assert read_pools(f'file://{tmp_path}') == {}
 
 
 def test_not_being_in_the_group_has_its_own_error(
     tmp_path: pathlib.Path,
 ) -> None:
-    """A group that does not exist is told apart from an outage."""
+    """Reading a group that does not exist raises NotInGroup."""
     made = Membership(f'file://{tmp_path}', 'p', C1, Boot('b'), term_s=15.0)
     made.connect()
     with pytest.raises(errors.NotInGroup):
@@ -79,7 +79,7 @@ def test_not_being_in_the_group_has_its_own_error(
 
 
 def test_closing_never_waits_for_long(tmp_path: pathlib.Path) -> None:
-    """Closed, with or without a word, twice if need be."""
+    """A group can be closed with and without leaving, and twice."""
     one, _ = joined(tmp_path, 'b1')
     two, me = joined(tmp_path, 'b2')
     one.close(leave=True, timeout_s=5.0)

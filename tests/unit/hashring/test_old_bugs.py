@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs of others who shared work by a ring or by leases, by number.
+"""Known bugs of other projects with hash rings or leases, by number.
 
-Each test replays what went wrong there on the real agents, rings and leases
-in the simulated world, without its faults. What they were is in the manual
-for contributors.
+Each test replays the situation of one bug with real agents, rings and leases
+in the simulated world, without its faults. The page ``old-bugs.rst`` of the
+contributors' manual describes the bugs.
 """
 
 import logging
@@ -43,7 +43,7 @@ ADOPTED_S = TIMING.lease_term_s + 2 * TIMING.adopt_step_s + 10.0
 
 
 def make(hosts_count: int, **clocks_s: float) -> World:
-    """A world without faults; each clock may show what it likes."""
+    """Return a world without faults; clocks may start at any value."""
     world = World(1, coordination.ETCD, hosts_count, revives=False)
     for machine in world.machines:
         start_s = clocks_s.get(machine.home)
@@ -55,29 +55,29 @@ def make(hosts_count: int, **clocks_s: float) -> World:
 
 @pytest.fixture
 def world() -> World:
-    """Two machines."""
+    """A world with two machines."""
     return make(2)
 
 
 def run(world: World, seconds: float) -> None:
-    """Let time pass; safety is checked at each step."""
+    """Let time pass; each step checks safety."""
     for _ in range(int(seconds / STEP_S)):
         world.step()
 
 
 def served(world: World) -> dict[Host, Host]:
-    """Who serves each host now."""
+    """Return the machine that serves each host now."""
     return {host: machine.home for host, machine in world.open_gates()}
 
 
 def agent(machine: Machine) -> Agent:
-    """The agent of a machine that is up."""
+    """Return the agent of a machine whose agent runs."""
     assert machine.agent is not None
     return machine.agent
 
 
 def views(world: World) -> Iterator[WorkerView]:
-    """What the workers were told last."""
+    """Yield the last view of each worker."""
     for machine in world.machines:
         for worker in machine.workers.live.values():
             assert worker.view is not None
@@ -85,7 +85,7 @@ def views(world: World) -> Iterator[WorkerView]:
 
 
 def pool_of(home: Host, *hosts: Host) -> Pool:
-    """A pool that knows these hosts and that all is well with them."""
+    """Return a pool in which all these hosts are mapped and enabled."""
     made = Pool(home, hosts, settle_s=TIMING.settle_s)
     made.update_services(dict.fromkeys(hosts, FINE))
     return made
@@ -97,7 +97,7 @@ def pool_of(home: Host, *hosts: Host) -> Pool:
 def test_bug_1866380_host_renamed_leaves_no_host_unserved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Another case, the FQDN, a dot: old and new name both have a worker."""
+    """After a host is renamed, its old and its new name have a worker."""
     caplog.set_level(logging.INFO)
     for name in ('C1', 'c1.example.org', 'c1.'):
         world, renamed = make(1), Host(name)
@@ -114,7 +114,7 @@ def test_bug_1866380_host_renamed_leaves_no_host_unserved(
 
 
 def test_bug_1866380_record_that_ignores_case_is_one_ring_member() -> None:
-    """MySQL finds the old Service for both: the new name gets no nodes."""
+    """A renamed host without a Service of its own is not in the ring."""
     world, renamed = make(1), Host('C1')
     run(world, 30)
     (machine,) = world.machines
@@ -127,7 +127,7 @@ def test_bug_1866380_record_that_ignores_case_is_one_ring_member() -> None:
 
 
 def test_bug_1713095_start_waits_for_whoever_is_not_there_yet() -> None:
-    """The daemon first, then the backend, then a worker that can live."""
+    """An agent waits for the backend and restarts a failing worker."""
     world = make(1)
     world.calm, world._rates = False, dict.fromkeys(world._rates, 0.0)
     world.service.up, world._service_back_s = False, 60.0
@@ -146,7 +146,7 @@ def test_bug_1713095_start_waits_for_whoever_is_not_there_yet() -> None:
 
 
 def test_bug_1755602_unmapped_host_is_in_nobodys_ring(world: World) -> None:
-    """It gets nodes when it is mapped, in all rings alike."""
+    """An unmapped host is in no agent's ring until it is mapped."""
     world.facts[C2] = ServiceFacts(mapped=False, disabled=False, exists=True)
     run(world, 40)
     assert set(served(world)) == {C1, C2}
@@ -159,7 +159,7 @@ def test_bug_1755602_unmapped_host_is_in_nobodys_ring(world: World) -> None:
 
 
 def test_disabled_host_does_not_count_itself() -> None:
-    """Nova's ring always has its own host, so two own a node in turn."""
+    """A disabled host is not in its own agent's ring either."""
     for home in (C1, C2, C3):
         pool = pool_of(home, C1, C2, C3)
         before = pool.ring
@@ -175,7 +175,7 @@ def test_disabled_host_does_not_count_itself() -> None:
 def test_new_host_without_nodes_is_in_all_rings_or_in_none(
     world: World,
 ) -> None:
-    """Membership is not read off the nodes that a host has."""
+    """Agents that publish agreement on a ring have the same ring."""
     late = world.machines.pop()
     run(world, 40)
     world.machines.append(late)
@@ -191,7 +191,7 @@ def test_new_host_without_nodes_is_in_all_rings_or_in_none(
 
 
 def test_clocks_five_minutes_apart_change_nothing() -> None:
-    """Who is up is not read off other people's time stamps."""
+    """Clocks that differ by minutes make no agent look dead."""
     world = make(3, c1=1000.0, c2=1300.0, c3=700.0)
     run(world, 60)
     homes = {C1: C1, C2: C2, C3: C3}
@@ -204,7 +204,7 @@ def test_clocks_five_minutes_apart_change_nothing() -> None:
 
 
 def test_bug_1764883_zombie_finds_its_gate_shut(world: World) -> None:
-    """Frozen for ten minutes and adopted meanwhile: it changes nothing."""
+    """After a freeze during which its host was adopted, a gate is shut."""
     run(world, 40)
     one = world.machines[0]
     one.frozen_until_s = world.now_s + 600.0
@@ -222,7 +222,7 @@ def test_bug_1764883_zombie_finds_its_gate_shut(world: World) -> None:
 def test_sap_update_host_takes_nobody_from_another_group(
     world: World,
 ) -> None:
-    """A dead daemon of another pool is adopted by none of ours."""
+    """A host of another pool is not adopted."""
     other = Host('rack2')
     world.facts[other] = FINE  # Nova knows it, and it serves nothing.
     run(world, 40 + ADOPTED_S)
@@ -235,7 +235,7 @@ def test_sap_update_host_takes_nobody_from_another_group(
 
 
 def test_bug_1365334_ring_is_stable_when_one_joins_and_leaves() -> None:
-    """Only the newcomer gains, it gains its share, and all comes back."""
+    """A joined host gets its share of nodes; a leave undoes it."""
     two, three = Ring.of([C1, C2]), Ring.of([C1, C2, C3])
     joined = moves(two, three, NODES)
     assert {new for _, new in joined.values()} == {C3}
@@ -247,9 +247,9 @@ def test_bug_1365334_ring_is_stable_when_one_joins_and_leaves() -> None:
 def test_bug_1378570_newcomer_is_seen_without_a_restart(
     world: World,
 ) -> None:
-    """Who runs for long has the host in its ring that joins late.
+    """A host that joins late is in the ring of agents that run already.
 
-    Ceilometer's bug 1729617 was the same: nobody looked again.
+    Ceilometer's bug 1729617 was the same: members were read only once.
     """
     late = world.machines.pop()
     run(world, 60)
@@ -264,7 +264,7 @@ def test_bug_1378570_newcomer_is_seen_without_a_restart(
 
 
 def test_bug_1729617_members_that_change_end_the_agreement() -> None:
-    """What was agreed on among fewer is not agreed on any more."""
+    """A new member with another ring ends the agreement."""
     pool = pool_of(C1, C1, C2)
     digest = pool.ring.digest
     two = tuple(Member(h, Boot(h), ring=digest) for h in (C1, C2))
@@ -276,7 +276,7 @@ def test_bug_1729617_members_that_change_end_the_agreement() -> None:
 
 
 class Clumsy(coordination.FakeGroup):
-    """Each of its lock requests ends in something unforeseen."""
+    """A group whose lock requests raise unexpected exceptions."""
 
     def try_lock(self, host: Host) -> bool:
         raise RuntimeError('not an error of ours')
@@ -290,7 +290,7 @@ class Clumsy(coordination.FakeGroup):
 
 
 def test_bug_1506657_view_is_refreshed_whatever_else_fails() -> None:
-    """Locks, and a heartbeat now and then, fail in ways nobody foresaw."""
+    """Unexpected exceptions do not stop reads of the member list."""
     clock = ManualClock(start_s=100.0)
     service = coordination.Service(clock.now_s, 15.0, coordination.ETCD)
     group = Clumsy(service, Boot('b1'))
@@ -316,7 +316,7 @@ def test_bug_1506657_view_is_refreshed_whatever_else_fails() -> None:
 def test_bug_1588901_dead_owners_lock_holds_nothing_for_long(
     world: World,
 ) -> None:
-    """kill -9 with the lock held: served by another within the budget."""
+    """A host whose agent was killed is adopted after the term."""
     run(world, 40)
     world.machines[0].kill(1e9)
     run(world, STEP_S)
@@ -326,9 +326,9 @@ def test_bug_1588901_dead_owners_lock_holds_nothing_for_long(
 
 
 def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
-    """It missed its own term, and takes its lock as anybody would.
+    """An agent that missed its own term does not break its own lock.
 
-    Its worker is gone before the lock is had anew.
+    It kills its worker and then requests the lock as any agent would.
     """
     world = make(1)
     run(world, 40)
@@ -356,7 +356,7 @@ def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
 def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
     None
 ):
-    """A dead life's lock is broken first, ours had, then a worker begun."""
+    """The old lock is broken and a new one granted before the start."""
     boot, left = Boot('now'), LockToken('last')
     machine = Assignment(C1, boot, TIMING, coordination.ETCD, left_lock=left)
     machine.handle(KnownHosts(frozenset((C1,))), 0.0)
@@ -370,9 +370,9 @@ def test_ironic_b8e4aba1e_locks_are_cleared_before_anything_is_served() -> (
 def test_ironic_e54ee2ba4_ring_does_not_change_when_a_daemon_goes(
     world: World,
 ) -> None:
-    """Stopped, away, adopted, back: nobody's ring is ever stale.
+    """The ring stays the same when an agent stops and its host is adopted.
 
-    A node's messages go to the same host all the time, and wait there.
+    Therefore a node's RPC messages go to the same host all the time.
     """
     run(world, 40)
     one, two = world.machines
@@ -391,7 +391,7 @@ def test_ironic_e54ee2ba4_ring_does_not_change_when_a_daemon_goes(
 
 
 def test_bug_2069771_host_that_was_deleted_is_forgotten(world: World) -> None:
-    """Its agent is gone and so is its Service: nobody keeps its name."""
+    """A host without an agent and without a Service is dropped."""
     run(world, 40)
     one, two = world.machines
     two.kill(1e9)
@@ -409,7 +409,7 @@ def test_bug_2069771_host_that_was_deleted_is_forgotten(world: World) -> None:
 
 
 def test_networking_baremetal_restart_moves_nothing(world: World) -> None:
-    """Each life has a new member id; the ring does not hear of it."""
+    """A restart gives an agent a new member id but changes no ring."""
     run(world, 40)
     one, two = world.machines
     digest = agent(two).pool.ring.digest
@@ -423,7 +423,7 @@ def test_networking_baremetal_restart_moves_nothing(world: World) -> None:
 
 
 def test_networking_baremetal_members_go_by_nobodys_message() -> None:
-    """The dead vanish though nobody says a word, by the backend's term."""
+    """Dead members vanish at the end of the backend's term."""
     world = make(3, c1=1000.0, c2=1e6, c3=5.0)
     run(world, 40)
     world.machines[2].kill(1e9)
@@ -434,7 +434,7 @@ def test_networking_baremetal_members_go_by_nobodys_message() -> None:
 
 
 def test_networking_baremetal_ring_in_use_does_not_change() -> None:
-    """Who goes through the members goes through one set of them."""
+    """A ring that is being read does not change."""
     pool = pool_of(C1, C1, C2)
     ring, seen = pool.ring, []
     for host in ring.hosts:
@@ -450,7 +450,7 @@ def test_networking_baremetal_ring_in_use_does_not_change() -> None:
 def test_inspector_leader_that_lost_its_lease_knows_it(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Cut off from the backend it serves nothing, and says so."""
+    """An agent cut off from the backend shuts its gate and logs it."""
     caplog.set_level(logging.INFO)
     run(world, 40)
     one = world.machines[0]
@@ -463,7 +463,7 @@ def test_inspector_leader_that_lost_its_lease_knows_it(
 
 
 def test_designate_join_moves_its_share_alone() -> None:
-    """No host gets other nodes only because one more host is there."""
+    """When a host joins, only that host gets nodes."""
     hosts = [Host(f'c{number}') for number in range(9)]
     for count in range(1, 9):
         joined = moves(
@@ -474,7 +474,7 @@ def test_designate_join_moves_its_share_alone() -> None:
 
 
 def test_designate_agent_that_was_dropped_adopts_nothing() -> None:
-    """A list without us is no error, and nothing to act upon."""
+    """An agent that is not in the member list adopts nothing."""
     watch = PresenceWatch(Boot('b1'), TIMING.adopt_step_s)
     watch.update(View((Member(C2, Boot('b2')),)), 0.0)
     for now_s in (0.0, 100.0):
@@ -489,7 +489,7 @@ def test_designate_agent_that_was_dropped_adopts_nothing() -> None:
 def test_bug_2008200_lock_is_given_back_after_its_worker(
     world: World,
 ) -> None:
-    """No take-over begins while the former one is in a step."""
+    """A lock is released only after its worker has ended."""
     run(world, 40)
     one, two = world.machines
     one.kill(60.0)

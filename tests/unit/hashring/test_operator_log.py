@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator is told of a pool that does not agree."""
+"""Log messages about members that disagree on the ring."""
 
 import logging
 
@@ -17,7 +17,7 @@ OTHER = Member(Host('c3'), Boot('c3.1'), machine='m3', ring='other')
 def test_who_does_not_agree_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Two agents, one whose worker does not start and one that sees less."""
+    """A disagreement of 60 seconds is logged once, with its members."""
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
     for now_s in range(10, 200):
@@ -32,7 +32,7 @@ def test_who_does_not_agree_is_told_once(
 def test_each_disagreement_has_its_own_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Hosts that come one after another are no news."""
+    """Each disagreement must itself last 60 seconds to be logged."""
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
     for now_s in range(0, 300, 50):

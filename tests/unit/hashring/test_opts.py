@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options: their relations are checked once, in one sentence."""
+"""The options of `[coordination]`, and the check of their relations."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def conf(**values: Any) -> cfg.ConfigOpts:
 
 
 def test_defaults_hold_together() -> None:
-    """The defaults pass, together with Nova's."""
+    """The defaults pass the check, together with Nova's."""
     opts.check_options(
         conf(), service_down_time_s=60.0, report_interval_s=10.0
     )
@@ -35,7 +35,7 @@ def test_defaults_hold_together() -> None:
     ],
 )
 def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
-    """A pair that cannot work is named with its cure."""
+    """Options that cannot work together are refused by name."""
     with pytest.raises(errors.ConfigError, match=part) as caught:
         opts.check_options(
             conf(**values), service_down_time_s=60.0, report_interval_s=10.0
@@ -44,13 +44,13 @@ def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
 
 
 def test_bounds_are_in_the_declaration() -> None:
-    """A margin below two seconds is refused by the option itself."""
+    """The option itself refuses a margin below two seconds."""
     with pytest.raises(ValueError, match='greater than or equal to 2'):
         conf(lease_margin_s=1.0)
 
 
 def test_the_timing_reads_every_option() -> None:
-    """What is set arrives; heartbeats go out every fifth of a term."""
+    """Timing has the values of the options; a heartbeat is a fifth."""
     timing = opts.Timing.from_conf(conf(lease_term_s=20), settle_s=7.0)
     assert timing.lease_term_s == 20.0
     assert timing.heartbeat_interval_s == 4.0
@@ -58,7 +58,7 @@ def test_the_timing_reads_every_option() -> None:
 
 
 def test_registering_twice_is_once() -> None:
-    """Two callers may register the options on one conf."""
+    """The options can be registered twice on one ConfigOpts."""
     opts.register_opts(conf())
     ((group, listed),) = opts.list_opts()
     assert group == 'coordination'

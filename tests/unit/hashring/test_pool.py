@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool: who is known, who is in the ring, and when all agree."""
+"""The pool: known hosts, hosts of the ring, and agreement on the ring."""
 
 from hashring.adoption import View
 from hashring.group import Boot, Member
@@ -17,7 +17,7 @@ def member(home: Host, ring: str = '', known: tuple[Host, ...] = ()) -> Member:
 
 
 def test_homes_gossip_and_memory_are_known() -> None:
-    """Three sources: members' homes, what they know, our own file."""
+    """Home hosts, members' known hosts and saved hosts are known."""
     pool = Pool(C1, [Host('old')], settle_s=5.0)
     view = View((member(C2, known=(C3,)),))
     pool.update_members(view, 0.0, in_force=True)
@@ -25,7 +25,7 @@ def test_homes_gossip_and_memory_are_known() -> None:
 
 
 def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
-    """A host without Service is forgotten, whatever the others say."""
+    """A host without a Service is dropped though a member knows it."""
     pool = Pool(C1, [C3], settle_s=5.0)
     pool.update_services({C3: GONE})
     pool.update_members(View((member(C2, known=(C3,)),)), 0.0, in_force=True)
@@ -33,7 +33,7 @@ def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
 
 
 def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
-    """Its Service came after our look, its agent died: another knows it."""
+    """A host is read again if another agent knows it."""
     pool = Pool(C1, [], settle_s=5.0)
     view = View((member(C2, known=(C2, C3)),))
     pool.update_services({C3: GONE})
@@ -46,7 +46,7 @@ def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
 
 
 def test_a_host_we_saw_too_early_stays_known_when_its_agent_dies() -> None:
-    """Nobody else is left who could have told us that it exists."""
+    """A live agent's host stays known after the agent dies."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C2: GONE})
     pool.update_members(View((member(C2),)), 0.0, in_force=True)
@@ -57,7 +57,7 @@ def test_a_host_we_saw_too_early_stays_known_when_its_agent_dies() -> None:
 
 
 def test_a_live_home_without_service_is_known() -> None:
-    """A new daemon's host is known before its Service record exists."""
+    """A live agent's host is known before its Service exists."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C1: GONE, C2: GONE})
     pool.update_members(View((member(C2),)), 0.0, in_force=True)
@@ -66,7 +66,7 @@ def test_a_live_home_without_service_is_known() -> None:
 
 
 def test_the_ring_has_mapped_enabled_services_only() -> None:
-    """Unmapped and disabled hosts are out of the ring, and so is doubt."""
+    """Unmapped, disabled and unread hosts are not in the ring."""
     pool = Pool(C1, [C2, C3, Host('c4')], settle_s=5.0)
     pool.update_services(
         {
@@ -79,14 +79,14 @@ def test_the_ring_has_mapped_enabled_services_only() -> None:
 
 
 def test_foreign_hosts_never_enter() -> None:
-    """A host that only Nova knows is neither known nor in the ring."""
+    """A host that is only in Nova is neither known nor in the ring."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C1: FINE, Host('stock'): FINE})
     assert pool.known == pool.ring.hosts == {C1}
 
 
 def test_agreement_needs_everybody_and_time() -> None:
-    """Agreed: every member published our ring, for `settle_s`."""
+    """The ring is agreed once all members had it for `settle_s`."""
     pool = Pool(C1, [C2], settle_s=5.0)
     pool.update_services({C1: FINE, C2: FINE})
     digest = pool.ring.digest
@@ -101,7 +101,7 @@ def test_agreement_needs_everybody_and_time() -> None:
 
 
 def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
-    """An old view or another ring starts the wait anew."""
+    """A lost lease or another ring restarts the wait for agreement."""
     pool = Pool(C1, [C2], settle_s=5.0)
     pool.update_services({C1: FINE})
     alone = View((member(C1, pool.ring.digest),))
@@ -115,7 +115,7 @@ def test_agreement_ends_with_the_lease_and_with_the_ring() -> None:
 
 
 def test_agreement_ends_with_the_epoch() -> None:
-    """The lease was interrupted and is in force again when it is looked at."""
+    """A new epoch of the lease restarts the wait for agreement."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C1: FINE})
     alone = View((member(C1, pool.ring.digest),))
@@ -127,7 +127,7 @@ def test_agreement_ends_with_the_epoch() -> None:
 
 
 def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
-    """Its brother had no answer; by turns they would move the nodes."""
+    """A mapped host stays in the ring if a later read finds no mapping."""
     pool = Pool(C1, [C2], settle_s=5.0)
     pool.update_services({C1: FINE, C2: FINE})
     pool.update_services(
@@ -142,7 +142,7 @@ def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
 
 
 def test_who_has_another_ring_is_named() -> None:
-    """Also one who has none, such as an agent without a worker."""
+    """Members with another ring or without a ring are returned."""
     pool = Pool(C1, [C2, C3], settle_s=5.0)
     assert not pool.disagreeing_members()
     pool.update_members(View((member(C1),)), 0.0, in_force=True)
@@ -155,7 +155,7 @@ def test_who_has_another_ring_is_named() -> None:
 
 
 def test_host_that_an_operator_admits_is_known() -> None:
-    """Also one that had no Service when we looked last, until Nova says so."""
+    """An added host is known until a later read finds no Service."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C3: GONE})
     pool.add_host(C2)
@@ -168,7 +168,7 @@ def test_host_that_an_operator_admits_is_known() -> None:
 def test_operators_word_on_a_mapping_is_passed_on_and_ends_with_the_host() -> (
     None
 ):
-    """From memory, from a member, from the operator; not past the Service."""
+    """A confirmed mapping is kept until the Service is gone."""
     pool = Pool(C1, [C2], settle_s=5.0, confirmed_mappings=[C1])
     said = Member(C2, Boot('c2.1'), known=(C3,), confirmed_mappings=(C3,))
     pool.update_members(View((said,)), 0.0, in_force=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring: little moves, shares are even, everybody computes the same."""
+"""The hash ring: few moves, even shares, equal in every process."""
 
 import collections
 import random
@@ -23,7 +23,7 @@ hosts = st.sets(
 @settings(max_examples=25, deadline=None)
 @given(hosts, st.integers(0, 100))
 def test_only_the_joined_host_gains(members: set[Host], pick: int) -> None:
-    """A join moves nodes to the new host and between no others."""
+    """A new host gets nodes; no other host does."""
     joined = Host(f'new{pick}')
     after = Ring.of({*members, joined})
     for old, new in ring.moves(Ring.of(members), after, NODES).values():
@@ -34,7 +34,7 @@ def test_only_the_joined_host_gains(members: set[Host], pick: int) -> None:
 @settings(max_examples=25, deadline=None)
 @given(hosts)
 def test_only_the_left_host_loses(members: set[Host]) -> None:
-    """A leave moves exactly the nodes of the host that left."""
+    """If a host is removed, only its own nodes move."""
     left = min(members)
     before = Ring.of(members)
     moved = ring.moves(before, Ring.of(members - {left}), NODES)
@@ -72,14 +72,14 @@ def test_the_empty_ring_targets_nothing() -> None:
 
 
 def test_digests_differ() -> None:
-    """Another set of hosts has another digest, also under joined names."""
+    """Different sets of hosts have different digests."""
     assert Ring.of([Host('ab')]).digest != Ring.of([Host('a')]).digest
     two = Ring.of([Host('a'), Host('b')])
     assert two.digest != Ring.of([Host('a b')]).digest
 
 
 def test_a_known_answer() -> None:
-    """The ring is the same in every version: nodes do not move by upgrade."""
+    """Targets and digest are fixed, so an upgrade moves no node."""
     three = Ring.of(Host(name) for name in ('c1', 'c2', 'c3'))
     found = [three.target(f'node-{n}') for n in range(8)]
     assert three.digest == '389ebf709589e5d6'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state folder: one agent, files that are whole or absent."""
+"""The state directory: one agent, and files that are whole or absent."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ TOKEN = LockToken('bG9jaw==')
 
 
 def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
-    """The second agent on a folder ends with a sentence, at once."""
+    """A second agent on the same directory is refused."""
     first, second = StateDir(tmp_path), StateDir(tmp_path)
     first.open()
     with pytest.raises(errors.StateDirRefused, match='Another agent'):
@@ -26,14 +26,14 @@ def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    """A path that cannot be a folder names the option."""
+    """An unwritable path is refused, and the error names the option."""
     (tmp_path / 'file').write_text('')
     with pytest.raises(errors.StateDirRefused, match='state_path'):
         StateDir(tmp_path / 'file' / 'below').open()
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
-    """The lock, known hosts and operators' words survive the process."""
+    """The token, known hosts and confirmed mappings are read again."""
     StateDir(tmp_path).write_home_lock(C1, TOKEN)
     StateDir(tmp_path).write_known([Host('c2'), Host('c1')])
     StateDir(tmp_path).write_confirmed_mappings([Host('c2')])
@@ -46,7 +46,7 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
 def test_a_damaged_file_counts_as_absent(
     tmp_path: pathlib.Path, content: str
 ) -> None:
-    """Nonsense in a file never stops an agent."""
+    """A damaged file counts as absent."""
     (tmp_path / 'home_lock.json').write_text(content)
     (tmp_path / 'known.json').write_text(content)
     (tmp_path / 'vouched.json').write_text(content)
@@ -58,7 +58,7 @@ def test_a_damaged_file_counts_as_absent(
 def test_a_file_that_cannot_be_replaced_stays(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk is said; an old token names what nobody can have again."""
+    """A failed write keeps the old file and is logged once."""
     folder = StateDir(tmp_path)
     folder.write_home_lock(C1, TOKEN)
     (tmp_path / 'home_lock.json.new').mkdir()
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_replaced_stays(
 def test_only_a_lock_of_this_home_was_left_to_us(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Whoever is given another host frees no lock."""
+    """A token that was saved for another home host is not returned."""
     folder = StateDir(tmp_path)
     folder.write_home_lock(C1, TOKEN)
     assert folder.read_home_lock(Host('c9')) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several agents under seeded faults: safe at each step, live after."""
+"""Several agents under seeded faults: safe always, live afterwards."""
 
 import pytest
 
@@ -27,13 +27,13 @@ def test_one_worker_a_host(kind: str, first: int) -> None:
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_kept_seeds(kind: str) -> None:
-    """Seeds that told something stay."""
+    """Seeds that once found a bug pass."""
     traits, revives = KINDS[kind]
     for seed in KEPT_SEEDS:
         world.run(seed, traits, revives=revives)
 
 
 def test_same_seed_same_story() -> None:
-    """One seed is the whole input: twice gives the same story."""
+    """The same seed gives the same story twice."""
     stories = [world.run(7, coordination.ETCD).story for _ in range(2)]
     assert stories[0] == stories[1]

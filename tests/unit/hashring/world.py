@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several real agents in one thread, in a world made from a seed.
+"""A simulated world of several real agents in one thread, made from a seed.
 
-Real are Agent, Assignment, Pulse, Locksmith, Lease and Pool. Invented are
-time (each machine's clock runs up to 1 % wrong), the coordination service,
-the workers, and what goes wrong: machines freeze and thaw, agents and
+Real are Agent, Assignment, HeartbeatThread, LockThread, Lease and Pool.
+Simulated are time (each machine's clock is up to 1 % fast or slow), the
+coordination service, the workers, and faults: machines freeze, agents and
 workers are killed, requests hang before or after they took effect, the
-service goes away or forgets.
+service goes down or forgets.
 
-A request that hangs lets the world go on inside it, the hanging agent's
-other threads included; that is how one thread shows races of many.
+While a request hangs, the world goes on inside it, and so do the other
+threads of that agent; therefore one thread shows the races of many.
 """
 
 import random
@@ -38,7 +38,7 @@ FAULTS = (
 
 
 class World:
-    """Machines, one service, one seed."""
+    """The machines and the coordination service of one seed."""
 
     def __init__(
         self, seed: int, traits: Traits, hosts_count: int, *, revives: bool
@@ -82,7 +82,7 @@ class World:
         self.check_safety()
 
     def hang(self, machine: Machine, where: str) -> None:
-        """Let time pass while a request of this machine is under way."""
+        """Let time pass during a request of this machine."""
         if self.calm or self._nested_count >= NEST_MAX_COUNT:
             return
         if where == 'after heartbeat' and self.armed('slow beat', 4.0):
@@ -99,12 +99,12 @@ class World:
         self._nested_count -= 1
 
     def armed(self, fault: str, factor: float = 1.0) -> bool:
-        """Whether this fault strikes now."""
+        """Return whether this fault happens now."""
         share = self._rates[fault] * factor
         return not self.calm and self.rng.random() < share
 
     def _strike(self) -> None:
-        """What goes wrong in this step."""
+        """Cause the faults of this step."""
         rng = self.rng
         machine = rng.choice(self.machines)
         if not self.service.up and self.now_s >= self._service_back_s:
@@ -139,7 +139,7 @@ class World:
         self.tell(f'service down for {down_s:.0f} s')
 
     def heal(self, dead: int = 0) -> None:
-        """No more faults; the first `dead` machines stay down."""
+        """End all faults; the first ``dead`` machines stay down."""
         self.calm = True
         self.service.up = True
         for machine in self.machines:
@@ -160,7 +160,7 @@ class World:
                     yield worker.host, machine
 
     def check_safety(self) -> None:
-        """Invariant 1: no host has two workers with an open gate."""
+        """Check that no host has two workers with an open gate."""
         seen: dict[Host, Machine] = {}
         for host, machine in self.open_gates():
             assert host not in seen, self.failure(
@@ -169,10 +169,10 @@ class World:
             seen[host] = machine
 
     def amiss(self) -> str | None:
-        """What is not yet as it should be: who is not served, or not where.
+        """Return a host that is not served as it should be, or None.
 
-        Every host is served once, at home where its agent lives, and
-        elsewhere only if somebody has ever heard of it.
+        Every home host of a live agent must be served by that agent, and
+        every other known host by any agent.
         """
         served = {host: machine.home for host, machine in self.open_gates()}
         known = {
@@ -206,7 +206,7 @@ def run(
     storm_s: float = 150.0,
     calm_s: float = 400.0,
 ) -> World:
-    """One whole life of a world; raises where something did not hold."""
+    """Run a world through faults and calm; raise if a check fails."""
     world = World(seed, traits, hosts_count=2 + seed % 3, revives=revives)
     while world.now_s < storm_s:
         world.step()
