@@ -174,9 +174,9 @@ class Deploy:
     def _send_deploy(
         self, request: BuildRequest, target: str, drive: Any
     ) -> None:
-        """Request a deploy; a deploy that runs after an error is a success.
+        """Request a deploy, and ignore an error if the deploy is running.
 
-        The answer of a request that Ironic accepted may be lost.
+        Ironic may have accepted the request, and only its answer was lost.
         """
         try:
             self._client.set_provision_state(

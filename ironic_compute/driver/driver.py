@@ -234,8 +234,8 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     ) -> None:
         """Reboot a server.
 
-        :param reboot_type: ``SOFT`` asks the operating system first; ``HARD``
-            uses the power control of the machine
+        :param reboot_type: ``SOFT`` lets the operating system reboot first;
+            ``HARD`` uses the power control of the machine
         """
         with as_nova_errors(instance, nova_exception.InstanceRebootFailure):
             self._power.reboot(instance, reboot_type)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """VIFs: attach Neutron ports to a node in Ironic, and detach them.
 
-Ironic itself binds the ports. To attach a VIF that is attached already, or to
-detach one that is not, is a success: after an error the VIFs of the node are
-read from Ironic, because a conflict (409) can have several causes.
+Ironic itself binds the ports. A VIF may be attached or detached again; that is
+a success. After an error the VIFs of the node are therefore read from Ironic:
+the status code alone does not show the cause, because a conflict (409) can
+have several.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ class Network:
             self._attach_vif(node, str(vif['id']))
 
     def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
-        """Detach those of these VIFs that are attached to the node."""
+        """Detach these VIFs, except those that the node does not have."""
         attached = set(self._list_vifs(node))
         for vif in network_info:
             if str(vif['id']) in attached:

@@ -4,7 +4,7 @@
 Inside the driver, only subclasses of ``IronicComputeError`` are raised. Each
 driver method that Nova calls runs in one of the two contexts below, which
 raise Nova's exception in their place. Exceptions of Neutron or of Nova's
-database pass unchanged, because Nova already knows them.
+database pass unchanged, because Nova handles them.
 """
 
 import contextlib

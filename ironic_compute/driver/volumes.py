@@ -153,8 +153,8 @@ class Volumes:
 
     def _vifs_of_macs(self, node: NodeId, macs: Iterable[str]) -> set[str]:
         """Return the VIFs on the Ironic ports with these MAC addresses."""
-        known = {mac.lower() for mac in macs}
-        if not known:
+        addresses = {mac.lower() for mac in macs}
+        if not addresses:
             return set()
         ports = [
             *self._waiter.retry(lambda: self._client.ports(node)),
@@ -163,7 +163,7 @@ class Volumes:
         return {
             str(port['internal_info']['tenant_vif_port_id'])
             for port in ports
-            if str(port.get('address')).lower() in known
+            if str(port.get('address')).lower() in addresses
             and (port.get('internal_info') or {}).get('tenant_vif_port_id')
         }
 

@@ -34,7 +34,7 @@ def test_build_ends_active():
 
 
 def test_feed_reads_a_node_that_a_build_did_not_find():
-    """A build asks the feed to read its node if Ironic has no such node.
+    """A build requests a read by the feed if Ironic does not have its node.
 
     The feed then removes the node; otherwise the next build would get it.
     """

@@ -8,7 +8,7 @@ from . import fake
 
 
 def _is_free(bench: fake.Bench) -> bool:
-    """Say whether nothing of the server is left on the node."""
+    """Return whether nothing of the server is left on the node."""
     ironic = bench.ironic
     return (
         ironic.nodes[fake.NODE].instance_uuid is None
