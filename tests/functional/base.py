@@ -16,7 +16,7 @@ import pathlib
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # First: this imports Nova's concurrency patch for tests.
@@ -29,6 +29,8 @@ from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.api import client as api_client
+
+from tests.functional import reuse
 
 NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
@@ -47,16 +49,16 @@ OTHER_VOLUME_ID = nova_fixtures.CinderFixture.SWAP_NEW_VOL
 # Glance's fixture has this image; Nova's tests boot from it as well.
 IMAGE_ID = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
-# Half a second each.
-_RETRIES_COUNT = 180
-_NOTIFIED_S = 90.0
+# A busy machine must not look like a build that never ends.
+PATIENCE_S = 90.0
+_POLL_S = 0.02
 
 
 class Notifications(nova_fixtures.NotificationFixture):  # type: ignore[misc]
     """Nova's notifications, waited for longer than Nova does: ten seconds."""
 
     def wait_for_versioned_notifications(
-        self, event_type: str, n_events: int = 1, timeout: float = _NOTIFIED_S
+        self, event_type: str, n_events: int = 1, timeout: float = PATIENCE_S
     ) -> Any:
         """Return the notifications of a type when there are so many."""
         return super().wait_for_versioned_notifications(
@@ -142,6 +144,7 @@ class NovaTestCase(
         self.neutron = self.useFixture(Neutron(self))
         self.glance = self.useFixture(nova_fixtures.GlanceFixture(self))
         self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
+        self.useFixture(reuse.ReusePlacement())
         placement = self.useFixture(functional_fixtures.PlacementFixture())
         self.placement = placement.api
         self.placement_endpoint = placement.endpoint
@@ -217,31 +220,67 @@ class NovaTestCase(
         self._wait_until_deleted(server)
 
     def _wait_until_deleted(self, server: Mapping[str, Any]) -> None:
-        """Wait for longer than Nova does: twenty seconds."""
-        for _ in range(_RETRIES_COUNT):
+        """Wait for longer than Nova does, which is twenty seconds."""
+
+        def is_deleted() -> bool:
             try:
                 shown = self.api.get_server(server['id'])
             except api_client.OpenStackApiNotFoundException:
-                return
+                return True
             if 'ERROR' == shown['status'] != server.get('status'):
                 self.fail(f'Deleting ended so: {shown}')
-            time.sleep(0.5)
-        self.fail(f'Not deleted: {shown}')
+            return False
+
+        self.until(is_deleted, f'{server["id"]} deleted')
 
     def _wait_for_server_parameter(
         self,
         server: Mapping[str, Any],
         expected_params: Mapping[str, Any],
-        max_retries: int = 10,
-        **kwargs: Any,
+        max_retries: int = 0,
+        api: Any = None,
+        wait_for_fault_key: bool = True,
     ) -> Any:
-        """Wait for longer than Nova does: five seconds.
+        """Wait for longer than Nova does, and look more often.
 
-        A busy machine must not look like a build that never ends.
+        Nova looks each half second, for five seconds.
         """
-        return super()._wait_for_server_parameter(
-            server, expected_params, max(max_retries, _RETRIES_COUNT), **kwargs
-        )
+        api = api or self.api
+        # Nova saves the status before the fault.
+        is_error = expected_params.get('status') == 'ERROR'
+        needs_fault = wait_for_fault_key and is_error
+        shown: Mapping[str, Any] = {}
+
+        def is_as_expected() -> bool:
+            nonlocal shown
+            shown = api.get_server(server['id'])
+            if needs_fault and 'fault' not in shown:
+                return False
+            return all(shown[k] == v for k, v in expected_params.items())
+
+        self.until(is_as_expected, f'{server["id"]} with {expected_params}')
+        return shown
+
+    def until(
+        self,
+        check: Callable[[], Any],
+        what: str,
+        timeout_s: float = PATIENCE_S,
+    ) -> None:
+        """Wait until ``check()`` holds.
+
+        A check may be a request to a service in this very process, which
+        needs the processor for what is waited for: so each pause is at least
+        as long as the check before it.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            began_s = time.monotonic()
+            if check():
+                return
+            now_s = time.monotonic()
+            self.assertLess(now_s, deadline_s, what)
+            time.sleep(max(_POLL_S, now_s - began_s))
 
     def allocations(self, server: Mapping[str, Any]) -> Mapping[str, Any]:
         """What Placement has allocated to a server, by provider."""

@@ -7,9 +7,8 @@ left out: the test says what the pool looks like.
 """
 
 import math
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import fixtures
@@ -190,15 +189,20 @@ class PoolTestCase(base.NovaTestCase):
             host: self.start_compute(host, MANAGER) for host in ('c1', 'c2')
         }
         self.flavor = self.make_flavor()
-        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
         # A test may say next what Ironic has, and a list from before is late.
         self.until(self._have_audited, 'all audited')
+        self.until(self._hold_all, 'all held')
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
 
     def _have_audited(self) -> bool:
         components = [
             worker.manager._components for worker in self.workers.values()
         ]
         return all(one.node_changes.has_audited for one in components)
+
+    def _hold_all(self) -> bool:
+        held = [self.held(host) for host in self.workers]
+        return len(set().union(*held)) == self.NODES_COUNT
 
     def start_compute(self, host: str, manager: str | None = None) -> Any:
         """Start Nova's service of a worker as the worker itself does."""
@@ -218,15 +222,6 @@ class PoolTestCase(base.NovaTestCase):
     def ironic(self) -> FakeIronic:
         """What Ironic has."""
         return TheCloud.ironic.fake
-
-    def until(
-        self, check: Callable[[], Any], what: str, timeout_s: float = 90
-    ) -> None:
-        """Wait until ``check()`` holds."""
-        deadline_s = time.monotonic() + timeout_s
-        while not check():
-            self.assertLess(time.monotonic(), deadline_s, what)
-            time.sleep(0.1)
 
     def offered(self) -> int:
         """Return how many nodes Placement offers to a build."""
