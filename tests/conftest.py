@@ -9,6 +9,10 @@ is ``threading`` (the default) or ``eventlet``.
 
 import gc
 import os
+import typing
+
+# Half of all tests take a thousandth of this.
+_WORTH_NOTING_S = 0.5
 
 CONCURRENCY = os.environ.get('IRONIC_COMPUTE_TEST_CONCURRENCY', 'threading')
 if CONCURRENCY not in ('threading', 'eventlet'):
@@ -42,3 +46,11 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logreport(report: typing.Any) -> None:
+    """Note for ``tests.at_once`` how long each test took."""
+    path = os.environ.get('IRONIC_COMPUTE_TEST_TIMES')
+    if path and report.duration >= _WORTH_NOTING_S:
+        with open(path, 'a') as times:
+            times.write(f'{report.duration:.2f} {report.nodeid}\n')

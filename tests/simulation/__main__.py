@@ -25,7 +25,7 @@ Safety is checked after each step, and in the calm all must become well.
   python -m tests.simulation                    2,000 new seeds, kept ones too
   python -m tests.simulation --seed 4711        one seed, with its whole story
   python -m tests.simulation --seeds 50000 --from 1 --jobs 2 --minutes 60
-  python -m tests.simulation --all --jobs 2     as CI does: both
+  python -m tests.simulation --all --jobs 2     2,000 new seeds and all defects
   python -m tests.simulation --defects          is every planted defect seen?
   python -m tests.simulation --defect 'no margin'
 
@@ -49,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add('--seeds', type=int, default=2000, metavar='N', help='how many')
+    add('--skip', type=int, metavar='N', help='neither these nor kept ones')
     add('--from', type=int, dest='start', metavar='S', help='the first one')
     add('--seed', type=int, metavar='K', help='this one, with its story')
     add('--defect', choices=sorted(defects.MAKEUPS), metavar='NAME')
@@ -196,8 +197,13 @@ def _new_seeds() -> int:
 
 def _live_seeds(options: argparse.Namespace) -> int:
     start = _new_seeds() if options.start is None else options.start
-    print(f'seeds from {start}, and the kept ones', flush=True)
-    seeds = [*lives.kept(), *range(start, start + options.seeds)]
+    end = start + options.seeds
+    if options.skip is None:
+        print(f'seeds from {start}, and the kept ones', flush=True)
+        seeds = [*lives.kept(), *range(start, end)]
+    else:
+        print(f'seeds from {start + options.skip}', flush=True)
+        seeds = [*range(start + options.skip, end)]
     run = Run(options)
     failed = run.all(seeds, None)
     for seed, story in failed[:3]:

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run one set of checks, several processes at once: ``make test`` uses it.
+
+A set is a list of jobs, each of them a process of its own. Most tests of a
+whole Nova wait for something half of the time, so there is one job more under
+way than there are processors. The whole output of a job goes to a file below
+``build/tests``; printed are its last line, the failures of a job that failed,
+and the ten slowest tests of all jobs.
+
+  python -m tests.at_once fast     what must hold for each change
+  python -m tests.at_once rest     all that ``fast`` leaves out under Nova 34
+  python -m tests.at_once nova33   what there is of Nova in the tests
+  python -m tests.at_once lint     form, types, layers
+
+The exit status is 1 if a job failed.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+ROOT = pathlib.Path(__file__).parents[1]
+SLOWEST_COUNT = 10
+_POLL_S = 0.2
+_TAIL_LINES = 80
+
+_EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
+_PYTEST = (sys.executable, '-m', 'pytest')
+_SIMULATION = (sys.executable, '-W', 'ignore', '-m', 'tests.simulation')
+
+# Of 2,000 new lives for each commit so many are lived before all else.
+_FIRST_LIVES = 300
+_ALL_LIVES = 2000
+
+# The functional tests of ``fast``: each thing that a worker does in a cloud
+# is in one of them (it starts, takes nodes, is scheduled to, builds, serves,
+# loses nodes, ends). The others go through variants and rare states.
+_CORE = ('harness', 'process', 'scheduling', 'stopping', 'workers')
+# On eventlet once more: what begins, ends and moves servers.
+_ON_EVENTLET = ('process', 'stopping', 'workers')
+# Agents never run on it.
+_NOT_ON_EVENTLET = ('--ignore', 'tests/unit/ironic_compute/agent')
+
+_SHELL_FILES = (
+    'devstack/plugin.sh',
+    'devstack/settings',
+    'devstack/lib/ironic-compute',
+    'devstack/tools/ensure-venv',
+    '.ci/run',
+)
+_NO_WORDS = (
+    '.git,.tox,.venv,.*_cache,.hypothesis,*.egg-info,build,AUTHORS,ChangeLog,'
+    '*.sample,constraints-*,LICENSE'
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One process.
+
+    :param name: what is printed, and the name of its file
+    :param environ: variables beside those of this process
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environ: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(slots=True)
+class Running:
+    """A job that is under way; its output goes to ``path``."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    path: pathlib.Path
+    began_s: float
+
+
+def _pytest(name: str, *arguments: str, eventlet: bool = False) -> Job:
+    environ = tuple(_EVENTLET.items()) if eventlet else ()
+    return Job(name, (*_PYTEST, *arguments), environ)
+
+
+def _functional_files(names: Sequence[str] | None = None) -> list[str]:
+    """Return the functional tests' files, the largest first."""
+    files = sorted(
+        (ROOT / 'tests/functional').glob('test_*.py'),
+        key=lambda file: (-file.stat().st_size, file.name),
+    )
+    return [
+        str(file.relative_to(ROOT))
+        for file in files
+        if names is None or file.stem.removeprefix('test_') in names
+    ]
+
+
+def _functional(
+    what: str, files: list[str], count: int, *, eventlet: bool = False
+) -> list[Job]:
+    """Deal files to ``count`` processes: each imports Nova once."""
+    return [
+        _pytest(f'{what} {at + 1}', *files[at::count], eventlet=eventlet)
+        for at in range(count)
+    ]
+
+
+def _lint() -> list[Job]:
+    """Form, types, layers."""
+    tool = str(pathlib.Path(sys.executable).parent) + '/'
+    return [
+        Job('mypy', (f'{tool}mypy',)),
+        Job('ruff check', (f'{tool}ruff', 'check', '.')),
+        Job('ruff format', (f'{tool}ruff', 'format', '--check', '.')),
+        Job('lint-imports', (f'{tool}lint-imports',)),
+        Job(
+            'bashate',
+            (f'{tool}bashate', '-i', 'E005,E006,E042', *_SHELL_FILES),
+        ),
+        Job('codespell', (f'{tool}codespell', '--skip', _NO_WORDS, '.')),
+    ]
+
+
+def _fast() -> list[Job]:
+    """What must hold for each change, in minutes."""
+    core = _functional_files(_CORE)
+    units, others = 'tests/unit/ironic_compute', 'tests/unit'
+    quick = ('-m', 'not slow')
+    return [
+        *_functional('functional core', core, 2),
+        _pytest('contracts', *quick, 'tests/contract'),
+        _pytest('units of ironic_compute', *quick, units),
+        _pytest(
+            'other units, tidy, transcripts',
+            *quick,
+            others,
+            'tests/tidy',
+            'tests/transcripts',
+            '--ignore',
+            units,
+        ),
+        *_lint(),
+        _pytest('simulation, kept seeds', *quick, 'tests/simulation'),
+        Job(
+            'simulation, new seeds',
+            (*_SIMULATION, '--seeds', f'{_FIRST_LIVES}'),
+        ),
+    ]
+
+
+def _rest() -> list[Job]:
+    """All that ``fast`` leaves out under Nova 34."""
+    core = set(_functional_files(_CORE))
+    others = [file for file in _functional_files() if file not in core]
+    units = 'tests/unit/ironic_compute'
+    new = ('--skip', f'{_FIRST_LIVES}', '--seeds', f'{_ALL_LIVES}')
+    return [
+        _pytest('slow contracts', '-m', 'slow', 'tests/contract'),
+        *_functional('functional rest', others, 3),
+        _pytest(
+            'units of ironic_compute on eventlet',
+            '-m',
+            'not slow',
+            units,
+            *_NOT_ON_EVENTLET,
+            eventlet=True,
+        ),
+        _pytest(
+            'units of resource_tracker on eventlet',
+            'tests/unit/resource_tracker',
+            eventlet=True,
+        ),
+        *_functional(
+            'functional on eventlet',
+            _functional_files(_ON_EVENTLET),
+            1,
+            eventlet=True,
+        ),
+        Job('simulation, all other new seeds', (*_SIMULATION, *new)),
+        Job('simulation, planted defects', (*_SIMULATION, '--defects')),
+    ]
+
+
+def _nova33() -> list[Job]:
+    """Units and functional tests under the Nova that is installed.
+
+    Nova 33's own fixtures keep their databases in memory, which threads
+    cannot share: eventlet there.
+    """
+    units = 'tests/unit/ironic_compute'
+    return [
+        *_functional(
+            'functional on Nova 33', _functional_files(), 3, eventlet=True
+        ),
+        _pytest('units of ironic_compute on Nova 33', units),
+        _pytest(
+            'other units on Nova 33',
+            '-m',
+            'not slow',
+            'tests/unit',
+            'tests/contract/placement',
+            '--ignore',
+            units,
+        ),
+    ]
+
+
+SETS = {
+    'fast': _fast,
+    'rest': _rest,
+    'nova33': _nova33,
+    'functional': lambda: _functional('functional', _functional_files(), 3),
+    'lint': _lint,
+}
+
+
+class Runner:
+    """Runs jobs in their order, so many at once.
+
+    :param folder: for their output
+    """
+
+    def __init__(self, folder: pathlib.Path, count: int) -> None:
+        self._folder = folder
+        self._count = count
+        self._times = folder / 'times'
+        self._began_s = time.monotonic()
+        self._running: list[Running] = []
+        self._failed: list[str] = []
+
+    def run(self, jobs: list[Job]) -> int:
+        """Run them all; return the exit status."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in self._folder.iterdir():
+            old.unlink()
+        self._say(f'output of each job: {self._folder}')
+        waiting = list(jobs)
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < self._count:
+                    self._running.append(self._start(waiting.pop(0)))
+                self._reap()
+                time.sleep(_POLL_S)
+        finally:
+            for one in self._running:
+                one.process.terminate()
+        self._tell_slowest()
+        if self._failed:
+            self._say(f'failed: {", ".join(self._failed)}')
+        return 1 if self._failed else 0
+
+    def _say(self, text: str) -> None:
+        print(
+            f'[{time.monotonic() - self._began_s:4.0f} s] {text}', flush=True
+        )
+
+    def _start(self, job: Job) -> Running:
+        path = self._folder / f'{re.sub("[^a-z0-9]+", "-", job.name)}.log'
+        environ = {
+            **os.environ,
+            'PYTHONPATH': str(ROOT),
+            'IRONIC_COMPUTE_TEST_TIMES': str(self._times),
+            **dict(job.environ),
+        }
+        with path.open('wb') as output:
+            process = subprocess.Popen(
+                job.command,
+                cwd=ROOT,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        return Running(job, process, path, time.monotonic())
+
+    def _reap(self) -> None:
+        for one in [*self._running]:
+            status = one.process.poll()
+            if status is not None:
+                self._running.remove(one)
+                self._tell(one, status)
+
+    def _tell(self, one: Running, status: int) -> None:
+        spent_s = time.monotonic() - one.began_s
+        how = 'ok' if status == 0 else f'FAILED ({status})'
+        lines = one.path.read_text(errors='replace').splitlines()
+        self._say(f'{one.job.name}: {how} in {spent_s:.0f} s')
+        if status:
+            self._failed.append(one.job.name)
+            print('\n'.join(_what_failed(lines)))
+        elif lines:
+            print(f'         {lines[-1]}', flush=True)
+
+    def _tell_slowest(self) -> None:
+        slowest = sorted(_times(self._times), reverse=True)[:SLOWEST_COUNT]
+        if slowest:
+            print(f'The {SLOWEST_COUNT} slowest tests:')
+        for seconds, test in slowest:
+            print(f'{seconds:8.1f} s  {test}')
+
+
+def _what_failed(lines: list[str]) -> list[str]:
+    """Return what pytest says of failures, or the end of the output."""
+    for at, line in enumerate(lines):
+        if re.match('=+ (FAILURES|ERRORS) =+$', line):
+            return lines[at:]
+    return lines[-_TAIL_LINES:]
+
+
+def _times(path: pathlib.Path) -> Iterator[tuple[float, str]]:
+    """Yield how long each test took, as ``tests/conftest.py`` wrote it."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text().splitlines():
+            seconds, _, test = line.partition(' ')
+            yield float(seconds), test
+
+
+def main() -> int:
+    """Run the set that is asked for."""
+    parser = argparse.ArgumentParser(
+        prog='python -m tests.at_once',
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('set', choices=SETS)
+    parser.add_argument(
+        '--jobs',
+        type=int,
+        default=(os.cpu_count() or 1) + 1,
+        metavar='N',
+        help='processes at once (default: %(default)d)',
+    )
+    options = parser.parse_args()
+    folder = ROOT / 'build' / 'tests' / options.set
+    return Runner(folder, options.jobs).run(SETS[options.set]())
+
+
+if __name__ == '__main__':
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)
