@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one set of checks, several processes at once: ``make test`` uses it.
 
-A set is a list of jobs, each of them a process of its own. Most tests of a
-whole Nova wait for something half of the time, so there is one job more under
-way than there are processors. The whole output of a job goes to a file below
-``build/tests``; printed are its last line, the failures of a job that failed,
-and the ten slowest tests of all jobs.
+A set is a list of jobs, each of them a process of its own. Some wait for
+something most of the time, so as many are under way as keep all processors
+busy. The whole output of a job goes to a file below ``build/tests``; printed
+are its last line, the failures of a job that failed, and the ten slowest tests
+of all jobs.
 
   python -m tests.at_once fast     what must hold for each change
   python -m tests.at_once rest     all that ``fast`` leaves out under Nova 34
@@ -30,6 +30,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 SLOWEST_COUNT = 10
 _POLL_S = 0.2
 _TAIL_LINES = 80
+
+_FUNCTIONAL_LOAD = 0.7
+# How many processors' work is under way at once, for each there is.
+_FILLED = 1.2
+# That have jobs of their own.
+_BACKENDS = ('etcd', 'memcached')
 
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 _PYTEST = (sys.executable, '-m', 'pytest')
@@ -67,11 +73,13 @@ class Job:
 
     :param name: what is printed, and the name of its file
     :param environ: variables beside those of this process
+    :param load: how much of one processor it uses while it runs
     """
 
     name: str
     command: tuple[str, ...]
     environ: tuple[tuple[str, str], ...] = ()
+    load: float = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,9 +92,11 @@ class Running:
     began_s: float
 
 
-def _pytest(name: str, *arguments: str, eventlet: bool = False) -> Job:
+def _pytest(
+    name: str, *arguments: str, eventlet: bool = False, load: float = 1.0
+) -> Job:
     environ = tuple(_EVENTLET.items()) if eventlet else ()
-    return Job(name, (*_PYTEST, *arguments), environ)
+    return Job(name, (*_PYTEST, *arguments), environ, load)
 
 
 def _functional_files(names: Sequence[str] | None = None) -> list[str]:
@@ -107,8 +117,27 @@ def _functional(
 ) -> list[Job]:
     """Deal files to ``count`` processes: each imports Nova once."""
     return [
-        _pytest(f'{what} {at + 1}', *files[at::count], eventlet=eventlet)
+        _pytest(
+            f'{what} {at + 1}',
+            *files[at::count],
+            eventlet=eventlet,
+            load=_FUNCTIONAL_LOAD,
+        )
         for at in range(count)
+    ]
+
+
+def _coordination(marker: str) -> list[Job]:
+    """Contracts with coordination backends, which are mostly waited for."""
+    folder = 'tests/contract/coordination'
+    other = ' and '.join(f'not {name}' for name in _BACKENDS)
+    return [
+        _pytest(
+            f'contracts of coordination, {marker}, {which}',
+            *('-m', marker, '-k', which, folder),
+            load=0.2,
+        )
+        for which in (*_BACKENDS, other)
     ]
 
 
@@ -134,8 +163,13 @@ def _fast() -> list[Job]:
     units, others = 'tests/unit/ironic_compute', 'tests/unit'
     quick = ('-m', 'not slow')
     return [
+        *_coordination('not slow'),
         *_functional('functional core', core, 2),
-        _pytest('contracts', *quick, 'tests/contract'),
+        _pytest(
+            'contracts of Ironic and Placement',
+            *(*quick, 'tests/contract'),
+            *('--ignore', 'tests/contract/coordination'),
+        ),
         _pytest('units of ironic_compute', *quick, units),
         _pytest(
             'other units, tidy, transcripts',
@@ -150,7 +184,7 @@ def _fast() -> list[Job]:
         _pytest('simulation, kept seeds', *quick, 'tests/simulation'),
         Job(
             'simulation, new seeds',
-            (*_SIMULATION, '--seeds', f'{_FIRST_LIVES}'),
+            (*_SIMULATION, '--skip', '0', '--seeds', f'{_FIRST_LIVES}'),
         ),
     ]
 
@@ -160,9 +194,9 @@ def _rest() -> list[Job]:
     core = set(_functional_files(_CORE))
     others = [file for file in _functional_files() if file not in core]
     units = 'tests/unit/ironic_compute'
-    new = ('--skip', f'{_FIRST_LIVES}', '--seeds', f'{_ALL_LIVES}')
+    middle = (_FIRST_LIVES + _ALL_LIVES) // 2
     return [
-        _pytest('slow contracts', '-m', 'slow', 'tests/contract'),
+        *_coordination('slow'),
         *_functional('functional rest', others, 3),
         _pytest(
             'units of ironic_compute on eventlet',
@@ -183,7 +217,16 @@ def _rest() -> list[Job]:
             1,
             eventlet=True,
         ),
-        Job('simulation, all other new seeds', (*_SIMULATION, *new)),
+        *(
+            Job(
+                f'simulation, other new seeds to {end}',
+                (*_SIMULATION, '--skip', f'{start}', '--seeds', f'{end}'),
+            )
+            for start, end in (
+                (_FIRST_LIVES, middle),
+                (middle, _ALL_LIVES),
+            )
+        ),
         Job('simulation, planted defects', (*_SIMULATION, '--defects')),
     ]
 
@@ -225,11 +268,12 @@ class Runner:
     """Runs jobs in their order, so many at once.
 
     :param folder: for their output
+    :param filled: how many processors' work is under way at once
     """
 
-    def __init__(self, folder: pathlib.Path, count: int) -> None:
+    def __init__(self, folder: pathlib.Path, filled: float) -> None:
         self._folder = folder
-        self._count = count
+        self._filled = filled
         self._times = folder / 'times'
         self._began_s = time.monotonic()
         self._running: list[Running] = []
@@ -244,7 +288,7 @@ class Runner:
         waiting = list(jobs)
         try:
             while waiting or self._running:
-                while waiting and len(self._running) < self._count:
+                while waiting and self._has_room():
                     self._running.append(self._start(waiting.pop(0)))
                 self._reap()
                 time.sleep(_POLL_S)
@@ -255,6 +299,9 @@ class Runner:
         if self._failed:
             self._say(f'failed: {", ".join(self._failed)}')
         return 1 if self._failed else 0
+
+    def _has_room(self) -> bool:
+        return sum(one.job.load for one in self._running) < self._filled
 
     def _say(self, text: str) -> None:
         print(
@@ -310,8 +357,19 @@ def _what_failed(lines: list[str]) -> list[str]:
     """Return what pytest says of failures, or the end of the output."""
     for at, line in enumerate(lines):
         if re.match('=+ (FAILURES|ERRORS) =+$', line):
-            return lines[at:]
+            return _without_warnings(lines[at:])
     return lines[-_TAIL_LINES:]
+
+
+def _without_warnings(lines: list[str]) -> list[str]:
+    """Leave out the section that names all cases of each warning."""
+    kept, is_warning = [], False
+    for line in lines:
+        if line.startswith('===='):
+            is_warning = ' warnings summary ' in line
+        if not is_warning:
+            kept.append(line)
+    return kept
 
 
 def _times(path: pathlib.Path) -> Iterator[tuple[float, str]]:
@@ -331,15 +389,15 @@ def main() -> int:
     )
     parser.add_argument('set', choices=SETS)
     parser.add_argument(
-        '--jobs',
-        type=int,
-        default=(os.cpu_count() or 1) + 1,
+        '--filled',
+        type=float,
+        default=_FILLED * (os.cpu_count() or 1),
         metavar='N',
-        help='processes at once (default: %(default)d)',
+        help="processors' work at once (default: %(default).1f)",
     )
     options = parser.parse_args()
     folder = ROOT / 'build' / 'tests' / options.set
-    return Runner(folder, options.jobs).run(SETS[options.set]())
+    return Runner(folder, options.filled).run(SETS[options.set]())
 
 
 if __name__ == '__main__':

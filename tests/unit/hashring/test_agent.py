@@ -296,10 +296,12 @@ def make(
 
 def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
     """The agent exits with status 78 if another group has its nodes."""
-    workers = FakeWorkers(world, world.machines[0].clock)
+    clock = world.machines[0].clock
+    workers = FakeWorkers(world, clock)
 
     def turned() -> None:
         SystemClock().sleep(0.005)
+        clock.advance(1.0)  # Its worker takes up to a minute to end.
         workers.run(world.facts)
 
     made = make(workers, turned, ('good', 'bad'), term_s=0.5)
