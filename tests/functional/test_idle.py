@@ -8,12 +8,18 @@ import threading
 import time
 import types
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy
 
 from ironic_compute import opts
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.pool.host_aggregates import HostAggregates
+from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.recovery import interrupted_tasks
+from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
+from ironic_compute.recovery.lost_builds import LostBuilds
 from resource_tracker import opts as tracker_opts
 from resource_tracker.meter import NoMeter
 from tests.functional import pool
@@ -51,30 +57,38 @@ def _a_minute(name: str, rpcs_count: float) -> float:
     return rpcs_count * 60.0 / every_s
 
 
-# Every RPC of ours at rest, by the function that makes it.
-_CAUSES = {
-    'services.read_records': _a_minute('services_interval_s', 1),
-    'aggregates.read_for': _a_minute('aggregates_interval_s', 1),
-    'resume._servers': _a_minute(
+def _name(module: str, code: types.CodeType) -> str:
+    return f'{module}.{code.co_qualname}'
+
+
+# How often a minute each function of ours sends an RPC at rest.
+_FREQUENCIES: dict[Callable[..., Any], float] = {
+    ServiceDirectory.read_records: _a_minute('services_interval_s', 1),
+    HostAggregates.read_for: _a_minute('aggregates_interval_s', 1),
+    InterruptedTasks._servers: _a_minute(
         'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),
-    'strays._waiting': _a_minute('lost_build_s', 2),
-    # Not while we look: each second audit of 5,000 own nodes, and each other
-    # one of some of the cell's.
-    'rows.of_nodes': _a_minute('audit_interval_s', 8) / 2,
-    'rows.page': _a_minute('audit_interval_s', 3) / 2,
-    # Nor this: servers on held nodes, of which there are none here.
-    'rows.servers': _a_minute('audit_interval_s', 1),
+    LostBuilds._waiting: _a_minute('lost_build_s', 2),
+    # The test does not last until the next audit: each second audit reads the
+    # rows of 5,000 own nodes, and each other one some rows of the cell.
+    ComputeNodes.of_nodes: _a_minute('audit_interval_s', 8) / 2,
+    ComputeNodes.page: _a_minute('audit_interval_s', 3) / 2,
+    # Nor does the test have servers on held nodes.
+    ComputeNodes.servers: _a_minute('audit_interval_s', 1),
+}
+_CAUSES = {
+    _name(function.__module__, function.__code__): frequency
+    for function, frequency in _FREQUENCIES.items()
 }
 
 
 def _cause() -> str:
-    """Return the function of ours that is under way, the innermost one."""
+    """Return the innermost function of ironic_compute that is running."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
-        package, _, module = frame.f_globals['__name__'].rpartition('.')
-        if package == 'ironic_compute':
-            return f'{module}.{frame.f_code.co_name}'
+        module = frame.f_globals['__name__']
+        if module.startswith('ironic_compute.'):
+            return _name(module, frame.f_code)
         frame = frame.f_back
     return 'Nova'
 

@@ -234,7 +234,10 @@ class UnfinishedTest(UnfinishedTestCase):
         """Bug 1679750: nova-api deleted it while its host was down."""
         row = self._row()
         manager = self.workers[row.host].manager
-        strays, rows = manager._recovery_loop._strays, manager._components.rows
+        strays, rows = (
+            manager._recovery_loop._strays,
+            manager._components.compute_nodes,
+        )
         self.assertEqual({row.uuid}, rows.servers_of(row.host))
         row.destroy()
         self.assertEqual(frozenset(), rows.servers_of(row.host))
