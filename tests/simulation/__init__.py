@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real modules in a world that is made from one seed."""
+"""The simulation: real modules in a world of faults made from one seed."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole world: agents and workers, Nova, Ironic, Placement, users.
+"""The simulated cloud: agents, workers, Nova, Ironic, Placement, users.
 
-What must hold is that of the protocol. A request that outlived its sender's
-right to act, a *late write*, may break it for a while: such breaks are
-counted, and must be healed when the calm ends.
+`Cloud` checks the invariants of the protocol at each step. A *late write*, a
+request that arrives after its sender lost the right to act, may violate some
+of them for a while; such violations must be repaired by the end of the calm.
 """
 
 from collections.abc import Iterator
@@ -27,19 +27,19 @@ from tests.simulation.nova import (
     ServiceRecord,
 )
 from tests.simulation.placement import Placement
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 from tests.simulation.world import World
 
-# Clocks differ by a per cent.
+# Clocks differ by one per cent.
 SLACK = 0.97
-# An offer is sent so soon after it was decided.
+# Seconds between the decision to offer a node and the request.
 ALONE_S = 10.0
 
 
 class Cloud(World):
-    """One seed's life of a whole cloud."""
+    """The whole cloud of one seed."""
 
-    # What a service answers instead of doing what it was asked to.
+    # The errors that a service may answer with.
     ANSWERS = (errors.IronicComputeError, nova_exception.NovaException)
 
     def prepare(self) -> None:
@@ -64,11 +64,11 @@ class Cloud(World):
         return record
 
     def read_holder(self, reader: Host, node: NodeId) -> Host | None:
-        """Whose a row is, read from a replica that may lag behind."""
+        """Return the host of a row, from a replica that may lag behind."""
         row = self.nova.live_row(node)
         if row is None:
             return None
-        if row.former is not None and self.faults.strikes('lag'):
+        if row.former is not None and self.faults.occurs('lag'):
             former, since_s = row.former
             until_s = since_s + self.rng.choice((2.0, 20.0))
             self._lagging.setdefault((reader, node), (former, until_s))
@@ -76,7 +76,7 @@ class Cloud(World):
         return former if self.kernel.now_s < until_s else row.host
 
     def forward(self, host: Host, message: Message) -> None:
-        self.tell(f'{message.server} goes on to {host}')
+        self.log(f'{message.server} goes on to {host}')
         if message.hops > HOPS_MAX:
             self.fail(f'{message.server} was sent on {message.hops} times')
         self.nova.cast(host, message)
@@ -84,74 +84,75 @@ class Cloud(World):
     # What must hold
 
     def check_holder(
-        self, letter: Letter, record: NodeRecord, host: Host
+        self, request: SentRequest, record: NodeRecord, host: Host
     ) -> None:
-        """Invariants 2 and 3, when a row changes its host.
+        """Check invariants 2 and 3 when a row changes its host.
 
-        Who lost a node to a late write cannot know before it writes next,
-        nor can who creates a row that a late write has just created.
+        A host that lost a node to a late write cannot know that before its
+        next write; nor can a host that creates a row just after a late write
+        has created it.
         """
         node, former = record.node, record.host
-        if letter.late:
+        if request.late:
             self.breaks_count += 1
-            if letter.host != former:
+            if request.host != former:
                 self._robbed[node] = former
             return
         came_late = self.kernel.now_s - record.came_late_s < PACE.confirm_s
         holders = (former, self._robbed.pop(node, former))
         is_known = former in self.nova.services and not came_late
-        if letter.host not in holders and is_known:
-            self.fail(f'{letter.sender} takes {node} from {former}')
+        if request.host not in holders and is_known:
+            self.fail(f'{request.sender} takes {node} from {former}')
         facts = self.ironic.nodes.get(NodeId(node))
         tenant = None if facts is None else facts.instance_uuid
         for server in self._on(node):
-            # One that failed here long ago does not pin it.
+            # A server that failed here long ago does not pin the node.
             if server.host == former and tenant in (None, server.uuid):
-                self.fail(f'{letter.sender} moves {node}, pinned, to {host}')
+                self.fail(f'{request.sender} moves {node}, pinned, to {host}')
 
     def _on(self, node: str) -> Iterator[ServerRecord]:
         for server in self.nova.servers.values():
             if server.node == node and server.host and not server.deleted:
                 yield server
 
-    def check_offer(self, letter: Letter, node: NodeId) -> None:
-        """A created row is not used before it was read again."""
+    def check_offer(self, request: SentRequest, node: NodeId) -> None:
+        """Check that a created row is confirmed before it is offered."""
         row = self.nova.live_row(node)
-        if letter.late or row is None or row.created_s is None:
+        if request.late or row is None or row.created_s is None:
             return
         now_s = self.kernel.now_s
-        age_s, alone_s_ago = now_s - row.created_s, now_s - letter.alone_s
-        if alone_s_ago < ALONE_S or row.host != letter.host:
+        age_s, alone_s_ago = now_s - row.created_s, now_s - request.alone_s
+        if alone_s_ago < ALONE_S or row.host != request.host:
             return
         if age_s < PACE.confirm_s * SLACK:
-            self.fail(f'{letter.sender} offers {node}, {age_s:.1f} s old')
+            self.fail(f'{request.sender} offers {node}, {age_s:.1f} s old')
 
-    def check_creation(self, letter: Letter, record: NodeRecord) -> None:
-        """What the wait for it is for: who is offered a node keeps it."""
-        in_time = letter.way_s < PACE.confirm_s * SLACK
+    def check_creation(self, request: SentRequest, record: NodeRecord) -> None:
+        """Check that nobody creates the row of a node that is offered."""
+        in_time = request.way_s < PACE.confirm_s * SLACK
         if in_time and self.placement.offered.get(NodeId(record.node)):
-            self.fail(f'{letter.sender} creates {record.node}, long in use')
+            self.fail(f'{request.sender} creates {record.node}, long in use')
 
-    def check_removal(self, letter: Letter, node: str) -> None:
-        """Invariant 4: only what Ironic has not any more is removed."""
+    def check_removal(self, request: SentRequest, node: str) -> None:
+        """Check invariant 4: only rows of missing nodes are removed."""
         if node in self.ironic.nodes:
-            self.fail(f'{letter.sender} removes {node}, which exists')
-        if not letter.late and any(self._on(node)):
-            self.fail(f'{letter.sender} removes {node} with a server')
+            self.fail(f'{request.sender} removes {node}, which exists')
+        if not request.late and any(self._on(node)):
+            self.fail(f'{request.sender} removes {node} with a server')
 
     def check_server(self, server: ServerRecord) -> None:
-        """Who has had a server keeps it until it is deleted."""
+        """Check that an active server stays active until it is deleted."""
         if server.was_active and not server.delete_asked:
             if server.vm_state != vm_states.ACTIVE:
                 self.fail(f'{server.uuid} was active, is {server.vm_state}')
             if server.host is None:
                 self.fail(f'{server.uuid} was active, has lost its host')
 
-    def check_undeploy(self, letter: Letter, uuid: str) -> None:
-        """No machine is taken from a user who has not given it back."""
+    def check_undeploy(self, request: SentRequest, uuid: str) -> None:
+        """Check that no server is undeployed before its deletion."""
         server = self.nova.servers[uuid]
         if server.was_active and not server.delete_asked:
-            self.fail(f'{letter.sender} undeploys {uuid}, which is in use')
+            self.fail(f'{request.sender} undeploys {uuid}, which is in use')
 
     # The calm
 
@@ -162,12 +163,12 @@ class Cloud(World):
         self.load.end_the_storm()
         self.load.clear_away()
 
-    def amiss(self) -> str | None:
-        return super().amiss() or next(self._wrongs(), None)
+    def find_problem(self) -> str | None:
+        return super().find_problem() or next(self._problems(), None)
 
-    def _wrongs(self) -> Iterator[str]:
-        yield from self._wrong_nodes()
-        yield from self._wrong_servers()
+    def _problems(self) -> Iterator[str]:
+        yield from self._node_problems()
+        yield from self._server_problems()
         for node, row in self.nova.rows.items():
             if not row.deleted and NodeId(node) not in self.ironic.nodes:
                 yield f'{node} is gone, its row is not'
@@ -179,7 +180,7 @@ class Cloud(World):
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'
 
-    def _wrong_nodes(self) -> Iterator[str]:
+    def _node_problems(self) -> Iterator[str]:
         known = self.known()
         ring = Ring(
             host
@@ -191,7 +192,7 @@ class Cloud(World):
             if row is None:
                 yield f'{node} has no row'
             elif row.host not in known:
-                continue  # Another pool's, to all who live.
+                continue  # To all live agents the host is foreign.
             elif facts.instance_uuid is None:
                 if facts.provision_state != 'available':
                     yield f'{node} is {facts.provision_state}'
@@ -200,9 +201,9 @@ class Cloud(World):
                 elif row.host != ring.target(node):
                     yield f'{node} is held by {row.host}'
             else:
-                yield from self._wrong_pinned(row, facts)
+                yield from self._pinned_problems(row, facts)
 
-    def _wrong_pinned(self, row: NodeRecord, facts: Any) -> Iterator[str]:
+    def _pinned_problems(self, row: NodeRecord, facts: Any) -> Iterator[str]:
         server = self.nova.servers[facts.instance_uuid]
         if server.deleted:
             yield f'{row.node} has {server.uuid}, which is deleted'
@@ -213,7 +214,7 @@ class Cloud(World):
         elif self.placement.offered.get(facts.uuid):
             yield f'{row.node} has {server.uuid} and is offered'
 
-    def _wrong_servers(self) -> Iterator[str]:
+    def _server_problems(self) -> Iterator[str]:
         for server in self.nova.servers.values():
             if server.deleted:
                 continue

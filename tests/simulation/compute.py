@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that serves a host's nodes and servers: the other half.
+"""A simulated worker that serves the nodes and servers of one host.
 
-Real are Holdings, Handover, Removal, Book, ClaimBook, the tracker, Resume,
-Strays and LostBuilds; this module is what `parts`, `manager`, `feed` and
-`upkeep` are in the daemon: it puts them together and gives them threads.
+Real are HeldNodes, Rebalancer, Removal, NodeCache, ClaimBook, the tracker,
+InterruptedTasks, StrayInstances and LostBuilds. This module replaces the
+components, manager, feed and recovery loop of the daemon: it builds the real
+objects and runs them in simulated threads.
 """
 
 import dataclasses
@@ -64,7 +65,7 @@ POLL_S = 2.0
 
 
 class Inline(futures.Executor):
-    """Does what it is given at once, in the caller's task."""
+    """An executor that runs each call at once, in the caller's task."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -80,11 +81,11 @@ class Inline(futures.Executor):
         return done
 
 
-class PoolHere(PoolView):
-    """The real one; the world knows what it could last be asked for.
+class RecordingPoolView(PoolView):
+    """The real PoolView, which also records its last agreement for checks.
 
-    ``alone_s``: when it last said that all have had its ring for so long
-    that nobody else can be about to create a row.
+    ``alone_s``: when all agents had last had the same ring for so long that
+    no other host could still create a row.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -99,8 +100,8 @@ class PoolHere(PoolView):
         return standing
 
 
-class ResumeHere(InterruptedTasks):
-    """The real one; its questions to Nova go over the wire."""
+class SimulatedInterruptedTasks(InterruptedTasks):
+    """The real class; its reads of Nova go over the wire."""
 
     def __init__(self, worker: Any, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -108,7 +109,7 @@ class ResumeHere(InterruptedTasks):
 
     def _unfinished(self) -> list[Any]:
         worker = self._worker
-        records = worker.wire.ask(
+        records = worker.wire.read(
             lambda: unfinished_of(worker.world.nova, worker.host)
         )
         return [worker.server_of(record) for record in records]
@@ -120,16 +121,16 @@ class ResumeHere(InterruptedTasks):
         self._manager.terminate_instance(context, instance, None)
 
 
-class EndingHere(TaskFailures):
-    """The real one; how a fault is written is Nova's."""
+class SimulatedFailures(TaskFailures):
+    """The real class, without Nova's fault records."""
 
     def failed(self, context: Any, instance: Any, sentence: str) -> None:
         instance.vm_state = vm_states.ERROR
         end_task(instance)
 
 
-class LostBuildsHere(LostBuilds):
-    """The real one; its questions to Nova go over the wire."""
+class SimulatedLostBuilds(LostBuilds):
+    """The real class; its reads of Nova go over the wire."""
 
     def __init__(self, worker: Any, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -137,7 +138,7 @@ class LostBuildsHere(LostBuilds):
 
     def _waiting(self, context: Any) -> list[Any]:
         world, since_s = self._worker.world, self._lost_s
-        records = self._worker.wire.ask(
+        records = self._worker.wire.read(
             lambda: [
                 dataclasses.replace(server)
                 for server in world.nova.servers.values()
@@ -151,14 +152,14 @@ class LostBuildsHere(LostBuilds):
 
 
 class ComputeWorker(Worker):
-    """Serves one host's nodes in one tenure."""
+    """A worker that serves the nodes of one host for one tenure."""
 
     def __init__(
         self, world: Any, machine: Any, host: Host, tenure: int
     ) -> None:
         super().__init__(world, machine, host, tenure)
         makeup = world.makeup
-        self.pool: PoolHere = PoolHere(self)
+        self.pool: RecordingPoolView = RecordingPoolView(self)
         self.wire = Wire(world, self)
         self.client = Client(world, self.wire, self.gate)
         self.rows = Rows(world.nova, self.wire, self.gate, self.clock)
@@ -175,7 +176,7 @@ class ComputeWorker(Worker):
             90.0,
             lambda: Lock(self.kernel),
         )
-        self._make_handover()
+        self._make_ownership()
         self.held_nodes.on_stranger = self.unheld.add
         self.row_audit = RowAudit(
             self.held_nodes,
@@ -194,10 +195,10 @@ class ComputeWorker(Worker):
             None,
         )
         self.driver = Driver(self.kernel, self.client, self.held_nodes.observe)
-        self._make_upkeep()
+        self._make_recovery()
         self._poked: set[NodeId] = set()
 
-    def _make_handover(self) -> None:
+    def _make_ownership(self) -> None:
         makeup = self.world.makeup
         foreign = ForeignHosts(
             self.services,  # type: ignore[arg-type]
@@ -227,15 +228,15 @@ class ComputeWorker(Worker):
             self.gate,
             PACE,
             writers,
-            self._tell_given,
+            self._cast_given,
         )
 
-    def _make_upkeep(self) -> None:
+    def _make_recovery(self) -> None:
         makeup = self.world.makeup
         self.live_tasks = LiveTasks(self.kernel)
         self.manager = Manager(self)
         give_up = self.manager.give_up_build
-        ending = EndingHere(give_up, give_up)
+        ending = SimulatedFailures(give_up, give_up)
         self._resume = makeup.resume(
             self,
             self.host,
@@ -256,7 +257,7 @@ class ComputeWorker(Worker):
             self.live_tasks,
             self._begin_task,
         )
-        self._lost = LostBuildsHere(
+        self._lost = SimulatedLostBuilds(
             self,
             self.held_nodes,
             ending,
@@ -270,7 +271,7 @@ class ComputeWorker(Worker):
         self.spawn(act)
 
     def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
-        node = self.wire.ask(
+        node = self.wire.read(
             lambda: self.world.placement.allocations.get(server)
         )
         return [node] if node else []
@@ -281,16 +282,16 @@ class ComputeWorker(Worker):
         return Server(self.world.nova, self.wire, record)
 
     def server(self, uuid: str) -> Server:
-        """Read a server; as it is sent along with a message."""
+        """Read a server, as it is sent along with an RPC message."""
         nova = self.world.nova
         return self.server_of(
-            self.wire.ask(lambda: dataclasses.replace(nova.server(uuid)))
+            self.wire.read(lambda: dataclasses.replace(nova.server(uuid)))
         )
 
     # Start
 
     def start(self) -> None:
-        """Report the host up, read what it holds, then all the rest."""
+        """Report the host up, read its held nodes, start all loops."""
         record = self._retried(self._service)
         if record is None:
             self.exit(1)
@@ -304,9 +305,9 @@ class ComputeWorker(Worker):
         for run in (
             self._report,
             self._feed,
-            self._keep_rounds,
-            self._keep_services,
-            self._keep_up,
+            self._run_rounds,
+            self._run_services,
+            self._run_recovery,
         ):
             self.spawn(run)
 
@@ -321,31 +322,31 @@ class ComputeWorker(Worker):
 
     def _service(self) -> ServiceRecord | None:
         nova = self.world.nova
-        found = self.wire.ask(lambda: nova.services.get(self.host))
+        found = self.wire.read(lambda: nova.services.get(self.host))
         if found is None and self.host == self.machine.home:
-            found = self.wire.order(
-                lambda letter: self.world.create_service(self.host),
+            found = self.wire.write(
+                lambda request: self.world.create_service(self.host),
                 gated=False,
             )
         return found
 
     def _report(self) -> None:
-        """Nova's own heartbeat; no gate stands before it."""
+        """Send Nova's own heartbeat, which does not wait at the gate."""
         nova = self.world.nova
 
-        def report(letter: Any) -> None:
+        def report(request: Any) -> None:
             nova.services[self.host].reported_s = self.kernel.now_s
 
         while True:
-            self._tolerant(lambda: self.wire.order(report, gated=False))
+            self._tolerant(lambda: self.wire.write(report, gated=False))
             self.kernel.sleep(REPORT_S)
 
     def _tolerant(self, act: Callable[[], Any]) -> None:
-        """An error ends one round of a loop, not the loop."""
+        """Run one round of a loop; an error does not end the loop."""
         try:
             act()
         except FAILURES as exc:
-            self.world.tell(f'{self.name}: {exc}')
+            self.world.log(f'{self.name}: {exc}')
 
     # Messages
 
@@ -354,7 +355,7 @@ class ComputeWorker(Worker):
             self.kernel.wake(self._consumer)
 
     def _consume(self) -> None:
-        """Receive what can be begun; what is received is acknowledged."""
+        """Receive and acknowledge RPC messages while the gate is open."""
         queue = self.world.nova.queue(self.host)
         while not self.draining:
             while queue.messages and self.gate.is_open():
@@ -363,7 +364,7 @@ class ComputeWorker(Worker):
                 self.kernel.sleep(0.02)
             self.kernel.sleep(POLL_S)
 
-    def _tell_given(self, host: Host, nodes: list[NodeId]) -> None:
+    def _cast_given(self, host: Host, nodes: list[NodeId]) -> None:
         message = Message('given', '', nodes=tuple(nodes))
         self.world.nova.cast(host, message)
 
@@ -405,26 +406,26 @@ class ComputeWorker(Worker):
         self.new_nodes.reset_from_list(nodes)
         self.removal.check_absent(nodes)
 
-    def _keep_rounds(self) -> None:
+    def _run_rounds(self) -> None:
         while True:
             self._tolerant(self.rebalancer.run_round)
             self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
 
-    def _keep_services(self) -> None:
+    def _run_services(self) -> None:
         while True:
-            self._tolerant(self._look_at_services)
+            self._tolerant(self._read_services)
             self.kernel.sleep(SERVICES_S)
 
-    def _look_at_services(self) -> None:
+    def _read_services(self) -> None:
         self.services.read_records()
         known = self.pool.known or (self.host,)
         own = self.services.find_record(self.host)
         if own is not None:
             self.held_nodes.change_status(disabled=own.disabled)
-        self.tell_facts(self.services.facts(known))
+        self.report_services(self.services.facts(known))
 
-    def _keep_up(self) -> None:
+    def _run_recovery(self) -> None:
         """``RecoveryLoop._keep``."""
         served_s = anew_s = self.clock.now_s()
         lost_s = -math.inf

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planted defects: the real things with one rule broken each.
+"""Planted defects: real classes, each with one rule of the protocol broken.
 
-They are what shows that the simulation can see. Each is a makeup with one
-part exchanged for a subclass that forgets one thing; nothing else changes.
+They prove that the simulation detects a broken rule. Each is a makeup in
+which a subclass replaces one part; nothing else changes.
 """
 
 import dataclasses
@@ -25,37 +25,37 @@ from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.decisions import Stray
 from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeId
-from tests.simulation.compute import ResumeHere
+from tests.simulation.compute import SimulatedInterruptedTasks
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.worker import Gate
 from tests.unit.hashring.coordination import FakeGroup
 
 
-class LawlessGroup(FakeGroup):
-    """Adopts without the lock."""
+class AdoptsWithoutLock(FakeGroup):
+    """An agent adopts a host although its lock was refused."""
 
     def try_lock(self, host: Host) -> bool:
         super().try_lock(host)
         return True
 
 
-class TrustingGroup(FakeGroup):
-    """Keeps the same worker when it gets the lock a second time."""
+class KeepsOldWorker(FakeGroup):
+    """An agent takes a lock again and calls it the same lock."""
 
     def owns_lock(self, host: Host) -> bool:
         return super().owns_lock(host) or self.try_lock(host)
 
 
-class BluntGroup(FakeGroup):
-    """Frees the lock of whoever has it, for its own last life's."""
+class BreaksAnyLock(FakeGroup):
+    """An agent breaks a lock whoever holds it."""
 
     def break_lock(self, host: Host, token: LockToken) -> None:
         now = self._service.token(host)
         super().break_lock(host, LockToken(str(now)))
 
 
-class ForgivingLease(Lease):
-    """Counts a heartbeat that came back late."""
+class CountsLateHeartbeats(Lease):
+    """A heartbeat that returned late counts."""
 
     def after(self, beat: Beat) -> tuple[Lease, Verdict]:
         if not beat.shown:
@@ -64,8 +64,8 @@ class ForgivingLease(Lease):
         return renewed, Verdict.COUNTED
 
 
-class GreedyLease(Lease):
-    """Uses its term to the last instant."""
+class LeaseWithoutMargin(Lease):
+    """The lease has no margin."""
 
     @property
     def deadline_s(self) -> float:
@@ -73,8 +73,8 @@ class GreedyLease(Lease):
         return held_s + self.margin_s if held_s else 0.0
 
 
-class ReplyLease(Lease):
-    """Counts the deadline from the reply instead of the request."""
+class CountsFromReply(Lease):
+    """The deadline counts from the reply, not from the request."""
 
     def after(self, beat: Beat) -> tuple[Lease, Verdict]:
         lease, verdict = super().after(beat)
@@ -83,8 +83,8 @@ class ReplyLease(Lease):
         return lease, verdict
 
 
-class HastyAssignment(Assignment):
-    """Gives a host back while its worker still drains."""
+class ReleasesWhileDraining(Assignment):
+    """A lock is released while its worker still drains."""
 
     def _stop_if_unwanted(self, hold: Hold, now_s: float) -> Iterator[Effect]:
         for effect in super()._stop_if_unwanted(hold, now_s):
@@ -93,15 +93,15 @@ class HastyAssignment(Assignment):
                 yield Release(hold.host, hold.ticket, effect.why)
 
 
-class StubbornAssignment(Assignment):
-    """Lets a worker go on whatever the backend says of its lock."""
+class IgnoresLostLocks(Assignment):
+    """A worker goes on although its lock was lost."""
 
     def _apply_lock_check(self, event: Any) -> Iterator[Effect]:
         return super()._apply_lock_check(dataclasses.replace(event, ours=True))
 
 
-class OnceOpenGate(Gate):
-    """Is not looked at again after a pause."""
+class NeverShutsAgain(Gate):
+    """A gate that was open once stays open."""
 
     _was_open = False
 
@@ -138,8 +138,8 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
 # Of nodes, servers and messages
 
 
-class PushyHandover(Rebalancer):
-    """Pushes a node whoever is on it."""
+class PushesPinnedNodes(Rebalancer):
+    """A pinned node is pushed."""
 
     def _is_free(self, node: NodeId) -> bool:
         return True
@@ -157,8 +157,8 @@ class PushyHandover(Rebalancer):
         return given
 
 
-class LonelyNewcomers(NewNodes):
-    """Creates a row although the others have another ring."""
+class CreatesWithoutAgreement(NewNodes):
+    """A row is created although the agents disagree on the ring."""
 
     def _may_take(self, node: NodeId) -> bool:
         return (
@@ -170,23 +170,23 @@ class LonelyNewcomers(NewNodes):
         return self._may_take(node)
 
 
-class TrustingHoldings(HeldNodes):
-    """Offers a new node at once."""
+class UsesUnconfirmedRows(HeldNodes):
+    """A created row is used before it is confirmed."""
 
     def _enter(self, row: Any, read_at: Moment) -> None:
         super()._enter(row, read_at)
         self._unconfirmed.clear()
 
 
-class ForgetfulHandover(Rebalancer):
-    """Leaves a node where it is, wherever its server is."""
+class IgnoresInstanceMoves(Rebalancer):
+    """A node does not follow its server to another host."""
 
     def follow_instance(self, node: NodeId, host: Host) -> None:
         pass
 
 
-class RashRemoval(Removal):
-    """Takes any error for "no such node"."""
+class RemovesOnAnyError(Removal):
+    """Any error of Ironic counts as a missing node."""
 
     def _is_missing(self, node: NodeId) -> bool:
         try:
@@ -198,19 +198,19 @@ class RashRemoval(Removal):
         return False
 
 
-class LazyResume(ResumeHere):
-    """Looks once, at the worker's start."""
+class ResumesOnlyOnce(SimulatedInterruptedTasks):
+    """Interrupted tasks are resumed only once, at the worker's start."""
 
-    _looked = False
+    _has_run = False
 
     def round(self) -> None:
-        if not self._looked:
+        if not self._has_run:
             super().round()
-            self._looked = True
+            self._has_run = True
 
 
-class IndulgentStrays(StrayInstances):
-    """Leaves on a node what Nova has deleted."""
+class LeavesDeletedServers(StrayInstances):
+    """A server that Nova deleted stays on its node."""
 
     def _act(self, stray: Stray, key: Any, rows: Any) -> None:
         if stray is not Stray.DELETED:
@@ -218,41 +218,43 @@ class IndulgentStrays(StrayInstances):
 
 
 def endless_hop(holder: str | None, here: str, hops_count: int) -> str | None:
-    """Send a message on however often it was sent on already."""
+    """Forward a message without a limit of hops."""
     return holder if holder != here else None
 
 
 def _everything(vm_state: str, host: str | None) -> bool:
-    """Take each message for the first one."""
+    """Serve a build message that was served already."""
     return True
 
 
 # Name -> the makeup that has it.
 MAKEUPS: dict[str, Makeup] = {
-    'no margin': with_parts(agent=_agent_with_lease(GreedyLease)),
-    'gate not checked after a pause': with_parts(gate=OnceOpenGate),
-    'adopt without the lock': with_parts(group=LawlessGroup),
+    'no margin': with_parts(agent=_agent_with_lease(LeaseWithoutMargin)),
+    'gate not checked after a pause': with_parts(gate=NeverShutsAgain),
+    'adopt without the lock': with_parts(group=AdoptsWithoutLock),
     'late heartbeat counts': with_parts(
-        agent=_agent_with_lease(ForgivingLease)
+        agent=_agent_with_lease(CountsLateHeartbeats)
     ),
-    'same worker in a new tenure': with_parts(group=TrustingGroup),
-    "somebody else's lock freed": with_parts(group=BluntGroup),
+    'same worker in a new tenure': with_parts(group=KeepsOldWorker),
+    "somebody else's lock freed": with_parts(group=BreaksAnyLock),
     'lock not proven after a lapse': with_parts(
-        agent=_agent_with_assignment(StubbornAssignment)
+        agent=_agent_with_assignment(IgnoresLostLocks)
     ),
     'deadline counted from the reply': with_parts(
-        agent=_agent_with_lease(ReplyLease)
+        agent=_agent_with_lease(CountsFromReply)
     ),
     'hand-back before the worker stopped': with_parts(
-        agent=_agent_with_assignment(HastyAssignment)
+        agent=_agent_with_assignment(ReleasesWhileDraining)
     ),
-    'push of a pinned node': with_parts(rebalancer=PushyHandover),
-    'create without agreement': with_parts(new_nodes=LonelyNewcomers),
-    'created row used unconfirmed': with_parts(held_nodes=TrustingHoldings),
-    'delete on error': with_parts(removal=RashRemoval),
-    'resume only at start': with_parts(resume=LazyResume),
-    'row not following the instance': with_parts(rebalancer=ForgetfulHandover),
-    'deleted server left on its node': with_parts(strays=IndulgentStrays),
+    'push of a pinned node': with_parts(rebalancer=PushesPinnedNodes),
+    'create without agreement': with_parts(new_nodes=CreatesWithoutAgreement),
+    'created row used unconfirmed': with_parts(held_nodes=UsesUnconfirmedRows),
+    'delete on error': with_parts(removal=RemovesOnAnyError),
+    'resume only at start': with_parts(resume=ResumesOnlyOnce),
+    'row not following the instance': with_parts(
+        rebalancer=IgnoresInstanceMoves
+    ),
+    'deleted server left on its node': with_parts(strays=LeavesDeletedServers),
     'duplicate build let through': with_parts(is_wanted=_everything),
 }
 

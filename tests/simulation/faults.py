@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, and when: all of it from the seed.
+"""Faults: which ones a seed has, and when they occur.
 
-Each seed arms some faults and leaves others out, so that rare ones meet in
-some seeds instead of in none. Faults of machines come by themselves, at
-random instants; faults of requests strike one request, before it is sent,
-on its way, or after it was carried out. In the calm nothing goes wrong.
+Each seed has some of the faults and not others, so that rare faults occur
+together in some seeds. Faults of machines occur at random times; faults of
+requests occur before a request is sent, on its way, or after it was carried
+out. During the calm no fault occurs.
 """
 
 import random
@@ -28,11 +28,11 @@ RATES = {
     'node leaves': (0.005, 0.02),
     'node comes': (0.005, 0.02),
 }
-# What users do, per second, always.
+# Action of users -> per second, in every world.
 USE = {'boot': (0.05, 0.1, 0.3), 'delete': (0.05, 0.1, 0.2)}
-# What happens in any cloud: its chance, always.
+# Race that occurs in any cloud -> its chance, in every world.
 HABITS = {'lag': (0.2, 0.4), 'boot meets push': (0.2, 0.5)}
-# How likely a world arms each fault: some see few, and those for long.
+# How likely a world has each fault.
 SEVERITIES = (0.15, 0.4, 0.75)
 # Fault of one request -> its chance.
 CHANCES = {
@@ -53,11 +53,11 @@ CHANCES = {
 
 
 class Unreachable(Exception):
-    """No answer; the request may have been carried out, now or later."""
+    """No reply; the request may have been carried out, now or later."""
 
 
 class Faults:
-    """The dice of one world."""
+    """The faults of one world."""
 
     def __init__(self, kernel: Kernel, rng: random.Random) -> None:
         self.calm = False
@@ -78,25 +78,25 @@ class Faults:
             return 0.0
         return self._rng.choice(strengths)
 
-    def plan(self, kind: str, strike: Callable[[], object]) -> None:
-        """Let a fault of a machine come again and again."""
+    def plan(self, kind: str, cause: Callable[[], object]) -> None:
+        """Let a fault of a machine occur repeatedly."""
         rate = self._rates[kind]
         if rate:
-            self._plan(rate, strike)
+            self._plan(rate, cause)
 
-    def _plan(self, rate: float, strike: Callable[[], object]) -> None:
+    def _plan(self, rate: float, cause: Callable[[], object]) -> None:
         def happen() -> None:
             if not self.calm:
-                strike()
-                self._plan(rate, strike)
+                cause()
+                self._plan(rate, cause)
 
         self._kernel.later(self._rng.expovariate(rate), happen)
 
-    def strikes(self, kind: str) -> bool:
-        """Whether this fault strikes the present request."""
+    def occurs(self, kind: str) -> bool:
+        """Return whether this fault occurs at the present request."""
         chance = self._chances[kind]
         return chance > 0 and not self.calm and self._rng.random() < chance
 
     def choose(self, *durations_s: float) -> float:
-        """One of these durations, not to the second."""
+        """Return one of these durations, up to 20 % longer or shorter."""
         return self._rng.choice(durations_s) * self._rng.uniform(0.8, 1.2)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's handlers and the driver, as far as rows, nodes and locks go.
+"""Simulated build and delete handlers of Nova's manager, and the driver.
 
 The order of requests is that of Nova's manager (``build_and_run_instance``,
-``terminate_instance``) and of our driver; the decisions are the real ones:
-`forward.next_hop`, `messages.is_wanted_build`, the tracker's claim.
+``terminate_instance``) and of the real driver. Real are the decisions:
+`forwarding.next_hop`, `stale_messages.is_wanted_build`, the tracker's claim.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class LiveTasks:
 
 
 class Driver:
-    """What gets a server onto a node and off it again."""
+    """A driver that deploys and undeploys servers."""
 
     def __init__(self, kernel: Kernel, client: Any, observe: Any) -> None:
         self._kernel = kernel
@@ -90,11 +90,11 @@ class Driver:
                     return
                 if facts.provision_state != 'deploying':
                     raise errors.DeployFailed(facts.provision_state)
-                _look(server)
+                _check_deletion(server)
             self._kernel.sleep(WAIT_S)
 
     def free(self, node: NodeId, server: str) -> None:
-        """Take a server off a node, from any state."""
+        """Remove a server from a node in any state."""
         facts = self._client.node(node)
         if facts.instance_uuid != server:
             return
@@ -112,8 +112,8 @@ class Driver:
         raise NotImplementedError
 
 
-def _look(server: Server) -> None:
-    """End a build whose server was deleted."""
+def _check_deletion(server: Server) -> None:
+    """Raise `Cancelled` if the server of a build was deleted."""
     try:
         server.refresh()
     except nova_exception.InstanceNotFound as exc:
@@ -123,7 +123,7 @@ def _look(server: Server) -> None:
 
 
 class Manager:
-    """The handlers of one worker."""
+    """The message handlers of one worker."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -143,7 +143,7 @@ class Manager:
                 case 'given':
                     self._worker.given(message.nodes)
         except FAILURES as exc:
-            self._world.tell(f'{self._worker.name}: {message.name} {exc}')
+            self._world.log(f'{self._worker.name}: {message.name} {exc}')
 
     def _lock(self, server: str) -> Lock:
         return self._locks.setdefault(server, Lock(self._kernel))
@@ -166,7 +166,7 @@ class Manager:
 
     def _forwards(self, message: Message, node: NodeId) -> bool:
         host = self._worker.host
-        holder = self._worker.wire.ask(
+        holder = self._worker.wire.read(
             lambda: self._world.read_holder(host, node)
         )
         target = self._world.makeup.next_hop(holder, host, message.hops)
@@ -191,7 +191,7 @@ class Manager:
         except nova_exception.UnexpectedTaskStateError:
             self._worker.driver.destroy(server.uuid)
         except FAILURES as exc:
-            self._world.tell(f'build of {server.uuid} failed: {exc}')
+            self._world.log(f'build of {server.uuid} failed: {exc}')
             self._fail(server)
 
     def _build_on(self, server: Server, node: NodeId) -> None:
@@ -221,7 +221,7 @@ class Manager:
             raise
 
     def _fail(self, server: Server) -> None:
-        """No other node is tried here: it fails, its allocation goes."""
+        """Set a server to ERROR and delete its allocation; no reschedule."""
         server.refresh()
         if server.task_state == task_states.DELETING:
             return
@@ -239,8 +239,8 @@ class Manager:
             self._worker.tracker.update_usage(context, instance, node)
 
     def delete_allocation(self, server: str) -> None:
-        self._worker.wire.order(
-            lambda letter: self._placement.allocations.pop(server, None),
+        self._worker.wire.write(
+            lambda request: self._placement.allocations.pop(server, None),
             gated=False,
         )
 
@@ -262,14 +262,14 @@ class Manager:
                 self._delete(server)
 
     def _delete(self, server: Server) -> None:
-        """``_delete_instance``; what fails puts the server to ERROR."""
+        """``_delete_instance``; a failure sets the server to ERROR."""
         try:
             self._worker.driver.destroy(server.uuid)
             server.vm_state, server.task_state = vm_states.DELETED, None
             server.save()
             self._complete_deletion(server)
         except (Unreachable, errors.IronicComputeError) as exc:
-            self._world.tell(f'delete of {server.uuid} failed: {exc}')
+            self._world.log(f'delete of {server.uuid} failed: {exc}')
             server.vm_state, server.task_state = vm_states.ERROR, None
             server.save()
 
@@ -279,7 +279,7 @@ class Manager:
         self.delete_allocation(server.uuid)
         server.destroy()
 
-    # What else the real Resume knows of
+    # Methods that InterruptedTasks refers to but never calls here
 
     def _never(self, *args: Any) -> None:
         raise NotImplementedError
@@ -289,7 +289,7 @@ class Manager:
 
 
 def unfinished_of(nova: Any, host: Host) -> list[Any]:
-    """``InstanceList.get_by_filters`` as the real Resume asks for it."""
+    """``InstanceList.get_by_filters`` of the real InterruptedTasks."""
     return [
         dataclasses.replace(record)
         for record in nova.servers.values()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic: nodes that deploy and clean by themselves once asked to.
+"""Simulated Ironic: nodes that deploy and clean in simulated time.
 
-It answers with errors, and with short and empty lists, but says "no such
-node" only of a node that it has not.
+It may answer with errors and with short or empty lists, but it answers
+"node not found" only for nodes that it does not have.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from ironic_compute import errors
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
-from tests.simulation.wire import Letter, Wire
+from tests.simulation.wire import SentRequest, Wire
 
 _DEPLOYABLE = ProvisionState.AVAILABLE.value
 _HAS_SERVER = (
@@ -33,10 +33,10 @@ class Ironic:
         self.nodes: dict[NodeId, NodeFacts] = {}
 
     def _fall_ill(self) -> None:
-        """Answer with errors and with lists that lack something."""
+        """Answer with errors and with incomplete lists for a while."""
         ill_s = self._world.faults.choose(10.0, 40.0, 60.0)
         self.ill_until_s = self._world.kernel.now_s + ill_s
-        self._world.tell(f'Ironic is ill for {ill_s:.1f} s')
+        self._world.log(f'Ironic is ill for {ill_s:.1f} s')
 
     @property
     def is_ill(self) -> bool:
@@ -58,7 +58,7 @@ class Ironic:
         return f'{self._changes:08}'
 
     def change(self, node: NodeId, **fields: Any) -> None:
-        """Let a node be different."""
+        """Change fields of a node."""
         self.nodes[node] = dataclasses.replace(
             self.nodes[node], updated_at=self._stamp(), **fields
         )
@@ -74,18 +74,18 @@ class Ironic:
             self._world.fail(f'server {server} is on two nodes')
         return found[0] if found else None
 
-    def reserve(self, letter: Letter, node: NodeId, server: str) -> None:
+    def reserve(self, request: SentRequest, node: NodeId, server: str) -> None:
         facts = self.node(node)
         if facts.instance_uuid not in (None, server):
             raise errors.NodeAssociated(f'{node} has another server')
         if self.of_instance(server) not in (None, facts):
             raise errors.NodeAssociated(f'{server} is on another node')
         if facts.instance_uuid is None:
-            self._world.tell(f'{letter.sender} reserves {node} for {server}')
+            self._world.log(f'{request.sender} reserves {node} for {server}')
             self.change(node, instance_uuid=server)
 
-    def release(self, letter: Letter, node: NodeId, server: str) -> None:
-        """Take the reservation of a server off a node without it."""
+    def release(self, request: SentRequest, node: NodeId, server: str) -> None:
+        """Remove the reservation of a server that is not deployed."""
         facts = self.node(node)
         if facts.instance_uuid != server:
             raise errors.NodeAssociated(f'{node} has not {server}')
@@ -93,31 +93,33 @@ class Ironic:
             raise errors.IronicRefused(f'{node} is deployed')
         self.change(node, instance_uuid=None)
 
-    def deploy(self, letter: Letter, node: NodeId, server: str) -> None:
+    def deploy(self, request: SentRequest, node: NodeId, server: str) -> None:
         facts = self.node(node)
         if facts.instance_uuid != server:
             raise errors.NodeAssociated(f'{node} has not {server}')
         if facts.provision_state != _DEPLOYABLE:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
-        self._world.tell(f'{letter.sender} deploys {server} on {node}')
+        self._world.log(f'{request.sender} deploys {server} on {node}')
         self.change(node, provision_state='deploying')
         rng = self._world.rng
-        failed = self._world.faults.strikes('deploy fails')
+        failed = self._world.faults.occurs('deploy fails')
         end = 'deploy failed' if failed else 'active'
         self._world.kernel.later(
             rng.choice((2.0, 10.0, 30.0)),
             lambda: self._pass(node, 'deploying', end),
         )
 
-    def undeploy(self, letter: Letter, node: NodeId, server: str) -> None:
-        """Ask for ``deleted``: cleaned by and by, the reservation gone."""
+    def undeploy(
+        self, request: SentRequest, node: NodeId, server: str
+    ) -> None:
+        """Start cleaning and remove the reservation."""
         facts = self.node(node)
         if facts.instance_uuid != server:
             raise errors.NodeAssociated(f'{node} has not {server}')
         if facts.provision_state not in _HAS_SERVER:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
-        self._world.check_undeploy(letter, server)
-        self._world.tell(f'{letter.sender} undeploys {server} from {node}')
+        self._world.check_undeploy(request, server)
+        self._world.log(f'{request.sender} undeploys {server} from {node}')
         self.change(node, provision_state='cleaning', instance_uuid=None)
         self._world.kernel.later(
             self._world.rng.choice((1.0, 8.0)),
@@ -130,7 +132,7 @@ class Ironic:
 
 
 class Client:
-    """What of `IronicClient` a worker needs; changes wait at the gate."""
+    """The `IronicClient` of a worker; changes wait at the gate."""
 
     def __init__(self, world: Any, wire: Wire, gate: Any) -> None:
         self._world = world
@@ -138,25 +140,25 @@ class Client:
         self._wire = wire
         self._gate = gate
 
-    def _ask(self, act: Any) -> Any:
+    def _read(self, act: Any) -> Any:
         try:
-            return self._wire.ask(act)
+            return self._wire.read(act)
         except Unreachable as exc:
             raise errors.IronicUnavailable(str(exc)) from exc
 
-    def _order(self, act: Any) -> None:
+    def _write(self, act: Any) -> None:
         self._gate.wait()
         try:
-            self._wire.order(act)
+            self._wire.write(act)
         except Unreachable as exc:
             raise errors.IronicUnavailable(str(exc)) from exc
 
     def nodes(self) -> dict[NodeId, NodeFacts]:
-        """Return the list of all nodes, short or empty at times."""
-        found: dict[NodeId, NodeFacts] = self._ask(
+        """Return the list of all nodes, which may be short or empty."""
+        found: dict[NodeId, NodeFacts] = self._read(
             lambda: dict(self._ironic.nodes)
         )
-        if self._ironic.is_ill or self._world.faults.strikes('short list'):
+        if self._ironic.is_ill or self._world.faults.occurs('short list'):
             share = self._world.rng.choice((0.0, 0.5, 0.8))
             return {
                 node: facts
@@ -168,30 +170,36 @@ class Client:
     def node(self, node: NodeId) -> NodeFacts:
         if self._ironic.is_ill:
             raise errors.IronicUnavailable('500 Internal Server Error')
-        facts: NodeFacts = self._ask(lambda: self._ironic.node(node))
+        facts: NodeFacts = self._read(lambda: self._ironic.node(node))
         return facts
 
     def sees_all(self) -> bool:
-        return bool(self._ask(lambda: True))
+        return bool(self._read(lambda: True))
 
     def in_pool(self, facts: NodeFacts) -> bool:
-        """There is one pool."""
+        """Return True: there is one pool."""
         return True
 
     def node_of_instance(self, server: str) -> NodeFacts | None:
-        facts: NodeFacts | None = self._ask(
+        facts: NodeFacts | None = self._read(
             lambda: self._ironic.of_instance(server)
         )
         return facts
 
     def reserve(self, node: NodeId, server: str) -> None:
-        self._order(lambda letter: self._ironic.reserve(letter, node, server))
+        self._write(
+            lambda request: self._ironic.reserve(request, node, server)
+        )
 
     def release(self, node: NodeId, server: str) -> None:
-        self._order(lambda letter: self._ironic.release(letter, node, server))
+        self._write(
+            lambda request: self._ironic.release(request, node, server)
+        )
 
     def deploy(self, node: NodeId, server: str) -> None:
-        self._order(lambda letter: self._ironic.deploy(letter, node, server))
+        self._write(lambda request: self._ironic.deploy(request, node, server))
 
     def undeploy(self, node: NodeId, server: str) -> None:
-        self._order(lambda letter: self._ironic.undeploy(letter, node, server))
+        self._write(
+            lambda request: self._ironic.undeploy(request, node, server)
+        )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time and order of the invented world: one thread, one queue of events.
+"""Simulated time, threads and processes: one real thread, one event queue.
 
-What is a thread in the real daemons is a task here, a greenlet that gives
-way at each request and each wait. So the real code runs as it is, and the
-order of everything follows from the seed alone. A step is one event: a task
-goes on to its next wait, or something happens to the world.
+A thread of the real daemons is a task here: a greenlet that switches at each
+request and each wait. Therefore the real code runs unchanged, and the order
+of all events follows from the seed alone. A step is one event: a task runs to
+its next wait, or an action of the world runs.
 
-A task belongs to a process. A frozen process's tasks wait until it thaws; a
-killed one's never run again.
+A task belongs to a process. The tasks of a frozen process wait until it
+thaws; the tasks of a killed process never run again.
 """
 
 import heapq
@@ -17,14 +17,14 @@ from typing import Any
 
 import greenlet
 
-# What people call the beginning, in seconds since 1970.
+# The wall time of the start, in seconds since 1970.
 WALL_START_S = 1_700_000_000.0
 
 
 class Process:
-    """What can be frozen and killed; its tasks with it.
+    """A process that can be frozen and killed, with its tasks.
 
-    :param within: a machine: frozen with it
+    :param within: the machine with which this process is frozen
     """
 
     def __init__(self, name: str, within: 'Process | None' = None) -> None:
@@ -36,17 +36,17 @@ class Process:
 
     @property
     def thaws_s(self) -> float:
-        """When it goes on, in the world's time; the past if it runs."""
+        """When the process runs again, in simulated time; past if it runs."""
         if self._within is None:
             return self._thaws_s
         return max(self._thaws_s, self._within.thaws_s)
 
     def freeze(self, until_s: float) -> None:
-        """Stop it, as SIGSTOP does, until then."""
+        """Stop the process until then, as SIGSTOP does."""
         self._thaws_s = max(self._thaws_s, until_s)
 
     def thaw(self) -> None:
-        """Let it go on now."""
+        """Let the process run again now."""
         self._thaws_s = 0.0
 
 
@@ -97,11 +97,11 @@ class Kernel:
             target()
 
     def at(self, at_s: float, act: Callable[[], object]) -> None:
-        """Let something happen to the world."""
+        """Run an action at this time."""
         self._push(at_s, act, 0)
 
     def later(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Let something happen to the world after a while."""
+        """Run an action after a delay."""
         self._push(self.now_s + delay_s, act, 0)
 
     def spawn(
@@ -131,7 +131,7 @@ class Kernel:
     # For tasks
 
     def sleep(self, seconds: float) -> None:
-        """Wait in the world's time, unless woken before."""
+        """Block the present task in simulated time, until woken."""
         task = self.task
         if (
             task is None
@@ -144,7 +144,7 @@ class Kernel:
         self._hub.switch()
 
     def wake(self, task: Task) -> None:
-        """End a task's present wait."""
+        """Wake a task from its wait."""
         if task.greenlet is not None and task is not self.task:
             task.alarm += 1
             self._push(self.now_s, task, task.alarm)
@@ -187,10 +187,10 @@ class Lock:
 
 
 class Clock:
-    """One machine's clock: its own start, and up to 1 % off.
+    """The clock of one machine: its own start, and up to 1 % fast or slow.
 
-    It goes on while the machine is frozen, as CLOCK_BOOTTIME does. What it
-    says to people is set by a time server, and is up to a second off.
+    It goes on while the machine is frozen, as CLOCK_BOOTTIME does. The wall
+    time is up to one second off, as with NTP.
     """
 
     def __init__(self, kernel: Kernel, start_s: float, rate: float) -> None:

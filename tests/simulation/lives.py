@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One seed, one life: which world it is, and how it goes."""
+"""Run the world of one seed through its storm and its calm."""
 
 import logging
 import pathlib
@@ -20,14 +20,16 @@ def run(
     calm_s: float = CALM_S,
     whole_story: bool = False,
 ) -> World:
-    """One whole life; raises `Broken` where something did not hold.
+    """Run one seed and return its world.
 
-    :param whole_story: a failure tells all of it, not only its end
+    :param whole_story: a failure shows all log lines, not only the last ones
+    :raises Broken: an invariant was violated, or a host is not served in the
+        calm
     """
     backend = BACKENDS[seed % len(BACKENDS)]
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
-    world.tells_all = whole_story
+    world.logs_all = whole_story
     logging.disable(logging.CRITICAL)
     try:
         world.live(storm_s, calm_s)
@@ -38,7 +40,7 @@ def run(
 
 
 def kept() -> list[int]:
-    """Seeds that run always; see the file."""
+    """Return the seeds of ``kept.txt``, which every run includes."""
     path = pathlib.Path(__file__).with_name('kept.txt')
     lines = path.read_text().splitlines()
     return [int(line) for line in lines if line and not line.startswith('#')]

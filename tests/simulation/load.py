@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users and operators do in the storm: boot, delete, disable, evict."""
+"""Simulated users and operators: boot, delete, disable, evict."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.simulation.nova import Message, ServerRecord
 
 
 class Load:
-    """nova-api, scheduler, conductor and an operator's hands."""
+    """Simulated nova-api, scheduler, conductor and operator."""
 
     def __init__(self, world: Any, nodes_count: int) -> None:
         self._world = world
@@ -33,7 +33,7 @@ class Load:
     # Users
 
     def _boot(self) -> None:
-        """Schedule a build to a node that is offered, and cast it."""
+        """Schedule a build to an offered node and cast it."""
         world = self._world
         nodes = [node for node in world.ironic.nodes if self._fits(node)]
         if not nodes:
@@ -42,7 +42,7 @@ class Load:
         self.boot(node, world.nova.rows[node].host)
 
     def boot(self, node: NodeId, host: Host) -> None:
-        """Cast a build to the host that the scheduler took for the holder."""
+        """Cast a build to the host that the scheduler chose."""
         world, now_s = self._world, self._world.kernel.now_s
         if not self._fits(node):
             return
@@ -51,11 +51,11 @@ class Load:
         )
         world.nova.servers[server.uuid] = server
         world.placement.allocations[server.uuid] = node
-        world.tell(f'boot {server.uuid} on {node} of {host}')
+        world.log(f'boot {server.uuid} on {node} of {host}')
         world.nova.cast(host, Message('build', server.uuid, node))
 
     def _fits(self, node: NodeId) -> bool:
-        """The scheduler's filters."""
+        """Return whether the scheduler would choose this node."""
         world = self._world
         row = world.nova.live_row(node)
         if row is None or not world.nova.is_up(row.host):
@@ -77,9 +77,9 @@ class Load:
             self._ask_delete(world.rng.choice(servers))
 
     def _ask_delete(self, server: ServerRecord) -> None:
-        """nova-api: by itself where no compute can, or is up."""
+        """Delete as nova-api does: by itself if the host is not up."""
         world = self._world
-        world.tell(f'delete {server.uuid} of {server.host}')
+        world.log(f'delete {server.uuid} of {server.host}')
         server.delete_asked = True
         if server.host is not None and world.nova.is_up(server.host):
             server.task_state = task_states.DELETING
@@ -90,10 +90,10 @@ class Load:
         self._delete_alone(server)
 
     def end_the_storm(self) -> None:
-        """The last three requests come to nothing; their workers live on.
+        """Make three last requests that are not completed by any worker.
 
-        A delete that is lost on its way, an evict that is cut short, and a
-        delete by nova-api alone, which took the host for down.
+        A delete message is lost, an evict is interrupted, and nova-api
+        deletes a server alone because it considers the host down.
         """
         idle = [
             s
@@ -107,18 +107,18 @@ class Load:
             act(server)
 
     def _lose_delete(self, server: ServerRecord) -> None:
-        self._world.tell(f'delete {server.uuid}, lost on its way')
+        self._world.log(f'delete {server.uuid}, lost on its way')
         server.delete_asked = True
         server.task_state = task_states.DELETING
 
     def _delete_alone(self, server: ServerRecord) -> None:
-        self._world.tell(f'nova-api deletes {server.uuid} alone')
+        self._world.log(f'nova-api deletes {server.uuid} alone')
         server.delete_asked = True
         self._world.placement.allocations.pop(server.uuid, None)
         self._world.nova.destroy_server(server.uuid)
 
     def clear_away(self) -> None:
-        """In the calm: delete what has failed, until it is gone."""
+        """Delete failed servers during the calm until they are gone."""
         for server in self._world.nova.servers.values():
             failed = server.vm_state == vm_states.ERROR
             if failed and server.task_state is None and not server.deleted:
@@ -133,10 +133,10 @@ class Load:
         if services:
             record = world.rng.choice(services)
             record.disabled = not record.disabled
-            world.tell(f'{record.host} disabled: {record.disabled}')
+            world.log(f'{record.host} disabled: {record.disabled}')
 
     def _half_evict(self) -> None:
-        """An evict that was cut short after its first write."""
+        """Interrupt an evict after its first write."""
         world = self._world
         servers = [
             s
@@ -152,7 +152,7 @@ class Load:
         world = self._world
         hosts: list[Host] = sorted(world.nova.services)
         server.host = world.rng.choice(hosts)
-        world.tell(f'half evict of {server.uuid} to {server.host}')
+        world.log(f'half evict of {server.uuid} to {server.host}')
 
     def _node_leaves(self) -> None:
         world = self._world
@@ -165,5 +165,5 @@ class Load:
         ]
         if nodes:
             node = world.rng.choice(nodes)
-            world.tell(f'{node} leaves Ironic')
+            world.log(f'{node} leaves Ironic')
             del world.ironic.nodes[node]

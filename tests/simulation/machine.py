@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One controller: a clock, a disk, a real agent and its workers.
+"""A simulated controller: a clock, a disk, a real agent and its workers.
 
-Real are Agent, Assignment, Pulse, Locksmith, Lease and Pool, unless the
-world's makeup puts a planted defect in the place of one.
+Real are Agent, Assignment, HeartbeatThread, LockThread, Lease and Pool,
+unless the world's makeup replaces one by a planted defect.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ REJOIN_S = 1.0
 
 
 class Workers:
-    """`hashring.workers.Workers` of one life of an agent."""
+    """`hashring.workers.Workers` of one agent process."""
 
     def __init__(self, world: Any, machine: 'Machine') -> None:
         self._world = world
@@ -45,7 +45,7 @@ class Workers:
             self._world, self._machine, host, tenure
         )
         self.live[host] = worker
-        self._world.tell(f'start {worker.name}')
+        self._world.log(f'start {worker.name}')
 
     def stop(self, host: Host) -> None:
         if host in self.live:
@@ -58,15 +58,15 @@ class Workers:
 
     def deliver_view(self, view: WorkerView) -> None:
         for worker in self.live.values():
-            worker.hear(view)
-        if self._world.faults.strikes('stuck'):
+            worker.receive(view)
+        if self._world.faults.occurs('stuck'):
             self._machine.be_stuck()
 
     def events(self, timeout_s: float) -> list[WorkerEvent]:
         self._world.kernel.sleep(max(timeout_s, TURN_MIN_S))
         now_s = self._machine.clock.now_s()
         for worker in list(self.live.values()):
-            if now_s - worker.heard_s > SILENCE_S:
+            if now_s - worker.alive_s > SILENCE_S:
                 self.crash(worker.host)
         found, self._events = self._events, []
         return found
@@ -76,10 +76,10 @@ class Workers:
     def report(self, event: WorkerServing) -> None:
         self._events.append(event)
 
-    def learn(self, facts: dict[Host, ServiceFacts]) -> None:
+    def report_services(self, facts: dict[Host, ServiceFacts]) -> None:
         self._events.append(ServicesRead(facts))
 
-    def bury(self, worker: Worker, event: WorkerExited) -> None:
+    def reap(self, worker: Worker, event: WorkerExited) -> None:
         if self.live.get(worker.host) is worker:
             del self.live[worker.host]
             self._events.append(event)
@@ -87,11 +87,11 @@ class Workers:
 
     def crash(self, host: Host) -> None:
         worker = self.live[host]
-        self.bury(worker, WorkerExited(host, -9, tenure=worker.tenure))
+        self.reap(worker, WorkerExited(host, -9, tenure=worker.tenure))
 
 
 class AgentProcess(Process):
-    """One life of an agent: three threads around the real one."""
+    """One agent process: three simulated threads run the real agent."""
 
     def __init__(self, world: Any, machine: 'Machine', boot: Boot) -> None:
         super().__init__(f'agent {boot}', machine)
@@ -153,7 +153,7 @@ class AgentProcess(Process):
 
 
 class Machine(Controller, Process):
-    """A controller that is killed and started again."""
+    """A controller whose agent is killed and started again."""
 
     def __init__(self, world: Any, home: Host) -> None:
         Controller.__init__(self, home)
@@ -180,23 +180,24 @@ class Machine(Controller, Process):
         boot = self.next_boot()
         self.workers = Workers(self.world, self)
         self.process = AgentProcess(self.world, self, boot)
-        self.world.tell(f'boot {boot}')
-        if self.world.faults.strikes('return meets cut'):
+        self.world.log(f'boot {boot}')
+        if self.world.faults.occurs('return meets cut'):
             self._cut_others()
 
     def _cut_others(self) -> None:
-        """Those who have adopted us do not see us come back.
+        """Cut off the other machines, so that they do not see this return.
 
-        We ask for our lock each second, and have it as soon as it ends.
+        This agent requests its lock each second and gets it as soon as it
+        ends.
         """
         for other in self.world.machines:
             if other is not self:
                 other.cut(self.world.faults.choose(20.0, 30.0), 3.0)
 
     def kill(self, down_s: float, why: str = 'kill') -> None:
-        """kill -9 of the agent; its workers die with it."""
+        """Kill the agent; its workers die with it."""
         process, self.process = self.process, None
-        self.world.tell(f'{why} {self.home} for {down_s:.1f} s')
+        self.world.log(f'{why} {self.home} for {down_s:.1f} s')
         for worker in list(self.workers.live.values()):
             self.world.end(worker)
         self.workers.live.clear()
@@ -205,40 +206,40 @@ class Machine(Controller, Process):
         self.world.kernel.later(down_s, self.boot)
 
     def cut(self, cut_s: float, steady_s: float) -> None:
-        """Lose the way to the lock service; then keep it for a while."""
+        """Cut the machine off from the lock service for a while."""
         now_s = self.world.kernel.now_s
         if now_s >= self.steady_until_s and not self.world.faults.calm:
             self.cut_until_s = now_s + cut_s
             self.steady_until_s = now_s + cut_s + steady_s
-            self.world.tell(f'cut {self.home} for {cut_s:.1f} s')
+            self.world.log(f'cut {self.home} for {cut_s:.1f} s')
 
     def be_stuck(self) -> None:
-        """The loop hangs, as in writing its log; often the net does too."""
+        """Let the main loop hang, and often the network too."""
         stuck_s = self.world.faults.choose(5.0, 30.0, 45.0)
-        self.world.tell(f'loop of {self.home} stuck for {stuck_s:.1f} s')
+        self.world.log(f'loop of {self.home} stuck for {stuck_s:.1f} s')
         if self.world.rng.random() < 0.5:
             self.cut(stuck_s * self.world.rng.uniform(0.5, 0.95), 0.0)
         self.world.kernel.sleep(stuck_s)
 
     def around_request(self, where: str) -> None:
-        """What may happen before and after a request to the lock service."""
+        """Cause the faults of one request to the lock service."""
         world, faults = self.world, self.world.faults
         if world.kernel.now_s < self.cut_until_s:
             world.kernel.sleep(0.1)
             raise errors.BackendUnavailable('no route')
         delay_s = world.rng.uniform(0.001, 0.03)
-        if where == 'after heartbeat' and faults.strikes('slow beat'):
+        if where == 'after heartbeat' and faults.occurs('slow beat'):
             delay_s = world.rng.uniform(8.0, 14.5)
             if world.rng.random() < 0.5:  # It was the first sign of worse.
                 world.kernel.later(
                     delay_s + 0.1, lambda: self.cut(faults.choose(20.0), 0.0)
                 )
-        elif faults.strikes('slow'):
+        elif faults.occurs('slow'):
             delay_s = faults.choose(0.5, 1.0, 3.0, 14.0, 20.0)
-        elif faults.strikes('die'):
+        elif faults.occurs('die'):
             self.kill(faults.choose(0.5, 5.0, 30.0), f'kill {where}')
-        elif faults.strikes('stick'):
+        elif faults.occurs('stick'):
             self.world.freeze(self, faults.choose(1.0, 13.0, 16.0, 45.0))
         world.kernel.sleep(delay_s)
-        if faults.strikes('lose'):
+        if faults.occurs('lose'):
             raise errors.BackendUnavailable(f'lost {where}')

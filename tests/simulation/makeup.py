@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a world is made of: the real things, each of which may be replaced.
+"""The classes that a world is made of; a planted defect replaces one of them.
 
-A planted defect is a makeup with one part exchanged; see `defects`.
+See `defects`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.stray_instances import StrayInstances
-from tests.simulation.compute import ComputeWorker, ResumeHere
+from tests.simulation.compute import ComputeWorker, SimulatedInterruptedTasks
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -29,7 +29,7 @@ TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
 
 @dataclasses.dataclass(frozen=True)
 class Makeup:
-    """The parts of a world."""
+    """The classes and timings of a world."""
 
     timing: Timing = TIMING
     agent: Callable[..., Agent] = Agent
@@ -40,7 +40,9 @@ class Makeup:
     new_nodes: Callable[..., NewNodes] = NewNodes
     rebalancer: Callable[..., Rebalancer] = Rebalancer
     removal: Callable[..., Removal] = Removal
-    resume: Callable[..., ResumeHere] = ResumeHere
+    resume: Callable[..., SimulatedInterruptedTasks] = (
+        SimulatedInterruptedTasks
+    )
     strays: Callable[..., StrayInstances] = StrayInstances
     is_wanted: Callable[[str, Host | None], bool] = (
         stale_messages.is_wanted_build
@@ -49,10 +51,9 @@ class Makeup:
 
 
 class LenientService(coordination.Service):
-    """Shows a member again as soon as it beats, however late.
+    """A service on which a late heartbeat restores the member's entry.
 
-    No service is like this; it leaves an agent nothing to lean on but its
-    own count of time.
+    No real service does that. With it, only the lease protects an agent.
     """
 
     def members(self) -> tuple[Member, ...]:
@@ -83,5 +84,5 @@ BACKENDS = (
 
 
 def with_parts(**parts: Any) -> Makeup:
-    """The real makeup with some parts exchanged."""
+    """Return the makeup with some classes replaced."""
     return dataclasses.replace(Makeup(), **parts)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova as it is seen from its computes: rows, queues, Service records.
+"""Simulated Nova: the database, the message queues, Service records.
 
-``Nova`` is the database and the message queue. `Row` and `Server` are a
-worker's copies of records, with the habits of Nova's objects that the real
-code counts on: ``save`` writes what was changed and returns the record as it
-is then; ``create`` of a ComputeNode takes over a live row without a word.
+The semantics are those of Nova on which the real code relies: ``save``
+writes the changed fields and returns the new record; ``create`` of a
+ComputeNode takes over a live row without an error.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host
 from ironic_compute.nodes.records import MADE, NEW
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 
 SERVICE_DOWN_S = 60.0
 
@@ -66,7 +65,7 @@ class ServerRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A cast."""
+    """An RPC cast."""
 
     name: str
     server: str
@@ -76,7 +75,7 @@ class Message:
 
 
 class Queue:
-    """Messages for one host; who consumes it is woken."""
+    """The messages for one host; a new message wakes the consumer."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -102,16 +101,16 @@ class Nova:
         return self._queues.setdefault(host, Queue())
 
     def cast(self, host: Host, message: Message) -> None:
-        """Send a message: it comes once, or, in the storm, not or twice."""
+        """Send a message; a fault may lose or repeat it."""
         faults = self._world.faults
         copies = 1
-        if faults.strikes('message lost'):
+        if faults.occurs('message lost'):
             copies = 0
-        elif faults.strikes('message twice'):
+        elif faults.occurs('message twice'):
             copies = 2
         for copy in range(copies):
             delay_s = 0.01
-            if faults.strikes('slow'):
+            if faults.occurs('slow'):
                 delay_s = faults.choose(0.2, 2.0, 10.0)
             if copy:
                 # oslo.messaging drops it while it remembers the first.
@@ -136,7 +135,7 @@ class Nova:
         return found
 
     def is_up(self, host: Host) -> bool:
-        """What nova-api thinks of a Service."""
+        """Return whether nova-api considers a Service up."""
         record = self.services.get(host)
         now_s = self._world.kernel.now_s
         return record is not None and (
@@ -147,17 +146,17 @@ class Nova:
 
     def create_row(
         self,
-        letter: Letter,
+        request: SentRequest,
         node: str,
         host: Host,
         service_id: int,
         created_s: float = 0.0,
     ) -> NodeRecord:
-        """``ComputeNode.create``: an upsert, with this time in its stats."""
+        """``ComputeNode.create``: an upsert, with ``created_s`` in stats."""
         present = self.live_row(node)
         if present is not None and present.host != host:
-            self._world.check_creation(letter, present)
-            self._world.check_holder(letter, present, host)
+            self._world.check_creation(request, present)
+            self._world.check_holder(request, present, host)
         if present is None:
             record = NodeRecord(self.new_id(), node, host, service_id)
             self.rows[node] = record
@@ -166,15 +165,15 @@ class Nova:
             self._change_host(record, host, service_id)
         record.stats = {NEW: f'{created_s:.0f}', MADE: f'{created_s:.3f}'}
         now_s = self._world.kernel.now_s
-        record.created_s = None if letter.late else now_s
-        if letter.late:
+        record.created_s = None if request.late else now_s
+        if request.late:
             record.came_late_s = now_s
-        self._world.tell(f'{letter.sender} creates the row of {node}')
+        self._world.log(f'{request.sender} creates the row of {node}')
         return dataclasses.replace(record)
 
     def save_row(
         self,
-        letter: Letter,
+        request: SentRequest,
         node: str,
         host: Host,
         service_id: int,
@@ -187,12 +186,12 @@ class Nova:
         if stats is not None:
             record.stats = stats
         if record.host != host:
-            self._world.check_holder(letter, record, host)
-            self._world.tell(f'{letter.sender} gives {node} to {host}')
+            self._world.check_holder(request, record, host)
+            self._world.log(f'{request.sender} gives {node} to {host}')
             former = record.host
             self._change_host(record, host, service_id)
             record.created_s = None
-            if self._world.faults.strikes('boot meets push'):
+            if self._world.faults.occurs('boot meets push'):
                 self._world.load.boot(node, former)
         return dataclasses.replace(record)
 
@@ -202,15 +201,15 @@ class Nova:
         record.former = (record.host, self._world.kernel.now_s)
         record.host, record.service_id = host, service_id
 
-    def destroy_row(self, letter: Letter, node: str, host: Host) -> None:
-        """``ComputeNode.destroy``: only if the host is as it was read."""
+    def destroy_row(self, request: SentRequest, node: str, host: Host) -> None:
+        """``ComputeNode.destroy``: fails if the host has changed."""
         record = self.live_row(node)
         if record is None or record.host != host:
             raise nova_exception.ObjectActionError(
                 action='destroy', reason='host changed'
             )
-        self._world.check_removal(letter, node)
-        self._world.tell(f'{letter.sender} deletes the row of {node}')
+        self._world.check_removal(request, node)
+        self._world.log(f'{request.sender} deletes the row of {node}')
         record.deleted = True
 
     # Changes of servers
@@ -234,6 +233,6 @@ class Nova:
     def destroy_server(self, uuid: str) -> None:
         """``Instance.destroy``."""
         record = self.server(uuid)
-        self._world.tell(f'server {uuid} is deleted')
+        self._world.log(f'server {uuid} is deleted')
         record.deleted = True
         record.updated_at = self._world.kernel.now_s

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's way to Nova's records: what the real code calls, invented.
+"""Simulated Nova objects of a worker: ComputeNode, Instance, Service.
 
 The methods are those of ``ComputeNodes`` (room ``nodes``), of Nova's
 Instance and of ``ServiceDirectory``; each is one request on the wire.
@@ -19,19 +19,19 @@ from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, Nova, ServerRecord
 from tests.simulation.wire import Wire
 
-# So few that a search has several pages in a small cloud, too.
+# A small page, so that a search has several pages even in a small cloud.
 _ROWS_A_PAGE = 4
 
 
 class Row:
-    """A ComputeNode object."""
+    """A simulated ComputeNode object."""
 
     def __init__(self, record: NodeRecord) -> None:
         self.hypervisor_hostname = record.node
         self.take(record)
 
     def take(self, record: NodeRecord) -> None:
-        """Be as the database says."""
+        """Copy the fields of a database record."""
         self.id = record.id
         self.host = record.host
         self.service_id = record.service_id
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def changed_stats(self) -> dict[str, str] | None:
-        """What a save has to write of them."""
+        """The stats that a save must write; None if they are unchanged."""
         return None if self.stats == self.read_stats else dict(self.stats)
 
 
@@ -58,7 +58,7 @@ class Rows:
         self.odd_ones: set[NodeId] = set()
 
     def of_host(self, host: Host) -> list[Row]:
-        return self._wire.ask(
+        return self._wire.read(
             lambda: [
                 Row(record)
                 for record in self._nova.rows.values()
@@ -77,14 +77,14 @@ class Rows:
             }
             return {node: Row(row) for node, row in found.items() if row}
 
-        return self._wire.ask(read)
+        return self._wire.read(read)
 
     def named(self, node: NodeId) -> Row | None:
         def read() -> Row | None:
             found = self._nova.live_row(node)
             return None if found is None else Row(found)
 
-        return self._wire.ask(read)
+        return self._wire.read(read)
 
     def page(self, marker: Marker | None) -> Page:
         def read() -> Page:
@@ -98,10 +98,10 @@ class Rows:
                 None if is_last else Marker(some[-1]),
             )
 
-        return self._wire.ask(read)
+        return self._wire.read(read)
 
     def odd(self, pages_max: int) -> frozenset[NodeId]:
-        return self._wire.ask(lambda: frozenset(self.odd_ones))
+        return self._wire.read(lambda: frozenset(self.odd_ones))
 
     def create(
         self,
@@ -115,26 +115,26 @@ class Rows:
             return None
         created_s = self._clock.wall_s()
         return Row(
-            self._wire.order(
-                lambda letter: self._nova.create_row(
-                    letter, facts.uuid, host, service_id, created_s
+            self._wire.write(
+                lambda request: self._nova.create_row(
+                    request, facts.uuid, host, service_id, created_s
                 )
             )
         )
 
     def describe(self, row: Row, facts: NodeFacts) -> None:
-        """What the scheduler reads of a row never changes here."""
+        """Do nothing: the simulated scheduler does not read rows."""
 
     def count_failed_builds(self, row: Row, count: int) -> None:
-        """Nobody weighs here."""
+        """Do nothing: the simulated scheduler has no weighers."""
 
     def give(self, row: Row, host: Host, service_id: int) -> bool:
         row.host, row.service_id = host, service_id
         self._gate.wait()
         node, stats = row.hypervisor_hostname, row.changed_stats
-        record = self._wire.order(
-            lambda letter: self._nova.save_row(
-                letter, node, host, service_id, stats
+        record = self._wire.write(
+            lambda request: self._nova.save_row(
+                request, node, host, service_id, stats
             )
         )
         row.take(record)
@@ -144,15 +144,15 @@ class Rows:
         self._gate.wait()
         node, host = row.hypervisor_hostname, row.host
         try:
-            self._wire.order(
-                lambda letter: self._nova.destroy_row(letter, node, host)
+            self._wire.write(
+                lambda request: self._nova.destroy_row(request, node, host)
             )
         except nova_exception.ObjectActionError:
             return False
         return True
 
     def instances_on(self, node: NodeId, host: Host) -> list[str]:
-        return self._wire.ask(
+        return self._wire.read(
             lambda: [
                 server.uuid
                 for server in self._nova.servers.values()
@@ -175,10 +175,10 @@ class Rows:
                 if s is not None
             }
 
-        return self._wire.ask(read)
+        return self._wire.read(read)
 
     def servers_of(self, host: Host) -> frozenset[str]:
-        return self._wire.ask(
+        return self._wire.read(
             lambda: frozenset(
                 s.uuid
                 for s in self._nova.servers.values()
@@ -191,7 +191,7 @@ _FIELDS = ('vm_state', 'task_state', 'host', 'node')
 
 
 class Server:
-    """An Instance object."""
+    """A simulated Instance object."""
 
     def __init__(self, nova: Nova, wire: Wire, record: ServerRecord) -> None:
         self._nova = nova
@@ -212,12 +212,12 @@ class Server:
         self.updated_at = record.updated_at
 
     def get_network_info(self) -> list[Any]:
-        """No server has a port here."""
+        """Return no ports."""
         return []
 
     def refresh(self) -> None:
         self._take(
-            self._wire.ask(
+            self._wire.read(
                 lambda: dataclasses.replace(self._nova.server(self.uuid))
             )
         )
@@ -229,8 +229,8 @@ class Server:
             if getattr(self, name) != getattr(self._saved, name)
         }
         self._take(
-            self._wire.order(
-                lambda letter: self._nova.save_server(
+            self._wire.write(
+                lambda request: self._nova.save_server(
                     self.uuid, changes, expected_task_state
                 ),
                 gated=False,
@@ -238,13 +238,13 @@ class Server:
         )
 
     def destroy(self) -> None:
-        self._wire.order(
-            lambda letter: self._nova.destroy_server(self.uuid), gated=False
+        self._wire.write(
+            lambda request: self._nova.destroy_server(self.uuid), gated=False
         )
 
 
 class Services:
-    """`ServiceDirectory`."""
+    """The simulated `ServiceDirectory`."""
 
     def __init__(self, nova: Nova, wire: Wire) -> None:
         self._nova = nova
@@ -253,7 +253,7 @@ class Services:
         self.is_read = False
 
     def read_records(self) -> None:
-        self._records = self._wire.ask(
+        self._records = self._wire.read(
             lambda: {
                 host: dataclasses.replace(record)
                 for host, record in self._nova.services.items()
@@ -265,7 +265,7 @@ class Services:
         return self._records.get(host)
 
     def read_exists(self, host: Host) -> bool:
-        return self._wire.ask(lambda: host in self._nova.services)
+        return self._wire.read(lambda: host in self._nova.services)
 
     def is_up(self, host: Host) -> bool:
         return self._nova.is_up(host)

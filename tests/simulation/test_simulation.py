@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some lives go well, and each planted defect is seen.
+"""Some seeds run without a failure, and each planted defect is detected.
 
-``python -m tests.simulation`` lives thousands; see its ``--help``.
+``python -m tests.simulation`` runs thousands of seeds; see its ``--help``.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ MORE_SEEDS_COUNT = 400
 
 @pytest.mark.parametrize('seed', sorted({*CLEAN_SEEDS, *lives.kept()}))
 def test_life(seed: int) -> None:
-    """Safety at every step of the storm, and all is well in the calm."""
+    """A seed violates no invariant, and all hosts are served again."""
     world = lives.run(seed)
     assert world.kernel.steps_count >= 300
 
 
 @pytest.mark.parametrize('name', defects.MAKEUPS)
 def test_defect_is_seen(name: str) -> None:
-    """With one rule broken, a life goes wrong that went well without."""
+    """A seed fails with the planted defect and passes without it."""
     first = defects.SEEDS[name]
     for seed in range(first, first + MORE_SEEDS_COUNT):
         try:
@@ -46,7 +46,7 @@ def test_defect_is_seen(name: str) -> None:
 
 
 def test_a_seed_is_one_life_in_every_process() -> None:
-    """Nothing depends on the hashes of strings, which differ."""
+    """A seed gives the same log in every process."""
     program = (
         'from tests import conftest; from tests.simulation import lives; '
         'print(*lives.run(3).story, sep="\\n")'

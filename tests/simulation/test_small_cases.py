@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small cases, completely: each order of what can happen, to a depth.
+"""Exhaustive small cases: two agents, and every order of moves to a depth.
 
-Two agents' real parts without threads, one lock service, and after each
-move any other move. Equal states are looked at once.
+The agents' assignments and leases are real and have no threads. After each
+move every other move is tried; equal states are explored once.
 """
 
 import copy
@@ -36,7 +36,7 @@ from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import WorkerExited
 from ironic_compute.manager.forwarding import HOPS_MAX, next_hop
-from tests.simulation.defects import StubbornAssignment, endless_hop
+from tests.simulation.defects import IgnoresLostLocks, endless_hop
 from tests.unit.hashring.coordination import (
     CACHE,
     ETCD,
@@ -49,12 +49,12 @@ HOSTS = (Host('c1'), Host('c2'))
 TIMING = Timing()
 WAIT_S = 6.0
 DEPTH = 6
-# One side says nothing until the other is about to adopt its host.
+# The moves until c1 is about to adopt the host of the silent c2.
 SILENCE = ('wait', 'beat c1') * 4
 
 
 class Side:
-    """One agent: its lease, its locks, its assignment."""
+    """One agent: its lease, its locks and its assignment."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class Side:
         self.lease = Lease(TIMING.lease_term_s, TIMING.lease_margin_s)
         self.machine = kind(home, boot, TIMING, service.traits)
         self.asked: list[Effect] = []
-        self.hear(KnownHosts(frozenset(HOSTS)))
+        self.handle(KnownHosts(frozenset(HOSTS)))
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         effects = self.machine.handle(event, self.clock.now_s())
         kinds = TryLock | Prove | Release | BreakLock
         self.asked += [e for e in effects if isinstance(e, kinds)]
 
     def beat(self) -> None:
-        """What `HeartbeatThread` does in one turn."""
+        """Send one heartbeat, as `HeartbeatThread` does."""
         now_s = self.clock.now_s()
         me = Member(self.home, self.group.boot, known=HOSTS)
         if self.lease.base_s is None:
@@ -98,7 +98,7 @@ class Side:
                 )
             )
         self.lease, _ = self.lease.after(Beat(now_s, now_s, shown))
-        self.hear(
+        self.handle(
             LeaseStatus(
                 self.lease.deadline_s,
                 self.lease.epoch,
@@ -109,23 +109,23 @@ class Side:
         )
 
     def lock(self) -> None:
-        """What `LockThread` does with one request."""
+        """Send one lock request, as `LockThread` does."""
         match self.asked.pop(0):
             case TryLock(host=host, ticket=ticket):
                 kind = (
                     LockGranted if self.group.try_lock(host) else LockRefused
                 )
-                self.hear(kind(host, ticket))
+                self.handle(kind(host, ticket))
             case Prove(host=host, ticket=ticket):
-                self.hear(
+                self.handle(
                     LockChecked(host, ticket, self.group.owns_lock(host))
                 )
             case Release(host=host, ticket=ticket):
                 self.group.release(host)
-                self.hear(LockReleased(host, ticket))
+                self.handle(LockReleased(host, ticket))
 
     def may_act(self, host: Host) -> bool:
-        """A worker for this host whose gate is open."""
+        """Return whether a worker of this host has an open gate."""
         now_s = self.clock.now_s()
         opens_s = self.machine.opens_s(now_s).get(host, 0.0)
         phase = self.machine.phases().get(host)
@@ -134,7 +134,7 @@ class Side:
 
 
 class Case:
-    """Both sides, and what can happen next."""
+    """The state of both agents, and the possible moves."""
 
     def __init__(
         self,
@@ -176,12 +176,12 @@ class Case:
             case 'lock':
                 sides[0].lock()
             case 'exit':
-                sides[0].hear(WorkerExited(Host(names[1]), -9))
+                sides[0].handle(WorkerExited(Host(names[1]), -9))
         for side in sides:
-            side.hear(Tick())
+            side.handle(Tick())
 
     def key(self) -> str:
-        """Equal for states that go on alike."""
+        """Return a key that is equal for equal states."""
         parts = [repr(self.clock.now_s()), repr(sorted(vars(self.service)))]
         for side in self.sides:
             holds = [
@@ -208,21 +208,21 @@ class Case:
     ids=['etcd', 'cache', 'zookeeper'],
 )
 def test_no_order_of_moves_lets_two_act(traits: Traits, revives: bool) -> None:
-    """Two agents, two hosts: whatever waits, beats, locks or dies first."""
+    """No order of waits, heartbeats, locks and deaths lets two act."""
     start = Case(traits, revives=revives)
     _explore(start, DEPTH)
     for what in SILENCE:
         start.move(what)
-    # Else this has shown nothing.
+    # Without an adoption the test would prove nothing.
     assert _explore(start, DEPTH) > 0
 
 
 def test_a_defect_is_seen() -> None:
-    """An agent that does not have its locks proven acts beside another.
+    """Two workers act if an agent ignores that it could not prove its lock.
 
-    Where it is not told either that it has lost them.
+    On ZooKeeper, where the agent does not learn otherwise of the loss.
     """
-    start = Case(ZOOKEEPER, revives=False, kind=StubbornAssignment)
+    start = Case(ZOOKEEPER, revives=False, kind=IgnoresLostLocks)
     for what in SILENCE:
         start.move(what)
     with pytest.raises(AssertionError, match='acts twice'):
@@ -230,7 +230,7 @@ def test_a_defect_is_seen() -> None:
 
 
 def _explore(start: Case, depth: int) -> int:
-    """Make all moves from here on; how often a host was adopted."""
+    """Try all moves; return how often a host was adopted."""
     layer: dict[str, tuple[Case, tuple[str, ...]]] = {start.key(): (start, ())}
     seen = set(layer)
     adopted_count = 0
@@ -255,17 +255,17 @@ def _adopts(case: Case) -> bool:
 
 
 def test_no_answers_send_a_message_on_for_ever() -> None:
-    """Whatever each host reads of a row's holder, a message ends."""
+    """A message is forwarded a limited number of times."""
     assert _hops_most(next_hop) == HOPS_MAX
 
 
 def test_a_missing_hop_limit_is_seen() -> None:
-    """Forward without a hop limit: the planted defect goes on for ever."""
+    """The planted defect without a hop limit is detected."""
     assert _hops_most(endless_hop) > HOPS_MAX
 
 
 def _hops_most(hop: Callable[[str | None, str, int], str | None]) -> int:
-    """Try all answers that hosts may read; the hops of the longest way."""
+    """Try all holders that hosts may read; return the most hops."""
     most = 0
     for answers in itertools.product(
         ('c1', 'c2', 'c3', None), repeat=HOPS_MAX + 2

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a worker's requests to Nova, Ironic and Placement.
+"""Requests of a worker to Nova, Ironic and Placement, with delays and faults.
 
-A request leaves, is carried out, and is answered. Once it has left it
-happens, whatever becomes of the sender: that is how a late write comes
-about. Its answer may be lost; then the sender does not know.
+A request that was sent is carried out even if its sender has died or lost
+its lease meanwhile; then it is a late write. Its reply may be lost; then the
+sender does not know whether it was carried out.
 """
 
 import dataclasses
@@ -14,21 +14,21 @@ from typing import Any
 from ironic_compute.gate import LeaseGate
 from tests.simulation.faults import Unreachable
 
-# What the sender waits for an answer; nova-conductor goes on regardless.
+# Seconds that the sender waits for a reply; nova-conductor goes on anyway.
 TIMEOUT_S = 6.0
-# A request that takes longer, or outlives its sender's right to act, is a
-# late write: what it breaks must only heal.
+# A request that takes longer, or whose sender loses the right to act
+# meanwhile, is a late write; the invariants that it violates must be repaired.
 PROMPT_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Letter:
-    """A request as it arrives.
+class SentRequest:
+    """A changing request at the moment of its arrival.
 
-    :param late: its sender may have been replaced since it was sent
-    :param way_s: how long it was under way
-    :param alone_s: when its sender last had had, for long enough, a ring
-        that all others had too
+    :param late: another worker may have replaced the sender since
+    :param way_s: the seconds it was under way
+    :param alone_s: when the sender's ring was last agreed on by all agents
+        for long enough
     """
 
     sender: str
@@ -39,7 +39,7 @@ class Letter:
 
 
 class _Reply:
-    """What a request came to."""
+    """The result of a request."""
 
     def __init__(self) -> None:
         self.arrived = False
@@ -56,10 +56,10 @@ class Wire:
         self._faults = world.faults
         self._worker = worker
 
-    def ask(self, act: Callable[[], Any]) -> Any:
-        """Read something."""
+    def read(self, act: Callable[[], Any]) -> Any:
+        """Send a reading request and return its result."""
         self._may_break_down()
-        if self._faults.strikes('no answer'):
+        if self._faults.occurs('no answer'):
             self._kernel.sleep(1.0)
             raise Unreachable('no answer')
         self._kernel.sleep(self._world.rng.uniform(0.002, 0.03))
@@ -67,13 +67,13 @@ class Wire:
         self._kernel.sleep(self._delay_s())
         return value
 
-    def order(
-        self, act: Callable[[Letter], Any], *, gated: bool = True
+    def write(
+        self, act: Callable[[SentRequest], Any], *, gated: bool = True
     ) -> Any:
-        """Change something.
+        """Send a changing request and return its result.
 
-        :param gated: the gate stands before this request; not so before
-            what Nova's own code writes into a server's row
+        :param gated: check the gate first; False for writes of Nova's own
+            code to a server's row
         """
         self._may_break_down()
         if gated:
@@ -81,30 +81,30 @@ class Wire:
         reply = _Reply()
         way_s = self._way_s()
         self._kernel.later(way_s, self._carrier(act, way_s, reply))
-        if self._faults.strikes('stick'):
+        if self._faults.occurs('stick'):
             self._world.freeze(
                 self._worker.machine, self._faults.choose(1.0, 16.0, 45.0)
             )
         self._kernel.sleep(min(way_s, TIMEOUT_S) + self._delay_s())
-        if not reply.arrived or self._faults.strikes('lose'):
+        if not reply.arrived or self._faults.occurs('lose'):
             raise Unreachable('no answer to a change')
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     def _carrier(
-        self, act: Callable[[Letter], Any], way_s: float, reply: _Reply
+        self, act: Callable[[SentRequest], Any], way_s: float, reply: _Reply
     ) -> Callable[[], None]:
         worker = self._worker
 
         def arrive() -> None:
             rightful = worker.alive and LeaseGate.is_open(worker.gate)
             late = way_s > PROMPT_S or not rightful
-            letter = Letter(
+            request = SentRequest(
                 worker.name, worker.host, late, way_s, worker.pool.alone_s
             )
             try:
-                reply.value = act(letter)
+                reply.value = act(request)
             except self._world.ANSWERS as exc:
                 reply.error = exc
             reply.arrived = True
@@ -112,9 +112,9 @@ class Wire:
         return arrive
 
     def _way_s(self) -> float:
-        if self._faults.strikes('late'):
+        if self._faults.occurs('late'):
             return self._faults.choose(3.0, 5.0, 15.0, 45.0)
-        if self._faults.strikes('slow'):
+        if self._faults.occurs('slow'):
             return self._faults.choose(0.5, 1.5)
         return float(self._world.rng.uniform(0.002, 0.03))
 
@@ -122,16 +122,16 @@ class Wire:
         return float(self._world.rng.uniform(0.002, 0.03))
 
     def _may_break_down(self) -> None:
-        if self._faults.strikes('die'):
+        if self._faults.occurs('die'):
             machine = self._worker.machine
             if self._world.rng.random() < 0.5:
                 machine.kill(self._faults.choose(0.5, 5.0, 30.0))
             elif self._worker.alive:
-                self._world.tell(f'crash {self._worker.name} at a request')
+                self._world.log(f'crash {self._worker.name} at a request')
                 machine.workers.crash(self._worker.host)
 
     def _check_gate(self) -> None:
-        """Nothing that changes anything leaves while the gate is shut."""
+        """Check that no changing request is sent while the gate is shut."""
         worker = self._worker
         if worker.alive and not LeaseGate.is_open(worker.gate):
             self._world.fail(f'{worker.name} sends through a shut gate')

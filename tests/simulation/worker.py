@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process as its agent knows it: gate, view, start, drain, end.
+"""A simulated worker process: lease gate, pool view, start, drain, exit.
 
-The gate and what a worker takes from a view are the real ones. What it does
-behind the gate comes from a subclass; by itself it only has it open.
+The gate and the pool view are the real ones. A subclass adds the work that
+the worker does while its gate is open.
 """
 
 from typing import Any
@@ -19,14 +19,14 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from tests.simulation.kernel import Kernel, Process, Task
 
-# A worker that hears nothing for so long ends by itself; one that is silent
-# for so long is killed.
+# Seconds after which a worker without a view exits, and after which a silent
+# worker is killed.
 SILENCE_S = 60.0
 ALIVE_INTERVAL_S = 5.0
 
 
 class Gate(LeaseGate):
-    """The real gate; waiting at it is a task's wait."""
+    """The real gate; a wait at it blocks the simulated task."""
 
     def __init__(self, clock: Clock, kernel: Kernel) -> None:
         super().__init__(clock, clock.now_s())
@@ -38,7 +38,7 @@ class Gate(LeaseGate):
 
 
 class Worker(Process):
-    """Serves one host in one tenure on one machine."""
+    """A worker that serves one host for one tenure on one machine."""
 
     def __init__(
         self, world: Any, machine: Any, host: Host, tenure: int
@@ -55,8 +55,8 @@ class Worker(Process):
         self.pool = PoolView(self.clock)
         self.serving = False
         self.draining = False
-        self.heard_s = self._told_s = self.clock.now_s()
-        self._news: list[WorkerView] = []
+        self.alive_s = self._received_s = self.clock.now_s()
+        self._received: list[WorkerView] = []
         self._listener: Task = self.spawn(self._listen)
         self.spawn(self._begin, world.faults.choose(0.1, 0.5, 2.0))
 
@@ -66,14 +66,14 @@ class Worker(Process):
 
     # For its agent
 
-    def hear(self, view: WorkerView) -> None:
-        """A line comes through the pipe, and is read when it can be."""
-        self._news.append(view)
+    def receive(self, view: WorkerView) -> None:
+        """Receive a view from the pipe; a frozen worker reads it later."""
+        self._received.append(view)
         if self.thaws_s <= self.kernel.now_s:
             self.kernel.wake(self._listener)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Start to drain, as on SIGTERM."""
         if not self.draining:
             self.draining = True
             self.spawn(self._drain)
@@ -82,15 +82,15 @@ class Worker(Process):
 
     def _listen(self) -> None:
         while True:
-            news, self._news = self._news, []
-            for view in news:
+            received, self._received = self._received, []
+            for view in received:
                 update_pool_and_gate(
                     view, self.host, self.pool, self.gate, self.clock
                 )
-            self.heard_s = self.clock.now_s()
-            if news:
-                self._told_s = self.clock.now_s()
-            if self.clock.now_s() - self._told_s > SILENCE_S:
+            self.alive_s = self.clock.now_s()
+            if received:
+                self._received_s = self.clock.now_s()
+            if self.clock.now_s() - self._received_s > SILENCE_S:
                 self.exit(1)
             self.kernel.sleep(ALIVE_INTERVAL_S)
 
@@ -105,15 +105,15 @@ class Worker(Process):
 
     def start(self) -> None:
         """Prepare to serve."""
-        self.tell_facts(self.world.facts)
+        self.report_services(self.world.facts)
 
-    def tell_facts(self, facts: dict[Host, ServiceFacts]) -> None:
-        """Tell the agent what Nova says."""
-        self.machine.workers.learn(facts)
+    def report_services(self, facts: dict[Host, ServiceFacts]) -> None:
+        """Report the Services to the agent."""
+        self.machine.workers.report_services(facts)
 
     def exit(self, status: int, fatal: str | None = None) -> None:
-        """End by itself."""
-        self.machine.workers.bury(
+        """Exit with this status."""
+        self.machine.workers.reap(
             self, WorkerExited(self.host, status, fatal, self.tenure)
         )
         self.kernel.sleep(0.0)  # Never returns.
@@ -122,5 +122,5 @@ class Worker(Process):
 
     @property
     def may_act(self) -> bool:
-        """Its gate is open: it would send what changes something."""
+        """Whether the worker could send a changing request now."""
         return self.alive and self.serving and self.gate.is_open()

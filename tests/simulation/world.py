@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines, one lock service, one seed: the half without Nova.
+"""The simulated world without Nova: machines, one lock service, one seed.
 
-Invented are time, the lock service, and what goes wrong. In the storm the
-safety of each step is checked; in the calm after it every host must be
-served again within a budget. The seed is the whole input: a failure prints
-it, with the end of the story.
+Simulated are time, the lock service and the faults. During the storm each
+step checks safety; in the calm afterwards every host must be served within a
+limit. The seed is the only input; a failure shows the seed and the last log
+lines.
 """
 
 import random
@@ -19,16 +19,16 @@ from tests.simulation.machine import Machine
 from tests.simulation.makeup import Backend, Makeup
 
 STORY_LENGTH_COUNT = 60
-# How long a request may take that the margin is there for.
+# Seconds for which a request may be under way; the margin covers them.
 REACH_S = 2.0
 
 
 class Broken(AssertionError):
-    """Something that must always hold did not."""
+    """An invariant was violated."""
 
 
 class World:
-    """One seed's life."""
+    """The world of one seed."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class World:
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         self.story: list[str] = []
-        self.tells_all = False
+        self.logs_all = False
         self.broken: Broken | None = None
         self.service = backend.service(
             lambda: self.kernel.now_s,
@@ -64,21 +64,21 @@ class World:
             self.kernel.later(self.rng.uniform(0, 10), machine.boot)
 
     def prepare(self) -> None:
-        """Make plans for what goes wrong."""
+        """Plan the faults."""
         plan = self.faults.plan
-        plan('kill', self._strike_kill)
-        plan('crash', self._strike_crash)
-        plan('freeze', self._strike_freeze)
-        plan('freeze agent', self._strike_freeze_agent)
-        plan('freeze worker', self._strike_freeze_worker)
-        plan('cut', self._strike_cut)
-        plan('stop', self._strike_stop)
-        plan('outage', self._strike_outage)
+        plan('kill', self._cause_kill)
+        plan('crash', self._cause_crash)
+        plan('freeze', self._cause_freeze)
+        plan('freeze agent', self._cause_freeze_agent)
+        plan('freeze worker', self._cause_freeze_worker)
+        plan('cut', self._cause_cut)
+        plan('stop', self._cause_stop)
+        plan('outage', self._cause_outage)
 
     # For everybody
 
-    def tell(self, what: str) -> None:
-        """Add a line to the story."""
+    def log(self, what: str) -> None:
+        """Add a line to the log of this world."""
         self.story.append(f'{self.kernel.now_s:8.2f} {what}')
 
     def end(self, process: Process) -> None:
@@ -88,72 +88,72 @@ class World:
     def freeze(self, process: Process, freeze_s: float) -> None:
         """Stop a process for a while."""
         process.freeze(self.kernel.now_s + freeze_s)
-        self.tell(f'freeze {process.name} for {freeze_s:.1f} s')
+        self.log(f'freeze {process.name} for {freeze_s:.1f} s')
 
     def workers(self) -> Iterator[Any]:
-        """All living workers."""
+        """Yield all live workers."""
         for machine in self.machines:
             yield from machine.workers.live.values()
 
     # What goes wrong
 
-    def _strike_kill(self) -> None:
+    def _cause_kill(self) -> None:
         machine = self.rng.choice(self.machines)
         if machine.process is not None:
             machine.kill(self.faults.choose(0.5, 5.0, 30.0, 80.0))
 
-    def _strike_crash(self) -> None:
+    def _cause_crash(self) -> None:
         workers = list(self.workers())
         if workers:
             worker = self.rng.choice(workers)
-            self.tell(f'crash {worker.name}')
+            self.log(f'crash {worker.name}')
             worker.machine.workers.crash(worker.host)
 
-    def _strike_freeze(self) -> None:
+    def _cause_freeze(self) -> None:
         machine = self.rng.choice(self.machines)
         self.freeze(machine, self.faults.choose(1, 5, 13, 16, 45))
 
-    def _strike_freeze_agent(self) -> None:
+    def _cause_freeze_agent(self) -> None:
         machine = self.rng.choice(self.machines)
         if machine.process is not None:
             self.freeze(machine.process, self.faults.choose(1, 13, 16, 45))
 
-    def _strike_freeze_worker(self) -> None:
+    def _cause_freeze_worker(self) -> None:
         workers = list(self.workers())
         if workers:
             worker = self.rng.choice(workers)
             self.freeze(worker, self.faults.choose(1, 5, 13, 18, 45))
 
-    def _strike_cut(self) -> None:
+    def _cause_cut(self) -> None:
         machine = self.rng.choice(self.machines)
         machine.cut(self.faults.choose(2, 10, 30), self.faults.choose(3, 10))
 
-    def _strike_stop(self) -> None:
+    def _cause_stop(self) -> None:
         machine = self.rng.choice(self.machines)
         if machine.agent is not None:
             drain = self.rng.random() < 0.3
             machine.agent.request_stop(drain=drain)
-            self.tell(f'stop {machine.home}{" for good" * drain}')
+            self.log(f'stop {machine.home}{" for good" * drain}')
 
-    def _strike_outage(self) -> None:
+    def _cause_outage(self) -> None:
         if not self.service.up:
             return
         self.service.up = False
         down_s = self.faults.choose(2, 20, 60)
         if self.backend.traits.forgets:
             self.service.forget()
-        self.tell(f'lock service down for {down_s:.1f} s')
-        self.kernel.later(down_s, self._service_returns)
+        self.log(f'lock service down for {down_s:.1f} s')
+        self.kernel.later(down_s, self._end_outage)
 
-    def _service_returns(self) -> None:
+    def _end_outage(self) -> None:
         self.service.up = True
 
     def heal(self) -> None:
-        """The calm begins; now and then one machine stays dead."""
-        self.tell('calm')
+        """Begin the calm; in some seeds one machine stays dead."""
+        self.log('calm')
         self.faults.calm = True
         self.service.up = True
-        dead = self._to_stay_dead()
+        dead = self._find_lasting_dead()
         for machine in self.machines:
             machine.cut_until_s = 0.0
             machine.thaw()
@@ -167,10 +167,10 @@ class World:
         for machine in self.machines:
             self.kernel.later(self.rng.uniform(0.0, 3.0), machine.boot)
 
-    def _to_stay_dead(self) -> list[Machine]:
-        """The first machine in every second seed, if anybody knows it.
+    def _find_lasting_dead(self) -> list[Machine]:
+        """Return the first machine in every second seed, if others know it.
 
-        A host that nobody else has met is a foreign one to those who live.
+        To agents that never knew it, its host would be a foreign host.
         """
         first, *others = self.machines
         met = any(first.home in m.saved_state.read_known() for m in others)
@@ -179,9 +179,9 @@ class World:
     # What must hold
 
     def check(self) -> None:
-        """Invariant 1: no host has two workers with an open gate.
+        """Check invariant 1: no host has two workers with an open gate.
 
-        Nor does one that has been replaced ever act again.
+        A worker that was replaced must not act again either.
         """
         seen: dict[Host, Any] = {}
         now_s = self.kernel.now_s
@@ -192,10 +192,10 @@ class World:
                     if other is not worker:
                         self.fail(f'{worker.name} and {other.name} may act')
         if seen:
-            self._change(seen)
+            self._check_successors(seen)
 
-    def _change(self, seen: dict[Host, Any]) -> None:
-        """Somebody begins to act for a host."""
+    def _check_successors(self, seen: dict[Host, Any]) -> None:
+        """Check each worker that begins to act for a host."""
         for host, worker in seen.items():
             former: Any = self._acting.get(host)
             if former is not worker:
@@ -207,7 +207,7 @@ class World:
                 self._acting[host] = worker
 
     def _check_gap(self, former: Any, worker: Any) -> None:
-        """The last request of the former has had the margin to arrive."""
+        """Check that the former worker's gate shut long enough ago."""
         shut_s = former.gate.shut_for_s()
         if former.alive and shut_s < REACH_S:
             self.fail(
@@ -215,11 +215,11 @@ class World:
                 f'{former.name} has shut'
             )
 
-    def amiss(self) -> str | None:
-        """What is not as it should be, in the calm.
+    def find_problem(self) -> str | None:
+        """Return a host that is not served as it should be, or None.
 
-        Every host is served once, at home where its agent lives, and
-        elsewhere if anybody has ever heard of it.
+        Every home host of a live agent must be served by that agent, and
+        every other known host by any agent.
         """
         served = {
             worker.host: worker.machine.home
@@ -236,7 +236,7 @@ class World:
         return None
 
     def known(self) -> set[Host]:
-        """The hosts that anybody has ever heard of and not forgotten."""
+        """Return the hosts that any live agent knows."""
         return {
             host
             for machine in self.machines
@@ -245,8 +245,8 @@ class World:
         }
 
     def fail(self, what: str) -> None:
-        """Something did not hold: say so with the seed and the story."""
-        length = len(self.story) if self.tells_all else STORY_LENGTH_COUNT
+        """Raise `Broken` with the seed and the last log lines."""
+        length = len(self.story) if self.logs_all else STORY_LENGTH_COUNT
         tail = '\n'.join(self.story[-length:])
         self.broken = Broken(
             f'{what}\n{tail}\nat {self.kernel.now_s:.2f} s: {what}; run it '
@@ -257,7 +257,7 @@ class World:
     # A whole life
 
     def live(self, storm_s: float, calm_s: float) -> None:
-        """Storm, then calm until all is well."""
+        """Run the storm, then the calm until no problem is left."""
         while self.kernel.now_s < storm_s:
             self._step()
         self.heal()
@@ -267,18 +267,20 @@ class World:
             self._step()
             if self.kernel.now_s >= looks_s:
                 looks_s = self.kernel.now_s + 2.0
-                if self.amiss() is None:
+                if self.find_problem() is None:
                     return
-        self.fail(f'not well after {calm_s:.0f} s of calm: {self.amiss()}')
+        self.fail(
+            f'not well after {calm_s:.0f} s of calm: {self.find_problem()}'
+        )
 
     def _step(self) -> None:
         self.kernel.step()
-        if self.broken:  # And somebody's handler has swallowed it.
+        if self.broken:  # Some handler has caught the exception.
             raise self.broken
         self.check()
 
     def end_all(self) -> None:
-        """End every task, so that nothing of this world is left."""
+        """End every task of this world."""
         for machine in self.machines:
             for worker in machine.workers.live.values():
                 self.kernel.end(worker)

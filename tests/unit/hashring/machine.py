@@ -33,9 +33,9 @@ class Surroundings(Protocol):
     service: coordination.Service
     facts: dict[Host, ServiceFacts]
 
-    def tell(self, what: str) -> None: ...
+    def log(self, what: str) -> None: ...
 
-    def armed(self, fault: str, factor: float = 1.0) -> bool: ...
+    def occurs(self, fault: str, factor: float = 1.0) -> bool: ...
 
     def hang(self, machine: 'Machine', where: str) -> None: ...
 
@@ -77,7 +77,7 @@ class FakeWorkers:
         delay_s = self._world.rng.choice((0.0, 0.0, 1.0, 3.0))
         starts_s = self._clock.now_s() + delay_s
         self.live[host] = Worker(host, tenure, starts_s)
-        self._world.tell(f'start {host}')
+        self._world.log(f'start {host}')
 
     def stop(self, host: Host) -> None:
         worker = self.live.get(host)
@@ -141,14 +141,14 @@ class Machine(Controller):
         self.agent = self.new_agent(group, self.workers, TIMING, self.clock)
         self._beats_at_s = 0.0
         self._busy.clear()
-        self.world.tell(f'boot {group.boot}')
+        self.world.log(f'boot {group.boot}')
 
     def kill(self, down_s: float) -> None:
         """Kill the agent; its workers die with it."""
         self.agent = None
         self.workers = FakeWorkers(self.world, self.clock)
         self.returns_at_s = self.world.now_s + down_s
-        self.world.tell(f'kill {self.home} for {down_s:.0f} s')
+        self.world.log(f'kill {self.home} for {down_s:.0f} s')
 
     @property
     def frozen(self) -> bool:
@@ -162,7 +162,7 @@ class Machine(Controller):
         self.world.hang(self, where)
         if self.agent is not agent:
             raise Killed
-        if self.world.armed('lose', 0.3):
+        if self.world.occurs('lose', 0.3):
             raise errors.BackendUnavailable(f'lost {where}')
 
     def run(self) -> None:
@@ -201,7 +201,7 @@ class Machine(Controller):
                 agent.turn()
                 leaving = agent.assignment.leaving
                 if leaving is not None and agent.assignment.finished:
-                    self.world.tell(f'left {self.home}')
+                    self.world.log(f'left {self.home}')
                     self.kill(self.world.rng.uniform(0.5, 40.0))
             case _:
                 self.workers.run(self.world.facts)

@@ -104,7 +104,7 @@ def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
     run(world, 8)
     assert world.service.token(C1) == adopted
     run(world, 60)
-    assert world.amiss() is None
+    assert world.find_problem() is None
 
 
 def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
@@ -177,7 +177,7 @@ def test_the_story_of_an_adoption_is_told(
     assert 'Adopted c1 after' in caplog.text
     run(world, 60)
     assert 'Handed back c1' in caplog.text
-    assert world.amiss() is None
+    assert world.find_problem() is None
 
 
 def test_a_stop_is_a_restart(
@@ -217,7 +217,7 @@ def test_the_backend_goes_and_the_gates_shut(
     assert 'does not answer (no route)' in caplog.text
     world.heal()
     run(world, 30)
-    assert world.amiss() is None
+    assert world.find_problem() is None
     assert 'is back after' in caplog.text
 
 

@@ -72,7 +72,7 @@ class World:
         for machine in self.machines:
             machine.clock.advance(STEP_S)
         if not self.calm:
-            self._strike()
+            self._cause_faults()
         elif self.service.up is False:
             self.service.up = True
         machines = self.machines[:]
@@ -85,58 +85,58 @@ class World:
         """Let time pass during a request of this machine."""
         if self.calm or self._nested_count >= NEST_MAX_COUNT:
             return
-        if where == 'after heartbeat' and self.armed('slow beat', 4.0):
+        if where == 'after heartbeat' and self.occurs('slow beat', 4.0):
             hang_s = self.rng.uniform(8.0, 14.5)
-        elif self.armed('hang', 1.0):
+        elif self.occurs('hang', 1.0):
             hang_s = self.rng.choice((0.5, 1.0, 3.0, 14.0, 20.0))
         else:
             return
         until_s = self.now_s + hang_s
-        self.tell(f'{machine.home} hangs until {until_s:.1f} {where}')
+        self.log(f'{machine.home} hangs until {until_s:.1f} {where}')
         self._nested_count += 1
         while self.now_s < until_s or machine.frozen:
             self.step()
         self._nested_count -= 1
 
-    def armed(self, fault: str, factor: float = 1.0) -> bool:
+    def occurs(self, fault: str, factor: float = 1.0) -> bool:
         """Return whether this fault happens now."""
         share = self._rates[fault] * factor
         return not self.calm and self.rng.random() < share
 
-    def _strike(self) -> None:
+    def _cause_faults(self) -> None:
         """Cause the faults of this step."""
         rng = self.rng
         machine = rng.choice(self.machines)
         if not self.service.up and self.now_s >= self._service_back_s:
             self.service.up = True
-            self.tell('service up')
-        if self.armed('kill') and machine.agent is not None:
+            self.log('service up')
+        if self.occurs('kill') and machine.agent is not None:
             machine.kill(rng.choice((0.5, 5.0, 30.0, 80.0)))
-        elif self.armed('freeze'):
+        elif self.occurs('freeze'):
             freeze_s = rng.choice((1.0, 5.0, 13.0, 16.0, 45.0))
             machine.frozen_until_s = self.now_s + freeze_s
-            self.tell(f'freeze {machine.home} for {freeze_s:.0f} s')
-        elif self.armed('crash') and machine.workers.live:
+            self.log(f'freeze {machine.home} for {freeze_s:.0f} s')
+        elif self.occurs('crash') and machine.workers.live:
             host = rng.choice(sorted(machine.workers.live))
             machine.workers.crash(host)
-            self.tell(f'worker {host} crashes on {machine.home}')
-        elif self.armed('cut'):
+            self.log(f'worker {host} crashes on {machine.home}')
+        elif self.occurs('cut'):
             cut_s = rng.choice((2.0, 10.0, 30.0))
             machine.cut_until_s = self.now_s + cut_s
-            self.tell(f'cut {machine.home} for {cut_s:.0f} s')
-        elif self.armed('stop') and machine.agent is not None:
+            self.log(f'cut {machine.home} for {cut_s:.0f} s')
+        elif self.occurs('stop') and machine.agent is not None:
             machine.agent.request_stop(drain=rng.random() < 0.3)
-            self.tell(f'stop {machine.home}')
-        elif self.armed('service', 0.5):
-            self._strike_service()
+            self.log(f'stop {machine.home}')
+        elif self.occurs('service', 0.5):
+            self._cause_outage()
 
-    def _strike_service(self) -> None:
+    def _cause_outage(self) -> None:
         self.service.up = False
         down_s = self.rng.choice((2.0, 20.0, 60.0))
         self._service_back_s = self.now_s + down_s
         if self.service.traits.forgets:
             self.service.forget()
-        self.tell(f'service down for {down_s:.0f} s')
+        self.log(f'service down for {down_s:.0f} s')
 
     def heal(self, dead: int = 0) -> None:
         """End all faults; the first ``dead`` machines stay down."""
@@ -168,7 +168,7 @@ class World:
             )
             seen[host] = machine
 
-    def amiss(self) -> str | None:
+    def find_problem(self) -> str | None:
         """Return a host that is not served as it should be, or None.
 
         Every home host of a live agent must be served by that agent, and
@@ -190,7 +190,7 @@ class World:
                 return f'{home} is orphaned'
         return None
 
-    def tell(self, what: str) -> None:
+    def log(self, what: str) -> None:
         self.story.append(f'{self.now_s:7.1f} {what}')
 
     def failure(self, what: str) -> str:
@@ -214,6 +214,6 @@ def run(
     ends_s = world.now_s + calm_s
     while world.now_s < ends_s:
         world.step()
-        if world.amiss() is None:
+        if world.find_problem() is None:
             return world
-    raise AssertionError(world.failure(f'no liveness: {world.amiss()}'))
+    raise AssertionError(world.failure(f'no liveness: {world.find_problem()}'))
