@@ -36,22 +36,22 @@ from resource_tracker.provider import Situation
 from tests.simulation.compute import Inline
 from tests.simulation.nova import Nova, ServiceRecord
 from tests.simulation.rows import Rows, Services
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 
 
 class _Wire:
     """Carries out each request to Nova at once."""
 
     def __init__(self, host: Host) -> None:
-        self._letter = Letter(host, host, late=False)
+        self._request = SentRequest(host, host, late=False)
 
-    def ask(self, act: Any) -> Any:
+    def read(self, act: Any) -> Any:
         """Send a reading request."""
         return act()
 
-    def order(self, act: Any, *, gated: bool = True) -> Any:
+    def write(self, act: Any, *, gated: bool = True) -> Any:
         """Send a changing request."""
-        return act(self._letter)
+        return act(self._request)
 
 
 class Cloud:
@@ -72,15 +72,15 @@ class Cloud:
         self.nova = Nova(
             types.SimpleNamespace(
                 kernel=types.SimpleNamespace(now_s=0.0),
-                faults=types.SimpleNamespace(strikes=lambda what: False),
-                tell=lambda what: None,
-                check_creation=lambda letter, row: None,
+                faults=types.SimpleNamespace(occurs=lambda what: False),
+                log=lambda what: None,
+                check_creation=lambda request, row: None,
                 check_holder=self._note_move,
-                check_removal=lambda letter, node: self.removed.append(node),
+                check_removal=lambda request, node: self.removed.append(node),
             )
         )
 
-    def _note_move(self, letter: Letter, row: Any, host: Host) -> None:
+    def _note_move(self, request: SentRequest, row: Any, host: Host) -> None:
         self.moved.append((row.node, row.host, host))
 
     def add(self, host: str) -> 'One':
@@ -275,12 +275,12 @@ class Counted:
         self._wire: Any = one.rows._wire
         one.rows._wire = self  # type: ignore[assignment]
 
-    def ask(self, act: Any) -> Any:
+    def read(self, act: Any) -> Any:
         """Count a reading request."""
         self.counts['read'] += 1
-        return self._wire.ask(act)
+        return self._wire.read(act)
 
-    def order(self, act: Any, *, gated: bool = True) -> Any:
+    def write(self, act: Any, *, gated: bool = True) -> Any:
         """Count a changing request."""
         self.counts['write'] += 1
-        return self._wire.order(act, gated=gated)
+        return self._wire.write(act, gated=gated)

@@ -7,7 +7,7 @@ import pytest
 
 from hashring.ring import Host
 from resource_tracker.node import NodeId
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 
 _NODES_COUNT = 250
@@ -86,7 +86,7 @@ def test_row_with_another_uuid_is_found(cloud: Cloud, count: int) -> None:
     """One such row is read by name; for many nodes all rows are read."""
     one = cloud.hosts[C1]
     odd = NodeId('node-000')
-    cloud.nova.create_row(Letter('c2', 'c2', late=False), odd, C2, 7)
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), odd, C2, 7)
     one.rows.odd_ones.add(odd)
     cloud.nova.services.pop(C2, None)
     one.services.read_records()

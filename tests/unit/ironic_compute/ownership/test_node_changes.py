@@ -9,7 +9,7 @@ import pytest
 
 from hashring.ring import Host
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, One
 
 N1, N2, N3 = NodeId('n1'), NodeId('n2'), NodeId('n3')
@@ -100,8 +100,8 @@ def test_node_that_leaves_while_rows_are_created_is_not_offered(
     one = _one(cloud)
     create = cloud.nova.create_row
 
-    def slow(letter: Letter, node: str, *arguments: Any) -> Any:
-        row = create(letter, node, *arguments)
+    def slow(request: SentRequest, node: str, *arguments: Any) -> Any:
+        row = create(request, node, *arguments)
         if node == during:
             leave(one, cloud.nodes[N3])
         return row
@@ -119,7 +119,9 @@ def test_orphan_that_leaves_while_its_row_is_read_is_not_taken(
 ) -> None:
     """A host of its new pool takes the orphan."""
     one = _one(cloud)
-    cloud.nova.create_row(Letter(C1, C1, late=False), N3, Host('no more'), 1)
+    cloud.nova.create_row(
+        SentRequest(C1, C1, late=False), N3, Host('no more'), 1
+    )
     read_exists = one.services.read_exists
 
     def slow(host: Host) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from hashring.ring import Host
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted, One
 
 C1, C2 = Host('c1'), Host('c2')
@@ -143,8 +143,8 @@ def test_failed_search_does_not_stop_the_check_of_held_rows(
 
 
 def _give_unknown(cloud: Cloud) -> None:
-    letter = Letter('c2', 'c2', late=False)
-    cloud.nova.create_row(letter, NodeId('node-gone'), C1, 7)
+    request = SentRequest('c2', 'c2', late=False)
+    cloud.nova.create_row(request, NodeId('node-gone'), C1, 7)
 
 
 def _is_held(cloud: Cloud) -> bool:

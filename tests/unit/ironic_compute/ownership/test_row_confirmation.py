@@ -8,7 +8,7 @@ import pytest
 from hashring.ring import Host
 from ironic_compute.nodes.records import NEW
 from resource_tracker.node import NodeId
-from tests.simulation.wire import Letter
+from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud
 
 C1, C2 = Host('c1'), Host('c2')
@@ -87,8 +87,8 @@ def test_row_that_another_host_overwrote_is_dropped(cloud: Cloud) -> None:
 
     def overtaken(*arguments: Any) -> Any:
         made = create(*arguments)
-        letter = Letter('c2', 'c2', late=True, way_s=9.0)
-        create(letter, made.node, C2, 7)
+        request = SentRequest('c2', 'c2', late=True, way_s=9.0)
+        create(request, made.node, C2, 7)
         return made
 
     cloud.nova.create_row = overtaken  # type: ignore[method-assign]
@@ -161,7 +161,11 @@ def test_orphan_stays_as_new_as_its_row(
     """Taking an orphan writes its row, but does not make it new."""
     one, orphan = cloud.hosts[C1], NodeId('node-000')
     cloud.nova.create_row(
-        Letter('c2', 'c2', late=False), orphan, C2, 7, cloud.clock.wall_s()
+        SentRequest('c2', 'c2', late=False),
+        orphan,
+        C2,
+        7,
+        cloud.clock.wall_s(),
     )
     cloud.clock.advance(age_s)
     one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
