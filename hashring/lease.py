@@ -86,11 +86,14 @@ class Lease:
         )
 
     def grant_counts(self, sent_s: float, returned_s: float) -> bool:
-        """Return whether a lock may be used that was granted in this time.
+        """Return whether a grant came in time for its lock to be used.
 
         The lock's own term starts at some moment after ``sent_s``. A
         heartbeat that was sent during the request did not renew the lock but
         may have moved the deadline, by at most the duration of the request.
         Therefore the duration may be half the margin at most.
+
+        :param sent_s: the clock before the lock request was sent
+        :param returned_s: the clock after its result came
         """
         return returned_s - sent_s <= self.margin_s / 2

@@ -44,7 +44,7 @@ class Cloud(World):
 
     def prepare(self) -> None:
         super().prepare()
-        self.breaks_count = 0  # By late writes.
+        self.breaks_count = 0  # Violations by late writes.
         self.nova = Nova(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
@@ -81,7 +81,7 @@ class Cloud(World):
             self.fail(f'{message.server} was sent on {message.hops} times')
         self.nova.cast(host, message)
 
-    # What must hold
+    # Invariants
 
     def check_holder(
         self, request: SentRequest, record: NodeRecord, host: Host

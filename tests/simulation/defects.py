@@ -135,7 +135,7 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
     return make
 
 
-# Of nodes, servers and messages
+# Defects of nodes, servers and messages
 
 
 class PushesPinnedNodes(Rebalancer):
@@ -227,7 +227,7 @@ def _everything(vm_state: str, host: str | None) -> bool:
     return True
 
 
-# Name -> the makeup that has it.
+# Name of a defect -> the makeup with this defect.
 MAKEUPS: dict[str, Makeup] = {
     'no margin': with_parts(agent=_agent_with_lease(LeaseWithoutMargin)),
     'gate not checked after a pause': with_parts(gate=NeverShutsAgain),
@@ -258,8 +258,8 @@ MAKEUPS: dict[str, Makeup] = {
     'duplicate build let through': with_parts(is_wanted=_everything),
 }
 
-# Name -> a seed that shows it, so that the tests need not search; look for
-# another one with --defects when the simulation was changed.
+# Name of a defect -> a seed that detects it. If a change of the simulation
+# makes a seed miss its defect, --defects finds another one.
 SEEDS: dict[str, int] = {
     'no margin': 123,
     'gate not checked after a pause': 9,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.simulation.kernel import Kernel
 
-# Fault of a machine or a service -> per second, in a world that arms it.
+# Fault of a machine or a service -> its rates per second, in worlds with it.
 RATES = {
     'kill': (0.005, 0.02, 0.05),
     'crash': (0.005, 0.02, 0.05),
@@ -28,13 +28,13 @@ RATES = {
     'node leaves': (0.005, 0.02),
     'node comes': (0.005, 0.02),
 }
-# Action of users -> per second, in every world.
+# Action of users -> its rates per second, in every world.
 USE = {'boot': (0.05, 0.1, 0.3), 'delete': (0.05, 0.1, 0.2)}
-# Race that occurs in any cloud -> its chance, in every world.
+# Race that occurs in any cloud -> its chances, in every world.
 HABITS = {'lag': (0.2, 0.4), 'boot meets push': (0.2, 0.5)}
 # How likely a world has each fault.
 SEVERITIES = (0.15, 0.4, 0.75)
-# Fault of one request -> its chance.
+# Fault of one request -> its chances, in worlds with it.
 CHANCES = {
     'slow': (0.01, 0.03, 0.1),
     'slow beat': (0.02, 0.1, 0.3),

@@ -216,7 +216,7 @@ class Manager:
         try:
             server.save((task_states.SPAWNING,))
         except Unreachable:
-            # Nova gives it up then, although the row may say ACTIVE.
+            # Nova then fails the build although the row may be ACTIVE.
             self._world.nova.servers[server.uuid].was_active = False
             raise
 

@@ -30,7 +30,7 @@ class Process:
     def __init__(self, name: str, within: 'Process | None' = None) -> None:
         self.name = name
         self.alive = True
-        self.tasks: dict[Task, None] = {}  # In order.
+        self.tasks: dict[Task, None] = {}  # A set in order of insertion.
         self._within = within
         self._thaws_s = 0.0
 
@@ -58,7 +58,7 @@ class Task:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.greenlet: Any = None
-        self.alarm = 0  # Which of its events in the queue counts.
+        self.alarm = 0  # Only its queued event with this number is valid.
         self.in_flight: Callable[[], object] | None = None
 
 
@@ -68,7 +68,7 @@ class Kernel:
     def __init__(self, rng: random.Random) -> None:
         self.now_s = 0.0
         self.steps_count = 0
-        self.task: Task | None = None  # Runs now.
+        self.task: Task | None = None  # The running task.
         self._rng = rng
         self._events: list[Any] = []
         self._hub: Any = None
@@ -149,7 +149,7 @@ class Kernel:
             task.alarm += 1
             self._push(self.now_s, task, task.alarm)
 
-    # Within
+    # Internal
 
     def _run(self, task: Task) -> None:
         running = task.greenlet
@@ -165,7 +165,7 @@ class Kernel:
 
     def _push(self, at_s: float, target: Any, alarm: int) -> None:
         self._seq += 1
-        order = self._rng.random()  # Of events at the same instant.
+        order = self._rng.random()  # A random order of simultaneous events.
         heapq.heappush(self._events, (at_s, order, self._seq, target, alarm))
 
 

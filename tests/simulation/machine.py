@@ -125,7 +125,7 @@ class AgentProcess(Process):
                 self._leave(drains=not leaving.restarting)
 
     def _leave(self, *, drains: bool) -> None:
-        self._kernel.sleep(0.5)  # Its last word is heard.
+        self._kernel.sleep(0.5)  # Time to publish the last record.
         if drains and self._world.service.up:
             self._world.service.remove(self._boot)
         self._machine.kill(self._world.faults.choose(0.5, 5.0, 40.0), 'left')
@@ -165,8 +165,10 @@ class Machine(Controller, Process):
         )
         self.process: AgentProcess | None = None
         self.workers = Workers(world, self)
-        self.cut_until_s = 0.0  # No way to the lock service.
-        self.steady_until_s = 0.0  # No new cut before.
+        self.cut_until_s = (
+            0.0  # Without a route to the lock service until then.
+        )
+        self.steady_until_s = 0.0  # No other cut begins until then.
         self.stays_dead = False
 
     @property
@@ -230,7 +232,7 @@ class Machine(Controller, Process):
         delay_s = world.rng.uniform(0.001, 0.03)
         if where == 'after heartbeat' and faults.occurs('slow beat'):
             delay_s = world.rng.uniform(8.0, 14.5)
-            if world.rng.random() < 0.5:  # It was the first sign of worse.
+            if world.rng.random() < 0.5:  # A cut follows.
                 world.kernel.later(
                     delay_s + 0.1, lambda: self.cut(faults.choose(20.0), 0.0)
                 )

@@ -23,7 +23,7 @@ from tests.simulation.compute import ComputeWorker, SimulatedInterruptedTasks
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
-# Shorter than in production where nothing depends on the length.
+# Some durations are shorter than the defaults, to save simulated time.
 TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
 
 

@@ -42,9 +42,9 @@ class NodeRecord:
     service_id: int
     deleted: bool = False
     stats: dict[str, str] = dataclasses.field(default_factory=dict)
-    created_s: float | None = None  # None: given by its former holder.
+    created_s: float | None = None  # None after a transfer.
     came_late_s: float = -math.inf  # When a late write created it.
-    former: tuple[Host, float] | None = None  # And when it changed.
+    former: tuple[Host, float] | None = None  # The former host, until when.
 
 
 @dataclasses.dataclass
@@ -113,7 +113,7 @@ class Nova:
             if faults.occurs('slow'):
                 delay_s = faults.choose(0.2, 2.0, 10.0)
             if copy:
-                # oslo.messaging drops it while it remembers the first.
+                # oslo.messaging drops a duplicate that arrives earlier.
                 delay_s += faults.choose(2.0, 10.0, 30.0)
             self._world.kernel.later(
                 delay_s, lambda: self._deliver(host, message)

@@ -54,7 +54,7 @@ class Rows:
         self._wire = wire
         self._gate = gate
         self._clock = clock
-        # Nodes whose row has a uuid of its own.
+        # Nodes whose row has a uuid other than the node's.
         self.odd_ones: set[NodeId] = set()
 
     def of_host(self, host: Host) -> list[Row]:

@@ -15,10 +15,10 @@ import pytest
 from tests.simulation import defects, lives
 from tests.simulation.world import Broken
 
-# The protocol's rules, each of which is broken by one planted defect.
 ROOT = pathlib.Path(__file__).parents[2]
 CLEAN_SEEDS = range(40)
-# From the recorded one on, in case the real modules have changed since.
+# More seeds are tried after the recorded one, which a change of the real
+# modules may have made useless.
 MORE_SEEDS_COUNT = 400
 
 

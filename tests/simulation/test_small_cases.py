@@ -254,7 +254,7 @@ def _adopts(case: Case) -> bool:
     return any(len(side.machine.serving()) == 2 for side in case.sides)
 
 
-def test_no_answers_send_a_message_on_for_ever() -> None:
+def test_message_is_forwarded_a_limited_number_of_times() -> None:
     """A message is forwarded a limited number of times."""
     assert _hops_most(next_hop) == HOPS_MAX
 

@@ -75,7 +75,7 @@ class World:
         plan('stop', self._cause_stop)
         plan('outage', self._cause_outage)
 
-    # For everybody
+    # For all parts of the world
 
     def log(self, what: str) -> None:
         """Add a line to the log of this world."""
@@ -95,7 +95,7 @@ class World:
         for machine in self.machines:
             yield from machine.workers.live.values()
 
-    # What goes wrong
+    # Faults
 
     def _cause_kill(self) -> None:
         machine = self.rng.choice(self.machines)
@@ -176,7 +176,7 @@ class World:
         met = any(first.home in m.saved_state.read_known() for m in others)
         return [first] if self.seed % 2 and met else []
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         """Check invariant 1: no host has two workers with an open gate.
@@ -254,7 +254,7 @@ class World:
         )
         raise self.broken
 
-    # A whole life
+    # A whole run
 
     def live(self, storm_s: float, calm_s: float) -> None:
         """Run the storm, then the calm until no problem is left."""

@@ -11,7 +11,7 @@ from hashring.ring import Host
 from tests.contract.coordination import servers
 from tests.unit.hashring import coordination
 
-# As short as the servers allow: etcd has 2 s, zookeeper 1 s here.
+# As short as the servers allow: at least 2 s on etcd and 1 s on ZooKeeper.
 TERM_S = 3.0
 
 

@@ -108,6 +108,6 @@ def main(url: str, pool: str, home: str, folder: str) -> int:
 if __name__ == '__main__':
     result = main(*sys.argv[1:])
     sys.stdout.flush()
-    # As the daemon ends: a driver's exit handler waits for its threads, and
-    # they may wait for a backend that is away.
+    # The daemon ends like this, too, because a driver's exit handler waits for
+    # its threads, which may wait for a backend that is away.
     os._exit(result)

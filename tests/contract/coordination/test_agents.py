@@ -169,7 +169,7 @@ def test_killed_adopted_and_handed_back(pair: Pair) -> None:
     wait(lambda: one.open_hosts() == {'c1'}, 25.0)
     wait(lambda: two.open_hosts() == {'c2'}, 25.0)
     wait(lambda: any('agreed' in line for line in two.lines()), 10.0)
-    # Long enough there to be allowed to adopt.
+    # An agent adopts only after it has held its lease for a term.
     CLOCK.sleep(TERM_S)
 
     one.kill()
@@ -209,7 +209,7 @@ def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
 
     one.process.send_signal(signal.SIGSTOP)
     if backend.name == 'file':
-        # The kernel's lock stays with a frozen process.
+        # A frozen process keeps its lock in the kernel.
         CLOCK.sleep(TERM_S * 2)
         assert two.open_hosts() == {'c2'}
     else:
@@ -250,7 +250,7 @@ def test_an_end_without_the_backend(
     backend.stop()
     try:
         CLOCK.sleep(TERM_S)
-        # Its last words are bounded, each of them.
+        # At exit each request to the backend has a time-out.
         one.terminate(20.0)
     finally:
         backend.start()

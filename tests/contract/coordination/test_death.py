@@ -98,7 +98,7 @@ def listed(witness: Group, puppet: Puppet) -> Member | None:
     return next(found, None)
 
 
-def test_the_killed_are_gone_after_a_term(
+def test_killed_member_is_gone_after_a_term(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
     """A killed member's entry and lock end with the term."""
@@ -110,15 +110,16 @@ def test_the_killed_are_gone_after_a_term(
         witness, lambda: witness.try_lock(puppet.lock), TERM_S * 2
     )
     if backend.name == 'file':
-        assert free_s < 1.0  # The kernel's lock dies with the process.
+        assert free_s < 1.0  # The kernel releases the lock of a dead process.
     else:
-        # Beats come every tenth of a term; memcached is a second early.
+        # Heartbeats come every tenth of a term; memcached ends terms up to
+        # one second early.
         assert free_s > TERM_S * 0.9 - 1.3
     seconds_until(witness, lambda: not listed(witness, puppet), TERM_S * 2)
     witness.release(puppet.lock)
 
 
-def test_the_next_life_breaks_the_lock_at_once(
+def test_lock_of_a_killed_member_is_broken_at_once(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
     """A dead member's lock can be broken at once by its token."""
@@ -132,7 +133,7 @@ def test_the_next_life_breaks_the_lock_at_once(
     witness.release(puppet.lock)
 
 
-def test_the_frozen_lose_all_and_cannot_prove(
+def test_frozen_member_loses_its_entry_and_lock(
     backend: BackendUnderTest, puppet: Puppet, witness: Group
 ) -> None:
     """A holder that was frozen for a term has lost its lock."""

@@ -19,7 +19,7 @@ from hashring.ring import Host
 from tests.contract.coordination.backends import TERM_S, BackendUnderTest, Tooz
 
 CLOCK = SystemClock()
-# Base64, as etcd's are, and a number, as the fake's are.
+# Valid base64, as tokens of etcd, and a number, as tokens of the fake.
 OF_NOBODY = LockToken('9999')
 _names = itertools.count(1)
 
@@ -46,7 +46,7 @@ class Clients:
         return group, me
 
     def close(self) -> None:
-        # A driver takes a second to stop: all at once.
+        # In parallel, because each driver takes a second to stop.
         threads = [
             threading.Thread(
                 target=group.close, kwargs={'leave': True, 'timeout_s': 5.0}
@@ -140,7 +140,7 @@ def test_joining_twice_is_once(clients: Clients) -> None:
 
 
 @pytest.mark.slow
-def test_the_silent_vanish_and_the_beating_stay(
+def test_silent_member_vanishes_after_a_term(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
     """A member without heartbeats vanishes after a term."""
@@ -153,34 +153,36 @@ def test_the_silent_vanish_and_the_beating_stay(
     assert one.members() == (me,)
 
 
-def test_who_was_silent_for_too_long_can_join_again(
+def test_expired_member_can_join_again(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
     """A member can join again after it was silent for over a term."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     beat_for(TERM_S * 1.5, two)
-    if backend.name != 'zookeeper':  # kazoo beats by itself.
+    if backend.name != 'zookeeper':  # kazoo sends heartbeats by itself.
         assert two.members() == (you,)
     one.join(me)
     one.heartbeat()
     assert two.members() == (me, you)
 
 
-def test_who_leaves_is_gone_at_once(clients: Clients) -> None:
+def test_leaving_member_is_gone_at_once(clients: Clients) -> None:
     """A member that leaves is gone at once."""
     (one, me), (two, _) = clients.join('c1'), clients.join('c2')
     two.close(leave=True, timeout_s=5.0)
     assert one.members() == (me,)
 
 
-def test_who_just_closes_stays_for_its_term(clients: Clients) -> None:
+def test_member_that_closes_without_leaving_stays_listed(
+    clients: Clients,
+) -> None:
     """A member that closes without leaving stays listed."""
     (one, me), (two, you) = clients.join('c1'), clients.join('c2')
     two.close(leave=False, timeout_s=5.0)
     assert one.members() == (me, you)
 
 
-def test_a_lock_is_one_members(clients: Clients, host: Host) -> None:
+def test_lock_has_one_holder(clients: Clients, host: Host) -> None:
     """A lock is refused to another member until it is released."""
     (one, _), (two, _) = clients.join('c1'), clients.join('c2')
     assert one.try_lock(host)
@@ -190,16 +192,18 @@ def test_a_lock_is_one_members(clients: Clients, host: Host) -> None:
     two.release(host)
 
 
-def test_our_own_lock_is_taken_anew(clients: Clients, host: Host) -> None:
+def test_holder_can_acquire_its_lock_again(
+    clients: Clients, host: Host
+) -> None:
     """The holder of a lock can acquire it again."""
     one, _ = clients.join('c1')
     assert one.try_lock(host)
     assert one.try_lock(host)
     one.release(host)
-    one.release(host)  # Twice is once.
+    one.release(host)  # A second release does nothing.
 
 
-def test_a_try_that_was_refused_stands_in_nobodys_way(
+def test_refused_try_blocks_no_other_member(
     backend: BackendUnderTest,
     clients: Clients,
     host: Host,
@@ -215,7 +219,7 @@ def test_a_try_that_was_refused_stands_in_nobodys_way(
         assert not two.try_lock(host)
     one.release(host)
     assert not one.try_lock(host)
-    two.heartbeat()  # It never tries again.
+    two.heartbeat()  # `two` does not try again.
     assert one.try_lock(host)
     one.release(host)
     assert two.try_lock(host)
@@ -224,7 +228,7 @@ def test_a_try_that_was_refused_stands_in_nobodys_way(
     one.release(host)
 
 
-def test_a_try_that_did_not_begin_harms_no_heartbeat(
+def test_failed_first_try_does_not_break_heartbeats(
     clients: Clients, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first try that failed does not make the heartbeat fail."""
@@ -300,7 +304,7 @@ def test_a_lock_outlives_its_silent_holder_by_a_term(
     assert not two.try_lock(host)
     beat_for(TERM_S * 1.1, two)
     assert two.try_lock(host)
-    one.heartbeat()  # Does not fail: that is the trap.
+    one.heartbeat()  # Succeeds, although the lock is lost.
     assert not one.owns_lock(host)
     one.release(host)
     assert not one.try_lock(host)
@@ -334,14 +338,14 @@ def test_no_lock_is_broken_that_was_taken_again_since(
     former = one.token(host) or OF_NOBODY
     one.release(host)
     assert one.token(host) is None
-    two.break_lock(host, former)  # Nobody's now: nothing happens.
+    two.break_lock(host, former)  # The lock is free, so nothing happens.
     assert one.try_lock(host)
     two.break_lock(host, former)
     two.break_lock(host, OF_NOBODY)
     assert not two.try_lock(host)
 
 
-def test_observing_joins_nothing(
+def test_read_pools_does_not_join(
     backend: BackendUnderTest, clients: Clients
 ) -> None:
     """`read_pools` reads the members without joining."""
@@ -371,7 +375,7 @@ def test_an_outage_is_an_error_and_passes(
         except errors.BackendUnavailable as exc:
             failed.append(exc)
 
-    # Some drivers wait instead of failing: that is what threads are for.
+    # In a thread, because some drivers block instead of raising.
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     thread.join(TERM_S)

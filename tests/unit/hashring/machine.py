@@ -50,7 +50,7 @@ class Worker:
 
     host: Host
     tenure: int
-    serves_at_s: float  # On its machine's clock.
+    serves_at_s: float  # On the clock of its machine.
     view: WorkerView | None = None
     serving: bool = False
     exits_at_s: float | None = None
@@ -127,9 +127,9 @@ class Machine(Controller):
         self.clock = ManualClock(world.rng.uniform(0, 1e6), rate)
         self.agent: Agent | None = None
         self.workers = FakeWorkers(world, self.clock)
-        self.frozen_until_s = 0.0  # World time; the whole machine.
-        self.cut_until_s = 0.0  # No way to the service.
-        self.returns_at_s = 0.0  # When a dead agent is started again.
+        self.frozen_until_s = 0.0  # In world time.
+        self.cut_until_s = 0.0  # Without a route to the service until then.
+        self.returns_at_s = 0.0  # When the killed agent is started again.
         self._beats_at_s = 0.0
         self._busy: set[str] = set()
 
@@ -187,7 +187,7 @@ class Machine(Controller):
         try:
             self._do(actor, agent)
         except Killed:
-            return  # The new life has a new set.
+            return  # The next agent has a new set.
         if self.agent is agent:
             self._busy.discard(actor)
 

@@ -48,7 +48,7 @@ def test_candidates_follow_each_other() -> None:
     assert tried == [0, 1, 2, 3]
 
 
-def test_who_serves_more_comes_later() -> None:
+def test_agent_with_more_hosts_comes_later() -> None:
     """An agent that serves two hosts comes after one that serves one."""
     busy = member(C1, serving=(C1, C5))
     first = watch(C2, busy, member(C2))
@@ -103,7 +103,7 @@ def test_a_return_ends_the_grace() -> None:
     'change',
     [{'state': MemberState.LEAVING}, {'wants_home': False}],
 )
-def test_who_does_not_want_its_home_is_absent(
+def test_agent_that_does_not_want_its_home_is_absent(
     change: dict[str, object],
 ) -> None:
     """A leaving agent, or one whose worker keeps dying, is absent."""
@@ -111,7 +111,7 @@ def test_who_does_not_want_its_home_is_absent(
     assert one.presence(C4, 0.0) is Presence.ABSENT
 
 
-def test_who_is_not_up_adopts_nothing() -> None:
+def test_leaving_agent_adopts_nothing() -> None:
     """An agent that leaves is no candidate for adoption."""
     one = watch(C1, member(C1, state=MemberState.LEAVING))
     hosts(one, C4, at_s=0.0)

@@ -75,7 +75,7 @@ def test_known_hosts_are_kept_on_disk(world: World) -> None:
     assert one.saved_state.read_home_lock(C1) == str(world.service.token(C1))
 
 
-def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
+def test_restarted_agent_breaks_its_old_home_lock(world: World) -> None:
     """An agent that was killed twice has its home lock within seconds."""
     run(world, 40)
     one = world.machines[0]
@@ -89,7 +89,7 @@ def test_the_next_life_frees_what_the_last_one_held(world: World) -> None:
     assert C1 in one.workers.live
 
 
-def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
+def test_restarted_agent_breaks_no_lock_of_another_agent(world: World) -> None:
     """A lock that another agent got by adoption is not broken."""
     run(world, 40)
     one, two = world.machines
@@ -107,7 +107,7 @@ def test_the_next_life_frees_nobody_elses_lock(world: World) -> None:
     assert world.find_problem() is None
 
 
-def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
+def test_lost_break_request_is_repeated(world: World) -> None:
     """A lost request to break the old lock is sent again."""
     run(world, 40)
     one = world.machines[0]
@@ -127,7 +127,7 @@ def test_freeing_what_the_last_life_held_is_tried_again(world: World) -> None:
     assert world.service.token(C1) not in (0, held)
 
 
-def test_known_hosts_are_written_once_the_disk_takes_them(
+def test_known_hosts_are_saved_after_a_full_disk(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known hosts are saved after the disk was full for a while."""
@@ -141,7 +141,7 @@ def test_known_hosts_are_written_once_the_disk_takes_them(
 
 
 @pytest.mark.parametrize('is_alive', [False, True])
-def test_dead_life_is_told_from_a_second_agent(
+def test_only_a_live_second_agent_ends_this_one(
     world: World, *, is_alive: bool
 ) -> None:
     """Only an entry that lives for three terms ends the agent."""
@@ -164,7 +164,7 @@ def test_dead_life_is_told_from_a_second_agent(
         assert waited_s >= 3 * term_s
 
 
-def test_the_story_of_an_adoption_is_told(
+def test_adoption_and_hand_back_are_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Join, adoption and hand-back have one log message each."""
@@ -232,7 +232,7 @@ def test_a_disabled_host_leaves_the_ring(world: World) -> None:
     assert view(one, C1).ring == (C1,)
 
 
-def test_host_that_an_operator_admits_is_served_and_remembered(
+def test_added_host_is_served_and_saved(
     world: World,
 ) -> None:
     """A host added at one agent is known to both and served by one."""
@@ -246,7 +246,7 @@ def test_host_that_an_operator_admits_is_served_and_remembered(
         assert machine.saved_state.read_known() == {C1, C2, c9}
 
 
-def test_operators_word_on_a_mapping_outlives_agents(world: World) -> None:
+def test_confirmed_mapping_outlives_agents(world: World) -> None:
     """A confirmed mapping reaches both disks and all later workers."""
     run(world, 20)
     world.machines[0].workers.say(MappingConfirmed(C2))

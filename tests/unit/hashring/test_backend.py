@@ -30,7 +30,7 @@ def test_caches_get_their_time_outs(scheme: str) -> None:
 
 
 @pytest.mark.parametrize('url', ['file:///tmp/x', 'zookeeper://h:2181'])
-def test_the_one_time_out_is_the_term(url: str) -> None:
+def test_file_and_zookeeper_time_out_is_the_term(url: str) -> None:
     """file and ZooKeeper have one time-out, and it is the term."""
     assert options(url) == {'timeout': '15'}
 

@@ -58,7 +58,9 @@ def test_the_first_beat_joins_and_counts(scene: Scene) -> None:
     assert scene.heartbeat_thread.state().view.members == (ME,)
 
 
-def test_a_wish_is_published_with_the_next_beat(scene: Scene) -> None:
+def test_changed_record_is_published_with_the_next_heartbeat(
+    scene: Scene,
+) -> None:
     """A changed record is published with the next heartbeat."""
     scene.beat()
     epoch = scene.heartbeat_thread.state().lease.epoch
@@ -86,7 +88,7 @@ def test_an_older_record_that_came_late_is_replaced(scene: Scene) -> None:
     assert scene.heartbeat_thread.set_member(wish, epoch)
 
 
-def test_what_was_served_in_another_epoch_is_not_claimed(
+def test_new_epoch_publishes_no_host_as_served(
     scene: Scene,
 ) -> None:
     """In a new epoch no host is published as served at first."""
@@ -104,7 +106,7 @@ def test_what_was_served_in_another_epoch_is_not_claimed(
     assert scene.service.members() == (ME,)
 
 
-def test_forgotten_means_unseen_then_joined(scene: Scene) -> None:
+def test_member_that_the_backend_forgot_joins_again(scene: Scene) -> None:
     """A member list without the agent ends the lease; it joins again."""
     scene.beat()
     scene.service.forget()
@@ -136,7 +138,7 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
     assert scene.heartbeat_thread.state().read_at_s == scene.clock.now_s()
 
 
-def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
+def test_other_groups_are_read_once_after_two_terms(
     scene: Scene,
 ) -> None:
     """Other groups are read once, two terms after the start."""
@@ -154,7 +156,7 @@ def test_other_groups_are_looked_for_once_when_the_dead_are_gone(
     assert scene.heartbeat_thread.state().other_groups == ('other',)
 
 
-def test_trouble_is_said_once(
+def test_outage_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An outage is logged once, and so is its end."""
@@ -173,7 +175,7 @@ def test_trouble_is_said_once(
     ]
 
 
-def test_a_mistake_of_ours_does_not_end_the_thread(scene: Scene) -> None:
+def test_unexpected_exception_does_not_end_the_thread(scene: Scene) -> None:
     """After an unexpected exception the next heartbeat is sent."""
     scene.broken = RuntimeError('a mistake')
     scene.beat()

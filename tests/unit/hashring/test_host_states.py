@@ -57,7 +57,7 @@ def test_a_lock_is_left_only_through_release() -> None:
     }
 
 
-def test_the_story_is_short() -> None:
+def test_history_has_twelve_transitions() -> None:
     """A host keeps its last 12 transitions."""
     hold = Hold(Host('c1'))
     for _ in range(20):

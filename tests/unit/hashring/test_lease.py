@@ -103,7 +103,7 @@ def test_slow_grants_do_not_count(took_s: float, counts: bool) -> None:
     assert FRESH.grant_counts(100.0, 100.0 + took_s) is counts
 
 
-def test_a_margin_without_room_is_our_mistake() -> None:
+def test_margin_must_be_shorter_than_the_term() -> None:
     """A lease whose margin is its whole term cannot be made."""
     with pytest.raises(AssertionError):
         Lease(term_s=3.0, margin_s=3.0)

@@ -79,7 +79,9 @@ def test_requests_are_served_in_order(scene: Scene) -> None:
 @pytest.mark.parametrize(
     'error', [errors.BackendUnavailable('away'), ValueError('a mistake')]
 )
-def test_no_answer_is_the_worse_answer(scene: Scene, error: Exception) -> None:
+def test_failed_request_has_the_less_favourable_result(
+    scene: Scene, error: Exception
+) -> None:
     """A failed request counts as refused, not proven, not released."""
     assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = error
@@ -103,7 +105,7 @@ def test_a_slow_grant_is_given_back(scene: Scene) -> None:
     assert scene.service.take(C1)
 
 
-def test_a_grant_tells_the_token_that_frees_it() -> None:
+def test_grant_has_the_token_of_its_lock() -> None:
     """A token breaks the lock of its own acquisition and no other."""
     clock = ManualClock()
     service = Service(clock.now_s, 15.0, ETCD)
@@ -130,7 +132,7 @@ def test_a_grant_tells_the_token_that_frees_it() -> None:
     assert service.take(C1)
 
 
-def test_a_lock_whose_release_failed_is_had_again(scene: Scene) -> None:
+def test_lock_whose_release_failed_is_acquired_again(scene: Scene) -> None:
     """A lock whose release failed can be acquired again."""
     assert scene.ask(TryLock(C1, 1)) == [LockGranted(C1, 1)]
     scene.broken = errors.BackendUnavailable('away')

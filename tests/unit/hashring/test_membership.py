@@ -49,7 +49,7 @@ def test_an_unwritable_folder_is_refused_at_once(
         )
 
 
-def test_a_foreign_record_is_left_out_and_said_once(
+def test_foreign_record_is_left_out_and_logged_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A member with a foreign record is left out and logged once."""

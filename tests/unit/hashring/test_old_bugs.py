@@ -38,7 +38,8 @@ C1, C2, C3 = Host('c1'), Host('c2'), Host('c3')
 NODES = [f'node-{number}' for number in range(3000)]
 FINE = ServiceFacts(mapped=True, disabled=False, exists=True)
 GONE = ServiceFacts(mapped=False, disabled=False, exists=False)
-# A term, a step in line, a worker's start, and what clocks differ.
+# The longest time until an orphaned host is adopted: a term, two steps, and
+# ten seconds for the start of the worker.
 ADOPTED_S = TIMING.lease_term_s + 2 * TIMING.adopt_step_s + 10.0
 
 
@@ -136,7 +137,7 @@ def test_bug_1713095_start_waits_for_whoever_is_not_there_yet() -> None:
     assert machine.agent is not None
     assert served(world) == {}
     run(world, 40)
-    # Without a conductor a worker ends as soon as it has begun.
+    # Without a conductor each worker ends at once.
     for _ in range(3):
         machine.workers.crash(C1)
         run(world, 1)
@@ -168,7 +169,7 @@ def test_disabled_host_does_not_count_itself() -> None:
         )
         assert pool.ring == Ring.of([C1, C3])
         changed = moves(before, pool.ring, NODES)
-        # Its own nodes move, once; no other does.
+        # Only nodes of the disabled host move.
         assert {old for old, _ in changed.values()} == {C2}
 
 
@@ -184,7 +185,7 @@ def test_new_host_without_nodes_is_in_all_rings_or_in_none(
         told = [
             view for view in views(world) if view.agreed_since_s is not None
         ]
-        # Nobody is told of an agreement that somebody else has left.
+        # Views with an agreement never have different rings.
         assert len({view.ring for view in told}) <= 1
     assert {view.ring for view in views(world)} == {(C1, C2)}
     assert None not in {view.agreed_since_s for view in views(world)}
@@ -224,7 +225,7 @@ def test_sap_update_host_takes_nobody_from_another_group(
 ) -> None:
     """A host of another pool is not adopted."""
     other = Host('rack2')
-    world.facts[other] = FINE  # Nova knows it, and it serves nothing.
+    world.facts[other] = FINE  # It is in Nova but no agent serves it.
     run(world, 40 + ADOPTED_S)
     assert set(served(world)) == {C1, C2}
     assert other not in {host for view in views(world) for host in view.ring}
@@ -398,7 +399,7 @@ def test_bug_2069771_host_that_was_deleted_is_forgotten(world: World) -> None:
     run(world, TIMING.lease_term_s + STEP_S)
     assert {m.home for m in world.service.members()} == {C1}
     world.facts[C2] = GONE
-    one.workers.crash(C1)  # The next one reads Nova anew.
+    one.workers.crash(C1)  # The next worker reads Nova's Services again.
     run(world, 60)
     assert one.saved_state.read_known() == {C1}
     assert agent(one).pool.known == {C1}

@@ -14,7 +14,7 @@ NONE = Member(C2, Boot('c2.1'), machine='m2')
 OTHER = Member(Host('c3'), Boot('c3.1'), machine='m3', ring='other')
 
 
-def test_who_does_not_agree_is_told_once(
+def test_disagreeing_members_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A disagreement of 60 seconds is logged once, with its members."""

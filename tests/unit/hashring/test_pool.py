@@ -16,7 +16,7 @@ def member(home: Host, ring: str = '', known: tuple[Host, ...] = ()) -> Member:
     return Member(home, Boot(f'{home}.1'), ring=ring, known=known)
 
 
-def test_homes_gossip_and_memory_are_known() -> None:
+def test_home_published_and_saved_hosts_are_known() -> None:
     """Home hosts, members' known hosts and saved hosts are known."""
     pool = Pool(C1, [Host('old')], settle_s=5.0)
     view = View((member(C2, known=(C3,)),))
@@ -32,7 +32,7 @@ def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
     assert pool.known == {C1, C2}
 
 
-def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
+def test_host_that_another_agent_knows_is_read_again() -> None:
     """A host is read again if another agent knows it."""
     pool = Pool(C1, [], settle_s=5.0)
     view = View((member(C2, known=(C2, C3)),))
@@ -45,7 +45,7 @@ def test_a_host_we_saw_too_early_is_asked_for_again() -> None:
     assert C3 in pool.known
 
 
-def test_a_host_we_saw_too_early_stays_known_when_its_agent_dies() -> None:
+def test_host_of_a_live_agent_stays_known_when_the_agent_dies() -> None:
     """A live agent's host stays known after the agent dies."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C2: GONE})
@@ -126,7 +126,7 @@ def test_agreement_ends_with_the_epoch() -> None:
     assert pool.agreed_since_s(14.0) == 9.0
 
 
-def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
+def test_mapped_host_stays_in_the_ring() -> None:
     """A mapped host stays in the ring if a later read finds no mapping."""
     pool = Pool(C1, [C2], settle_s=5.0)
     pool.update_services({C1: FINE, C2: FINE})
@@ -141,7 +141,7 @@ def test_what_one_worker_saw_mapped_stays_in_the_ring() -> None:
     assert pool.ring.hosts == {C1}
 
 
-def test_who_has_another_ring_is_named() -> None:
+def test_members_with_another_ring_are_returned() -> None:
     """Members with another ring or without a ring are returned."""
     pool = Pool(C1, [C2, C3], settle_s=5.0)
     assert not pool.disagreeing_members()
@@ -154,7 +154,7 @@ def test_who_has_another_ring_is_named() -> None:
     assert [m.home for m in pool.disagreeing_members()] == [C2, C3]
 
 
-def test_host_that_an_operator_admits_is_known() -> None:
+def test_added_host_is_known() -> None:
     """An added host is known until a later read finds no Service."""
     pool = Pool(C1, [], settle_s=5.0)
     pool.update_services({C3: GONE})
@@ -165,16 +165,16 @@ def test_host_that_an_operator_admits_is_known() -> None:
     assert pool.known == {C1, C2}
 
 
-def test_operators_word_on_a_mapping_is_passed_on_and_ends_with_the_host() -> (
-    None
-):
+def test_confirmed_mapping_is_shared_and_ends_with_the_host() -> None:
     """A confirmed mapping is kept until the Service is gone."""
     pool = Pool(C1, [C2], settle_s=5.0, confirmed_mappings=[C1])
     said = Member(C2, Boot('c2.1'), known=(C3,), confirmed_mappings=(C3,))
     pool.update_members(View((said,)), 0.0, in_force=True)
     pool.confirm_mapping(C2)
     assert pool.confirmed_mappings == {C1, C2, C3}
-    assert not pool.ring.hosts  # It is a worker's word that counts there.
+    assert (
+        not pool.ring.hosts
+    )  # The ring needs a mapping that a worker has read.
     pool.update_services({C3: GONE})
     pool.update_members(View((said,)), 1.0, in_force=True)
     assert pool.confirmed_mappings == {C1, C2}

@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_replaced_stays(
     assert caplog.text.count('Could not write') == 1
 
 
-def test_only_a_lock_of_this_home_was_left_to_us(
+def test_token_of_another_home_host_is_not_returned(
     tmp_path: pathlib.Path,
 ) -> None:
     """A token that was saved for another home host is not returned."""

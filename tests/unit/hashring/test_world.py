@@ -9,10 +9,10 @@ KINDS = {
     'etcd': (coordination.ETCD, False),
     'cache': (coordination.CACHE, True),
     'zookeeper': (coordination.ZOOKEEPER, False),
-    # No service is like this; it leaves the lease nothing to lean on.
+    # No real service is like this one; only the lease protects an agent on it.
     'reviving': (coordination.ETCD, True),
 }
-# Each of these once broke something, or would if a rule were missing.
+# Each of these seeds once failed, or fails if one rule is removed.
 KEPT_SEEDS = (2, 5, 8, 14, 22, 31, 39, 42, 56, 89, 114, 191, 224)
 
 

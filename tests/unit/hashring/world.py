@@ -22,8 +22,8 @@ from tests.unit.hashring.machine import TIMING, Machine
 
 STEP_S = 0.5
 NEST_MAX_COUNT = 3
-# What can go wrong, and how often where it is armed. Each seed arms some of
-# it, so that rare things meet in some seeds instead of in none.
+# Each seed has some of these faults and not others, so that rare faults occur
+# together in some seeds.
 FAULTS = (
     'kill',
     'freeze',

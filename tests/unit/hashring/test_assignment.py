@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assignment: rules that the transcripts do not spell out.
+
+The transcripts in ``tests/transcripts`` show whole situations.
+"""
+
+import pytest
+
+from hashring import events
+from hashring.adoption import View
+from hashring.assignment import Assignment
+from hashring.group import Boot, Member
+from hashring.host_states import Phase
+from hashring.opts import Timing
+from hashring.ring import Host
+from hashring.workers import WorkerExited
+from tests.unit.hashring import coordination
+
+C1 = Host('c1')
+ME = Member(C1, Boot('me'))
+HELD = events.LeaseStatus(12.0, 1, View((ME,)))
+
+
+@pytest.fixture
+def serving() -> Assignment:
+    """An assignment that serves its home host under ticket 1."""
+    made = Assignment(C1, ME.boot, Timing(), coordination.CACHE)
+    assert made.handle(HELD, 0.0) == (events.TryLock(C1, 1),)
+    made.handle(events.LockGranted(C1, 1), 0.0)
+    return made
+
+
+def test_no_lock_is_requested_without_a_lease() -> None:
+    """Before the first counted heartbeat nothing is requested."""
+    made = Assignment(C1, ME.boot, Timing(), coordination.CACHE)
+    assert made.handle(events.Tick(), 0.0) == ()
+    assert made.phases() == {C1: Phase.IDLE}
+
+
+def test_event_that_comes_twice_has_no_effect(serving: Assignment) -> None:
+    """A repeated grant, and a result of an older request, are ignored."""
+    assert serving.handle(events.LockGranted(C1, 1), 1.0) == ()
+    assert serving.handle(events.LockReleased(C1, 1), 1.0) == ()
+    assert serving.handle(HELD, 1.0) == ()
+    assert serving.serving() == (C1,)
+
+
+def test_exit_of_an_older_worker_is_ignored(serving: Assignment) -> None:
+    """Only the exit of the worker of this tenure releases the lock."""
+    assert serving.handle(WorkerExited(C1, 1, tenure=7), 1.0) == ()
+    (effect,) = serving.handle(WorkerExited(C1, 1, tenure=1), 1.0)
+    assert isinstance(effect, events.Release)
+    assert not serving.holds_home()
+
+
+def test_gate_opens_a_term_after_the_grant(serving: Assignment) -> None:
+    """On a backend that forgets locks a new worker waits for one term."""
+    assert serving.opens_s(14.9) == {C1: 15.0}
+    assert serving.opens_s(15.0) == {}
+
+
+def test_agent_is_finished_when_all_is_released(serving: Assignment) -> None:
+    """A leaving agent is finished once its lock is released."""
+    (stop,) = serving.handle(events.Leave(restarting=False), 1.0)
+    assert isinstance(stop, events.Stop) and not serving.finished
+    (release,) = serving.handle(WorkerExited(C1, 0, tenure=1), 2.0)
+    assert isinstance(release, events.Release) and not serving.finished
+    assert not serving.has_workers
+    serving.handle(events.LockReleased(C1, release.ticket), 3.0)
+    assert serving.finished
