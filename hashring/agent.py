@@ -80,7 +80,7 @@ class Agent:
         find_overlap: Callable[[str], str | None] = lambda group: None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
-        # The reason for an exit that nobody requested.
+        # The reason if the agent exits because of an error.
         self.exit_message: str | None = None
         self._group = membership
         self._workers = workers
@@ -316,6 +316,7 @@ class Agent:
     # ---- the end
 
     def _may_exit(self) -> bool:
+        """Return whether the agent has left, or its time to leave is up."""
         if self.assignment.leaving is None:
             return False
         now_s = self._clock.now_s()
@@ -333,6 +334,11 @@ class Agent:
         return is_published and self.assignment.finished
 
     def _close(self) -> None:
+        """Shut down: workers, lock thread, heartbeat thread, group, state.
+
+        Workers end first, because a lock may be released only after its
+        worker has ended.
+        """
         for host in self.assignment.phases():
             self._workers.kill(host)
         self.lock_thread.end(CLOSE_TIMEOUT_S)

@@ -68,7 +68,7 @@ class Assignment:
 
     :param home: the home host of this agent
     :param boot: the boot of this agent
-    :param traits: what the coordination backend promises
+    :param traits: the traits of the coordination backend
     :param left_lock: the token of the home lock that an earlier agent process
         on this machine had last; that process is certainly dead
     """
@@ -102,7 +102,7 @@ class Assignment:
     # ---- the present state
 
     def serving(self) -> tuple[Host, ...]:
-        """Return the hosts whose lock is certainly ours, sorted."""
+        """Return the hosts whose lock this agent certainly has, sorted."""
         return tuple(
             sorted(h.host for h in self._holds.values() if h.phase in CERTAIN)
         )
@@ -112,7 +112,7 @@ class Assignment:
         return {host: hold.phase for host, hold in self._holds.items()}
 
     def holds_home(self) -> bool:
-        """Return whether the lock of the home host is certainly ours."""
+        """Return whether this agent certainly has the home lock."""
         return self._holds[self._home].phase in CERTAIN
 
     @property
@@ -143,7 +143,7 @@ class Assignment:
 
         Only on backends that can forget a lock. There the former holder of
         a lock may not have noticed the loss yet and may act for up to one
-        term after we were granted the lock.
+        term after this agent was granted the lock.
         """
         if not self._traits.forgets:
             return {}

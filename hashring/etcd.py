@@ -2,9 +2,9 @@
 """Etcd locks: owner, token, break and renewal, which tooz has no calls for.
 
 The value of a lock's key in etcd is the token of one lock object of tooz, so
-the token names one acquisition. tooz itself never compares it: ``acquired``
-stays True after another process has taken the lock, and ``break_`` frees the
-lock whoever holds it.
+the token names one acquisition. tooz compares it only at a release:
+``acquired`` stays True after another process has taken the lock, and
+``break_`` frees the lock even if another process holds it.
 
 `hashring.membership` alone calls these functions. They read private
 attributes of tooz, and no other module reads those:

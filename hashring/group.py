@@ -109,7 +109,7 @@ def _hosts(raw: Any) -> tuple[Host, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Traits:
-    """What a kind of backend promises about locks and members."""
+    """The promises of a kind of backend about locks and members."""
 
     forgets: bool
     """A restart or a failover of the server can lose a lock early."""
@@ -160,7 +160,7 @@ class Group(Protocol):
         ...
 
     def lost_locks(self) -> frozenset[Host]:
-        """Read which hosts' locks the backend no longer has as ours.
+        """Read the hosts whose lock this agent has lost.
 
         Always empty on backends on which a lock cannot be lost before its
         term ends (`Traits.loses`).
@@ -179,7 +179,7 @@ class Group(Protocol):
         ...
 
     def release(self, host: Host) -> None:
-        """Release the lock if it is ours; do nothing otherwise."""
+        """Release the lock if this agent has it."""
         ...
 
     def token(self, host: Host) -> LockToken | None:

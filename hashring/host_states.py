@@ -28,7 +28,7 @@ HEALTHY_AFTER_S = 120.0
 
 
 class Phase(enum.Enum):
-    """What this agent has of a host: its lock, its worker, or nothing."""
+    """Whether this agent has the lock and the worker of a host."""
 
     IDLE = 'idle'
     """This agent has neither the lock nor a worker."""
@@ -47,7 +47,7 @@ class Phase(enum.Enum):
 
 
 class Signal(enum.Enum):
-    """What moves a host from one phase to another."""
+    """An occurrence that moves a host from one phase to another."""
 
     WANTED = 'wanted'
     """This agent should serve the host."""

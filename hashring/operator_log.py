@@ -23,7 +23,7 @@ _DISAGREEMENT_S = 60.0
 
 
 class OperatorLog:
-    """Logs what happens to one agent, each change once.
+    """Logs each change of one agent once.
 
     :param home: the home host of the agent
     :param now_s: when the agent started (CLOCK_BOOTTIME)

@@ -42,7 +42,7 @@ class WorkerView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """What a worker read in Nova about one host."""
+    """The record of one host that a worker read in Nova."""
 
     mapped: bool
     """The host has a HostMapping, so builds for it reach its cell."""

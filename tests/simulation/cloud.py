@@ -128,7 +128,7 @@ class Cloud(World):
             self.fail(f'{request.sender} offers {node}, {age_s:.1f} s old')
 
     def check_creation(self, request: SentRequest, record: NodeRecord) -> None:
-        """Check that nobody creates the row of a node that is offered."""
+        """Check that no worker creates the row of an offered node."""
         in_time = request.way_s < PACE.confirm_s * SLACK
         if in_time and self.placement.offered.get(NodeId(record.node)):
             self.fail(f'{request.sender} creates {record.node}, long in use')

@@ -391,7 +391,7 @@ class ComputeWorker(Worker):
             self._take(facts)
 
     def _take(self, facts: NodeFacts) -> None:
-        """Take in a node of a list; one that was denied is asked for alone."""
+        """Take a node of a list; read it again if it was missing before."""
         if self.held_nodes.is_denied(facts.uuid):
             facts = self.client.node(facts.uuid)
             self.held_nodes.found(facts.uuid)

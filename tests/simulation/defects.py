@@ -47,7 +47,7 @@ class KeepsOldWorker(FakeGroup):
 
 
 class BreaksAnyLock(FakeGroup):
-    """An agent breaks a lock whoever holds it."""
+    """An agent breaks a lock that another agent holds."""
 
     def break_lock(self, host: Host, token: LockToken) -> None:
         now = self._service.token(host)
