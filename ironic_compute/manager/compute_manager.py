@@ -71,6 +71,7 @@ class IronicComputeManager(
         self, *args: Any, components: Components, **kwargs: Any
     ) -> None:
         self._components = components
+        self.rpc_gating = components.rpc_gating
         super().__init__(_make_driver_loadable(), *args, **kwargs)
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(
@@ -152,18 +153,12 @@ class IronicComputeManager(
         self._components.start()
         self._recovery_loop.start()
 
-    def set_shutdown_in_progress(self) -> None:
-        """Receive nothing more; Nova 34 says so before it drains."""
-        self._components.on_stopping()
-        super().set_shutdown_in_progress()
-
     def graceful_shutdown(self, timeout: float | None = None) -> None:
         """Let what is at work come to an end, or to where Ironic does it.
 
         :param timeout: in seconds; Nova 33 does not say it, and would sleep
             for all of it
         """
-        self._components.on_stopping()
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
@@ -175,14 +170,14 @@ class IronicComputeManager(
                 'worker',
                 {'count': count},
             )
-            self._components.on_left()
+            self._components.leave()
         elif not (has_drained or self._components.gate.is_open()):
             # What waits at the gate may wait for ever, and so would we.
             LOG.warning(
                 'Leaving what waits for the lease, which is not in force, to '
                 'the next worker'
             )
-            self._components.on_left()
+            self._components.leave()
         self.cleanup_host()
 
     def _is_busy(self) -> bool:

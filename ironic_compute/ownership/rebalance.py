@@ -29,8 +29,11 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
+# Seconds between two rounds of a worker.
+ROUND_INTERVAL_S = 1.0
+
 # Rounds until a node is checked again that has a server in Nova but not in
-# Ironic. A check is two requests to Nova, a round about a second.
+# Ironic. A check is two requests to Nova.
 _RECHECK_ROUNDS = 60
 
 
@@ -93,6 +96,14 @@ class Rebalancer:
             {'node': node, 'host': host},
         )
         self._notify_given(host, [node])
+
+    def try_round(self) -> float:
+        """Run one round, log its error, return the seconds until the next."""
+        try:
+            self.run_round()
+        except Exception:
+            LOG.exception('Could not hand nodes over; trying again')
+        return ROUND_INTERVAL_S
 
     def run_round(self) -> None:
         """Place new nodes and push free ones, at most ``push_budget`` nodes.

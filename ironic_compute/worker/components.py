@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything one worker is made of, put together in one place.
+"""Composition root: creates and connects all objects of one worker.
 
-Built before Nova's Service (nothing is asked of anyone yet), loaded when the
-Service record is known, started when RPC is served. Lives as long as its
-process, which serves one host in one tenure.
+The worker process creates ``Components`` before Nova's Service; no request is
+sent then. The compute manager loads the held nodes when it has the Service
+record, starts all threads when Nova starts to serve RPC, and stops them. The
+objects live as long as the process, which serves one host in one tenure.
 """
 
 import dataclasses
-import math
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,11 +16,13 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from hashring.workers import HostAdded, MappingConfirmed, ServiceFacts
 from ironic_compute import errors
+from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.feed.node_feed import NodeFeed
+from ironic_compute.feed.startup import FeedStartup
 from ironic_compute.gate import LeaseGate
 from ironic_compute.ironic_api.client import IronicClient, make_client
+from ironic_compute.loop_thread import LoopThread
 from ironic_compute.metrics import Metrics
 from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.compute_nodes import ComputeNodes
@@ -32,15 +33,16 @@ from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from ironic_compute.ownership.pacing import Pace, RowWriters
-from ironic_compute.ownership.rebalance import Rebalancer
+from ironic_compute.ownership.rebalance import ROUND_INTERVAL_S, Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
-from ironic_compute.pool.host_aggregates import HostAggregates
 from ironic_compute.pool.host_mappings import HostMappings
-from ironic_compute.pool.services import PollInterval, ServiceDirectory
+from ironic_compute.pool.service_watcher import ServiceWatcher
+from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
+from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
@@ -48,30 +50,30 @@ from resource_tracker.placement import Placement
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-_ROUND_S = 1.0
-_ASK_AGAIN_S = 1.0
-_REQUEST_S = 60.0
-# For controllers whose clocks differ.
-_CLOCKS_S = 30.0
+_RPC_TIMEOUT_S = 60.0
+# The clocks of two controllers may differ by so much.
+_CLOCK_SKEW_S = 30.0
 
 
 def _new_s(conf: Any) -> float:
-    """Return how long a new row may yet turn out to be another's.
+    """Return the age in seconds below which a ComputeNode row is new.
 
-    As long as a conductor may be about a request to create it. The option is
-    oslo.messaging's, and there as soon as there is a bus.
+    Another worker may still overwrite a new row, because a conductor may be
+    working on that worker's request to create it. oslo.messaging registers
+    the option ``rpc_response_timeout`` when the message bus is set up.
     """
-    name = 'rpc_response_timeout'
-    request_s = getattr(conf, name, _REQUEST_S)
-    longest_s: float = max(request_s, conf.ironic_compute.confirm_s)
-    return longest_s + _CLOCKS_S
+    timeout_s = getattr(conf, 'rpc_response_timeout', _RPC_TIMEOUT_S)
+    longest_s: float = max(timeout_s, conf.ironic_compute.confirm_s)
+    return longest_s + _CLOCK_SKEW_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tenure:
-    """What a worker was started for, and its ties to its agent.
+    """The host a worker serves, with the state its agent keeps up to date.
 
-    :param is_home: the host is its agent's own, not adopted
+    :param is_home: the host is the agent's own, not an adopted one
+    :param gate: the lease gate of the host
+    :param pool: the newest view of the pool
     """
 
     host: Host
@@ -81,23 +83,38 @@ class Tenure:
     clock: Clock
 
 
-class Components:
-    """The parts of one worker; the manager starts and stops them.
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerHooks:
+    """The calls of a worker's components to the process around them.
 
-    :param client: how Ironic is asked; made from nova.conf unless given
-    :param placement: how Placement is asked; likewise
+    :param send: sends a message to the agent; any thread may call it, it
+        does not block, and the message may be lost
+    :param before_serving: called once, before the first RPC is received
+    :param exit_process: ends this process at once with an exit status
+    """
+
+    send: Callable[[pipe.Message], None]
+    before_serving: Callable[[], None]
+    exit_process: Callable[[int], None]
+
+
+class Components:
+    """All objects of one worker; the compute manager starts and stops them.
+
+    :param client: client of Ironic's API; made from nova.conf unless given
+    :param placement: client of Placement's API; likewise
     """
 
     def __init__(
         self,
         tenure: Tenure,
+        hooks: WorkerHooks,
         client: IronicClient | None = None,
         placement: Placement | None = None,
     ) -> None:
-        self._tenure = tenure
+        self._tenure, self._hooks = tenure, hooks
         self.gate, self.clock = tenure.gate, tenure.clock
-        self._stopping = threading.Event()
-        self._look_now = threading.Event()
+        self.rpc_gating = RpcGating(tenure.gate, hooks.exit_process)
         self.claims = ClaimBook()
         self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)
         mappings = HostMappings(
@@ -108,8 +125,6 @@ class Components:
         self.client = client or make_client(CONF, tenure.gate)
         self.client.measure(self.metrics.time_ironic_request)
         self.node_cache = NodeCache(tenure.clock)
-        self.aggregates = HostAggregates()
-        self._aggregates_read_at_s = -math.inf
         self.reconciler = placement_reports.make_reconciler(
             CONF, tenure, self.metrics, placement
         )
@@ -128,18 +143,35 @@ class Components:
         self._make_handover()
         self.held_nodes.on_stranger = self.unheld.add
         self._make_feed()
-        self.on_order: Callable[[HostAdded | MappingConfirmed], None]
-        self.on_order = lambda order: None
         self.peer_endpoint = peer_rpc.PeerEndpoint(
             self._given, self.removal.forget_node, self._make_orders(mappings)
         )
-        self.on_services: Callable[[dict[Host, ServiceFacts]], None]
-        self.on_services = lambda facts: None
-        self.on_serving: Callable[[], None] = lambda: None
-        self.on_stopping: Callable[[], None] = lambda: None
-        self.on_left: Callable[[], None] = lambda: None
-        self.on_refused: Callable[[errors.ConfigError], None] = LOG.error
-        tenure.pool.on_services_stale(self._look_now.set)
+        self._make_threads()
+
+    def _make_threads(self) -> None:
+        tenure = self._tenure
+        watcher = ServiceWatcher(
+            tenure.host,
+            self.services,
+            tenure.pool,
+            tenure.clock,
+            send_facts=lambda facts: self._hooks.send(pipe.Services(facts)),
+            update_host_status=self.held_nodes.change_status,
+            interval_s=CONF.ironic_compute.services_interval_s,
+            aggregates_interval_s=CONF.resource_tracker.aggregates_interval_s,
+        )
+        self._service_thread = LoopThread('services', watcher.try_read)
+        tenure.pool.on_services_stale(self._service_thread.wake)
+        startup = FeedStartup(
+            self.client.check_pool, self.feed.start, self._refuse
+        )
+        self._threads = (
+            LoopThread('pool', startup.try_start),
+            LoopThread(
+                'handover', self.rebalancer.try_round, ROUND_INTERVAL_S
+            ),
+            self._service_thread,
+        )
 
     def _make_orders(self, mappings: HostMappings) -> OperatorRequests:
         return OperatorRequests(
@@ -150,7 +182,7 @@ class Components:
             is_ironic_compute=peer_rpc.is_ironic_compute,
             list_nodes=lambda: {node.uuid for node in self.client.nodes()},
             read_mapping=mappings.read,
-            send_to_agent=lambda order: self.on_order(order),
+            send_to_agent=self._hooks.send,
         )
 
     def _make_feed(self) -> None:
@@ -183,7 +215,7 @@ class Components:
         )
         pace = Pace(
             settle_s=options.settle_s,
-            # By then everybody has looked at Nova's services again.
+            # Each worker has read Nova's Service records again by then.
             disagree_s=options.settle_s + options.services_interval_s,
             confirm_s=options.confirm_s,
             push_budget=options.push_budget,
@@ -223,12 +255,14 @@ class Components:
     # For the manager
 
     def check_service_record(self, service_ref: Any) -> None:
-        """Refuse to serve what cannot or must not be served.
+        """Check that an adopted host still has a Service record in Nova.
 
-        Only the home worker may create a Service record; otherwise a host
-        that was deleted in Nova would come back. Ironic is not asked: one
-        that swallows requests would keep the host from being reported up.
+        Only the home worker may create a record; otherwise a host that was
+        deleted in Nova would come back. No request is sent to Ironic here,
+        because an Ironic that does not answer would delay the report that
+        the host is up.
 
+        :param service_ref: the host's Service record, or None
         :raises errors.ConfigError: an adopted host has no record
         """
         if service_ref is None and not self._tenure.is_home:
@@ -241,7 +275,11 @@ class Components:
     def load_held_nodes(
         self, service_ref: Any, capability_traits: Any
     ) -> None:
-        """Take the Service record and read which nodes are held."""
+        """Read the rows of the held nodes; blocks for one RPC.
+
+        :param service_ref: the host's Service record
+        :param capability_traits: trait -> whether the driver has it
+        """
         traits = frozenset(
             trait for trait, wanted in capability_traits.items() if wanted
         )
@@ -256,32 +294,44 @@ class Components:
         self.held_nodes.load()
 
     def start(self) -> None:
-        """Start all threads."""
-        self.on_serving()
+        """Receive RPC with the lease from now on, and start all threads."""
+        self._hooks.before_serving()
+        self.rpc_gating.start()
+        self._hooks.send(pipe.IsServing())
         self._serve_metrics()
-        for target, name in (
-            (self._start_feed, 'pool'),
-            (self._keep_rounds, 'handover'),
-            (self._keep_services, 'services'),
-        ):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop all threads; nothing is written after this."""
-        self.on_stopping()
-        self._stopping.set()
-        self._look_now.set()
+        self.rpc_gating.stop()
+        for thread in self._threads:
+            thread.stop()
         self.feed.stop()
         self._writers.stop()
         self.reconciler.stop()
 
+    def leave(self) -> None:
+        """End this process now; the next worker resumes unfinished tasks.
+
+        Nova's own end would wait about a minute for all threads.
+        """
+        self.rpc_gating.stop_receiving()
+        self._hooks.exit_process(0)
+
+    def _refuse(self, exc: errors.ConfigError) -> None:
+        """End a process that has found its configuration to be wrong."""
+        LOG.error('This worker ends: %(error)s', {'error': exc})
+        self._hooks.send(pipe.CannotStart(str(exc)))
+        self._hooks.exit_process(exit_codes.EX_CONFIG)
+
     def set_disabled(self, disabled: bool) -> None:
-        """Show on each provider whether the host is disabled."""
+        """Show on the provider of each held node that the host is disabled."""
         self.held_nodes.change_status(disabled=disabled)
 
     def read_services_soon(self) -> None:
-        """Look at Nova's services now; returns at once."""
-        self._look_now.set()
+        """Have Nova's Service records read now; does not block."""
+        self._service_thread.wake()
 
     def _serve_metrics(self) -> None:
         options = CONF.ironic_compute
@@ -295,73 +345,3 @@ class Components:
                 options.metrics_address,
                 options.metrics_port + (0 if self._tenure.is_home else 1),
             )
-
-    # Threads of its own
-
-    def _start_feed(self) -> None:
-        """Read the pool once Ironic has said that it can tell it apart."""
-        has_told = False
-        while not self._stopping.is_set():
-            try:
-                self.client.check_pool()
-            except errors.ConfigError as exc:
-                return self.on_refused(exc)
-            except Exception as exc:
-                LOG.log(
-                    logging.DEBUG if has_told else logging.WARNING,
-                    'Ironic does not answer yet; going on without it: '
-                    '%(error)s',
-                    {'error': exc},
-                )
-                has_told = True
-                self._stopping.wait(_ASK_AGAIN_S)
-            else:
-                return self.feed.start()
-        return None
-
-    def _keep_rounds(self) -> None:
-        while not self._stopping.wait(_ROUND_S):
-            try:
-                self.rebalancer.run_round()
-            except Exception:
-                LOG.exception('Could not hand nodes over; trying again')
-
-    def _keep_services(self) -> None:
-        poll = PollInterval(CONF.ironic_compute.services_interval_s)
-        while not self._stopping.is_set():
-            self._look_now.clear()
-            interval_s = poll.interval_s
-            try:
-                all_mapped = self._tell_services()
-                agreed = self._tenure.pool.ring_status().agreed
-                interval_s = poll.next_s(is_settled=all_mapped and agreed)
-            except Exception as exc:
-                LOG.warning(
-                    'Could not read the Service records of Nova and will '
-                    'try again: %(error)s',
-                    {'error': exc},
-                )
-            self._look_now.wait(interval_s)
-
-    def _tell_services(self) -> bool:
-        """Tell what Nova says; return whether all hosts are mapped."""
-        self.services.read_records()
-        known = self._tenure.pool.known or (self._tenure.host,)
-        facts: dict[Host, ServiceFacts] = self.services.facts(known)
-        own = self.services.find_record(self._tenure.host)
-        if own is not None:
-            self.set_disabled(bool(own.disabled))
-        self.on_services(facts)
-        self._look_at_aggregates()
-        return all(one.mapped or not one.exists for one in facts.values())
-
-    def _look_at_aggregates(self) -> None:
-        """Read Nova's host aggregates, less often than its services."""
-        interval_s = CONF.resource_tracker.aggregates_interval_s
-        now_s = self._tenure.clock.now_s()
-        if interval_s and now_s - self._aggregates_read_at_s >= interval_s:
-            self._aggregates_read_at_s = now_s
-            aggregates = self.aggregates.read_for(
-                self._tenure.host, self._tenure.pool.known
-            )
-            self.held_nodes.change_status(aggregates=aggregates)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's service of one worker, with a start and an end of our own.
+"""Nova's Service for one worker, with RPC servers that start later.
 
-Nova starts its RPC servers itself, at a time when the lease may not be in
-force yet: on redis and memcached, for a whole term. What came in then would
-be acknowledged, and lost if this worker died before it may do anything. So
-Nova is given servers that begin to receive when ``rpc_gating`` says so; the
-Service is reported up meanwhile. Their end is the same in both of Nova's
-series: nothing starts to receive again once a worker stops.
+Nova starts its RPC servers when the Service starts, but the lease may not be
+in force then: on redis and memcached, for a whole term. A message received at
+that time would be acknowledged, and lost if the worker died before it was
+allowed to act. Nova therefore gets RPC servers whose ``start`` does nothing;
+``rpc_gating`` starts them with the lease. Meanwhile the Service is reported
+up. Under Nova 33 and 34 alike, no server starts to receive once the Service
+is stopping.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from nova import service as nova_service
@@ -20,24 +20,24 @@ _SERVERS = ('rpcserver', 'rpcserver_alt')
 
 
 class DeferredRpcServer:
-    """An RPC server as Nova knows it; ``rpc_gating`` begins in Nova's stead.
+    """An RPC server that Nova cannot start; ``rpc_gating`` starts it.
 
-    oslo.messaging waits for ever for the start of a server that is stopped,
-    and this one may never have been started.
+    ``stop`` and ``wait`` return at once if the server was never started,
+    where oslo.messaging would wait for its start without end.
 
-    :param server: oslo.messaging's
+    :param server: an RPC server of oslo.messaging
     """
 
     def __init__(self, server: Any) -> None:
         if server.executor_type == 'threading':
-            # It has no option for that.
+            # oslo.messaging has no option for the class of the executor.
             server._executor_cls = executors.make_message_executor
         self._server = server
         self._has_begun = False
 
     @property
     def listener(self) -> Any:
-        """What receives now, or did; None if nothing does."""
+        """The present or last listener of oslo.messaging, or None."""
         return self._server.listener
 
     @listener.setter
@@ -45,66 +45,62 @@ class DeferredRpcServer:
         self._server.listener = value
 
     def start(self) -> None:
-        """Do nothing: it is Nova that calls this."""
+        """Do nothing; Nova calls this before the lease may be in force."""
 
     def begin(self) -> None:
-        """Receive from now on."""
+        """Start to receive."""
         self._has_begun = True
         self._server.start()
 
     def stop(self) -> None:
-        """Receive nothing more; returns within milliseconds."""
+        """Stop receiving; returns within milliseconds."""
         if self._has_begun:
             self._server.stop()
-            _give_back_what_comes(self._server.listener)
+            _requeue_late_messages(self._server.listener)
 
     def wait(self) -> None:
-        """Wait until all that was received has been served."""
+        """Block until the handlers of all received messages have ended."""
         if self._has_begun:
             self._server.wait()
 
 
-def _give_back_what_comes(listener: Any) -> None:
-    """Let a stopped listener return to its queue what it is sent yet.
+def _requeue_late_messages(listener: Any) -> None:
+    """Make a stopped listener return a late message to its queue.
 
-    oslo.messaging stops to look at its connection and does not tell
-    RabbitMQ, which sends one message more. Closing the connection reads and
-    acknowledges that one, and nobody serves it. There is no option against
-    it; other drivers have nothing of the kind.
+    A stopped listener of oslo.messaging reads its connection no longer but
+    stays subscribed, so RabbitMQ sends it one more message. Closing the
+    connection later reads and acknowledges that message, which nobody then
+    serves. oslo.messaging has no option against this; other drivers than
+    RabbitMQ's do not behave so.
     """
     polled = getattr(listener, '_poll_style_listener', None)
     connection = getattr(polled, 'conn', None)
     for consumer in getattr(connection, '_consumers', ()):
-        consumer.callback = _give_back
+        consumer.callback = _requeue
 
 
-def _give_back(message: Any) -> None:
+def _requeue(message: Any) -> None:
     message.requeue()
 
 
 class Service(nova_service.Service):
-    """Nova's service for one host; it is started and stopped once."""
+    """Nova's Service for one host; it is started and stopped once.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.on_stopping: Callable[[], None] = lambda: None
-        super().__init__(*args, **kwargs)
+    Its manager has an ``rpc_gating``, which gets the RPC servers: one under
+    Nova 33, two under Nova 34.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SERVERS and value is not None:
             value = DeferredRpcServer(value)
+            self.manager.rpc_gating.servers.append(value)
         super().__setattr__(name, value)
 
-    def rpc_servers(self) -> list[DeferredRpcServer]:
-        """Return those that there are: two under Nova 34."""
-        found = (self.__dict__.get(name) for name in _SERVERS)
-        return [server for server in found if server is not None]
-
-    def stop_receiving(self) -> None:
-        """Stop all RPC servers; what comes waits in the queues."""
-        for server in self.rpc_servers():
-            server.stop()
-
     def stop(self) -> None:
-        """Let nothing begin to receive again, then end as Nova does."""
-        self.on_stopping()
+        """Stop following the gate, then stop as Nova does.
+
+        Nova stops receiving, calls the manager's ``graceful_shutdown`` and
+        ends its threads. SIGTERM leads here through Nova's launcher.
+        """
+        self.manager.rpc_gating.stop()
         super().stop()

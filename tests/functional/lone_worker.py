@@ -24,7 +24,6 @@ import sys  # noqa: E402
 import tempfile  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
-import types  # noqa: E402
 from typing import Any  # noqa: E402
 
 import oslo_messaging  # noqa: E402
@@ -156,19 +155,18 @@ class _Life:
     def __init__(self, work: str) -> None:
         self._work = work
         self._conductor = _conduct()
-        self._tenure = process._accept(pipe.Appointment(_HOST, is_home=True))
-        self._serving = threading.Event()
-        line = types.SimpleNamespace(
-            say=self._hear, say_services=lambda facts: None
+        self._tenure = process.make_tenure(
+            pipe.Appointment(_HOST, is_home=True)
         )
-        self.service = process._service(self._tenure, line)  # type: ignore[arg-type]
+        self._serving = threading.Event()
+        self.service = process.make_service(self._tenure, self._receive)
 
-    def _hear(self, message: pipe.Message) -> None:
+    def _receive(self, message: pipe.Message) -> None:
         if isinstance(message, pipe.IsServing):
             self._serving.set()
 
     def _look(self) -> dict[str, Any]:
-        servers = self.service.rpc_servers()
+        servers = self.service.manager.rpc_gating.servers
         return {
             'receives': any(one._server._started for one in servers),
             'reported': 'Service.save' in self._conductor.asked,
@@ -223,7 +221,7 @@ def main() -> None:
     path = pathlib.Path(tempfile.mkdtemp())
     config = path / 'nova.conf'
     config.write_text(_CONFIG.format(path=path, url=_listen()))
-    process._configure(['--config-file', str(config)])
+    process.configure(['--config-file', str(config)])
     life = _Life(*sys.argv[1:])
     threading.Thread(target=life.live, daemon=True).start()
     compat.run_service(life.service)

@@ -18,12 +18,13 @@ from keystoneauth1 import adapter, session, token_endpoint
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import HostAdded, MappingConfirmed, WorkerView
+from ironic_compute.agent import pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.pool.view import PoolView
-from ironic_compute.worker import rpc_gating, rpc_service
-from ironic_compute.worker.components import Components, Tenure
+from ironic_compute.worker import rpc_service
+from ironic_compute.worker.components import Components, Tenure, WorkerHooks
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Placement
 from tests.fakes.ironic import FakeIronic
@@ -82,6 +83,7 @@ class TheCloud:
     hosts: tuple[str, ...]
     ring: tuple[str, ...]
     ordered: list[HostAdded | MappingConfirmed]
+    left: list[str]
 
     @classmethod
     def reset(cls, endpoint: str, *hosts: str) -> None:
@@ -94,7 +96,7 @@ class TheCloud:
             adapter.Adapter(session.Session(auth), service_type='placement')
         )
         cls.ironic, cls.pools, cls.hosts = LivingIronic(), {}, hosts
-        cls.ring, cls.ordered = hosts, []
+        cls.ring, cls.ordered, cls.left = hosts, [], []
 
     @classmethod
     def show(cls, *ring: str) -> None:
@@ -117,10 +119,11 @@ class TheCloud:
             pool.update(view)
 
     @classmethod
-    def heed(cls, order: HostAdded | MappingConfirmed) -> None:
-        """Tell all workers of what an operator told one of them."""
-        cls.ordered.append(order)
-        cls.show(*cls.ring)
+    def receive(cls, message: pipe.Message) -> None:
+        """Receive a worker's message; show all workers what it adds."""
+        if isinstance(message, HostAdded | MappingConfirmed):
+            cls.ordered.append(message)
+            cls.show(*cls.ring)
 
 
 class PoolManager(IronicComputeManager):
@@ -131,8 +134,13 @@ class PoolManager(IronicComputeManager):
         host = Host(kwargs['host'])
         pool = TheCloud.pools[host] = PoolView(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
-        components = Components(tenure, TheCloud.ironic, TheCloud.placement)  # type: ignore[arg-type]
-        components.on_order = TheCloud.heed
+        hooks = WorkerHooks(
+            TheCloud.receive,
+            lambda: None,
+            lambda status: TheCloud.left.append(host),
+        )
+        ironic, placement = TheCloud.ironic, TheCloud.placement
+        components = Components(tenure, hooks, ironic, placement)  # type: ignore[arg-type]
         super().__init__(*args, components=components, **kwargs)
         TheCloud.show(*TheCloud.hosts)
 
@@ -211,11 +219,7 @@ class PoolTestCase(base.NovaTestCase):
             'nova.service.Service.create', staticmethod(create)
         ):
             worker = super().start_compute(host, manager)
-        components = worker.manager._components
-        watch = rpc_gating.RpcGating(worker.rpc_servers, components.gate)
-        components.on_stopping = worker.on_stopping = watch.stop
-        watch.start()
-        self.addCleanup(components.stop)
+        self.addCleanup(worker.manager._components.stop)
         return worker
 
     @property

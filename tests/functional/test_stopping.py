@@ -5,7 +5,6 @@ What stops a service in a process of its own, Nova's launcher upon SIGTERM,
 does no more than to call ``stop``.
 """
 
-import functools
 import threading
 import time
 import types
@@ -47,12 +46,9 @@ class StoppingTest(pool.PoolTestCase):
         super().setUp()
         self.flags(graceful_shutdown_timeout=60, manager_shutdown_timeout=45)
         self.context = nova_context.get_admin_context()
-        self.left: list[str] = []
         self.stopping: list[threading.Thread] = []
-        for host, worker in self.workers.items():
-            components = worker.manager._components
-            components.on_left = functools.partial(self.left.append, host)
-            # Or each worker is stopped again at the end.
+        for worker in self.workers.values():
+            # Nova's fixture would stop each worker again at the end.
             worker.kill = self._end_stopping
 
     def _end_stopping(self) -> None:
@@ -74,7 +70,7 @@ class StoppingTest(pool.PoolTestCase):
 
     def _receives(self, host: str) -> list[Any]:
         """Return the RPC servers that receive."""
-        servers = self.workers[host].rpc_servers()
+        servers = self.workers[host].manager.rpc_gating.servers
         return [one for one in servers if one._server._started]
 
     def _boot_slowly(self) -> tuple[Any, str]:
@@ -108,7 +104,7 @@ class StoppingTest(pool.PoolTestCase):
         self.assertNotEqual([], self._receives('c1'))
         self._assert_ends(self._begin_stop('c1'))
         self.assertEqual([], self._receives('c1'))
-        self.assertEqual([], self.left)
+        self.assertEqual([], pool.TheCloud.left)
 
     @unittest.skipIf(
         base.NOVA_SERIES == 33, 'a build cannot be left within one process'
@@ -117,7 +113,7 @@ class StoppingTest(pool.PoolTestCase):
         """The deploy goes on, and its build is left to the next worker."""
         _, host = self._boot_slowly()
         self._assert_ends(self._begin_stop(host))
-        self.assertEqual([host], self.left)
+        self.assertEqual([host], pool.TheCloud.left)
 
     def test_reboot_that_is_under_way_is_finished(self) -> None:
         """Nothing of it is left to the next worker, nor done by it again."""
@@ -132,7 +128,7 @@ class StoppingTest(pool.PoolTestCase):
         self.assertEqual(task_states.REBOOT_STARTED_HARD, row.task_state)
         thread = self._begin_stop(host)
         # Nova 34 stops the other one, for what its work needs, last.
-        main = self.workers[host].rpc_servers()[0]
+        main = self.workers[host].manager.rpc_gating.servers[0]
         self.until(lambda: main not in self._receives(host), 'none received')
         thread.join(2.0)
         self.assertTrue(thread.is_alive())
@@ -141,4 +137,4 @@ class StoppingTest(pool.PoolTestCase):
         row.refresh()
         self.assertIsNone(row.task_state)
         self.assertEqual('active', row.vm_state)
-        self.assertEqual([], self.left)
+        self.assertEqual([], pool.TheCloud.left)

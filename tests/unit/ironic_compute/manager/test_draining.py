@@ -55,8 +55,7 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         self._components: Any = types.SimpleNamespace(
             clock=self.clock,
             gate=LeaseGate(self.clock, math.inf),
-            on_stopping=lambda: self.did.append('receives nothing'),
-            on_left=lambda: self.did.append('left'),
+            leave=lambda: self.did.append('left'),
         )
 
     def cleanup_host(self) -> None:
@@ -97,7 +96,7 @@ def test_an_idle_worker_stops_at_once(timeout: tuple[float, ...]) -> None:
     """Under Nova 33, which says no time, and under 34, which does."""
     manager = _Manager()
     assert manager.stop(*timeout) < 1.0
-    assert manager.did == ['receives nothing', 'cleaned up']
+    assert manager.did == ['cleaned up']
 
 
 @pytest.mark.parametrize('how', ['working', 'alone'])
@@ -107,7 +106,7 @@ def test_what_is_at_work_comes_to_its_end(how: str) -> None:
     with _elsewhere(lambda: getattr(manager.in_progress, how)('s1')) as end:
         manager.clock.then = end
         assert 0.5 < manager.stop(45.0) < 2.0
-    assert manager.did == ['receives nothing', 'cleaned up']
+    assert manager.did == ['cleaned up']
 
 
 def test_it_is_not_waited_for_without_end() -> None:
@@ -115,7 +114,7 @@ def test_it_is_not_waited_for_without_end() -> None:
     manager = _Manager()
     with _elsewhere(lambda: manager.in_progress.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
-    assert manager.did == ['receives nothing', 'cleaned up']
+    assert manager.did == ['cleaned up']
 
 
 def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
@@ -124,7 +123,7 @@ def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
     manager._components.gate.shut()
     with _elsewhere(lambda: manager.in_progress.working('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
-    assert manager.did == ['receives nothing', 'left', 'cleaned up']
+    assert manager.did == ['left', 'cleaned up']
 
 
 def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
@@ -142,7 +141,7 @@ def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
     manager._in_progress_tasks[1] = {'instance_uuid': 's1'}
     with _elsewhere(build):
         assert manager.stop(45.0) < 1.0
-    assert manager.did == ['receives nothing', 'left', 'cleaned up']
+    assert manager.did == ['left', 'cleaned up']
 
 
 def test_other_messages_that_nova_counts_are_waited_for() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker serves its host before Ironic has said anything."""
+"""A worker's components start and stop without an answer from Ironic."""
 
 import math
 import threading
@@ -7,30 +7,26 @@ import types
 from typing import Any
 
 import nova.conf
-import pytest
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import errors
+from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.pool.view import PoolView
-from ironic_compute.worker.components import Components, Tenure
+from ironic_compute.worker.components import Components, Tenure, WorkerHooks
 from tests.fakes.ironic import FakeIronic
 
 RECORD = types.SimpleNamespace(id=1)
 
 
 class _Ironic:
-    """An Ironic that says of the pool what the test wants said.
+    """An Ironic that cannot filter the nodes of the pool."""
 
-    :param answers: what each look at the pool raises; None is a good answer
-    """
-
-    def __init__(self, *answers: Exception | None) -> None:
-        self._answers = list(answers)
+    def __init__(self) -> None:
         self._fake = FakeIronic()
-        self.asked_by: list[threading.Thread] = []
+        self.checked_by: list[threading.Thread] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fake, name)
@@ -40,68 +36,68 @@ class _Ironic:
 
     def check_pool(self) -> None:
         """See IronicClient."""
-        self.asked_by.append(threading.current_thread())
-        answer = self._answers.pop(0)
-        if answer is not None:
-            raise answer
+        self.checked_by.append(threading.current_thread())
+        raise errors.ConfigError('no shards')
 
 
-def _components(ironic: _Ironic) -> Components:
-    """Make the parts of a home worker, whose threads only look at Ironic."""
-    register_opts(nova.conf.CONF)
-    clock = SystemClock()
-    pool = PoolView(clock)
-    gate = LeaseGate(clock, math.inf)
-    client: Any = ironic
-    placement: Any = object()
-    return Components(
-        Tenure(Host('c1'), True, gate, pool, clock), client, placement
-    )
+class _Process:
+    """The process around the components: its hooks and what they did."""
+
+    def __init__(self, ironic: _Ironic) -> None:
+        register_opts(nova.conf.CONF)
+        clock = SystemClock()
+        self.sent: list[pipe.Message] = []
+        self.exits: list[int] = []
+        self.has_exited = threading.Event()
+        tenure = Tenure(
+            Host('c1'),
+            True,
+            LeaseGate(clock, math.inf),
+            PoolView(clock),
+            clock,
+        )
+        hooks = WorkerHooks(self.sent.append, self._note_start, self._exit)
+        client: Any = ironic
+        placement: Any = object()
+        self.events: list[str] = []
+        self.components = Components(tenure, hooks, client, placement)
+        server: Any = types.SimpleNamespace(
+            begin=lambda: self.events.append('receives'),
+            stop=lambda: self.events.append('stopped'),
+            listener=object(),
+        )
+        self.components.rpc_gating.servers.append(server)
+
+    def _note_start(self) -> None:
+        self.events.append('prepared')
+
+    def _exit(self, status: int) -> None:
+        self.exits.append(status)
+        self.has_exited.set()
 
 
-def _started(
-    components: Components, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """Start the parts and wait for what comes of it: read, or refused."""
-    came: list[str] = []
-    done = threading.Event()
-
-    def note(what: str) -> None:
-        came.append(what)
-        done.set()
-
-    monkeypatch.setattr(components.feed, 'start', lambda: note('read'))
-    monkeypatch.setattr(components.services, 'read_records', lambda: None)
-    components.on_refused = lambda exc: note(str(exc))
-    components.start()
-    assert done.wait(60.0)
-    components.stop()
-    return came
-
-
-def test_the_check_at_start_asks_ironic_nothing() -> None:
-    """An Ironic that swallows requests does not hold the first report up."""
+def test_the_check_at_start_sends_no_request_to_ironic() -> None:
+    """An Ironic that does not answer does not delay the first report."""
     ironic = _Ironic()
-    _components(ironic).check_service_record(RECORD)
-    assert ironic.asked_by == []
+    _Process(ironic).components.check_service_record(RECORD)
+    assert ironic.checked_by == []
 
 
-def test_a_pool_that_cannot_be_told_apart_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is found out in a thread of its own, and nothing is read."""
-    ironic = _Ironic(errors.ConfigError('no shards'))
-    components = _components(ironic)
-    assert _started(components, monkeypatch) == ['no shards']
-    assert threading.main_thread() not in ironic.asked_by
+def test_a_pool_that_ironic_cannot_filter_ends_the_worker() -> None:
+    """Another thread finds it out; the agent gets the reason and exit 78."""
+    ironic = _Ironic()
+    process = _Process(ironic)
+    process.components.services.refresh = lambda: None  # type: ignore[method-assign]
+    process.components.start()
+    assert process.has_exited.wait(60.0)
+    process.components.stop()
+    assert pipe.CannotStart('no shards') in process.sent
+    assert process.exits == [exit_codes.EX_CONFIG]
+    assert threading.main_thread() not in ironic.checked_by
 
 
-def test_an_ironic_that_is_away_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The pool is read as soon as Ironic has said that it can be."""
-    away = errors.IronicUnavailable('away')
-    ironic = _Ironic(away, RuntimeError('odd'), None)
-    components = _components(ironic)
-    assert _started(components, monkeypatch) == ['read']
-    assert len(ironic.asked_by) == 3
+def test_leaving_stops_rpc_and_ends_the_process() -> None:
+    """The agent sees an ordinary end of the worker."""
+    process = _Process(_Ironic())
+    process.components.leave()
+    assert (process.events, process.exits) == (['stopped'], [0])

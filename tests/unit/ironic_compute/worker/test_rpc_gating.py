@@ -8,6 +8,7 @@ from oslo_config import cfg
 from oslo_messaging import server as messaging_server
 
 from hashring.clock import ManualClock
+from ironic_compute.agent import exit_codes
 from ironic_compute.gate import LeaseGate
 from ironic_compute.worker import rpc_gating, rpc_service
 
@@ -75,20 +76,16 @@ class _Worker:
         self.late = [
             rpc_service.DeferredRpcServer(server) for server in self.servers
         ]
-        self.ends_count = 0
+        self.exits: list[int] = []
         for server in self.late:
             server.start()
-        self.reception = rpc_gating.RpcGating(
-            lambda: self.late, self.gate, self._end
-        )
+        self.gating = rpc_gating.RpcGating(self.gate, self.exits.append)
+        self.gating.servers += self.late
         self.look()
 
-    def _end(self) -> None:
-        self.ends_count += 1
-
     def look(self) -> float:
-        """Look once."""
-        return self.reception.look()
+        """Follow the gate once; return the wait until the next time."""
+        return self.gating.follow_gate()
 
     def lapse(self) -> None:
         """Let the lease lapse."""
@@ -173,7 +170,7 @@ def test_a_listener_without_a_thread_is_replaced():
     for _ in range(3):
         worker.look()
     assert worker.serves == [True, True]
-    assert worker.ends_count == 0
+    assert worker.exits == []
 
 
 def test_a_stop_that_fails_stops_the_other_too():
@@ -208,9 +205,9 @@ def test_a_worker_that_stays_deaf_ends():
     worker.renew()
     for _ in range(8):
         worker.look()
-    assert worker.ends_count == 0
+    assert worker.exits == []
     worker.renew()
-    assert worker.ends_count == 1
+    assert worker.exits == [exit_codes.EX_RPC_FAILED]
 
 
 def test_defaults_stand_when_nova_sets_its_own():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes while a worker stops is not lost."""
+"""RPC servers that start with the lease and lose no message at the end."""
 
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,11 +9,11 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from ironic_compute.worker.rpc_service import DeferredRpcServer
+from ironic_compute.worker.rpc_service import DeferredRpcServer, Service
 
 
 class _Message:
-    """What RabbitMQ sent to a listener that does not look any more."""
+    """A message that RabbitMQ sent to a listener that has stopped."""
 
     def __init__(self) -> None:
         self.fate = 'lost'
@@ -26,7 +27,7 @@ class _Message:
 
 @pytest.fixture
 def server() -> Iterator[Any]:
-    """Return oslo.messaging's own server, on its driver for RabbitMQ."""
+    """Yield a server of oslo.messaging, with its driver for RabbitMQ."""
     conf = cfg.CONF
     transport = oslo_messaging.get_rpc_transport(conf, 'kombu+memory:////')
     target = oslo_messaging.Target(topic='compute', server='c1')
@@ -38,7 +39,7 @@ def server() -> Iterator[Any]:
 
 
 def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
-    """Closing the connection reads one message more, which nobody serves."""
+    """A late message returns to its queue; otherwise nobody serves it."""
     late = DeferredRpcServer(server)
     late.begin()
     consumers = list(server.listener._poll_style_listener.conn._consumers)
@@ -52,7 +53,46 @@ def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
 
 
 def test_a_server_that_never_began_is_stopped(server: Any) -> None:
-    """It has no connection yet."""
+    """The stop returns at once, although there is no connection yet."""
     late = DeferredRpcServer(server)
     late.stop()
     late.wait()
+
+
+class _Stopping(Service):  # type: ignore[misc]
+    """Nova's stop of a service that was never started."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.binary, self.topic, self.topic_alt = 'nova-compute', 'a', None
+        self.gating = types.SimpleNamespace(
+            stop=lambda: self.events.append('follows the lease no longer'),
+            servers=[],
+        )
+        self.manager = types.SimpleNamespace(
+            rpc_gating=self.gating,
+            set_shutdown_in_progress=lambda: None,
+            graceful_shutdown=lambda *timeout: self.events.append('drains'),
+        )
+        self.tg = types.SimpleNamespace(stop=lambda graceful: None)
+        self.rpcserver = types.SimpleNamespace(
+            executor_type='other',
+            listener=None,
+            stop=lambda: self.events.append('receives nothing'),
+            wait=lambda: None,
+        )
+        self.rpcserver_alt = None
+
+
+def test_no_server_starts_to_receive_once_the_service_stops() -> None:
+    """The lease is followed no longer before Nova's own steps begin."""
+    service = _Stopping()
+    (server,) = service.gating.servers
+    server.begin = None
+    server._has_begun = True
+    service.stop()
+    assert service.events == [
+        'follows the lease no longer',
+        'receives nothing',
+        'drains',
+    ]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a worker's node feed once Ironic can filter the pool's nodes.
+
+A worker serves RPC before it has reached Ironic. The check therefore runs in
+a thread of its own and is repeated each second until Ironic answers.
+"""
+
+from collections.abc import Callable
+
+from oslo_log import log as logging
+
+from ironic_compute import errors
+
+LOG = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+class FeedStartup:
+    """Calls ``start_feed`` once, after ``check_pool`` has succeeded.
+
+    :param check_pool: asks Ironic whether it supports the configured filters
+        (conductor group, shard); raises ConfigError if it does not, and any
+        other error if it cannot be reached
+    :param start_feed: starts the node feed
+    :param refuse: called in place of ``start_feed`` with a ConfigError
+    """
+
+    def __init__(
+        self,
+        check_pool: Callable[[], None],
+        start_feed: Callable[[], None],
+        refuse: Callable[[errors.ConfigError], None],
+    ) -> None:
+        self._check_pool = check_pool
+        self._start_feed = start_feed
+        self._refuse = refuse
+        self._has_warned = False
+
+    def try_start(self) -> float | None:
+        """Check once; return the seconds until the next check, if any."""
+        try:
+            self._check_pool()
+        except errors.ConfigError as exc:
+            self._refuse(exc)
+        except Exception as exc:
+            LOG.log(
+                logging.DEBUG if self._has_warned else logging.WARNING,
+                'Ironic does not answer yet; going on without it: %(error)s',
+                {'error': exc},
+            )
+            self._has_warned = True
+            return _RETRY_S
+        else:
+            self._start_feed()
+        return None

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon thread that calls one function again and again until stopped.
+
+Used by a worker for all work that repeats: reading Nova's Service records,
+rounds of the rebalancer, following the lease with RPC.
+"""
+
+import threading
+from collections.abc import Callable
+
+
+class LoopThread:
+    """Any thread may call the methods; none of them blocks.
+
+    :param name: the name of the thread
+    :param act: called in the thread; returns the seconds until its next
+        call, or None to end the thread. It handles its own errors.
+    :param first_wait_s: seconds between :meth:`start` and the first call
+    :param wake: an event that ends a wait early when somebody sets it
+    """
+
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[], float | None],
+        first_wait_s: float = 0.0,
+        wake: threading.Event | None = None,
+    ) -> None:
+        self._name = name
+        self._act = act
+        self._first_wait_s = first_wait_s
+        self._wake = wake or threading.Event()
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(
+            target=self._run, name=self._name, daemon=True
+        ).start()
+
+    def wake(self) -> None:
+        """Make the next call now, or right after the present one."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Make no further call; a call that has begun goes on."""
+        self._is_stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        wait_s: float | None = self._first_wait_s
+        while wait_s is not None:
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            if self._is_stopped:
+                return
+            wait_s = self._act()

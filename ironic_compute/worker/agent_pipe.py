@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's ends of the two pipes between it and its agent.
+
+A thread receives the agent's views (lease deadline, ring, known hosts) and
+applies them to the lease gate and to the worker's view of the pool. The same
+thread reports every few seconds that the worker is alive, and ends the
+process when the agent has died or has stopped sending.
+"""
+
+import os
+import threading
+
+from oslo_log import log as logging
+
+from ironic_compute.agent import exit_codes, pipe
+from ironic_compute.pool.view import update_pool_and_gate
+from ironic_compute.worker.components import Tenure
+
+LOG = logging.getLogger(__name__)
+
+_ALIVE_INTERVAL_S = 5.0
+
+
+class AgentPipe:
+    """Sends messages to the agent and receives its views.
+
+    :param report_fd: file descriptor of the pipe that the agent reads
+    :param down: reader of the pipe that the agent writes
+    :param silence_s: seconds without a view after which this process exits,
+        because an agent that hangs extends no lease
+    """
+
+    def __init__(
+        self,
+        tenure: Tenure,
+        report_fd: int,
+        down: pipe.LineReader,
+        silence_s: float,
+    ) -> None:
+        os.set_inheritable(report_fd, False)
+        self._tenure = tenure
+        self._silence_s = silence_s
+        self._received_s = tenure.clock.now_s()
+        self._up = pipe.NewestLineWriter(report_fd)
+        self._down = down
+        self._sending = threading.Lock()
+
+    def send(self, message: pipe.Message) -> None:
+        """Send a message to the agent; it is lost if the pipe is full.
+
+        Any thread may call; the call does not block.
+        """
+        with self._sending:
+            self._up.write(pipe.encode_message(message))
+
+    def start(self) -> None:
+        """Start the thread that receives views."""
+        threading.Thread(target=self._run, name='agent', daemon=True).start()
+
+    def _run(self) -> None:
+        sent_s = 0.0
+        while True:
+            try:
+                for line in self._down.lines(_ALIVE_INTERVAL_S):
+                    self._receive(line)
+            except EOFError:
+                LOG.error('The agent is gone; this worker ends')
+                os._exit(exit_codes.EX_AGENT_GONE)
+            # Not an answer to each view: the agent would answer in turn.
+            if self._tenure.clock.now_s() - sent_s >= _ALIVE_INTERVAL_S:
+                sent_s = self._tenure.clock.now_s()
+                self.send(pipe.IsAlive())
+            # A lapsed lease is no reason to exit: while the coordination
+            # backend is away this worker must go on reporting the host up,
+            # or nova-api deletes servers without asking a compute daemon.
+            silent_s = self._tenure.clock.now_s() - self._received_s
+            if silent_s > self._silence_s:
+                LOG.error('The agent says nothing; this worker ends')
+                os._exit(exit_codes.EX_AGENT_SILENT)
+
+    def _receive(self, line: bytes) -> None:
+        self._received_s = self._tenure.clock.now_s()
+        view = pipe.decode_view(line)
+        tenure = self._tenure
+        update_pool_and_gate(
+            view, tenure.host, tenure.pool, tenure.gate, tenure.clock
+        )
