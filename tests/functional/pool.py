@@ -79,7 +79,7 @@ class TheCloud:
 
     ironic: LivingIronic
     placement: Placement
-    pools: dict[str, PoolView]
+    pools: dict[Host, PoolView]
     hosts: tuple[str, ...]
     ring: tuple[str, ...]
     ordered: list[HostAdded | MappingConfirmed]
@@ -203,10 +203,10 @@ class PoolTestCase(base.NovaTestCase):
         self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
 
     def _have_audited(self) -> bool:
-        components = [
-            worker.manager._components for worker in self.workers.values()
-        ]
-        return all(one.node_changes.has_audited for one in components)
+        return all(
+            self.components(host).node_changes.has_audited
+            for host in self.workers
+        )
 
     def _hold_all(self) -> bool:
         held = [self.held(host) for host in self.workers]
@@ -219,7 +219,8 @@ class PoolTestCase(base.NovaTestCase):
             'nova.service.Service.create', staticmethod(create)
         ):
             worker = super().start_compute(host, manager)
-        self.addCleanup(worker.manager._components.stop)
+        components: Components = worker.manager._components
+        self.addCleanup(components.stop)
         return worker
 
     @property
@@ -236,9 +237,24 @@ class PoolTestCase(base.NovaTestCase):
         # Before the first report Placement does not know the class: a 400.
         return len(response.body.get('provider_summaries', ()))
 
+    def manager(self, host: str) -> PoolManager:
+        """Return the compute manager of a host's worker."""
+        found: PoolManager = self.workers[host].manager
+        return found
+
+    def components(self, host: str) -> Components:
+        """Return the components of a host's worker."""
+        return self.manager(host)._components
+
+    def deliver_audit(self, nodes: Mapping[str, NodeFacts]) -> None:
+        """Deliver a list of all of Ironic's nodes to each worker."""
+        audit = {NodeId(uuid): facts for uuid, facts in nodes.items()}
+        for host in self.workers:
+            self.components(host).node_changes.audited(audit)
+
     def held(self, host: str) -> set[str]:
         """Return the nodes that a host holds."""
-        return set(self.workers[host].manager.held)
+        return set(self.manager(host).held)
 
     def node_of(self, server: Mapping[str, Any]) -> str:
         """Return the node that a server is on."""

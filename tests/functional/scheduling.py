@@ -39,8 +39,8 @@ class SchedulerTestCase(pool.PoolTestCase):
     def change(self, node: str, **fields: Any) -> None:
         """Change a node in Ironic, and let the workers hear of it."""
         self.ironic.change(node, **fields)
-        for worker in self.workers.values():
-            worker.manager._components.feed.poke(node)
+        for host in self.workers:
+            self.components(host).feed.poke(node)
 
     def chosen(
         self,

@@ -10,19 +10,19 @@ import fixtures
 from nova import objects
 
 from ironic_compute import errors
+from ironic_compute.worker.components import Components
 from tests.functional import pool
 
 
 class OldBugsTest(pool.PoolTestCase):
     """What made nodes vanish from Nova or Placement, or never appear."""
 
-    def _components(self) -> Iterator[Any]:
-        for worker in self.workers.values():
-            yield worker.manager._components
+    def _all_components(self) -> Iterator[Components]:
+        return map(self.components, self.workers)
 
     def _audit(self) -> None:
         """Have each worker read all nodes, as it does now and then."""
-        for components in self._components():
+        for components in self._all_components():
             components.feed._guarded(components.feed._audit)
 
     def _enroll(self, node: str) -> None:
@@ -34,7 +34,8 @@ class OldBugsTest(pool.PoolTestCase):
 
     def test_bug_1839674_row_that_could_not_be_made_is_made(self) -> None:
         """One error of the database, and the node comes all the same."""
-        create, failed = objects.ComputeNode.create, []
+        create = objects.ComputeNode.create
+        failed: list[str] = []
 
         def fail_first(row: Any) -> None:
             if len(failed) < 2:

@@ -58,8 +58,8 @@ class OldRowsTest(pool.PoolTestCase):
 
     def _audit(self) -> None:
         """Have each worker read all nodes, as it does now and then."""
-        for worker in self.workers.values():
-            feed = worker.manager._components.feed
+        for host in self.workers:
+            feed = self.components(host).feed
             feed._guarded(feed._audit)
 
     def _rows(self, node: str) -> list[Any]:
@@ -78,7 +78,7 @@ class OldRowsTest(pool.PoolTestCase):
     ) -> None:
         """Pushed, adopted and built upon, it is never joined by a second."""
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
-        c1 = self.workers['c1'].manager._components
+        c1 = self.components('c1')
         row = self._old_row(node, old, c1.held_nodes.status.service_id)
         self._enroll(node, 'old')
         # No worker has read it at its start: unless the ring's target holds
@@ -98,7 +98,7 @@ class OldRowsTest(pool.PoolTestCase):
             (now,) = self._rows(node)
             self.assertEqual((row.id, old, host), (now.id, now.uuid, now.host))
             # T3: the row names the Service of its host as well.
-            components = self.workers[host].manager._components
+            components = self.components(host)
             self.assertEqual(
                 components.held_nodes.status.service_id, now.service_id
             )
@@ -112,11 +112,11 @@ class OldRowsTest(pool.PoolTestCase):
 
     def test_rows_of_another_uuid_are_found_among_all(self) -> None:
         """Two pages of rows are read; with one there would be no saying."""
-        components = self.workers['c1'].manager._components
-        for worker in self.workers.values():
+        components = self.components('c1')
+        for host in self.workers:
             # They share one connection to SQLite with what follows.
-            worker.manager._recovery_loop.stop()
-            worker.manager._components.stop()
+            self.manager(host)._recovery_loop.stop()
+            self.components(host).stop()
         (known, *_) = objects.ComputeNodeList.get_all(self.context)
         odd = [str(uuid.uuid4()) for _ in range(2)]
         self._copy(known, odd[0], str(uuid.uuid4()), 'hypervisor')
@@ -138,7 +138,7 @@ class OldRowsTest(pool.PoolTestCase):
         row.create()
         return row
 
-    def _old_row(self, node: str, old: str, service_id: int) -> Any:
+    def _old_row(self, node: str, old: str, service_id: int | None) -> Any:
         """Make a row as a Nova before 18 did, with its provider."""
         known = objects.ComputeNodeList.get_all(self.context)[0]
         row = self._copy(known, node, old, 'c1')
@@ -192,15 +192,14 @@ class OldRowsTest(pool.PoolTestCase):
     def test_bug_1847054_host_without_nodes_is_quiet(self) -> None:
         """An idle standby has nothing to say above INFO."""
         heard = self._listen()
-        standby = self.start_compute('c3', pool.MANAGER)
-        self.workers['c3'] = standby
-        self.addCleanup(standby.manager._components.stop)
+        self.workers['c3'] = self.start_compute('c3', pool.MANAGER)
+        components = self.components('c3')
         for _ in range(3):
             self._audit()
-            standby.manager._components.rebalancer.run_round()
-            standby.manager._components._tell_services()
-            for _, task in standby.manager._periodic_tasks:
-                task(standby.manager, self.context)
+            components.rebalancer.run_round()
+            components._tell_services()
+            for _, task in self.manager('c3')._periodic_tasks:
+                task(self.manager('c3'), self.context)
         self.assertEqual(set(), self.held('c3'))
         self.assertEqual([], heard.lines)
 
@@ -260,7 +259,7 @@ class OldRowsTest(pool.PoolTestCase):
 
     def _take_all_of_c2(self) -> None:
         """nova-api deletes many rows and providers; all are had anew."""
-        self.workers['c2'].manager._components.stop()
+        self.components('c2').stop()
         self._delete_service('c2')
         self.assertEqual(0, self.offered())
         pool.TheCloud.show('c1')
@@ -283,10 +282,10 @@ class OldRowsTest(pool.PoolTestCase):
             self.context, host=host, binary='nova-compute', topic='compute'
         )
         service.create()
-        components = self.workers[host].manager._components
+        components = self.components(host)
         components.held_nodes.change_status(service_id=service.id)
-        for worker in self.workers.values():
-            worker.manager._components.services.read_records()
+        for other in self.workers:
+            self.components(other).services.read_records()
 
     def test_lost_host_is_known_by_an_operators_order(self) -> None:
         """One that Nova does not know, or that is up, is refused."""
@@ -301,9 +300,8 @@ class OldRowsTest(pool.PoolTestCase):
             topic='compute',
             forced_down=True,
         ).create()
-        foreign = self.start_compute('stock', pool.MANAGER)
-        self.addCleanup(foreign.manager._components.stop)
-        del pool.TheCloud.pools['stock']
+        self.start_compute('stock', pool.MANAGER)
+        del pool.TheCloud.pools[Host('stock')]
         pool.TheCloud.show('c1', 'c2')
         # Whether it is one of ours is asked of it, for five seconds.
         self.until(
@@ -314,7 +312,9 @@ class OldRowsTest(pool.PoolTestCase):
             'the host of another pool refused as such',
         )
         self.assertIsNone(peer_rpc.request_adopt_host(here, c9))
-        self.assertEqual(('c1', 'c2', 'c9'), pool.TheCloud.pools['c2'].known)
+        self.assertEqual(
+            ('c1', 'c2', 'c9'), pool.TheCloud.pools[Host('c2')].known
+        )
         self.assertIsNone(peer_rpc.request_adopt_host(here, c9))
         self.assertEqual([HostAdded(c9)], pool.TheCloud.ordered)
 

@@ -256,9 +256,7 @@ class OperationsTest(pool.PoolTestCase):
     def _shelve_once_more(self, server: Mapping[str, Any]) -> None:
         """The node it was unshelved on takes other builds then."""
         node = NodeId(self.node_of(server))
-        held_nodes = self.workers[
-            self._host(server)
-        ].manager._components.held_nodes
+        held_nodes = self.components(self._host(server)).held_nodes
         self.assertFalse(held_nodes.is_free(node))
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
@@ -342,7 +340,7 @@ class OperationsTest(pool.PoolTestCase):
         """
         server = self.boot(self.flavor)
         node = self.node_of(server)
-        manager = self.workers[self._host(server)].manager
+        manager = self.manager(self._host(server))
         row = objects.Instance.get_by_uuid(self.context, server['id'])
         manager._sync_instance_power_state(
             self.context, row, power_state.SHUTDOWN

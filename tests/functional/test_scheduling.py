@@ -116,7 +116,7 @@ class DisabledTest(scheduling.SchedulerTestCase):
             for service in services:
                 self.api.put_service(service['id'], {'status': status})
                 host = service['host']
-                known = self.workers[host].manager._components.services
+                known = self.components(host).services
                 self.until(
                     lambda known=known, host=host, status=status: (
                         known.find_record(host).disabled
@@ -247,16 +247,13 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
         self.until(
             lambda: self._reserved(node), 'the node reserved by its worker'
         )
-        for worker in self.workers.values():
-            components, recovery_loop = (
-                worker.manager._components,
-                worker.manager._recovery_loop,
-            )
-            for _ in range(2):
-                components.node_changes.audited(dict(self.ironic.nodes))
-                recovery_loop._strays.look()
-                recovery_loop._lost.look()
-            components.reconciler.drain(5)
+        for _ in range(2):
+            self.deliver_audit(self.ironic.nodes)
+            for host in self.workers:
+                self.manager(host)._recovery_loop._strays.look()
+                self.manager(host)._recovery_loop._lost.look()
+        for host in self.workers:
+            self.components(host).reconciler.drain(5)
 
     def _reserved(self, node: str) -> bool:
         response = self.placement.get(

@@ -94,7 +94,7 @@ class StoppingTest(pool.PoolTestCase):
 
     def _end_deploys(self, host: str) -> None:
         """Let no build wait for ever that was left to another worker."""
-        node_cache = self.workers[host].manager._components.node_cache
+        node_cache = self.components(host).node_cache
         for node in node_cache.held():
             self.ironic.change(node, provision_state='active')
             node_cache.update(self.ironic.node(node))

@@ -202,8 +202,7 @@ class UnfinishedTest(UnfinishedTestCase):
     def test_build_of_a_server_that_runs_is_dropped(self) -> None:
         """Nova itself would build it again and destroy it."""
         row = self._row()
-        worker = self.workers[row.host]
-        worker.manager.build_and_run_instance(
+        self.manager(row.host).build_and_run_instance(
             self.context,
             instance=row,
             image={},
@@ -222,9 +221,7 @@ class UnfinishedTest(UnfinishedTestCase):
         """A second delete from the queue is no error."""
         row = self._row()
         self.delete(self.server)
-        self.workers[row.host].manager.terminate_instance(
-            self.context, row, []
-        )
+        self.manager(row.host).terminate_instance(self.context, row, [])
 
     # Nodes
 
@@ -233,7 +230,7 @@ class UnfinishedTest(UnfinishedTestCase):
     ) -> None:
         """Bug 1679750: nova-api deleted it while its host was down."""
         row = self._row()
-        manager = self.workers[row.host].manager
+        manager = self.manager(row.host)
         strays, rows = (
             manager._recovery_loop._strays,
             manager._components.compute_nodes,
@@ -270,7 +267,7 @@ class UnfinishedTest(UnfinishedTestCase):
         def has_followed() -> bool:
             # What was seen at home, just before, is asked again at each
             # audit only.
-            self.workers[here].manager._recovery_loop._strays.forget()
+            self.manager(here)._recovery_loop._strays.forget()
             return self.node in self.held(other)
 
         self.until(has_followed, 'the row followed')

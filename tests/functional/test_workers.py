@@ -61,13 +61,11 @@ class WorkersTest(pool.PoolTestCase):
         """Bug 1750450: Ironic without nodes deletes none of Nova's."""
         ironic = pool.TheCloud.ironic.fake
         nodes, ironic.nodes = ironic.nodes, {}
-        for worker in self.workers.values():
-            worker.manager._components.node_changes.audited({})
+        self.deliver_audit({})
         self.until(lambda: self.offered() == 0, 'no node offered')
         self.assertEqual(8, len(self.held('c1') | self.held('c2')))
         ironic.nodes = nodes
-        for worker in self.workers.values():
-            worker.manager._components.node_changes.audited(nodes)
+        self.deliver_audit(nodes)
         self.until(lambda: self.offered() == 8, 'all nodes offered again')
 
     def test_node_deleted_in_ironic_goes_after_two_audits(self) -> None:
@@ -75,15 +73,12 @@ class WorkersTest(pool.PoolTestCase):
         ironic = pool.TheCloud.ironic.fake
         gone = next(iter(ironic.nodes))
         del ironic.nodes[gone]
-        for worker in self.workers.values():
-            worker.manager._components.feed.poke(gone)
+        for host in self.workers:
+            self.components(host).feed.poke(gone)
         self.until(lambda: self.offered() == 7, 'the node not offered')
         for _ in range(2):
             self.assertIn(gone, self.held('c1') | self.held('c2'))
-            for worker in self.workers.values():
-                worker.manager._components.node_changes.audited(
-                    dict(ironic.nodes)
-                )
+            self.deliver_audit(ironic.nodes)
         self.assertNotIn(gone, self.held('c1') | self.held('c2'))
 
     def test_deploy_that_fails_goes_to_another_node(self) -> None:
