@@ -102,7 +102,7 @@ class NovaTestCase(
     def setUp(self) -> None:
         """Bring the controller's services up, in the order they need."""
         super().setUp()
-        self._quieten_sqlalchemy()
+        self._filter_warnings()
         self._let_threads_notify()
         self.flags(compute_driver=self.COMPUTE_DRIVER)
         self.flags(api_paste_config=str(api_paste_file()), group='wsgi')
@@ -122,7 +122,9 @@ class NovaTestCase(
         if method is not None:
             self.__dict__[name] = method
 
-    def _quieten_sqlalchemy(self) -> None:
+    def _filter_warnings(self) -> None:
+        # Nova's fixture puts its own filters before those of pytest.
+        warnings.filterwarnings('ignore', message='Passing item_cls')
         # Nova's fixture makes the deprecations of SQLAlchemy errors; with
         # SQLAlchemy 2.1 Nova's own models raise one ("noload").
         warnings.filterwarnings('ignore', module='nova', message='.*noload.*')

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many deploys at once: waiting for them sends no requests to Ironic."""
 
-import dataclasses
 import threading
 import time
 
@@ -54,10 +53,7 @@ def _deploying():
         )
     for facts in ironic.nodes.values():
         bench.node_cache.hold(facts)
-    bench.driver.set_up(
-        ironic, bench.node_cache, lambda node: None, bench.clock
-    )
-    return dataclasses.replace(bench, ironic=ironic)
+    return fake.on(ironic, bench)
 
 
 def _waiters(bench):

@@ -2,6 +2,7 @@
 """Nova's periodic tasks, run by Nova's own code, harm no other server."""
 
 import threading
+import time
 import types
 from typing import Any
 
@@ -28,10 +29,14 @@ class _Manager(PeriodicTasks):
 
     def look(self) -> list[str]:
         """Run the task; return which servers were looked at."""
+        others = set(self._syncs_in_progress)
         self.looked.clear()
         self._sync_power_states(None)
-        self._sync_power_executor.submit(lambda: None).result(60.0)
-        return list(self.looked)
+        deadline_s = time.monotonic() + 60.0
+        while self._syncs_in_progress != others:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        return sorted(self.looked)
 
     def _query_driver_power_state_and_sync(
         self, context: Any, server: Any
