@@ -197,7 +197,7 @@ class OldRowsTest(pool.PoolTestCase):
         for _ in range(3):
             self._audit()
             components.rebalancer.run_round()
-            components._tell_services()
+            components._service_thread._act()
             for _, task in self.manager('c3')._periodic_tasks:
                 task(self.manager('c3'), self.context)
         self.assertEqual(set(), self.held('c3'))
