@@ -16,8 +16,9 @@ endef
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
-	@echo 'make test   what must hold for each change: some minutes'
-	@echo 'make test-all   all tests, under Nova 34 and 33, threads and eventlet'
+	@echo 'make test   the tests that every change must pass: some minutes'
+	@echo 'make test-all   all tests, on Nova 34 and 33, threads and eventlet'
+	@echo 'make test-rest   the tests that make test leaves out'
 	@echo 'make simulation   2,000 new lives of an invented cloud, on two cores'
 	@echo 'make lint   form, types, layers'
 	@echo 'make chaos  faults on that cloud under load: an hour or two'

@@ -11,7 +11,7 @@ import gc
 import os
 import typing
 
-# Half of all tests take a thousandth of this.
+# Shorter tests are not noted; half of all take a thousandth of this.
 _WORTH_NOTING_S = 0.5
 
 CONCURRENCY = os.environ.get('IRONIC_COMPUTE_TEST_CONCURRENCY', 'threading')
@@ -32,24 +32,24 @@ monkey_patch.patch()
 
 
 def pytest_report_header() -> str:
-    """Say in the first lines which Nova and which concurrency this run is."""
+    """Print the version of Nova and the concurrency in the first lines."""
     from importlib import metadata
 
     return f'nova {metadata.version("nova")}, concurrency {CONCURRENCY}'
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was imported: it stays for good.
+    """Exclude imported modules from garbage collection, to save time.
 
-    Nova and Ironic are a million objects, gone through at each full
-    collection.
+    Nova and Ironic are a million objects, which each full collection would
+    go through although none of them is ever freed.
     """
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_logreport(report: typing.Any) -> None:
-    """Note for ``tests.at_once`` how long each test took."""
+    """Write the seconds of a test to the file that ``tests.runner`` reads."""
     path = os.environ.get('IRONIC_COMPUTE_TEST_TIMES')
     if path and report.duration >= _WORTH_NOTING_S:
         with open(path, 'a') as times:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one set of checks, several processes at once: ``make test`` uses it.
+"""Run the tests of ``make test`` and ``make test-all``, in several processes.
 
-A set is a list of jobs, each of them a process of its own. Some wait for
-something most of the time, so as many are under way as keep all processors
-busy. The whole output of a job goes to a file below ``build/tests``; printed
-are its last line, the failures of a job that failed, and the ten slowest tests
-of all jobs.
+A set is a list of jobs, and each job is one process: pytest on some files, a
+linter, or simulated lives. Many tests wait for most of their time, therefore
+more jobs run at once than there are processors. The output of a job goes to a
+file in ``build/tests``; the runner prints its last line, the failures of a job
+that failed, and the ten slowest tests of all jobs.
 
-  python -m tests.at_once fast     what must hold for each change
-  python -m tests.at_once rest     all that ``fast`` leaves out under Nova 34
-  python -m tests.at_once nova33   what there is of Nova in the tests
-  python -m tests.at_once lint     form, types, layers
+  python -m tests.runner fast     the tests that every change must pass
+  python -m tests.runner rest     all other tests on Nova 34
+  python -m tests.runner nova33   the tests that use Nova, on Nova 33
+  python -m tests.runner lint     format, types, layers, spelling
 
 The exit status is 1 if a job failed.
 """
@@ -31,27 +31,28 @@ SLOWEST_COUNT = 10
 _POLL_S = 0.2
 _TAIL_LINES = 80
 
+# A functional test waits for the rest of its time.
 _FUNCTIONAL_LOAD = 0.7
-# How many processors' work is under way at once, for each there is.
-_FILLED = 1.2
-# That have jobs of their own.
+# The sum of the loads of the jobs that run at once, for each processor.
+_LOAD_A_PROCESSOR = 1.2
+# The coordination backends whose contracts are jobs of their own.
 _BACKENDS = ('etcd', 'memcached')
 
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 _PYTEST = (sys.executable, '-m', 'pytest')
 _SIMULATION = (sys.executable, '-W', 'ignore', '-m', 'tests.simulation')
 
-# Of 2,000 new lives for each commit so many are lived before all else.
+# ``fast`` lives the first of the new seeds, ``rest`` all others.
 _FIRST_LIVES = 300
 _ALL_LIVES = 2000
 
-# The functional tests of ``fast``: each thing that a worker does in a cloud
-# is in one of them (it starts, takes nodes, is scheduled to, builds, serves,
-# loses nodes, ends). The others go through variants and rare states.
+# The functional tests of ``fast``. Each thing that a worker does in a cloud is
+# in one of them: start, hold nodes, report them, build, delete, hand back
+# nodes, stop. The others test variants and rare states.
 _CORE = ('harness', 'process', 'scheduling', 'stopping', 'workers')
-# On eventlet once more: what begins, ends and moves servers.
+# Run on eventlet too: these start and stop workers, and move nodes.
 _ON_EVENTLET = ('process', 'stopping', 'workers')
-# Agents never run on it.
+# Agents never run on eventlet.
 _NOT_ON_EVENTLET = ('--ignore', 'tests/unit/ironic_compute/agent')
 
 _SHELL_FILES = (
@@ -61,7 +62,7 @@ _SHELL_FILES = (
     'devstack/tools/ensure-venv',
     '.ci/run',
 )
-_NO_WORDS = (
+_NOT_SPELLED = (
     '.git,.tox,.venv,.*_cache,.hypothesis,*.egg-info,build,AUTHORS,ChangeLog,'
     '*.sample,constraints-*,LICENSE'
 )
@@ -71,9 +72,9 @@ _NO_WORDS = (
 class Job:
     """One process.
 
-    :param name: what is printed, and the name of its file
-    :param environ: variables beside those of this process
-    :param load: how much of one processor it uses while it runs
+    :param name: printed; the name of its output file is made from it
+    :param environ: environment variables besides those of this process
+    :param load: the part of one processor that it uses while it runs
     """
 
     name: str
@@ -84,7 +85,7 @@ class Job:
 
 @dataclasses.dataclass(slots=True)
 class Running:
-    """A job that is under way; its output goes to ``path``."""
+    """A job that was started; its output goes to ``path``."""
 
     job: Job
     process: subprocess.Popen[bytes]
@@ -100,7 +101,7 @@ def _pytest(
 
 
 def _functional_files(names: Sequence[str] | None = None) -> list[str]:
-    """Return the functional tests' files, the largest first."""
+    """Return the files of functional tests, the largest first."""
     files = sorted(
         (ROOT / 'tests/functional').glob('test_*.py'),
         key=lambda file: (-file.stat().st_size, file.name),
@@ -115,7 +116,7 @@ def _functional_files(names: Sequence[str] | None = None) -> list[str]:
 def _functional(
     what: str, files: list[str], count: int, *, eventlet: bool = False
 ) -> list[Job]:
-    """Deal files to ``count`` processes: each imports Nova once."""
+    """Return ``count`` jobs that share the files; each imports Nova once."""
     return [
         _pytest(
             f'{what} {at + 1}',
@@ -128,7 +129,11 @@ def _functional(
 
 
 def _coordination(marker: str) -> list[Job]:
-    """Contracts with coordination backends, which are mostly waited for."""
+    """Return the jobs of the contracts with coordination backends.
+
+    These tests wait until leases and sessions expire, and use little of a
+    processor.
+    """
     folder = 'tests/contract/coordination'
     other = ' and '.join(f'not {name}' for name in _BACKENDS)
     return [
@@ -142,7 +147,7 @@ def _coordination(marker: str) -> list[Job]:
 
 
 def _lint() -> list[Job]:
-    """Form, types, layers."""
+    """Return the jobs that check format, types, layers and spelling."""
     tool = str(pathlib.Path(sys.executable).parent) + '/'
     return [
         Job('mypy', (f'{tool}mypy',)),
@@ -153,12 +158,12 @@ def _lint() -> list[Job]:
             'bashate',
             (f'{tool}bashate', '-i', 'E005,E006,E042', *_SHELL_FILES),
         ),
-        Job('codespell', (f'{tool}codespell', '--skip', _NO_WORDS, '.')),
+        Job('codespell', (f'{tool}codespell', '--skip', _NOT_SPELLED, '.')),
     ]
 
 
 def _fast() -> list[Job]:
-    """What must hold for each change, in minutes."""
+    """Return the jobs that every change must pass."""
     core = _functional_files(_CORE)
     units, others = 'tests/unit/ironic_compute', 'tests/unit'
     quick = ('-m', 'not slow')
@@ -190,7 +195,7 @@ def _fast() -> list[Job]:
 
 
 def _rest() -> list[Job]:
-    """All that ``fast`` leaves out under Nova 34."""
+    """Return the jobs on Nova 34 that ``fast`` leaves out."""
     core = set(_functional_files(_CORE))
     others = [file for file in _functional_files() if file not in core]
     units = 'tests/unit/ironic_compute'
@@ -232,10 +237,10 @@ def _rest() -> list[Job]:
 
 
 def _nova33() -> list[Job]:
-    """Units and functional tests under the Nova that is installed.
+    """Return the jobs of unit and functional tests on Nova 33.
 
-    Nova 33's own fixtures keep their databases in memory, which threads
-    cannot share: eventlet there.
+    The functional tests run on eventlet, because the databases of Nova 33's
+    fixtures are in memory, where threads cannot share them.
     """
     units = 'tests/unit/ironic_compute'
     return [
@@ -265,26 +270,27 @@ SETS = {
 
 
 class Runner:
-    """Runs jobs in their order, so many at once.
+    """Starts jobs in their order, several at once, and prints results.
 
-    :param folder: for their output
-    :param filled: how many processors' work is under way at once
+    :param folder: for the output of the jobs; emptied first
+    :param load_max: no job is started while the loads of the running jobs
+        add up to this
     """
 
-    def __init__(self, folder: pathlib.Path, filled: float) -> None:
+    def __init__(self, folder: pathlib.Path, load_max: float) -> None:
         self._folder = folder
-        self._filled = filled
+        self._load_max = load_max
         self._times = folder / 'times'
         self._began_s = time.monotonic()
         self._running: list[Running] = []
         self._failed: list[str] = []
 
     def run(self, jobs: list[Job]) -> int:
-        """Run them all; return the exit status."""
+        """Run all jobs; return the exit status: 1 if a job failed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in self._folder.iterdir():
             old.unlink()
-        self._say(f'output of each job: {self._folder}')
+        self._log(f'output of each job: {self._folder}')
         waiting = list(jobs)
         try:
             while waiting or self._running:
@@ -293,17 +299,17 @@ class Runner:
                 self._reap()
                 time.sleep(_POLL_S)
         finally:
-            for one in self._running:
-                one.process.terminate()
-        self._tell_slowest()
+            for each in self._running:
+                each.process.terminate()
+        self._print_slowest()
         if self._failed:
-            self._say(f'failed: {", ".join(self._failed)}')
+            self._log(f'failed: {", ".join(self._failed)}')
         return 1 if self._failed else 0
 
     def _has_room(self) -> bool:
-        return sum(one.job.load for one in self._running) < self._filled
+        return sum(each.job.load for each in self._running) < self._load_max
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         print(
             f'[{time.monotonic() - self._began_s:4.0f} s] {text}', flush=True
         )
@@ -328,33 +334,33 @@ class Runner:
         return Running(job, process, path, time.monotonic())
 
     def _reap(self) -> None:
-        for one in [*self._running]:
-            status = one.process.poll()
+        for each in [*self._running]:
+            status = each.process.poll()
             if status is not None:
-                self._running.remove(one)
-                self._tell(one, status)
+                self._running.remove(each)
+                self._report(each, status)
 
-    def _tell(self, one: Running, status: int) -> None:
-        spent_s = time.monotonic() - one.began_s
+    def _report(self, ended: Running, status: int) -> None:
+        spent_s = time.monotonic() - ended.began_s
         how = 'ok' if status == 0 else f'FAILED ({status})'
-        lines = one.path.read_text(errors='replace').splitlines()
-        self._say(f'{one.job.name}: {how} in {spent_s:.0f} s')
+        lines = ended.path.read_text(errors='replace').splitlines()
+        self._log(f'{ended.job.name}: {how} in {spent_s:.0f} s')
         if status:
-            self._failed.append(one.job.name)
-            print('\n'.join(_what_failed(lines)))
+            self._failed.append(ended.job.name)
+            print('\n'.join(_failure_lines(lines)))
         elif lines:
             print(f'         {lines[-1]}', flush=True)
 
-    def _tell_slowest(self) -> None:
-        slowest = sorted(_times(self._times), reverse=True)[:SLOWEST_COUNT]
+    def _print_slowest(self) -> None:
+        slowest = sorted(_read_times(self._times), reverse=True)
         if slowest:
             print(f'The {SLOWEST_COUNT} slowest tests:')
-        for seconds, test in slowest:
+        for seconds, test in slowest[:SLOWEST_COUNT]:
             print(f'{seconds:8.1f} s  {test}')
 
 
-def _what_failed(lines: list[str]) -> list[str]:
-    """Return what pytest says of failures, or the end of the output."""
+def _failure_lines(lines: list[str]) -> list[str]:
+    """Return the failures that pytest printed, or the end of the output."""
     for at, line in enumerate(lines):
         if re.match('=+ (FAILURES|ERRORS) =+$', line):
             return _without_warnings(lines[at:])
@@ -362,7 +368,7 @@ def _what_failed(lines: list[str]) -> list[str]:
 
 
 def _without_warnings(lines: list[str]) -> list[str]:
-    """Leave out the section that names all cases of each warning."""
+    """Return the lines without pytest's summary of warnings."""
     kept, is_warning = [], False
     for line in lines:
         if line.startswith('===='):
@@ -372,8 +378,8 @@ def _without_warnings(lines: list[str]) -> list[str]:
     return kept
 
 
-def _times(path: pathlib.Path) -> Iterator[tuple[float, str]]:
-    """Yield how long each test took, as ``tests/conftest.py`` wrote it."""
+def _read_times(path: pathlib.Path) -> Iterator[tuple[float, str]]:
+    """Yield the seconds and the name of each test from conftest's file."""
     with contextlib.suppress(FileNotFoundError):
         for line in path.read_text().splitlines():
             seconds, _, test = line.partition(' ')
@@ -381,23 +387,23 @@ def _times(path: pathlib.Path) -> Iterator[tuple[float, str]]:
 
 
 def main() -> int:
-    """Run the set that is asked for."""
+    """Run the set that the command line names; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog='python -m tests.at_once',
+        prog='python -m tests.runner',
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument('set', choices=SETS)
     parser.add_argument(
-        '--filled',
+        '--load',
         type=float,
-        default=_FILLED * (os.cpu_count() or 1),
+        default=_LOAD_A_PROCESSOR * (os.cpu_count() or 1),
         metavar='N',
-        help="processors' work at once (default: %(default).1f)",
+        help="processors' worth of jobs at once (default: %(default).1f)",
     )
     options = parser.parse_args()
     folder = ROOT / 'build' / 'tests' / options.set
-    return Runner(folder, options.filled).run(SETS[options.set]())
+    return Runner(folder, options.load).run(SETS[options.set]())
 
 
 if __name__ == '__main__':
