@@ -12,7 +12,6 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import WorkerExited, WorkerServing, WorkerView
 from ironic_compute.agent import exit_codes
-from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.worker_processes import WorkerProcesses
 
 HOME, OTHER = Host('c1'), Host('c2')
@@ -157,48 +156,6 @@ def test_workers_leave_no_open_pipes(make):
         workers.deliver_view(VIEW)
         wait_for(workers, WorkerExited)
     assert len(os.listdir('/proc/self/fd')) == before
-
-
-def test_pools_have_groups_of_their_own():
-    """Conductor group and shard name the group; none is one as well."""
-    names = {
-        group_name(group, shard)
-        for group in (None, '', 'a', 'b', '*', '-')
-        for shard in (None, '', 'a', 's', '*', 'a/s')
-    }
-    assert len(names) == 36
-    assert group_name('Rack1', 's') == group_name('rack1', 's')
-    assert group_name('a', 'S') != group_name('a', 's')
-
-
-@pytest.mark.parametrize(
-    ('mine', 'other', 'clashes'),
-    [
-        ((None, None), ('a', None), True),
-        ((None, 's1'), (None, None), True),
-        ((None, 's1'), ('a', None), True),
-        ((None, 's1'), ('a', 's1'), True),
-        ((None, 's1'), ('a', 's2'), False),
-        (('a', None), ('b', None), False),
-        (('a', None), ('', None), False),
-        (('a', 's1'), ('a', 's2'), False),
-    ],
-)
-def test_pools_that_share_nodes_cannot_live_side_by_side(mine, other, clashes):
-    """An option that is not set means all nodes; '' is a group as well."""
-    for one, two in ((mine, other), (other, mine)):
-        sentence = find_overlap(group_name(*one), group_name(*two))
-        assert bool(sentence) == clashes
-
-
-def test_clash_names_both_pools_and_the_options():
-    """The operator reads what to set where."""
-    sentence = find_overlap(group_name('a', None), group_name('', 's1'))
-    assert sentence is None
-    sentence = find_overlap(group_name(None, None), group_name('', 's1'))
-    assert 'conductor_group not set, shard not set' in sentence
-    assert 'conductor_group empty, shard s1' in sentence
-    assert find_overlap(group_name(None, None), 'somebody/else') is None
 
 
 def children():
