@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between the Nova series we run under, in one place.
+"""Differences between the supported Nova series, 33 and 34, in one place.
 
-Supported: 33 and 34. Nothing else in this project asks for Nova's version;
-features are looked for, not numbers.
+No other module depends on Nova's version. The functions here check whether
+Nova has a feature and do not compare version numbers.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 
 def patch_concurrency() -> None:
-    """Choose threads or eventlet; to be called before any other import.
+    """Choose threads or eventlet; call it before any other import.
 
     Nova reads ``OS_NOVA_DISABLE_EVENTLET_PATCHING`` and, from 34 on,
     ``[DEFAULT] concurrency_backend``; unset means threads.
@@ -35,7 +35,7 @@ def service_arguments() -> dict[str, Any]:
 
 
 def run_service(server: Any) -> None:
-    """Run a Nova service in this process until it is told to stop."""
+    """Run a Nova service in this process until SIGTERM; blocks."""
     from nova import service
 
     arguments = {}
@@ -46,9 +46,9 @@ def run_service(server: Any) -> None:
 
 
 def set_build_executor(executor: Any) -> None:
-    """Have Nova's managers build servers in a pool of threads of ours.
+    """Make Nova's managers build servers in the given thread pool.
 
-    To be called before there is a manager, and not on eventlet.
+    Call it before a manager is created, and never on eventlet.
     """
     try:
         from nova import thread_pool_factory as factory
@@ -64,16 +64,16 @@ def set_build_executor(executor: Any) -> None:
 
 
 def list_served(manager: Any) -> list[str | None]:
-    """Return the servers of all messages that a manager is serving.
+    """Return the servers of the messages that a manager is handling.
 
-    Empty where Nova does not count them: 33 waits for them itself.
+    Empty under Nova 33, which keeps no list and waits for the messages.
     """
     tasks = getattr(manager, '_in_progress_tasks', {})
     return [task['instance_uuid'] for task in list(tasks.values())]
 
 
 def set_default(conf: Any, name: str, value: Any, group: Any) -> None:
-    """Set an option's default, where this Nova has the option."""
+    """Set an option's default if this Nova has the option."""
     with contextlib.suppress(cfg.NoSuchOptError, cfg.NoSuchGroupError):
         conf.set_default(name, value, group)
 

@@ -27,6 +27,6 @@ def register_opts(conf: Any) -> None:
 
 
 def default_config_files() -> list[str]:
-    """Return what is read when no --config-file is given."""
+    """Return the files that are read without ``--config-file``."""
     found: list[str] = cfg.find_config_files(project='nova', prog=PROG)
     return [*found, *([OWN_CONFIG] if os.path.exists(OWN_CONFIG) else [])]

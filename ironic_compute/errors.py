@@ -27,7 +27,7 @@ class NodeNotFound(IronicComputeError):
 
 
 class NodeLocked(IronicComputeError, Untouched):
-    """Somebody else works on the node just now (409)."""
+    """Another request has locked the node in Ironic (409)."""
 
 
 class NodeAssociated(IronicComputeError):
@@ -35,15 +35,15 @@ class NodeAssociated(IronicComputeError):
 
 
 class IronicUnavailable(IronicComputeError, Retriable):
-    """No answer from Ironic, or one that says: later."""
+    """Ironic did not answer, or answered that it is overloaded."""
 
 
 class IronicNotReached(IronicUnavailable, Untouched):
-    """The request never got as far as Ironic, or was sent back unread."""
+    """The request did not reach Ironic, or was refused before processing."""
 
 
 class IronicRefused(IronicComputeError):
-    """Ironic says that the request is wrong."""
+    """Ironic refused the request as wrong."""
 
 
 class DeployFailed(IronicComputeError):
@@ -55,12 +55,12 @@ class DeployInvalid(IronicComputeError):
 
 
 class TeardownFailed(IronicComputeError):
-    """Ironic could not take the instance off the node."""
+    """Ironic could not remove the instance from the node."""
 
 
 class WaitTimeout(IronicComputeError):
-    """A node did not get where it should in time."""
+    """A node did not reach the expected state in time."""
 
 
 class NodeGone(IronicComputeError):
-    """A node vanished while it was waited for."""
+    """Ironic deleted a node while a thread waited for the node."""

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: no request that changes anything leaves without a lease in force.
+"""Lease gate: requests that change something wait for a lease in force.
 
 A worker has one gate. The agent extends its deadline through the pipe; when
-the deadline passes the gate shuts by itself, on the worker's own reading of
-the machine's clock. Any thread may ask; ``wait`` blocks the calling thread
-and holds no other lock.
+the deadline passes on the worker's clock, the gate shuts by itself. Any thread
+may call; only ``wait`` blocks, and it holds no other lock.
 """
 
 import math
@@ -18,10 +17,10 @@ _RECHECK_S = 1.0
 
 
 class Gate(Protocol):
-    """What stands before each request that changes something."""
+    """The part of a gate that senders of requests use."""
 
     def is_open(self) -> bool:
-        """Say whether the lease is in force now."""
+        """Return whether the lease is in force now."""
 
     def wait(self) -> None:
         """Block until the lease is in force."""
@@ -30,8 +29,9 @@ class Gate(Protocol):
 class LeaseGate:
     """A gate that is open until a deadline on ``clock``.
 
-    :param clock: the machine's clock that counts suspend
-    :param deadline_s: first deadline; shut unless given
+    :param clock: a clock that also counts while the machine is suspended
+    :param deadline_s: the first deadline on that clock; by default the gate
+        is shut
     """
 
     def __init__(self, clock: Clock, deadline_s: float = -math.inf) -> None:
@@ -40,26 +40,26 @@ class LeaseGate:
         self._extended = threading.Condition()
 
     def extend(self, deadline_s: float) -> None:
-        """Move the deadline; it never moves back."""
+        """Move the deadline to a later time; an earlier one is ignored."""
         with self._extended:
             self._deadline_s = max(self._deadline_s, deadline_s)
             self._extended.notify_all()
 
     def shut(self) -> None:
-        """Shut for good unless extended again: the worker is to stop."""
+        """Shut now; only :meth:`extend` opens the gate again."""
         with self._extended:
             self._deadline_s = -math.inf
 
     def is_open(self) -> bool:
-        """Say whether the lease is in force now."""
+        """Return whether the lease is in force now."""
         return self._clock.now_s() < self._deadline_s
 
     def open_for_s(self) -> float:
-        """Seconds until the deadline as it is now; 0 when it has passed."""
+        """Return the seconds until the deadline; 0 when it has passed."""
         return max(0.0, self._deadline_s - self._clock.now_s())
 
     def shut_for_s(self) -> float:
-        """Seconds since the deadline passed; 0 while the gate is open."""
+        """Return the seconds since the deadline; 0 while the gate is open."""
         return max(0.0, self._clock.now_s() - self._deadline_s)
 
     def wait(self) -> None:
@@ -70,12 +70,15 @@ class LeaseGate:
 
 
 class NeverOpen:
-    """The gate of a program that must not change anything."""
+    """A gate for programs that must not change anything."""
 
     def is_open(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def wait(self) -> None:
-        """Refuse, rather than wait for ever."""
+        """Do not wait, because the gate never opens.
+
+        :raises ConfigError: always
+        """
         raise ConfigError('this program changes nothing')

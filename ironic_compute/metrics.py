@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker tells Prometheus; nothing of it costs a request.
+"""Prometheus metrics of a worker; no metric causes a request.
 
-Off unless a port is set. What grows with events is counted as they happen;
-what is a state (nodes, what waits) is looked at when somebody asks. Labels
-never hold a node's name or uuid: their number must not grow with the pool.
+Metrics are off unless a port is set. Counters count events as they happen;
+gauges (nodes, waiting changes) are computed when Prometheus reads them. No
+label holds a node's name or uuid, so the number of series stays small.
 """
 
 import collections
@@ -31,19 +31,19 @@ _REPORT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
 
 
 class Gauges(Protocol):
-    """What is looked at when somebody asks for the metrics."""
+    """The figures that gauges are computed from."""
 
     def held_facts(self) -> Iterable[NodeFacts]:
-        """Return what Ironic last said of each held node."""
+        """Return the newest facts of each held node."""
 
     def waiting(self) -> tuple[int, float]:
-        """Return how many changes wait, and the age of the oldest."""
+        """Return the number of waiting changes and the age of the oldest."""
 
 
 class Metrics:
     """The metrics of one worker; any thread may call.
 
-    :param host: the label that tells the workers of one machine apart
+    :param host: the host of the worker, a label of all its metrics
     """
 
     def __init__(self, host: str, clock: Clock) -> None:
@@ -94,24 +94,24 @@ class Metrics:
     def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
-        """Placement was asked for something."""
+        """Count a request to Placement."""
         self._placement.labels(self._host, method, what, status).observe(
             seconds
         )
 
     def count_report(self, seconds: float) -> None:
-        """A change has reached Placement."""
+        """Count a change that was written to Placement."""
         self._reported.observe(seconds)
 
     def count_drift(self, count: int) -> None:
-        """An audit found so many providers that others have written."""
+        """Count providers that an audit found changed by others."""
         self._drift.inc(count)
 
     # For Ironic
 
     @contextlib.contextmanager
     def time_ironic_request(self, what: str) -> Iterator[None]:
-        """Time one request, by what it is but not by which node it is of."""
+        """Time a request to Ironic; its label names no node."""
         begun_s, result = self._clock.now_s(), 'ok'
         try:
             yield
@@ -127,13 +127,13 @@ class Metrics:
     # For Prometheus
 
     def register_gauges(self, watched: Gauges) -> None:
-        """Show these nodes and what waits, as they are when asked."""
+        """Register the gauges that are computed from ``watched``."""
         self.registry.register(_States(self._host, watched))
 
     def serve(self, address: str, port: int) -> int | None:
-        """Answer Prometheus on the first free port from this one on.
+        """Serve metrics over HTTP on the first free port from ``port`` on.
 
-        :returns: the port; None if none is free, which is said
+        :returns: the port; None if none is free, which is logged
         """
         for candidate in range(port, min(port + _PORTS_COUNT, 65536)):
             try:
@@ -163,7 +163,7 @@ def _tell_no_port(address: str, port: int, reason: object) -> None:
 
 
 class _States:
-    """Looks when asked."""
+    """A collector that computes the gauges when Prometheus reads."""
 
     def __init__(self, host: str, watched: Gauges) -> None:
         self._host = host

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the daemons, group ``[ironic_compute]``.
 
-What Nova already knows (``[DEFAULT] host``, ``[ironic]``, ``[placement]``…)
-is read from nova.conf as it is and never declared again here.
+Options that Nova registers (``[DEFAULT] host``, ``[ironic]``, ``[placement]``)
+are read from nova.conf and not declared here again.
 """
 
 from typing import Any

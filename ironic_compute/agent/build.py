@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent process: it holds leases on hosts and is the parent of workers.
+"""Composition root of the agent: creates its objects from nova.conf.
 
-``WorkerProcesses`` is the ``hashring`` agent's hands: it starts one process a
-host, speaks to it through two pipes and ends it. Everything here runs in the
-agent's main thread, because a worker is killed by the kernel when the thread
-that started it ends. Nothing here blocks on a worker.
+``cmd/agent.py`` calls ``build_agent`` once, in the main thread. The agent's
+loop also runs in that thread, because the kernel kills a worker when the
+thread that started it ends.
 """
 
 import functools
@@ -28,11 +27,11 @@ LOG = logging.getLogger(__name__)
 
 
 def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
-    """Put an agent together from nova.conf.
+    """Return the agent that nova.conf describes, not running yet.
 
-    :param worker_command: starts a worker, without the arguments that name
-        its ties
-    :raises hashring.errors.ConfigError: one sentence for the operator
+    :param worker_command: command line of a worker, without
+        ``--agent-pid`` and ``--report-fd``
+    :raises hashring.errors.ConfigError: the configuration is wrong
     """
     hashring_opts.check_options(
         conf,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process as its agent holds it: the process and its two pipes.
+"""A worker process as the agent's child: spawn, appoint, kill, and its pipes.
 
-A child begins without a host, and imports Nova meanwhile. It serves nothing
-until it is appointed, so one may be kept ready for a host yet unknown.
+A child imports Nova before the agent appoints it to a host, and serves
+nothing until then. Therefore an agent can keep a spare worker ready for a
+host that it does not serve yet. The agent's main thread calls everything here.
 """
 
 import dataclasses
@@ -12,9 +13,10 @@ from collections.abc import Sequence
 
 from ironic_compute.agent import pipe
 
-# The C library keeps memory apart for each few threads, and back for later.
-# What a list of thousands of nodes took once was 20 MiB held for good; its
-# threads take turns anyway. What the operator's environment says counts.
+# The C library keeps an arena of memory for every few threads and does not
+# return it: 20 MiB stayed in use after each list of thousands of nodes. Two
+# arenas suffice, because Python runs one thread at a time. Variables of the
+# operator's environment take precedence.
 _FRUGAL = {
     'MALLOC_ARENA_MAX': '2',
     'MALLOC_TRIM_THRESHOLD_': str(128 * 1024),
@@ -23,7 +25,7 @@ _FRUGAL = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """One process and our ends of its pipes."""
+    """One worker process, and the agent's ends of its two pipes."""
 
     process: subprocess.Popen[bytes]
     down: pipe.NewestLineWriter
@@ -33,9 +35,10 @@ class Child:
 
     @classmethod
     def spawn(cls, command: Sequence[str]) -> 'Child':
-        """Start a process; it dies with the thread that calls this.
+        """Start a process; the kernel kills it when the calling thread ends.
 
-        :param command: its words; those that name its ties are appended
+        :param command: the command line, without ``--agent-pid`` and
+            ``--report-fd``, which are appended
         """
         up_fd, their_fd = os.pipe()
         ties = ['--agent-pid', str(os.getpid()), '--report-fd', str(their_fd)]
@@ -43,7 +46,7 @@ class Child:
             [*command, *ties],
             stdin=subprocess.PIPE,
             pass_fds=(their_fd,),
-            # A Ctrl-C in the agent's terminal is the agent's to handle.
+            # So that a Ctrl-C in the terminal reaches the agent alone.
             process_group=0,
             env={**_FRUGAL, **os.environ},
         )
@@ -58,21 +61,21 @@ class Child:
         )
 
     def appoint(self, appointment: pipe.Appointment) -> None:
-        """Tell it which host to serve: once, and before anything else."""
+        """Send the appointment to a host; once, before any view."""
         self.down.write(pipe.encode_appointment(appointment))
 
     def has_ended(self) -> bool:
-        """Is the process dead? If so it is reaped."""
+        """Return whether the process is dead; a dead one is reaped."""
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        """End the process now; it is gone on return."""
+        """Kill the process and wait until it has ended."""
         self.process.kill()
         self.process.wait()
         self.close()
 
     def close(self) -> None:
-        """Close our ends of the pipes of a process that is gone."""
+        """Close the agent's ends of the pipes of a process that has ended."""
         for fd in (self.up_fd, self.pid_fd):
             os.close(fd)
         if self.process.stdin is not None:

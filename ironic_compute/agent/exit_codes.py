@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How our processes end when it is not their own wish."""
+"""Exit statuses of the agent and of its workers."""
 
 import sys
 
@@ -20,6 +20,6 @@ EX_RPC_FAILED = 81
 
 
 def print_config_error(sentence: object) -> int:
-    """Tell the operator in one sentence why we cannot run."""
+    """Print a configuration error on stderr; return the exit status."""
     print(f'ironic-compute: {sentence}', file=sys.stderr)
     return EX_CONFIG

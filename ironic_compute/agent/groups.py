@@ -15,13 +15,13 @@ _ANY = '*'
 
 
 def group_name(conductor_group: str | None, shard: str | None) -> str:
-    """Name the group of the agents that share a pool of nodes.
+    """Return the name of the group of agents that share a pool.
 
-    :param conductor_group: ``[ironic] conductor_group``; None, unlike '',
-        is that of all nodes
-    :param shard: ``[ironic] shard``; likewise
+    :param conductor_group: ``[ironic] conductor_group``; None means all
+        nodes, '' the nodes without a conductor group
+    :param shard: ``[ironic] shard``; None means all nodes
     """
-    # Ironic heeds no case in the names of conductor groups.
+    # Ironic ignores case in the names of conductor groups.
     group = None if conductor_group is None else conductor_group.lower()
     return '/'.join((_PREFIX, _part(group), _part(shard)))
 
@@ -31,36 +31,36 @@ def _part(name: str | None) -> str:
 
 
 def find_overlap(mine: str, other: str) -> str | None:
-    """Say why two pools cannot live side by side; None if they can.
+    """Return a sentence if two pools share nodes, else None.
 
-    Both would hold the nodes that both have.
+    Both pools would hold the nodes that they share.
 
-    :param mine: what ``group_name`` made of our options
-    :param other: what it made of those of others
+    :param mine: the name of this agent's group
+    :param other: the name of another group
     """
     prefix, *theirs = other.split('/')
     ours = mine.split('/')[1:]
     pairs = tuple(zip(ours, theirs, strict=False))
     if prefix != _PREFIX or len(pairs) != len(ours):
-        return None  # None of ours.
+        return None  # Not a group of this project.
     if not all(_ANY in pair or pair[0] == pair[1] for pair in pairs):
         return None
     return (
-        f'The nodes of this daemon ({_told(ours)}) are, all or some, those of '
-        f'others that are up ({_told(theirs)}): set [ironic] conductor_group '
-        f'and shard so that each node is in one pool'
+        f'The nodes of this daemon ({_describe(ours)}) are, all or some, '
+        f'those of others that are up ({_describe(theirs)}): set [ironic] '
+        f'conductor_group and shard so that each node is in one pool'
     )
 
 
 def describe_pool(group: str) -> str:
-    """Say which nodes a group is for.
+    """Return a description of a group's pool for the operator.
 
-    :param group: what :func:`group_name` made of the options
+    :param group: a name made by :func:`group_name`
     """
-    return _told(group.split('/')[1:])
+    return _describe(group.split('/')[1:])
 
 
-def _told(parts: Sequence[str]) -> str:
+def _describe(parts: Sequence[str]) -> str:
     names = ('conductor_group', 'shard')
     return ', '.join(
         f'{name} {"not set" if part == _ANY else part or "empty"}'

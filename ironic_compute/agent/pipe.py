@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two pipes between an agent and a worker: one JSON line a message.
+"""Messages and pipes between an agent and a worker; one JSON line a message.
 
-Down goes the appointment to a host, then views (deadline, ring, known hosts);
-the newest view is all that counts, so an unread one may be replaced. Up go
-facts: serving, what Nova says of the known hosts, a sign of life, what an
-operator says of a host, and the sentence of a worker that cannot start.
-Neither side ever blocks on the other: a stopped worker must not stop its
-agent, nor the other way round.
+The agent sends the appointment to a host, then views (lease deadline, ring,
+known hosts). A newer view replaces one that the worker has not read yet. The
+worker sends that it serves RPC, that it is alive, the facts of Nova's Service
+records, an operator's requests about a host, and why it cannot start. No call
+blocks on the other process, because a stopped worker must not stop its agent,
+and a stopped agent must not stop its workers.
 """
 
 import collections
@@ -32,7 +32,7 @@ _CHUNK_BYTES = 65536
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Appointment:
-    """What makes a process the worker of a host; it never changes."""
+    """The host that a worker process serves; sent once."""
 
     host: Host
     is_home: bool
@@ -46,19 +46,19 @@ class IsServing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsAlive:
-    """The worker's own loop turned."""
+    """The worker is alive; sent every few seconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
-    """What Nova says of the hosts this pool knows."""
+    """Facts of Nova's Service records, for each host of the pool."""
 
     facts: dict[Host, ServiceFacts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CannotStart:
-    """One sentence for the operator: what is wrong and what to do."""
+    """The worker cannot start; one sentence with cause and cure."""
 
     sentence: str
 
@@ -79,10 +79,10 @@ def decode_appointment(line: bytes) -> Appointment:
 
 
 def encode_view(view: WorkerView) -> bytes:
-    """Return the line that tells a worker ``view``."""
+    """Return a view as a line for a worker."""
     raw = dataclasses.asdict(view)
     # The key keeps its first name, so that an agent and a worker of two
-    # releases understand each other during an upgrade.
+    # releases can read each other's views during an upgrade.
     raw['vouched'] = raw.pop('confirmed_mappings')
     return _line(raw)
 
@@ -93,7 +93,7 @@ def decode_view(line: bytes) -> WorkerView:
     return WorkerView(
         deadline_s=raw['deadline_s'],
         ring=tuple(raw['ring']),
-        # An agent that was started before an upgrade says less.
+        # An agent of an older release sends fewer keys.
         agreed_since_s=raw.get('agreed_since_s'),
         agreed_until_s=raw.get('agreed_until_s', 0.0),
         known=tuple(raw['known']),
@@ -103,7 +103,7 @@ def decode_view(line: bytes) -> WorkerView:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the line that tells an agent ``message``."""
+    """Return a message as a line for an agent."""
     match message:
         case IsServing():
             return _line({'is': 'serving'})
@@ -123,7 +123,7 @@ def encode_message(message: Message) -> bytes:
 def decode_message(line: bytes) -> Message:
     """Read a line made by :func:`encode_message`.
 
-    :raises ValueError: the line is none of ours
+    :raises ValueError: the line is no message of a worker
     """
     raw = json.loads(line)
     match raw['is']:
@@ -162,13 +162,15 @@ class LineReader:
         self._unread: collections.deque[bytes] = collections.deque()
 
     def fileno(self) -> int:
-        """Return the descriptor, as ``select`` asks for it."""
+        """Return the file descriptor; ``select`` calls this method."""
         return self._fd
 
     def lines(self, timeout_s: float | None = None) -> Iterator[bytes]:
-        """Yield what is there, waiting up to ``timeout_s`` for something.
+        """Yield all lines in the pipe, after waiting for the first one.
 
-        :raises EOFError: the other side is gone
+        :param timeout_s: seconds to wait at most
+
+        :raises EOFError: the other process has closed the pipe
         """
         # select, not a blocking read: under eventlet a blocking read of a
         # pipe would stop every thread of the process. And an object, not a
@@ -181,9 +183,9 @@ class LineReader:
             yield self._unread.popleft()
 
     def next_line(self) -> bytes:
-        """Wait for one line, and leave those behind it.
+        """Block until a line has come; return it and keep the later ones.
 
-        :raises EOFError: the other side is gone
+        :raises EOFError: the other process has closed the pipe
         """
         while not self._unread:
             select.select([self], [], [])
@@ -198,10 +200,10 @@ class LineReader:
 
 
 class NewestLineWriter:
-    """Write lines to a pipe without ever blocking.
+    """Write lines to a pipe without blocking.
 
-    A line that the reader has not taken yet is replaced by the next one;
-    a line half written is finished first.
+    A line that does not fit into the pipe waits and is replaced by the next
+    line; a line that is partly written is completed first.
     """
 
     def __init__(self, fd: int) -> None:
@@ -217,7 +219,7 @@ class NewestLineWriter:
 
     def _flush(self, data: bytes) -> bool:
         try:
-            # Not os.write: eventlet's waits where the kernel would not.
+            # posix.write, because eventlet's os.write blocks on a full pipe.
             sent = posix.write(self._fd, data)
         except OSError as exc:
             if exc.errno not in (errno.EAGAIN, errno.EPIPE, errno.EBADF):

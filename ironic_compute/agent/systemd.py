@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling systemd that the daemon is ready and alive: sd_notify(3).
+"""systemd readiness and watchdog of the agent: sd_notify(3).
 
 Without systemd, or without ``WatchdogSec`` in the unit, nothing is sent.
 """
@@ -12,13 +12,13 @@ from hashring.clock import Clock
 
 
 class Watchdog:
-    """Says so at each turn of a loop, no oftener than is of use.
+    """Sends READY=1 once, then WATCHDOG=1 three times per watchdog period.
 
-    :param environment: where systemd says whom to tell, and how often
+    :param environment: has systemd's NOTIFY_SOCKET and WATCHDOG_USEC
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        # A name that begins with @ is in the abstract namespace.
+        # A leading @ marks a socket in the abstract namespace.
         self._address = environment.get('NOTIFY_SOCKET', '').replace(
             '@', '\0', 1
         )
@@ -28,7 +28,7 @@ class Watchdog:
         self._said_s: float | None = None
 
     def turned(self) -> None:
-        """The loop has turned: the first time it is ready, then alive."""
+        """Notify systemd if it is time; the agent's loop calls each turn."""
         now_s = self._clock.now_s()
         if self._said_s is None:
             self._send(b'READY=1')
@@ -41,7 +41,7 @@ class Watchdog:
     def _send(self, message: bytes) -> None:
         if not self._address:
             return
-        # A supervisor that does not listen must not end the daemon.
+        # The daemon goes on if systemd does not read the socket.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,

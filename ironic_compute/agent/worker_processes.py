@@ -34,13 +34,13 @@ from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
 LOG = logging.getLogger(__name__)
 
 
-# Before the next one, when a spare ended by itself.
+# Seconds until the next spare after one has ended by itself.
 _SPARE_HOLD_OFF_S = 60.0
 
 
 @dataclasses.dataclass(slots=True)
 class _Worker:
-    """A process that was appointed to a host."""
+    """A worker process that serves a host, and when it last reported."""
 
     host: Host
     tenure: int
@@ -52,11 +52,12 @@ class _Worker:
 
 
 class WorkerProcesses:
-    """The workers of one agent; all calls from the main thread.
+    """The workers of one agent; the main thread makes all calls.
 
-    :param command: starts a worker; its ties are appended
-    :param silence_s: a worker that said nothing for so long is killed
-    :param keeps_spare: keep a process ready for the next host
+    :param command: command line of a worker, without ``--agent-pid`` and
+        ``--report-fd``
+    :param silence_s: seconds without a message after which a worker is killed
+    :param keeps_spare: keep a spare worker ready for the next host
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class WorkerProcesses:
         self._not_started: list[WorkerEvent] = []
 
     def start(self, host: Host, tenure: int) -> None:
-        """Start the worker of a host; returns at once."""
+        """Start the worker of a host; does not block."""
         is_warm = self._spare is not None
         try:
             child = self._spare or Child.spawn(self._command)
@@ -108,31 +109,31 @@ class WorkerProcesses:
         )
 
     def stop(self, host: Host) -> None:
-        """Ask a worker to drain and end."""
+        """Send SIGTERM: the worker drains, then ends; does not block."""
         if host in self._workers:
             self._workers[host].child.process.send_signal(signal.SIGTERM)
 
     def kill(self, host: Host) -> None:
-        """End a worker now; the process is gone on return."""
+        """Kill a worker and wait until its process has ended."""
         worker = self._workers.pop(host, None)
         if worker is not None:
             worker.child.kill()
 
     def close(self) -> None:
-        """End the spare; workers are ended by :meth:`kill`."""
+        """Kill the spare worker; :meth:`kill` ends the others."""
         self._keeps_spare = False
         if self._spare is not None:
             self._spare.kill()
             self._spare = None
 
     def deliver_view(self, view: WorkerView) -> None:
-        """Pass a view on to each worker that can take it."""
+        """Send a view to each worker, to be replaced until it is read."""
         line = pipe.encode_view(view)
         for worker in self._workers.values():
             worker.child.down.write(line)
 
     def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
-        """Wait for news of the workers, then return all there is."""
+        """Wait for a message or the end of a worker; return all events."""
         self._keep_spare()
         fds = {}
         for worker in self._workers.values():
@@ -142,12 +143,12 @@ class WorkerProcesses:
         ready, _, _ = select.select(list(fds), [], [], timeout_s)
         events, self._not_started = self._not_started, []
         for host in sorted({fds[fd] for fd in ready}):
-            events += self._hear(self._workers[host])
+            events += self._receive(self._workers[host])
         self._kill_silent()
         return events
 
     def _keep_spare(self) -> None:
-        """Have a spare, unless a worker is starting and needs the machine."""
+        """Start a missing spare, unless another worker is starting."""
         if self._spare is not None and self._spare.has_ended():
             LOG.warning(
                 'The spare worker, process %(pid)d, ended with status '
@@ -175,7 +176,7 @@ class WorkerProcesses:
             )
             self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
 
-    def _hear(self, worker: _Worker) -> list[WorkerEvent]:
+    def _receive(self, worker: _Worker) -> list[WorkerEvent]:
         events: list[WorkerEvent] = []
         # First: what it said last is in the pipe by then.
         has_ended = worker.child.has_ended()
@@ -227,7 +228,7 @@ class WorkerProcesses:
 
 
 def worker_command(config_arguments: Sequence[str]) -> list[str]:
-    """Return the command line of a worker, with our configuration files.
+    """Return the command line of a worker with the agent's nova.conf.
 
     :param config_arguments: ``--config-file X …`` as the agent got them
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-compute: the daemon an operator starts on each controller.
+"""ironic-compute: command of the agent, the daemon of each controller.
 
 It reads nova.conf, joins the group of its pool and starts a worker for each
-host it serves. It never talks to Nova or Ironic itself.
+host it serves. It sends no request to Nova or Ironic.
 """
 
 import logging as py_logging
@@ -27,10 +27,10 @@ CONF = nova.conf.CONF
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent until it is told to stop.
+    """Run the agent until a signal stops it.
 
-    SIGTERM and SIGINT: for a restart, so its hosts are left alone for a
-    while. SIGUSR1: for long, so they are adopted at once.
+    After SIGTERM or SIGINT the other agents wait for a restart before they
+    adopt its hosts; after SIGUSR1 they adopt the hosts at once.
 
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
@@ -71,10 +71,10 @@ def _run(agent: Agent) -> int:
 
 
 def entry() -> NoReturn:
-    """Run the daemon, and end although a thread of a driver still waits.
+    """Run the agent, then exit without joining threads.
 
-    What concurrent.futures and tooz's drivers do at the interpreter's exit
-    is to join such threads; one may wait for a backend that is away.
+    concurrent.futures and tooz's drivers join their threads when the
+    interpreter exits; a thread may wait for a backend that is away.
     """
     status = main()
     py_logging.shutdown()

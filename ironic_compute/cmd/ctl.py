@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-computectl: what an operator asks and tells the daemons.
+"""ironic-computectl: the operator's commands about nodes and hosts.
 
-It reads the same nova.conf as the daemons and needs no rights but theirs.
+It reads the same nova.conf as the daemons and needs no other rights.
 """
 
 import sys
@@ -33,13 +33,13 @@ class NodeExplain(lister.Lister):
     """Say why a node is or is not offered to builds."""
 
     def get_parser(self, prog_name: str) -> Any:
-        """Take the node."""
+        """Add the argument that names the node."""
         parser = super().get_parser(prog_name)
         parser.add_argument('node', help='its uuid or name in Ironic')
         return parser
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
-        """Ask Ironic and Placement."""
+        """Read Ironic and Placement and print the findings."""
         from nova import utils as nova_utils
 
         evidence = gather(
@@ -61,13 +61,13 @@ class NodeForget(command.Command):
     """
 
     def get_parser(self, prog_name: str) -> Any:
-        """Take the node."""
+        """Add the argument that names the node."""
         parser = super().get_parser(prog_name)
         parser.add_argument('node', help='its uuid or name in Ironic')
         return parser
 
     def take_action(self, parsed_args: Any) -> None:
-        """Ask the host that holds the node to do it.
+        """Send the request to the host that holds the node.
 
         :raises Refused: with the reason
         """
@@ -81,7 +81,7 @@ class NodeForget(command.Command):
 
 
 def forget(node: NodeId) -> str | None:
-    """Have the holder of a node forget it; return why not, if not."""
+    """Have the holder forget a node; return why it refused, or None."""
     from ironic_compute.nodes.compute_nodes import ComputeNodes
     from ironic_compute.ownership import peer_rpc
 
@@ -99,7 +99,7 @@ def forget(node: NodeId) -> str | None:
 
 
 def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
-    """Return what Ironic and Placement say of a node."""
+    """Read the evidence about a node from Ironic and Placement."""
     facts = client.node(node)
     uuid = placement.read_provider_uuid(facts.uuid)
     return Evidence(
@@ -111,7 +111,7 @@ def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
 
 
 class ControlApp(app.App):
-    """The command line."""
+    """The cliff application of ironic-computectl."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -130,7 +130,7 @@ class ControlApp(app.App):
         self.command_manager.add_command('node forget', NodeForget)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
-        """Add where the configuration is."""
+        """Add the options that name configuration files."""
         parser = super().build_option_parser(*args, **kwargs)
         parser.add_argument(
             '--config-file',
@@ -144,8 +144,8 @@ class ControlApp(app.App):
     def initialize_app(self, argv: Any) -> None:
         """Read the configuration.
 
-        :raises SystemExit: 78 with one sentence: it is wrong; any other error
-            would end the program with 1
+        :raises SystemExit: 78, if the configuration is wrong; cliff would
+            make any other error an exit status of 1
         """
         logging.register_options(CONF)
         register_opts(CONF)
@@ -159,7 +159,7 @@ class ControlApp(app.App):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    :returns: 0; 1 with one sentence if it could not be done
+    :returns: 0; 1 with one sentence if the command failed
     """
     status: int = ControlApp().run(
         list(sys.argv[1:] if argv is None else argv)

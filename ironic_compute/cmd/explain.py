@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a node is offered to builds or not, in sentences; pure.
+"""Explain why a node is or is not offered to builds; pure.
 
-What Ironic says is compared with what Placement says. All that stands in the
-way is named, not only the first, each with what an operator can do.
+``ironic-computectl node explain`` compares the node in Ironic with its
+provider in Placement. Each obstacle gets a sentence and a remedy.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from resource_tracker.provider import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence, and what to do about it if anything."""
+    """An obstacle in one sentence, with its remedy if there is one."""
 
     says: str
     remedy: str = ''
@@ -29,9 +29,9 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is looked at.
+    """The state of a node in Ironic and in Placement.
 
-    :param in_pool: it has the conductor group and shard of this pool
+    :param in_pool: the node has the conductor group and shard of this pool
     :param provider: None: Placement has none
     :param consumers: who has an allocation on the provider
     """
@@ -43,7 +43,7 @@ class Evidence:
 
 
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
-    """Return what stands in the way; if nothing does, how it is found."""
+    """Return all obstacles; without any, how a build finds the node."""
     return tuple(_obstacles(evidence)) or (_offered(evidence),)
 
 
@@ -115,7 +115,7 @@ def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
 def _of_inventory(
     facts: NodeFacts, provider: KnownProvider
 ) -> Iterator[Finding]:
-    """Look for what is not as Ironic has it, of a node that is free."""
+    """Compare a free node's inventory in Placement with Ironic."""
     late = (
         'wait a minute; then look for "Placement" and the node in the log of '
         'its worker'

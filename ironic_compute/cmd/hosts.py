@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of ironic-computectl about hosts.
+"""Commands of ironic-computectl about hosts: list, adopt, mapped.
 
-Who serves whom is read from the coordination backend; an order goes to any
-worker of the pool, which looks whether it makes sense.
+The coordination backend has which agent serves which host. A request goes to
+any worker of the pool; the worker checks it and sends it to its agent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,21 +25,21 @@ Send = Callable[[Host], str | None]
 
 
 def known_to(members: Iterable[Member]) -> set[Host]:
-    """Return the hosts that a pool's members know."""
+    """Return the known hosts of all agents of a pool."""
     return {host for m in members for host in (m.home, *m.known)}
 
 
 def served_by(members: Iterable[Member]) -> list[Host]:
-    """Return the hosts whose workers can be asked, homes first."""
+    """Return the hosts that are served now, home hosts first."""
     served = {host: m for m in members for host in m.serving}
     return sorted(served, key=lambda h: (served[h].home != h, h))
 
 
 def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
-    """Make a host known in a pool; return what to tell the operator.
+    """Add a host to a pool; return a sentence for the operator.
 
     :param mine: the name of the pool
-    :param send: gives the order to a host that is served
+    :param send: sends the request to the worker of a served host
     :raises Refused: with the reason
     """
     members = tuple(pools.get(mine, ()))
@@ -56,9 +56,9 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
 
 
 def give(send: Send, hosts: Iterable[Host]) -> None:
-    """Give an order to the first host that answers.
+    """Send a request to the hosts in turn until one answers.
 
-    :raises Refused: it says why not, or none answers
+    :raises Refused: the host refused with a reason, or none answered
     """
     for host in hosts:
         try:
@@ -77,7 +77,7 @@ class HostList(lister.Lister):
     """List the hosts of this pool, and which agent serves each now."""
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
-        """Ask the coordination backend."""
+        """Read the agents of the pool from the coordination backend."""
         members = _pools().get(_mine(), ())
         served = {h: m for m in members for h in m.serving}
         columns = ('Host', 'Served by', 'Machine', 'State')
@@ -93,10 +93,10 @@ class HostList(lister.Lister):
 
 
 class _OfOneHost(command.Command):
-    """A command about one host."""
+    """A command with a host as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:
-        """Take the host."""
+        """Add the argument that names the host."""
         parser = super().get_parser(prog_name)
         parser.add_argument('host', help='its name in Nova')
         return parser
@@ -112,7 +112,7 @@ class HostAdopt(_OfOneHost):
     """
 
     def take_action(self, parsed_args: Any) -> None:
-        """Have a worker of the pool look at it and tell its agent.
+        """Send the host to a worker, whose agent adds it to the pool.
 
         :raises Refused: with the reason
         """
@@ -139,7 +139,7 @@ class HostMapped(_OfOneHost):
     """
 
     def take_action(self, parsed_args: Any) -> None:
-        """Have a worker of the pool ask Nova and tell its agent.
+        """Send the host to a worker, which reads its mapping from Nova.
 
         :raises Refused: with the reason
         """

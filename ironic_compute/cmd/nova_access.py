@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator's commands need of Nova besides its configuration."""
+"""Access to Nova's records for the operator's commands."""
 
 import nova.conf
 
@@ -7,16 +7,16 @@ CONF = nova.conf.CONF
 
 
 class NovaRefused(Exception):
-    """A command is not carried out; the message says why."""
+    """A command was refused; the message has the reason."""
 
 
 def reach_nova() -> None:
-    """Read Nova's records through its conductor, as a worker does."""
+    """Make Nova's objects use nova-conductor, as in a worker."""
     from nova import objects, rpc
     from nova.conductor import rpcapi
     from nova.objects import base
 
-    # As all of Nova's services do: oslo.messaging's own is another exchange.
+    # The exchange of all of Nova's services; oslo.messaging's default differs.
     rpc.set_defaults(control_exchange='nova')
     rpc.init(CONF)
     objects.register_all()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-compute-status: is this deployment ready to be started or upgraded?
+"""ironic-compute-status: checks before a start or an upgrade.
 
-``ironic-compute-status upgrade check`` looks without changing anything and
-exits with 0 (ready), 1 (read the warnings) or 2 (do not start).
+``ironic-compute-status upgrade check`` changes nothing and exits with
+0 (ready), 1 (read the warnings) or 2 (do not start).
 """
 
 import sys
@@ -26,7 +26,7 @@ _NAMED_MAX = 20
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """What must hold before the daemons can work."""
+    """The upgrade checks of this project."""
 
     def _check_options(self) -> upgradecheck.Result:
         try:
@@ -47,7 +47,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success()
 
     def _check_nodes(self) -> upgradecheck.Result:
-        """Name the nodes that no flavor can ask for."""
+        """Warn of nodes without a resource class."""
         try:
             client = make_client(CONF, NeverOpen())
             client.check_pool()
@@ -83,7 +83,7 @@ def _failure(why: Exception) -> upgradecheck.Result:
 def main() -> int:
     """Run the command line.
 
-    :returns: 0, 1 or 2; 2 with one sentence if there is nothing to check
+    :returns: 0, 1 or 2; 2 with one sentence if the configuration is wrong
     """
     logging.register_options(CONF)
     register_opts(CONF)

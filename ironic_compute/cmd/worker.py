@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-compute-worker: serves one host; started by ironic-compute alone.
+"""ironic-compute-worker: command of the worker process; the agent starts it.
 
-The order of the first lines matters. The kernel must know whom we die with
-before anything else can happen, and Nova must choose threads or eventlet
-before anything else is imported.
+The order of the first lines matters. The kernel must first be asked to kill
+this process when its agent ends; then Nova must choose threads or eventlet
+before any other import.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve one host until told to stop, or until the lease is lost.
+    """Serve one host until SIGTERM or until the agent ends.
 
     :returns: 0; or 78 with one sentence if the configuration is wrong
     """
@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the kernel kill us with our parent, also while we are stopped."""
+    """Have the kernel kill this process when its parent ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        # It died before the kernel knew.
+        # The parent ended before the call of prctl.
         os.kill(os.getpid(), signal.SIGKILL)
 
 

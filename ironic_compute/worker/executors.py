@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a worker does at once, and what is said of an operator's less.
+"""Thread pools for RPC messages and builds, and warnings of low limits.
 
-On bare metal nearly all that is at work waits for Ironic, for up to an hour.
-A message beyond the limit was taken from its queue already and waits in the
-worker's memory, behind all those; it is lost if the worker is killed. So the
-limits are where no host reaches them, and an operator's lower one is obeyed
-and told.
+Most threads of a worker wait for Ironic, for up to an hour. A message beyond
+the limit was already taken from its queue and waits in the worker's memory,
+so it is lost if the worker is killed. Therefore the default limits are higher
+than any host needs; a lower limit in nova.conf applies and is logged.
 
-With such limits the pools of threads must not be what oslo.messaging and Nova
-make by default: futurist's ThreadPoolExecutor starts a thread for each task
-until it has all of them, and each idle one wakes up once a second; a thousand
-take 2.5 % of a core, for ever, and far more of all others' time while there is
-much to do. Ours start one when none is idle.
+The pools start a thread only if none is idle. futurist's ThreadPoolExecutor,
+which oslo.messaging and Nova use by default, starts a thread for each task up
+to the limit, and each idle thread wakes up once a second: a thousand idle
+threads take 2.5 % of a core and delay the busy threads far more.
 """
 
 from collections.abc import Mapping
@@ -31,18 +29,18 @@ _WHAT: Mapping[str, str] = {
 }
 
 
-# So many builds may begin at the same moment without one waiting for another:
-# futurist may take a thread for idle that has just got work.
+# Spare threads, because futurist may count a thread as idle that has just
+# been given work; so many builds can begin at once without a wait.
 _SPARE_THREADS_COUNT = 8
 
 
 def make_message_executor(max_workers: int) -> futures.Executor:
-    """Return what serves messages: oslo.messaging asks for nothing else."""
+    """Return a thread pool for RPC messages, for oslo.messaging."""
     return futures.ThreadPoolExecutor(max_workers, thread_name_prefix='rpc')
 
 
 def make_build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
-    """Return what builds servers; Nova looks into futurist's own."""
+    """Return a futurist thread pool for builds; Nova reads its statistics."""
     count = conf.max_concurrent_builds or AMPLE_COUNT
     if count <= _SPARE_THREADS_COUNT:
         return futurist.ThreadPoolExecutor(count)
@@ -55,10 +53,10 @@ def make_build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
 
 
 def warn_of_low_limits(conf: Any) -> None:
-    """Tell of each limit of nova.conf that is lower than ours; once."""
+    """Log each limit in nova.conf that is lower than the default."""
     for name, what in _WHAT.items():
         value = conf[name]
-        if 0 < value < AMPLE_COUNT:  # 0 builds are as many as we do.
+        if 0 < value < AMPLE_COUNT:  # 0 means no limit of builds.
             LOG.warning(
                 '[DEFAULT] %(option)s is %(value)d in nova.conf: while so '
                 'many %(what)s wait for Ironic in this worker, all further '

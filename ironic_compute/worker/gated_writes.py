@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's own code changes waits at the gate, too.
+"""Writes of Nova's own code wait at the lease gate, like the project's.
 
 Nova's handlers write their rows through nova-conductor and their allocations
 to Placement. Each such request waits until the lease is in force, in the
-thread that makes it, just before it is sent; reads never wait. Two records
-are none of that:
+thread that makes it, just before it is sent; reads never wait. Two kinds of
+records are exceptions:
 
-* The Service record: while the lease has lapsed somebody has to tell Nova
-  that the host is up, or nova-api deletes servers by itself.
-* ComputeNode records: ``rows`` alone writes them, and waits itself, because
-  what it has decided it must decide again when the gate has opened.
+* The Service record: while the lease has lapsed the worker goes on reporting
+  its host up, because nova-api deletes servers of a host that is down.
+* ComputeNode records: ``nodes.compute_nodes`` alone writes them. It waits at
+  the gate itself, because it must decide again after the gate has opened.
 
-What Nova's handlers have decided before they waited is fenced from outside:
-by ``expected_task_state`` and by the generations of Placement. A worker that
+A write that waited and is no longer valid is refused by
+``expected_task_state`` in Nova or by a generation in Placement. A worker that
 lost its host for good is killed while it waits, so nothing is sent then.
 """
 
@@ -24,8 +24,7 @@ from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
 
-# What a remote method does is told by its name; one that is not known to read
-# is taken for one that writes.
+# A remote method whose name contains none of these parts counts as a write.
 _READS = (
     '_get',
     '_load',
@@ -43,9 +42,9 @@ _PLACEMENT_WRITES = ('post', 'put', 'delete')
 
 
 class GatedConductor(rpcapi.ConductorAPI):
-    """How Nova's objects reach the database from a worker.
+    """Nova's client of nova-conductor, with a gate before each write.
 
-    Any thread may call; one that writes blocks while the gate is shut.
+    Any thread may call; a write blocks while the gate is shut.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -60,7 +59,7 @@ class GatedConductor(rpcapi.ConductorAPI):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Call a method of a class of objects."""
+        """Call a class method of a Nova object; see nova.objects.base."""
         self._wait(objname, objmethod)
         return super().object_class_action_versions(
             context, objname, objmethod, *args, **kwargs
@@ -74,7 +73,7 @@ class GatedConductor(rpcapi.ConductorAPI):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Call a method of an object."""
+        """Call a method of a Nova object; see nova.objects.base."""
         self._wait(objinst.obj_name(), objmethod)
         return super().object_action(
             context, objinst, objmethod, *args, **kwargs
@@ -86,9 +85,9 @@ class GatedConductor(rpcapi.ConductorAPI):
 
 
 def gate_placement(client: Any, gate: Gate) -> None:
-    """Have the writes of one of Nova's clients of Placement wait.
+    """Make the writes of a Placement client of Nova wait at the gate.
 
-    Whoever holds this client waits from now on, whenever he was given it.
+    The client is changed in place, so all its users wait from now on.
     """
     for name in _PLACEMENT_WRITES:
         setattr(client, name, _after(gate, getattr(client, name)))
