@@ -24,7 +24,7 @@ from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
 
-# A remote method whose name contains none of these parts counts as a write.
+# A remote method whose name begins with none of these counts as a write.
 _READS = (
     '_get',
     '_load',
