@@ -55,5 +55,5 @@ def test_default_is_set_where_the_option_exists():
 
 
 def test_service_arguments_fit_this_nova():
-    """The topic is there in every series."""
+    """Nova's Service accepts the arguments under each series."""
     assert compat.service_arguments()['topic'] == 'compute'

@@ -5,7 +5,7 @@ from ironic_compute import errors
 
 
 def test_only_what_may_pass_is_retriable():
-    """A locked node and a silent Ironic may do better later."""
+    """A locked node or an unavailable Ironic allows a retry."""
     kinds = {
         kind
         for kind in vars(errors).values()

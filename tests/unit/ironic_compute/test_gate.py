@@ -8,7 +8,7 @@ from ironic_compute.gate import LeaseGate
 
 
 def test_gate_shuts_by_itself():
-    """Nobody needs to shut it: the deadline passes."""
+    """The gate shuts when the deadline passes."""
     clock = ManualClock(100.0)
     gate = LeaseGate(clock, 110.0)
     assert gate.is_open()
@@ -19,14 +19,14 @@ def test_gate_shuts_by_itself():
 
 
 def test_deadline_never_moves_back():
-    """A late message of the agent shortens nothing."""
+    """An earlier deadline that arrives late is ignored."""
     gate = LeaseGate(ManualClock(100.0), 110.0)
     gate.extend(90.0)
     assert gate.is_open()
 
 
 def test_gate_starts_shut():
-    """Without a word of the agent nothing may be changed."""
+    """The gate is shut until the agent sends a deadline."""
     assert not LeaseGate(ManualClock(100.0)).is_open()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is told, and who may ask."""
+"""Metrics of a worker, and the address that serves them."""
 
 import logging
 import socket
@@ -60,7 +60,7 @@ def free_port():
 
 
 def test_requests_to_placement_are_counted_by_result(metrics):
-    """A conflict is told from a success."""
+    """Conflicts and successes are counted separately."""
     metrics.count_request('PUT', 'traits', '200', 0.02)
     metrics.count_request('PUT', 'traits', '409', 0.03)
     labels = {'method': 'PUT', 'what': 'traits', 'status': '409'}
@@ -86,7 +86,7 @@ def test_requests_to_ironic_are_timed_without_the_nodes_name(metrics, clock):
 
 
 def test_reports_and_drift_are_counted(metrics):
-    """From a change seen to Placement saying so; what audits find."""
+    """A report counts with its duration, drift with its number."""
     metrics.count_report(0.2)
     metrics.count_drift(0)
     metrics.count_drift(3)
@@ -96,7 +96,7 @@ def test_reports_and_drift_are_counted(metrics):
 
 
 def test_states_are_looked_at_when_asked(metrics):
-    """Nodes by what they are, and what waits."""
+    """Gauges of nodes and of waiting changes are computed on read."""
     metrics.register_gauges(Watched())
     gold = {'state': 'active', 'maintenance': 'false'}
     assert value(metrics, 'nodes', resource_class='gold', **gold) == 1
@@ -107,7 +107,7 @@ def test_states_are_looked_at_when_asked(metrics):
 
 
 def test_off_and_on_loopback_unless_told():
-    """Nobody finds a port open that was not asked for."""
+    """No port is open by default; the default address is loopback."""
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)
     conf([])
@@ -116,7 +116,7 @@ def test_off_and_on_loopback_unless_told():
 
 
 def test_second_worker_takes_the_next_port(metrics, clock):
-    """Several workers on one machine; each tells its host."""
+    """Two workers of a machine use two ports and two host labels."""
     port = free_port()
     first = metrics.serve('127.0.0.1', port)
     second = Metrics('c2', clock).serve('127.0.0.1', port)
@@ -127,7 +127,7 @@ def test_second_worker_takes_the_next_port(metrics, clock):
 
 
 def test_address_that_is_not_ours_is_said(metrics, caplog):
-    """The worker goes on without."""
+    """An address of another machine is logged; the worker goes on."""
     caplog.set_level(logging.WARNING)
     assert metrics.serve('192.0.2.1', free_port()) is None
     assert len(caplog.messages) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker process is started with."""
+"""The environment that a worker process is started with."""
 
 import sys
 
@@ -24,7 +24,7 @@ def _told(name: str) -> str:
 
 
 def test_a_worker_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless its operator says otherwise; the rest is as the agent has it."""
+    """Memory options are set unless the operator has set them."""
     monkeypatch.delenv('MALLOC_ARENA_MAX', raising=False)
     monkeypatch.setenv('MALLOC_TRIM_THRESHOLD_', '4096')
     monkeypatch.setenv('OF_THE_OPERATOR', 'kept')

@@ -41,12 +41,12 @@ def ends():
 
 
 def test_view_survives_the_pipe():
-    """What the agent says is what the worker hears."""
+    """A decoded view equals the view that the agent encoded."""
     assert pipe.decode_view(pipe.encode_view(VIEW)) == VIEW
 
 
 def test_view_of_an_agent_from_before_an_upgrade_is_heard():
-    """Its workers are started from the new files, and take no new nodes."""
+    """A view without newer keys is decoded; new nodes are not placed."""
     told = json.loads(pipe.encode_view(VIEW))
     del told['agreed_since_s'], told['agreed_until_s']
     heard = pipe.decode_view(json.dumps(told).encode())
@@ -73,12 +73,12 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
     ],
 )
 def test_message_survives_the_pipe(message):
-    """What a worker says is what the agent hears."""
+    """A decoded message equals the message that the worker encoded."""
     assert pipe.decode_message(pipe.encode_message(message)) == message
 
 
 def test_unknown_message_is_refused():
-    """A line of another program is no message."""
+    """Decoding another program's line raises ValueError."""
     with pytest.raises(ValueError, match='unknown'):
         pipe.decode_message(b'{"is": "poetry"}')
 
@@ -110,7 +110,7 @@ def test_next_line_leaves_the_others(ends):
 
 
 def test_reader_sees_the_end(ends):
-    """A closed pipe is an end, not an empty line."""
+    """Reading a closed pipe raises EOFError."""
     read, write = ends
     os.close(write)
     with pytest.raises(EOFError):
@@ -118,7 +118,7 @@ def test_reader_sees_the_end(ends):
 
 
 def test_writer_never_blocks_on_a_stopped_reader(ends):
-    """A full pipe drops what is old; afterwards whole lines come again."""
+    """A full pipe drops older lines; later lines arrive whole."""
     read, write = ends
     writer = pipe.NewestLineWriter(write)
     line = b'x' * 9999 + b'\n'
@@ -133,7 +133,7 @@ def test_writer_never_blocks_on_a_stopped_reader(ends):
 
 
 def test_writer_survives_a_dead_reader(ends):
-    """A worker that has died does not take its agent along."""
+    """A write to a worker that has died returns False."""
     read, write = ends
     os.close(read)
     assert not pipe.NewestLineWriter(write).write(b'hello\n')
@@ -150,7 +150,7 @@ print(*pipe.LineReader(0).lines(10.0))
 
 
 def test_stdin_is_heard_on_eventlet():
-    """A worker's own end is number 0, which eventlet takes for nothing."""
+    """File descriptor 0 is read on eventlet, too."""
     heard = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', _HEAR_STDIN_ON_EVENTLET],
         input=b'{}\n',

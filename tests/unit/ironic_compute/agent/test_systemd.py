@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd is told, at a socket like its own."""
+"""Readiness and watchdog messages, sent to a socket like systemd's."""
 
 import socket
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _heard(listener: socket.socket) -> list[bytes]:
 
 
 def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
-    """Three times within what systemd waits, not at each turn."""
+    """WATCHDOG=1 is sent three times per period, not at each turn."""
     clock = ManualClock(start_s=50.0)
     told = {
         'NOTIFY_SOCKET': listener.getsockname(),
@@ -46,7 +46,7 @@ def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
 
 
 def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
-    """A unit without WatchdogSec asks for no sign of life."""
+    """Without WatchdogSec only READY=1 is sent."""
     clock = ManualClock(start_s=50.0)
     watchdog = Watchdog({'NOTIFY_SOCKET': listener.getsockname()}, clock)
     for _ in range(3):
@@ -57,6 +57,6 @@ def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
 
 @pytest.mark.parametrize('address', [None, '/nowhere/notify', '@nobody'])
 def test_daemon_lives_without_a_listener(address: str | None) -> None:
-    """By hand, in a container, or beside a systemd that restarts."""
+    """The daemon goes on if no process reads the socket."""
     told = {} if address is None else {'NOTIFY_SOCKET': address}
     Watchdog(told, ManualClock()).turned()

@@ -86,14 +86,14 @@ def wait_for(workers, kind):
 
 @pytest.mark.parametrize('host', [HOME, OTHER])
 def test_worker_says_that_it_serves(make, host):
-    """A started worker is heard with its host and tenure."""
+    """The agent gets an event with the worker's host and tenure."""
     workers = make('patient')
     workers.start(host, tenure=3)
     assert wait_for(workers, WorkerServing) == WorkerServing(host, 3)
 
 
 def test_view_reaches_the_worker(make):
-    """What tell() is given goes down the pipe; an exit comes back."""
+    """A view reaches the worker; its exit comes back as an event."""
     workers = make('listens')
     workers.start(HOME, tenure=1)
     wait_for(workers, WorkerServing)
@@ -112,7 +112,7 @@ def test_bug_2144384_worker_process_has_the_ring_it_is_told(make):
 
 
 def test_wrong_configuration_brings_its_sentence(make):
-    """Exit status 78 is fatal and comes with the worker's own words."""
+    """Exit status 78 is fatal; the event has the worker's sentence."""
     workers = make('wrong')
     workers.start(HOME, tenure=1)
     exited = wait_for(workers, WorkerExited)
@@ -121,7 +121,7 @@ def test_wrong_configuration_brings_its_sentence(make):
 
 
 def test_killed_worker_is_gone_on_return(make):
-    """kill() leaves neither a process nor an event behind."""
+    """After kill() there is no process and no event."""
     workers = make('patient')
     workers.start(HOME, tenure=1)
     wait_for(workers, WorkerServing)
@@ -131,7 +131,7 @@ def test_killed_worker_is_gone_on_return(make):
 
 
 def test_stopped_worker_drains(make):
-    """stop() is a SIGTERM, and the exit is reported with it."""
+    """stop() sends SIGTERM; the exit is reported as an event."""
     workers = make('patient')
     workers.start(HOME, tenure=1)
     wait_for(workers, WorkerServing)
@@ -140,7 +140,7 @@ def test_stopped_worker_drains(make):
 
 
 def test_silent_worker_is_killed(make):
-    """A worker that says nothing for too long is replaced."""
+    """A worker that sends no message for too long is killed."""
     workers = make('patient', silence_s=0.5)
     workers.start(HOME, tenure=1)
     assert wait_for(workers, WorkerExited).status == -9
@@ -165,7 +165,7 @@ def children():
 
 
 def test_spare_becomes_the_worker_of_the_next_host(make):
-    """The process that waited is the one that serves, and is replaced."""
+    """The spare process serves the host, and a new spare is started."""
     strangers = children()
     workers = make('patient', keeps_spare=True)
     workers.events(0)
@@ -180,7 +180,7 @@ def test_spare_becomes_the_worker_of_the_next_host(make):
 
 
 def test_no_spare_while_a_worker_starts(make):
-    """What starts has the machine for itself."""
+    """No spare is started while a worker starts."""
     strangers = children()
     workers = make('patient', keeps_spare=True)
     workers.start(HOME, tenure=1)
@@ -203,7 +203,7 @@ def test_two_hosts_at_once_need_one_more_process(make):
 
 
 def test_spare_that_ends_is_not_started_again_at_once(make):
-    """A spare that cannot live costs one process a minute, no more."""
+    """A spare that ends by itself is replaced a minute later."""
     strangers = children()
     workers = make('frail', keeps_spare=True)
     workers.events(0)
@@ -214,7 +214,7 @@ def test_spare_that_ends_is_not_started_again_at_once(make):
 
 
 def test_spare_ends_with_its_owner(make):
-    """close() leaves no process behind, and none comes after it."""
+    """After close() there is no spare, and none is started."""
     strangers = children()
     workers = make('patient', keeps_spare=True)
     workers.events(0)
@@ -224,7 +224,7 @@ def test_spare_ends_with_its_owner(make):
 
 
 def test_process_that_cannot_be_started_ends_nobody_else(tmp_path):
-    """A full machine: the agent, and whoever runs, go on."""
+    """If a process cannot be started, the other workers go on."""
     workers = WorkerProcesses(
         [str(tmp_path / 'nothing')],
         HOME,

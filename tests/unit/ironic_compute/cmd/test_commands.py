@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator mistypes is one sentence, and an exit status of its own."""
+"""A wrong configuration gives one sentence and exit status 78."""
 
 import subprocess
 import sys

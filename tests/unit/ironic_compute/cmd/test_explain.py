@@ -54,7 +54,7 @@ def cloud():
 
 
 def test_offered_node_says_what_finds_it(cloud):
-    """One finding, no obstacle: class and traits."""
+    """The only finding has the resource class and the traits."""
     assert len(cloud.findings()) == 1
     assert f'resources:{GOLD}=1' in cloud.text()
     assert 'CUSTOM_GPU' in cloud.text()
@@ -76,7 +76,7 @@ def test_offered_node_says_what_finds_it(cloud):
     ],
 )
 def test_obstacle_in_ironic_is_named(cloud, fields, words):
-    """What Ironic says, and the command that changes it."""
+    """The finding has the state in Ironic and a command against it."""
     cloud.ironic.change(NODE, **fields)
     cloud.report()
     assert all(word in cloud.text() for word in words), cloud.text()
@@ -84,12 +84,12 @@ def test_obstacle_in_ironic_is_named(cloud, fields, words):
 
 
 def test_node_that_nobody_reported_is_named():
-    """No daemon holds it: look at the hosts."""
+    """A node without a provider leads to a check of the hosts."""
     assert 'no provider yet' in Cloud().text()
 
 
 def test_new_node_is_named():
-    """Placement knows it, and has nothing of it before it is confirmed."""
+    """A provider without inventory is explained as a new node."""
     cloud = Cloud()
     cloud.report(confirmed=False)
     assert 'not confirmed yet' in cloud.text()
@@ -97,24 +97,24 @@ def test_new_node_is_named():
 
 
 def test_disabled_host_is_named(cloud):
-    """Its nodes are kept from builds by a trait."""
+    """A trait keeps the nodes of a disabled host from builds."""
     cloud.report(disabled=True)
     assert 'is disabled' in cloud.text()
 
 
 def test_allocation_is_named(cloud):
-    """Whoever has it, Nova or another client."""
+    """An allocation of any consumer is named."""
     cloud.placement.allocate(NODE, 'somebody', GOLD)
     assert 'somebody has an allocation' in cloud.text()
 
 
 def test_claimed_node_is_named(cloud):
-    """Ironic says free, Placement reserved."""
+    """A node that is free in Ironic but reserved is explained."""
     cloud.report(claim=Claim('server'))
     assert 'it is reserved' in cloud.text()
 
 
 def test_class_that_is_not_reported_yet_is_named(cloud):
-    """Changed in Ironic a moment ago."""
+    """A resource class that was changed just now is explained."""
     cloud.ironic.change(NODE, resource_class='silver')
     assert f'it has {GOLD} of it in place of CUSTOM_SILVER' in cloud.text()

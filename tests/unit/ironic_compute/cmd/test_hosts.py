@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's order about a host finds a worker of the right pool."""
+"""An operator's request about a host reaches a worker of the pool."""
 
 import oslo_messaging
 import pytest
@@ -39,7 +39,7 @@ class Wire:
 
 
 def test_order_goes_to_the_first_who_answers() -> None:
-    """First to those at home: an adopted one may just be handed back."""
+    """Home hosts come first, as an adopted host may be handed back."""
     wire = Wire(C1, C2)
     assert 'is known in this pool now' in hosts.adopt(C9, POOLS, MINE, wire)
     assert wire.sent == [C1, C2, C3]
@@ -47,7 +47,7 @@ def test_order_goes_to_the_first_who_answers() -> None:
 
 @pytest.mark.parametrize('host', [C1, C3])
 def test_host_that_is_known_is_no_failure(host: Host) -> None:
-    """As a home, or by word of mouth: nobody is asked."""
+    """No request is sent for a host that the pool knows already."""
     wire = Wire()
     assert 'already' in hosts.adopt(host, POOLS, MINE, wire)
     assert not wire.sent
@@ -65,7 +65,7 @@ def test_host_of_another_pool_that_is_up_is_refused(host: str) -> None:
 
 
 def test_refusal_of_a_worker_is_the_end() -> None:
-    """Another worker would say the same."""
+    """After a refusal no other worker gets the request."""
     wire = Wire(answer='because')
     with pytest.raises(NovaRefused, match='because'):
         hosts.adopt(C9, POOLS, MINE, wire)
@@ -74,6 +74,6 @@ def test_refusal_of_a_worker_is_the_end() -> None:
 
 @pytest.mark.parametrize('pools', [{}, POOLS])
 def test_nobody_who_answers_is_said(pools: hosts.Pools) -> None:
-    """An order that nobody heard is not carried out."""
+    """A request that no worker answers is reported as refused."""
     with pytest.raises(NovaRefused, match='No daemon of this pool answers'):
         hosts.adopt(C9, pools, MINE, Wire(C1, C2, C3))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the operator's commands reach Nova."""
+"""Access of the operator's commands to Nova's records."""
 
 import oslo_messaging
 import pytest
@@ -12,7 +12,7 @@ from ironic_compute.cmd import nova_access
 def test_commands_speak_on_the_exchange_of_nova(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """oslo.messaging's own is another, and nobody listens there."""
+    """RPC goes to Nova's exchange; no service uses the default one."""
     found: list[str] = []
 
     def init(conf: object) -> None:

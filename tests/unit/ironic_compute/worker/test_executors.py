@@ -38,14 +38,14 @@ def _warnings(
 def test_our_own_defaults_are_not_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nobody has chosen them, and they suffice."""
+    """The defaults of a worker cause no warning."""
     assert _warnings(caplog) == []
 
 
 def test_each_lower_limit_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """By its name and value."""
+    """The warning names the option and its value."""
     told = _warnings(
         caplog, executor_thread_pool_size=64, max_concurrent_builds=10
     )
@@ -56,7 +56,7 @@ def test_each_lower_limit_is_told_once(
 
 
 def test_no_limit_of_builds_is_none(caplog: pytest.LogCaptureFixture) -> None:
-    """Nova takes it for ten on threads; here it is what we do by default."""
+    """A limit of 0 gives the worker's default and not Nova's ten."""
     assert _warnings(caplog, max_concurrent_builds=0) == []
     executor = executors.make_build_executor(_builds(0))
     assert executor._max_workers == executors.AMPLE_COUNT
@@ -66,7 +66,7 @@ def test_no_limit_of_builds_is_none(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_higher_limit_is_the_operators_own_affair(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """More threads than ours harm nobody."""
+    """A limit above the default causes no warning."""
     assert _warnings(caplog, executor_thread_pool_size=2000) == []
 
 
@@ -87,7 +87,7 @@ def _do(executor: futures.Executor, count: int, *, at_once: bool) -> None:
 
 
 def test_messages_one_by_one_need_few_threads() -> None:
-    """A thread that waits for nothing still costs, and they were 1,000."""
+    """Messages that come in turn reuse a few threads."""
     executor = executors.make_message_executor(executors.AMPLE_COUNT)
     before_count = threading.active_count()
     _do(executor, 200, at_once=False)
@@ -97,7 +97,7 @@ def test_messages_one_by_one_need_few_threads() -> None:
 
 
 def test_rpc_server_serves_with_such_threads() -> None:
-    """oslo.messaging has no option for it: an attribute is set."""
+    """An RPC server of oslo.messaging uses the worker's thread pool."""
     conf = cfg.ConfigOpts()
     conf([], default_config_files=[])
     server = oslo_messaging.get_rpc_server(
@@ -114,7 +114,7 @@ def test_rpc_server_serves_with_such_threads() -> None:
 
 
 def test_builds_one_by_one_need_few_threads() -> None:
-    """And those that come together never wait for each other."""
+    """Builds in turn reuse threads; builds at once do not wait."""
     executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
     _do(executor, 100, at_once=False)
     assert executor.num_workers < 20
@@ -126,7 +126,7 @@ def test_builds_one_by_one_need_few_threads() -> None:
     not utils.concurrency_mode_threading(), reason='pools of eventlet'
 )
 def test_nova_builds_in_our_pool() -> None:
-    """Each series keeps its own in another place."""
+    """Nova's manager uses the pool under both supported series."""
     executor = executors.make_build_executor(_builds(50))
     with _pool_of_nova(executor) as found:
         assert found is executor

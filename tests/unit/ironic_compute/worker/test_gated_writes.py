@@ -136,7 +136,7 @@ def _destroy_mapping() -> None:
 def test_a_write_is_sent_once_the_gate_is_open(
     write: Callable[[], None], name: str, gate: LeaseGate, arrived: list[str]
 ) -> None:
-    """Not before, and once: methods of objects and of their classes."""
+    """A write waits for the gate and is then sent exactly once."""
     with _beside(write) as ended:
         assert not ended.wait(0.2)
         assert arrived == []
@@ -148,7 +148,7 @@ def test_a_write_is_sent_once_the_gate_is_open(
 def test_a_host_is_reported_up_while_the_gate_is_shut(
     arrived: list[str],
 ) -> None:
-    """Otherwise nova-api deletes servers by itself."""
+    """The Service record is written, or nova-api would delete servers."""
     context = nova_context.get_admin_context()
     service = objects.Service(context, id=1, report_count=0)
     service.obj_reset_changes()
@@ -160,14 +160,14 @@ def test_a_host_is_reported_up_while_the_gate_is_shut(
 def test_rows_of_nodes_wait_where_they_are_decided_on(
     arrived: list[str],
 ) -> None:
-    """In ``rows``, which looks again when the gate has opened."""
+    """ComputeNode writes pass here; ``compute_nodes`` waits for the gate."""
     context = nova_context.get_admin_context()
     objects.ComputeNode(context, id=1).destroy()
     assert arrived == ['ComputeNode.destroy']
 
 
 def test_reads_do_not_wait(arrived: list[str]) -> None:
-    """Who waits for the lease may look at what has happened meanwhile."""
+    """A read is sent at once, although the gate is shut."""
     context = nova_context.get_admin_context()
     objects.Instance.get_by_uuid(context, _UUID)
     objects.InstanceList.get_by_host(context, 'c1')
@@ -192,7 +192,7 @@ def placement(gate: LeaseGate) -> tuple[Any, _Adapter]:
 def test_writes_to_placement_wait(
     name: str, gate: LeaseGate, placement: tuple[Any, _Adapter]
 ) -> None:
-    """Whichever of Nova's methods sends them, and with their answer."""
+    """Each write waits and returns Placement's response."""
     client, adapter = placement
     arguments = ('/x',) if name == 'delete' else ('/x', {})
     answers: list[str] = []
@@ -209,7 +209,7 @@ def test_writes_to_placement_wait(
 def test_placement_is_read_while_the_gate_is_shut(
     placement: tuple[Any, _Adapter],
 ) -> None:
-    """Reads change nothing."""
+    """A read of Placement is sent although the gate is shut."""
     client, adapter = placement
     assert client.get('/x') == 'answer to get'
     assert adapter.arrived == ['get']

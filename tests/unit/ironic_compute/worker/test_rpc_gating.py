@@ -104,7 +104,7 @@ class _Worker:
 
 
 def test_rpc_follows_the_lease():
-    """Stopped at the deadline, started when the lease is in force again."""
+    """The servers stop at the deadline and start with the next lease."""
     worker = _Worker()
     assert worker.look() == 1.0
     assert worker.serves == [True, True]
@@ -118,7 +118,7 @@ def test_rpc_follows_the_lease():
 
 
 def test_nothing_is_received_before_the_lease_is_in_force():
-    """On redis a worker waits for a whole term; Nova has started it then."""
+    """A server that Nova has started still waits for the lease."""
     worker = _Worker(deadline_s=90.0)
     worker.look()
     assert worker.serves == [False, False]
@@ -130,7 +130,7 @@ def test_nothing_is_received_before_the_lease_is_in_force():
 
 
 def test_a_server_that_never_began_is_stopped_at_once():
-    """oslo.messaging itself would wait for its start, for ever."""
+    """The stop returns, where oslo.messaging would wait without end."""
     worker = _Worker(deadline_s=90.0)
     for server in worker.late:
         server.stop()
@@ -139,7 +139,7 @@ def test_a_server_that_never_began_is_stopped_at_once():
 
 
 def test_a_start_that_fails_is_tried_again():
-    """All or none: the other server waits, and then both receive."""
+    """If one server cannot start, the other is stopped until both can."""
     worker = _Worker()
     worker.lapse()
     worker.servers[1].fails.add('listener')
@@ -160,7 +160,7 @@ def test_a_start_that_fails_is_tried_again():
 
 
 def test_a_listener_without_a_thread_is_replaced():
-    """One that could neither start nor stop holds up nothing."""
+    """A listener that can neither start nor stop delays no start."""
     worker = _Worker()
     worker.lapse()
     worker.servers[0].fails.add('thread')
@@ -174,7 +174,7 @@ def test_a_listener_without_a_thread_is_replaced():
 
 
 def test_a_stop_that_fails_stops_the_other_too():
-    """The deadline holds for each server, and both come back."""
+    """Both servers stop at the deadline and start again later."""
     worker = _Worker()
     worker.servers[0].fails.add('stop')
     worker.lapse()
@@ -188,7 +188,7 @@ def test_a_stop_that_fails_stops_the_other_too():
 
 
 def test_a_connection_that_cannot_be_closed_does_no_harm():
-    """What is left of former times is not needed any more."""
+    """An old connection that cannot be closed does not stop the start."""
     worker = _Worker()
     worker.lapse()
     worker.servers[0].fails.add('cleanup')
@@ -198,7 +198,7 @@ def test_a_connection_that_cannot_be_closed_does_no_harm():
 
 
 def test_a_worker_that_stays_deaf_ends():
-    """After ten failures in a row; never before."""
+    """The worker exits after ten failures in a row, not earlier."""
     worker = _Worker()
     worker.lapse()
     worker.servers[0].fails.add('listener')
@@ -211,7 +211,7 @@ def test_a_worker_that_stays_deaf_ends():
 
 
 def test_defaults_stand_when_nova_sets_its_own():
-    """Whatever of oslo.messaging Nova changes in between, it registers."""
+    """The worker's defaults hold after Nova has registered its own."""
     conf = cfg.ConfigOpts()
     rpc_gating.set_defaults(conf)
     oslo_messaging.set_transport_defaults('nova')
@@ -221,7 +221,7 @@ def test_defaults_stand_when_nova_sets_its_own():
 
 
 def test_an_operators_value_wins():
-    """What stands in nova.conf is not touched."""
+    """A value in nova.conf takes precedence over the worker's default."""
     conf = cfg.ConfigOpts()
     rpc_gating.set_defaults(conf)
     conf([], default_config_files=[])
