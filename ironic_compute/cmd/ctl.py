@@ -72,7 +72,7 @@ class NodeForget(command.Command):
         :raises Refused: with the reason
         """
         client = make_client(CONF, NeverOpen())
-        node = client.node(parsed_args.node).uuid
+        node = client.read_node(parsed_args.node).uuid
         reach_nova()
         why_not = forget(node)
         if why_not is not None:
@@ -86,7 +86,9 @@ def forget(node: NodeId) -> str | None:
     from ironic_compute.ownership import peer_rpc
 
     compute_nodes = ComputeNodes(NeverOpen(), SystemClock())
-    row = compute_nodes.of_nodes([node]).get(node) or compute_nodes.named(node)
+    row = compute_nodes.list_by_nodes([node]).get(
+        node
+    ) or compute_nodes.read_by_name(node)
     if row is None or not row.host:
         return f'Nova has no record of node {node}: there is nothing to do'
     try:
@@ -100,11 +102,11 @@ def forget(node: NodeId) -> str | None:
 
 def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
     """Read the evidence about a node from Ironic and Placement."""
-    facts = client.node(node)
+    facts = client.read_node(node)
     uuid = placement.read_provider_uuid(facts.uuid)
     return Evidence(
         facts=facts,
-        in_pool=client.in_pool(facts),
+        in_pool=client.is_in_pool(facts),
         provider=placement.read_provider(uuid) if uuid else None,
         consumers=placement.read_consumers(uuid) if uuid else frozenset(),
     )

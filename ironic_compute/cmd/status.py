@@ -51,7 +51,7 @@ class Checks(upgradecheck.UpgradeCommands):
         try:
             client = make_client(CONF, NeverOpen())
             client.check_pool()
-            nodes = client.nodes()
+            nodes = client.list_nodes()
         except errors.IronicComputeError as exc:
             return _failure(exc)
         classless = [node.uuid for node in nodes if not node.resource_class]

@@ -47,7 +47,7 @@ def build(client: IronicClient, request: BuildRequest) -> ConfigDrive | None:
         network_info=request.network_info,
         network_metadata=links,
     )
-    if client.microversion() >= _JSON_MICROVERSION:
+    if client.read_microversion() >= _JSON_MICROVERSION:
         description = describe(metadata)
         if description is not None:
             return description

@@ -60,7 +60,9 @@ class Console:
             node, 'vnc', CONF.ironic.vnc_console_state_timeout
         )
         fields = self._waiter.retry(
-            lambda: self._client.raw(node, ['uuid', 'driver_internal_info'])
+            lambda: self._client.read_fields(
+                node, ['uuid', 'driver_internal_info']
+            )
         )
         internal = fields.get('driver_internal_info') or {}
         host, port = internal.get('vnc_host'), internal.get('vnc_port')
@@ -77,7 +79,9 @@ class Console:
         :raises ConsoleTypeUnavailable: the console did not open
         """
         try:
-            console = self._waiter.retry(lambda: self._client.console(node))
+            console = self._waiter.retry(
+                lambda: self._client.read_console(node)
+            )
             if not console['console_enabled']:
                 self._waiter.retry(
                     lambda: self._client.set_console_mode(node, True)
@@ -88,7 +92,7 @@ class Console:
                     raise _unavailable(kind, node, 'it does not open')
                 self._waiter.clock.sleep(_POLL_S)
                 console = self._waiter.retry(
-                    lambda: self._client.console(node)
+                    lambda: self._client.read_console(node)
                 )
         except errors.IronicComputeError as exc:
             raise _unavailable(kind, node, str(exc)) from exc

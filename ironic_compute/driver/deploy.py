@@ -75,7 +75,7 @@ class Deploy:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
             reserved = self._waiter.retry(
-                lambda: self._client.reserve(node, instance.uuid)
+                lambda: self._client.reserve_node(node, instance.uuid)
             )
             self._waiter.pass_to_feed(reserved)
 
@@ -139,7 +139,7 @@ class Deploy:
             facts, request, preserve_ephemeral
         )
         described = self._waiter.retry(
-            lambda: self._client.patch(request.node, patches)
+            lambda: self._client.patch_node(request.node, patches)
         )
         self._waiter.pass_to_feed(described)
 
@@ -243,7 +243,7 @@ class Deploy:
         self.wait_until_active(request.instance, request.node, fresh)
 
     def _validate(self, node: NodeId) -> None:
-        result = self._waiter.retry(lambda: self._client.validate(node))
+        result = self._waiter.retry(lambda: self._client.validate_node(node))
         reason = _validation_error(result)
         if reason:
             is_image = _is_image_error(reason)

@@ -46,14 +46,14 @@ class Network:
             self._detach_vif(node, vif)
 
     def _list_vifs(self, node: NodeId) -> list[str]:
-        return self._waiter.retry(lambda: self._client.vifs(node))
+        return self._waiter.retry(lambda: self._client.list_vifs(node))
 
     def _attach_vif(self, node: NodeId, vif: str) -> None:
         def attach() -> None:
             try:
-                self._client.vif_attach(node, vif)
+                self._client.attach_vif(node, vif)
             except errors.IronicComputeError:
-                if vif not in self._client.vifs(node):
+                if vif not in self._client.list_vifs(node):
                     raise
 
         self._waiter.retry(attach)
@@ -61,9 +61,9 @@ class Network:
     def _detach_vif(self, node: NodeId, vif: str) -> None:
         def detach() -> None:
             try:
-                self._client.vif_detach(node, vif)
+                self._client.detach_vif(node, vif)
             except errors.IronicComputeError:
-                if vif in self._client.vifs(node):
+                if vif in self._client.list_vifs(node):
                     raise
 
         self._waiter.retry(detach)

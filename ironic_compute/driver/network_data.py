@@ -30,7 +30,7 @@ def with_node_links(
     if network_data is None:
         return None
     return replace_links(
-        network_data, client.ports(node), client.portgroups(node)
+        network_data, client.list_ports(node), client.list_portgroups(node)
     )
 
 

@@ -43,10 +43,10 @@ _UNHELD_REFRESH_S = 10.0
 class Feed(Protocol):
     """The methods of ``NodeFeed`` that the driver calls."""
 
-    def take(self, facts: NodeFacts) -> None:
+    def accept_read(self, facts: NodeFacts) -> None:
         """Accept a node that the driver has just read from Ironic."""
 
-    def poke(self, node: str) -> None:
+    def request_read(self, node: str) -> None:
         """Read a node as soon as possible; returns at once."""
 
 
@@ -100,11 +100,11 @@ class NodeWaiter:
         :raises errors.NodeNotFound: Ironic has no such node
         """
         try:
-            return self.pass_to_feed(self.client.node(node))
+            return self.pass_to_feed(self.client.read_node(node))
         except errors.NodeNotFound:
             # The feed then reads the node too and has it removed; otherwise
             # Nova's scheduler would choose it for the next build.
-            self._feed.poke(node)
+            self._feed.request_read(node)
             raise
 
     def try_read_node(self, node: NodeId) -> NodeFacts | None:
@@ -124,7 +124,7 @@ class NodeWaiter:
                 'Could not read node %(node)s now: %(error)s',
                 {'node': node, 'error': exc},
             )
-            self._feed.poke(node)
+            self._feed.request_read(node)
             return None
 
     def read_node_of(self, instance: Any, *, once: bool = False) -> NodeFacts:
@@ -134,7 +134,9 @@ class NodeWaiter:
             while Ironic is unavailable
         :raises nova_errors.NoNode: no node in Ironic has the server
         """
-        read = functools.partial(self.client.node_of_instance, instance.uuid)
+        read = functools.partial(
+            self.client.read_node_of_instance, instance.uuid
+        )
         facts = read() if once else self.retry(read)
         if facts is None:
             raise nova_errors.NoNode(
@@ -144,7 +146,7 @@ class NodeWaiter:
 
     def pass_to_feed(self, facts: NodeFacts) -> NodeFacts:
         """Give the feed a node from an answer of Ironic; return the node."""
-        self._feed.take(facts)
+        self._feed.accept_read(facts)
         return facts
 
     def wait_until(

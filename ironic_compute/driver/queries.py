@@ -43,7 +43,9 @@ class Queries:
         :raises nova_errors.NoNode: Ironic has no node with the server on it
         """
         facts = (
-            self._node_cache.by_instance(instance.uuid) if use_cache else None
+            self._node_cache.find_by_instance(instance.uuid)
+            if use_cache
+            else None
         )
         if facts is None:
             facts = self._waiter.read_node_of(instance, once=use_cache)
@@ -51,12 +53,16 @@ class Queries:
 
     def instance_exists(self, instance: Any) -> bool:
         """Return whether Ironic has a node with the server on it."""
-        return self._waiter.client.node_of_instance(instance.uuid) is not None
+        return (
+            self._waiter.client.read_node_of_instance(instance.uuid)
+            is not None
+        )
 
     def list_instance_uuids(self) -> list[str]:
         """Return the uuids of the servers on the held nodes."""
         facts = (
-            self._node_cache.facts(node) for node in self._node_cache.held()
+            self._node_cache.facts(node)
+            for node in self._node_cache.list_nodes()
         )
         return [f.instance_uuid for f in facts if f and f.instance_uuid]
 
@@ -75,7 +81,7 @@ class Queries:
 
     def list_nodes(self) -> list[str]:
         """Return the uuids of the held nodes."""
-        return [str(node) for node in self._node_cache.held()]
+        return [str(node) for node in self._node_cache.list_nodes()]
 
     def is_node_held(self, node: str) -> bool:
         """Return whether this host holds a node."""

@@ -31,7 +31,7 @@ class Rescue:
         try:
             node = self._waiter.read_node_of(instance).uuid
             fields = self._waiter.retry(
-                lambda: self._waiter.client.raw(
+                lambda: self._waiter.client.read_fields(
                     node, ['uuid', 'rescue_interface']
                 )
             )

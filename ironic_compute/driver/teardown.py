@@ -82,7 +82,7 @@ class Teardown:
         :raises errors.IronicComputeError: the node still has the server
         """
         facts = self._waiter.retry(
-            lambda: self._waiter.client.node_of_instance(instance.uuid)
+            lambda: self._waiter.client.read_node_of_instance(instance.uuid)
         )
         if facts is None:
             LOG.info(
@@ -126,7 +126,7 @@ class Teardown:
 
         def clear() -> None:
             if _has_instance(self._waiter.read_node_once(node), instance_uuid):
-                self._client.patch(node, [instance_info.CLEAR_PATCH])
+                self._client.patch_node(node, [instance_info.CLEAR_PATCH])
 
         self._waiter.retry(clear)
 
@@ -136,7 +136,7 @@ class Teardown:
 
     def _release_once(self, node: NodeId, instance_uuid: str) -> None:
         if _has_instance(self._waiter.read_node_once(node), instance_uuid):
-            self._client.release(node, instance_uuid)
+            self._client.release_node(node, instance_uuid)
             self._waiter.try_read_node(node)
 
     def _free(

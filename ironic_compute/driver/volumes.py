@@ -54,7 +54,7 @@ class Volumes:
         node = NodeId(instance.node or self._assumed_nodes[instance.uuid])
         connectors: dict[str, list[str]] = {}
         for record in self._waiter.retry(
-            lambda: self._client.volume_connectors(node)
+            lambda: self._client.list_volume_connectors(node)
         ):
             connectors.setdefault(record['type'], []).append(
                 record['connector_id']
@@ -88,7 +88,9 @@ class Volumes:
 
     def list_targets(self, node: NodeId) -> list[str]:
         """Return the uuids of the volume targets of a node."""
-        targets = self._waiter.retry(lambda: self._client.volume_targets(node))
+        targets = self._waiter.retry(
+            lambda: self._client.list_volume_targets(node)
+        )
         return [str(target['uuid']) for target in targets]
 
     def detach_all_volumes(self, node: NodeId) -> None:
@@ -122,7 +124,7 @@ class Volumes:
         connection = json.loads(device.connection_info)
 
         def create() -> None:
-            targets = self._client.volume_targets(node)
+            targets = self._client.list_volume_targets(node)
             if device.volume_id not in [t['volume_id'] for t in targets]:
                 self._client.create_volume_target(
                     node,
@@ -157,8 +159,8 @@ class Volumes:
         if not addresses:
             return set()
         ports = [
-            *self._waiter.retry(lambda: self._client.ports(node)),
-            *self._waiter.retry(lambda: self._client.portgroups(node)),
+            *self._waiter.retry(lambda: self._client.list_ports(node)),
+            *self._waiter.retry(lambda: self._client.list_portgroups(node)),
         ]
         return {
             str(port['internal_info']['tenant_vif_port_id'])

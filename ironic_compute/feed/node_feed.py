@@ -44,25 +44,25 @@ _RETRY_AUDIT_MAX_S = 300.0
 class Sink(Protocol):
     """What is told of nodes; called from several threads."""
 
-    def observe(self, facts: NodeFacts) -> None:
+    def node_changed(self, facts: NodeFacts) -> None:
         """Take in one node as it is now."""
 
-    def renew(self, facts: NodeFacts) -> None:
+    def node_left_pool(self, facts: NodeFacts) -> None:
         """Take in one node as it is now, if it is held though not ours."""
 
-    def deny(self, node: NodeId) -> None:
+    def mark_missing(self, node: NodeId) -> None:
         """Take in that Ironic has no such node."""
 
     def is_held(self, node: NodeId) -> bool:
         """Say whether a node is held, of whatever pool."""
 
-    def is_denied(self, node: NodeId) -> bool:
+    def is_missing(self, node: NodeId) -> bool:
         """Say whether Ironic had no such held node when last asked for it."""
 
-    def found(self, node: NodeId) -> None:
+    def mark_present(self, node: NodeId) -> None:
         """Take in that Ironic has a node when it is asked for it alone."""
 
-    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Take in all nodes of the pool, read without an error."""
 
 
@@ -128,9 +128,9 @@ class NodeFeed:
         """
         if self._is_foreign(record, worth):
             return
-        shows_all = worth is Worth.ALL or not self._client.is_shard
+        shows_all = worth is Worth.ALL or not self._client.has_shard
         if worth is Worth.HINT or not (self._believe(record) and shows_all):
-            self.poke(record['uuid'])
+            self.request_read(record['uuid'])
 
     def _is_foreign(self, record: Mapping[str, Any], worth: Worth) -> bool:
         """Say whether a node was another pool's when read, and is still.
@@ -141,9 +141,9 @@ class NodeFeed:
         if node not in self._foreign or self._sink.is_held(node):
             return False
         group = record.get('conductor_group')
-        if worth is not Worth.SAVED or self._client.is_shard or group is None:
+        if worth is not Worth.SAVED or self._client.has_shard or group is None:
             return worth is Worth.ALL
-        return not self._client.in_group(group)
+        return not self._client.is_in_group(group)
 
     def _believe(self, record: Mapping[str, Any]) -> bool:
         """Tell what a record says that is not known; False: it is in doubt."""
@@ -152,20 +152,20 @@ class NodeFeed:
         facts = self._told.heard(record)
         return facts is not None and self._tell(facts)
 
-    def take(self, facts: NodeFacts) -> None:
+    def accept_read(self, facts: NodeFacts) -> None:
         """Take in a node that was read, by whomever, just now."""
-        if not self._sink.is_denied(facts.uuid) and self._told.read(facts):
+        if not self._sink.is_missing(facts.uuid) and self._told.read(facts):
             self._tell(facts)
         else:
-            self.poke(facts.uuid)
+            self.request_read(facts.uuid)
 
-    def poke(self, node: str) -> None:
+    def request_read(self, node: str) -> None:
         """Read a node again soon; calls in a burst count as one."""
         self._read_queue.add(node)
 
     def _read(self, node: str) -> None:
         try:
-            facts = self._client.node(node)
+            facts = self._client.read_node(node)
         except errors.NodeNotFound:
             # That it is to be removed is for the audit to say.
             self._deny(NodeId(node))
@@ -174,14 +174,14 @@ class NodeFeed:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
         # One thread at a time reads a node here, so no denial is newer.
-        self._sink.found(facts.uuid)
-        self.take(facts)
+        self._sink.mark_present(facts.uuid)
+        self.accept_read(facts)
 
     def _deny(self, node: NodeId) -> None:
         self._told.forget(node)
         self._newer.deny(node)
         self._foreign.discard(node)
-        self._try(node, self._sink.deny, node)
+        self._try(node, self._sink.mark_missing, node)
 
     def _tell(self, facts: NodeFacts) -> bool:
         """Tell the sink of a node of our pool; return whether it took it in.
@@ -189,15 +189,15 @@ class NodeFeed:
         One of another pool may be held all the same.
         """
         node = facts.uuid
-        if not self._client.in_pool(facts):
+        if not self._client.is_in_pool(facts):
             # Notifications say no shard: what they say later is not enough.
             self._told.forget(node)
             self._foreign.add(node)
-            self._try(node, self._sink.renew, facts)
+            self._try(node, self._sink.node_left_pool, facts)
             return False
         self._foreign.discard(node)
         self._newer.add(facts)
-        return self._try(node, self._sink.observe, facts)
+        return self._try(node, self._sink.node_changed, facts)
 
     def _try(
         self, node: NodeId, tell: Callable[[_News], object], news: _News
@@ -208,7 +208,7 @@ class NodeFeed:
             self._redelivery.failed(node)
             return False
         for other in self._redelivery.told(node):
-            self.poke(other)
+            self.request_read(other)
         return True
 
     # All nodes, and those that changed lately
@@ -258,9 +258,9 @@ class NodeFeed:
         """Read all nodes; builds ask the same Ironic and come before us."""
         started_s = self._clock.now_s()
         if hurry:
-            nodes = self._client.nodes()
+            nodes = self._client.list_nodes()
         else:
-            nodes = self._client.nodes(rest=HalfTimePause(self._clock))
+            nodes = self._client.list_nodes(rest=HalfTimePause(self._clock))
         LOG.debug(
             'Read %(count)d nodes in %(seconds).1f s',
             {
@@ -272,7 +272,7 @@ class NodeFeed:
 
     def _hand_over(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         try:
-            self._sink.audited(nodes)
+            self._sink.audit_nodes(nodes)
         except Exception:
             LOG.exception('Could not take in a list of all nodes')
 
@@ -282,7 +282,7 @@ class NodeFeed:
 
     def _read_delta(self) -> None:
         with self._newer.since() as since:
-            changed = self._client.changed_since(self._watermark.since())
+            changed = self._client.list_changed_nodes(self._watermark.since())
             for some in paced_chunks(changed, self._clock):
                 for facts in some:
                     self._take_listed(facts, since)
@@ -290,14 +290,14 @@ class NodeFeed:
             max((f.updated_at or '' for f in changed), default='')
         )
         if (redelivery := self._redelivery.next()) is not None:
-            self.poke(redelivery)
+            self.request_read(redelivery)
 
     def _take_listed(self, facts: NodeFacts, since: ReadsSince) -> None:
         """Take in a node of a list, which may be older than what is known."""
         node = facts.uuid
-        is_denied = node in since.denied or self._sink.is_denied(node)
+        is_denied = node in since.denied or self._sink.is_missing(node)
         if is_denied or not self._told.listed(facts):
-            self.poke(node)
+            self.request_read(node)
             return
         # Even if it is as we told it last: others read nodes, too, and it
         # may have gone there and back.

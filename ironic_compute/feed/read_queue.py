@@ -2,7 +2,7 @@
 """Nodes to be read one by one: a few threads, bursts as one.
 
 A node that is poked while it waits is read once; one that is poked while it
-is being read is read once more, as the answer may be older than the poke.
+is being read is read once more, as the answer may be older than the request.
 """
 
 import queue

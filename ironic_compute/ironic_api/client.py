@@ -91,10 +91,10 @@ class IronicClient(IronicReader):
         for minutes after the lease has ended.
         """
         self._gate.wait()
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             return send(client)
 
-    def reserve(self, node: str, instance_uuid: str) -> NodeFacts:
+    def reserve_node(self, node: str, instance_uuid: str) -> NodeFacts:
         """Put an instance on a node: Ironic refuses a second one.
 
         :returns: the node as it is then
@@ -109,7 +109,7 @@ class IronicClient(IronicReader):
         except (errors.NodeLocked, errors.IronicRefused) as exc:
             return self._judge_refusal(node, instance_uuid, exc)
         except errors.NodeAssociated:
-            present = self.node(node)
+            present = self.read_node(node)
             if present.instance_uuid != instance_uuid:
                 raise
             return present
@@ -118,7 +118,7 @@ class IronicClient(IronicReader):
         self, node: str, instance_uuid: str, exc: errors.IronicComputeError
     ) -> NodeFacts:
         """Find out whether the node is taken, whatever Ironic's text says."""
-        present = self.node(node)
+        present = self.read_node(node)
         if present.instance_uuid is None:
             raise exc
         if present.instance_uuid != instance_uuid:
@@ -127,14 +127,14 @@ class IronicClient(IronicReader):
             ) from exc
         return present
 
-    def release(self, node: str, instance_uuid: str) -> None:
+    def release_node(self, node: str, instance_uuid: str) -> None:
         """Take an instance off a node; another's instance stays."""
-        if self.node(node).instance_uuid != instance_uuid:
+        if self.read_node(node).instance_uuid != instance_uuid:
             return
         # Exactly this patch: Ironic takes it in more states than others.
-        self.patch(node, [{'op': 'remove', 'path': '/instance_uuid'}])
+        self.patch_node(node, [{'op': 'remove', 'path': '/instance_uuid'}])
 
-    def patch(self, node: str, patch: Sequence[Record]) -> NodeFacts:
+    def patch_node(self, node: str, patch: Sequence[Record]) -> NodeFacts:
         """Change fields of a node, by operations of JSON patch.
 
         :returns: the node as it is then
@@ -201,7 +201,7 @@ class IronicClient(IronicReader):
 
     # VIFs
 
-    def vif_attach(self, node: str, vif: str) -> None:
+    def attach_vif(self, node: str, vif: str) -> None:
         """Attach a VIF; one that is attached to this very node is fine.
 
         A 409 may also mean that no port is free or that the node is
@@ -213,10 +213,10 @@ class IronicClient(IronicReader):
                 lambda client: client.node.vif_attach(node, vif),
             )
         except (errors.NodeLocked, errors.IronicRefused):
-            if vif not in self.vifs(node):
+            if vif not in self.list_vifs(node):
                 raise
 
-    def vif_detach(self, node: str, vif: str) -> None:
+    def detach_vif(self, node: str, vif: str) -> None:
         """Detach a VIF; one that is not attached is fine."""
         try:
             self._change(
@@ -224,7 +224,7 @@ class IronicClient(IronicReader):
                 lambda client: client.node.vif_detach(node, vif),
             )
         except (errors.NodeNotFound, errors.IronicRefused):
-            if vif in self.vifs(node):
+            if vif in self.list_vifs(node):
                 raise
 
     # Consoles

@@ -45,17 +45,17 @@ class IronicReader:
 
     def __init__(self, conf: Any) -> None:
         self._group = conf.ironic
-        self._ironic = IronicSession(conf)
+        self._session = IronicSession(conf)
 
-    def measure(
+    def set_meter(
         self, meter: Callable[[str], AbstractContextManager[None]]
     ) -> None:
         """Have each request made inside ``meter(what)``."""
-        self._ironic.meter = meter
+        self._session.meter = meter
 
-    def microversion(self) -> tuple[int, int]:
+    def read_microversion(self) -> tuple[int, int]:
         """Return the API version that Ironic and we have in common."""
-        return self._ironic.microversion()
+        return self._session.read_microversion()
 
     # The pool
 
@@ -64,7 +64,7 @@ class IronicReader:
 
         :raises errors.ConfigError: a shard is set, Ironic has no shards
         """
-        version = self.microversion()
+        version = self.read_microversion()
         if self._group.shard and version < _SHARDS_SINCE:
             raise errors.ConfigError(
                 f'[ironic] shard is {self._group.shard}, but this '
@@ -83,24 +83,24 @@ class IronicReader:
         return filters
 
     @property
-    def is_shard(self) -> bool:
+    def has_shard(self) -> bool:
         """Whether the pool is a shard's, of which no notification tells."""
         return self._group.shard is not None
 
-    def in_pool(self, facts: NodeFacts) -> bool:
+    def is_in_pool(self, facts: NodeFacts) -> bool:
         """Say whether a node belongs to our conductor group and shard."""
         shard = self._group.shard
         is_of_shard = shard is None or facts.shard == shard
-        return is_of_shard and self.in_group(facts.conductor_group)
+        return is_of_shard and self.is_in_group(facts.conductor_group)
 
-    def in_group(self, conductor_group: str) -> bool:
+    def is_in_group(self, conductor_group: str) -> bool:
         """Say whether that is our conductor group, if we have one."""
         ours: str | None = self._group.conductor_group
         return ours is None or conductor_group.lower() == ours.lower()
 
     # Reading
 
-    def nodes(
+    def list_nodes(
         self, limit: int = 500, rest: Callable[[], None] = _go_on
     ) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool; without ``updated_at``.
@@ -113,7 +113,7 @@ class IronicReader:
             max_limit`` are several requests
         :param rest: called between two pages
         """
-        fields = list(fields_for(self.microversion()))
+        fields = list(fields_for(self.read_microversion()))
         found: list[NodeFacts] = []
         marker: str | None = None
         while True:
@@ -132,7 +132,7 @@ class IronicReader:
         The client follows the pages of an Ironic that has shorter ones; the
         links to them name no pool, so nodes of others are among them.
         """
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             page: Sequence[Any] = client.node.list(**query, **self._pool())
         return page
 
@@ -144,10 +144,10 @@ class IronicReader:
             except MalformedNode as exc:
                 LOG.warning('%(exc)s; left it out', {'exc': exc})
             else:
-                if self.in_pool(facts):
+                if self.is_in_pool(facts):
                     yield facts
 
-    def changed_since(
+    def list_changed_nodes(
         self, updated_at: str | None, limit: int = 100
     ) -> list[NodeFacts]:
         """Return the nodes of the pool that changed lately, newest first.
@@ -188,12 +188,12 @@ class IronicReader:
             sort_dir='desc',
         )
 
-    def node(self, node: str) -> NodeFacts:
+    def read_node(self, node: str) -> NodeFacts:
         """Return one node as it is now."""
-        with self._ironic.asked(f'read node {node}') as client:
+        with self._session.request(f'read node {node}') as client:
             return NodeFacts.parse(client.node.get(node).to_dict())
 
-    def sees_all(self) -> bool:
+    def can_list_all_nodes(self) -> bool:
         """Say whether Ironic shows us all nodes, whoever owns them.
 
         Who may see those of his own project only has "404" for all others
@@ -201,77 +201,77 @@ class IronicReader:
         forbidden to him (``baremetal:node:list_all``).
         """
         try:
-            with self._ironic.asked('show the nodes of others') as client:
+            with self._session.request('show the nodes of others') as client:
                 client.http_client.json_request('GET', _OF_OTHERS)
         except errors.IronicRefused:
             return False
         return True
 
-    def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
+    def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance."""
         what = f'find the node of instance {instance_uuid}'
         try:
-            with self._ironic.asked(what) as client:
+            with self._session.request(what) as client:
                 found = client.node.get_by_instance_uuid(instance_uuid)
                 return NodeFacts.parse(found.to_dict())
         except errors.NodeNotFound:
             return None
 
-    def raw(self, node: str, fields: Sequence[str]) -> Record:
+    def read_fields(self, node: str, fields: Sequence[str]) -> Record:
         """Return fields of a node that are nobody's facts."""
-        with self._ironic.asked(f'read node {node}') as client:
+        with self._session.request(f'read node {node}') as client:
             record: Record = client.node.get(
                 node, fields=list(fields)
             ).to_dict()
         return record
 
-    def validate(self, node: str) -> Record:
+    def validate_node(self, node: str) -> Record:
         """Return per interface whether a node can be deployed, and why not."""
         what = f'validate node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             record: Record = client.node.validate(node).to_dict()
         return record
 
-    def ports(self, node: str) -> list[Record]:
+    def list_ports(self, node: str) -> list[Record]:
         """Return the ports of a node, detailed."""
         what = f'list the ports of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             found = client.port.list(node=node, detail=True, limit=0)
         return [port.to_dict() for port in found]
 
-    def portgroups(self, node: str) -> list[Record]:
+    def list_portgroups(self, node: str) -> list[Record]:
         """Return the port groups of a node, detailed."""
         what = f'list the port groups of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             found = client.portgroup.list(node=node, detail=True, limit=0)
         return [group.to_dict() for group in found]
 
-    def vifs(self, node: str) -> list[str]:
+    def list_vifs(self, node: str) -> list[str]:
         """Return the ids of the VIFs attached to a node."""
         what = f'list the VIFs of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             return [vif.id for vif in client.node.vif_list(node)]
 
-    def console(self, node: str) -> Record:
+    def read_console(self, node: str) -> Record:
         """Return whether a console is enabled, and where."""
         what = f'read the console of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             record: Record = client.node.get_console(node)
         return record
 
-    def volume_connectors(self, node: str) -> list[Record]:
+    def list_volume_connectors(self, node: str) -> list[Record]:
         """Return by what names a node is known to storage, detailed."""
         what = f'list the volume connectors of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             found = client.node.list_volume_connectors(
                 node, detail=True, limit=0
             )
         return [connector.to_dict() for connector in found]
 
-    def volume_targets(self, node: str) -> list[Record]:
+    def list_volume_targets(self, node: str) -> list[Record]:
         """Return the volumes that a node is to use, detailed."""
         what = f'list the volume targets of node {node}'
-        with self._ironic.asked(what) as client:
+        with self._session.request(what) as client:
             found = client.node.list_volume_targets(node, detail=True, limit=0)
         return [target.to_dict() for target in found]
 

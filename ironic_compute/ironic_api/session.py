@@ -72,14 +72,14 @@ class IronicSession:
         self.meter = lambda what: contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def asked(self, what: str) -> Iterator[Any]:
+    def request(self, what: str) -> Iterator[Any]:
         """Lend a client, and turn what goes wrong into our errors.
 
         :param what: what is asked of Ironic, as in 'to ...'
         :raises errors.IronicComputeError: see `errors`
         """
         with self.meter(what), self._translated(what):
-            yield self._connected()
+            yield self._cached_client()
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -89,20 +89,20 @@ class IronicSession:
             raise
         except (api_exc.ClientException, ksa_exc.ClientException) as exc:
             if isinstance(exc, api_exc.UnsupportedVersion):
-                self._forget()
+                self._drop_client()
             raise translated(what, exc) from exc
         except MalformedNode as exc:
             raise errors.IronicRefused(
                 f'Ironic gave no proper answer when asked to {what}: {exc}'
             ) from exc
 
-    def microversion(self) -> tuple[int, int]:
+    def read_microversion(self) -> tuple[int, int]:
         """Return the API version that Ironic and we have in common."""
-        with self.asked('say its version') as client:
+        with self.request('say its version') as client:
             major, minor = str(client.current_api_version).split('.')
         return int(major), int(minor)
 
-    def _connected(self) -> Any:
+    def _cached_client(self) -> Any:
         """Return a client; made outside the lock, which must stay short."""
         client = self._client
         if client is None:
@@ -111,7 +111,7 @@ class IronicSession:
                 client = self._client = self._client or made
         return client
 
-    def _forget(self) -> None:
+    def _drop_client(self) -> None:
         with self._lock:
             self._client = None
 

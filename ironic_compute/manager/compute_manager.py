@@ -371,7 +371,7 @@ class IronicComputeManager(
         self, context: Any, startup: bool = False
     ) -> None:
         """Report what is not reported yet; Nova calls it at odd places."""
-        self._components.held_nodes.report_all()
+        self._components.held_nodes.report_all_nodes()
 
     def _sync_instance_power_state(
         self,

@@ -96,14 +96,14 @@ class BareMetalTracker:
         self, context: Any, nodename: str, startup: bool = False
     ) -> None:
         """Report one node again, if it is not what Placement has."""
-        self._held_nodes.report(NodeId(nodename))
+        self._held_nodes.report_node(NodeId(nodename))
 
     def clean_compute_node_cache(self, compute_nodes_in_db: Any) -> None:
         """Nothing is cached that the holdings do not keep right."""
 
     def remove_node(self, nodename: str) -> None:
         """Forget a node."""
-        self._held_nodes.drop(NodeId(nodename))
+        self._held_nodes.drop_node(NodeId(nodename))
 
     # Builds
 
@@ -122,7 +122,9 @@ class BareMetalTracker:
         """
         node = NodeId(nodename)
         # The worker before us has offered it, or no build would come.
-        self._held_nodes.await_confirmed(node, self._confirm_timeout_s)
+        self._held_nodes.unconfirmed_rows.wait_confirmed(
+            node, self._confirm_timeout_s
+        )
         row = self._held_nodes.row(node)
         if row is None:
             raise nova_exception.ComputeResourcesUnavailable(
@@ -134,7 +136,9 @@ class BareMetalTracker:
             self._set_host(instance, row)
         except BaseException:
             # It may have been reported with the claim meanwhile.
-            run_isolated(node, self._held_nodes.release, node, instance.uuid)
+            run_isolated(
+                node, self._held_nodes.release_claim, node, instance.uuid
+            )
             raise
         # No report: the allocation that led the build here keeps the node
         # from others, and a claim waits for nothing.
@@ -169,15 +173,15 @@ class BareMetalTracker:
         facts = self._held_nodes.facts(node)
         if facts is None:
             try:
-                facts = self._client.node(node)
+                facts = self._client.read_node(node)
             except IronicComputeError as exc:
                 if isinstance(exc, NodeNotFound):
-                    self._held_nodes.deny(node)
+                    self._held_nodes.mark_missing(node)
                 raise nova_exception.ComputeResourcesUnavailable(
                     reason=f'node {node} cannot take a build: {exc}'
                 ) from exc
-            self._held_nodes.found(node)
-            self._held_nodes.observe(facts)
+            self._held_nodes.mark_present(node)
+            self._held_nodes.accept_facts(facts)
         return facts
 
     def _set_host(self, instance: Any, row: Any) -> None:
@@ -195,7 +199,7 @@ class BareMetalTracker:
             instance.compute_id = None
             instance.save()
         finally:
-            self._held_nodes.release(node, instance.uuid)
+            self._held_nodes.release_claim(node, instance.uuid)
 
     def update_usage(self, context: Any, instance: Any, nodename: str) -> None:
         """Something about an instance changed; drop the claim of a dead one.
@@ -209,7 +213,7 @@ class BareMetalTracker:
         )
         if is_off or instance.host is None:
             self._claims.release(node, instance.uuid)
-        self._held_nodes.report(node)
+        self._held_nodes.report_node(node)
 
     def build_succeeded(self, nodename: str) -> None:
         """Forget a node's failed builds, and the claim.
@@ -230,10 +234,10 @@ class BareMetalTracker:
         self._count_failed(nodename, lambda count: count + 1)
 
     def _count_failed(self, nodename: str, new: Any) -> None:
-        with self._held_nodes.still(NodeId(nodename)) as row:
+        with self._held_nodes.locked_row(NodeId(nodename)) as row:
             if row is not None:
                 count = int((row.stats or {}).get(FAILED_BUILDS) or 0)
-                self._compute_nodes.count_failed_builds(row, new(count))
+                self._compute_nodes.write_failed_builds(row, new(count))
 
     # Rebuild, shelve
 

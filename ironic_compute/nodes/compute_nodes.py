@@ -29,9 +29,9 @@ from ironic_compute.nodes.records import (
     MarkerGone,
     Page,
     ServerRow,
-    node_of,
+    node_of_row,
 )
-from ironic_compute.nodes.row_interning import compact
+from ironic_compute.nodes.row_interning import intern_row
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import capabilities_of
 
@@ -89,7 +89,7 @@ class ComputeNodes:
         self._clock = clock
         self._context = nova_context.get_admin_context()
 
-    def of_host(self, host: Host) -> list[Any]:
+    def list_by_host(self, host: Host) -> list[Any]:
         """Return all rows whose holder is ``host``."""
         try:
             return list(
@@ -98,7 +98,7 @@ class ComputeNodes:
         except nova_exception.ComputeHostNotFound:
             return []
 
-    def of_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Any]:
+    def list_by_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Any]:
         """Return the rows that exist for ``nodes``, by node."""
         wanted = sorted(nodes)
         found = {}
@@ -107,20 +107,20 @@ class ComputeNodes:
             for row in objects.ComputeNodeList.get_all_by_uuids(
                 self._context, some
             ):
-                found[node_of(row)] = row
+                found[node_of_row(row)] = row
         return found
 
-    def named(self, node: NodeId) -> Any | None:
+    def read_by_name(self, node: NodeId) -> Any | None:
         """Return a node's row though it may have a uuid of its own.
 
-        Rows made before Nova 18 do, and are not found by :meth:`of_nodes`.
+        Rows made before Nova 18 do; :meth:`list_by_nodes` finds none of them.
         """
         try:
             return objects.ComputeNode.get_by_nodename(self._context, node)
         except nova_exception.ComputeHostNotFound:
             return None
 
-    def page(self, marker: Marker | None) -> Page:
+    def read_page(self, marker: Marker | None) -> Page:
         """Return 250 rows of the cell, of whatever host, in one RPC.
 
         :param marker: where the page before this one ended; None: begin
@@ -135,7 +135,7 @@ class ComputeNodes:
         is_last = len(rows) < _ROWS_A_PAGE
         return Page(list(rows), None if is_last else Marker(rows[-1].id))
 
-    def odd(self, pages_max: int) -> frozenset[NodeId] | None:
+    def list_legacy_nodes(self, pages_max: int) -> frozenset[NodeId] | None:
         """Return the nodes whose row has a uuid of its own.
 
         Reads all rows of the cell, one RPC for each 250, so that thousands
@@ -147,16 +147,18 @@ class ComputeNodes:
         marker = None
         for _ in range(pages_max):
             try:
-                page = self.page(marker)
+                page = self.read_page(marker)
             except MarkerGone:
                 return None
-            names |= {node_of(r) for r in page.rows if r.uuid != node_of(r)}
+            names |= {
+                node_of_row(r) for r in page.rows if r.uuid != node_of_row(r)
+            }
             marker = page.marker
             if marker is None:
                 return frozenset(names)
         return None
 
-    def create(
+    def create_row(
         self,
         facts: NodeFacts,
         host: Host,
@@ -188,7 +190,7 @@ class ComputeNodes:
         row.create()
         return row
 
-    def describe(self, row: Any, facts: NodeFacts) -> None:
+    def update_row(self, row: Any, facts: NodeFacts) -> None:
         """Write what the scheduler reads, if it has changed.
 
         ``row`` is refreshed by the answer: its host may have changed.
@@ -199,7 +201,7 @@ class ComputeNodes:
         if row.obj_what_changed() & described:
             self._save(row)
 
-    def count_failed_builds(self, row: Any, count: int) -> None:
+    def write_failed_builds(self, row: Any, count: int) -> None:
         """Write how many builds in a row failed on a node.
 
         BuildFailureWeigher of the scheduler reads it.
@@ -213,15 +215,15 @@ class ComputeNodes:
     def _save(self, row: Any) -> None:
         self._gate.wait()
         row.save()
-        compact(row)  # The answer brings all values anew.
+        intern_row(row)  # The answer brings all values anew.
 
-    def give(self, row: Any, host: Host, service_id: int) -> bool:
+    def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
         """Make ``host`` the holder; return whether the row says so now."""
         row.host, row.service_id = host, service_id
         self._save(row)
         return bool(row.host == host)
 
-    def delete(self, row: Any) -> bool:
+    def delete_row(self, row: Any) -> bool:
         """Delete a row; False if its holder changed under us (Nova's CAS)."""
         self._gate.wait()
         try:
@@ -230,14 +232,14 @@ class ComputeNodes:
             return False
         return True
 
-    def instances_on(self, node: NodeId, host: Host) -> list[str]:
+    def list_instances_on(self, node: NodeId, host: Host) -> list[str]:
         """Return the uuids of the Nova instances on a node of ``host``."""
         found = objects.InstanceList.get_by_host_and_node(
             self._context, host, node, expected_attrs=[]
         )
         return [instance.uuid for instance in found]
 
-    def servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
+    def read_servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
         """Return what Nova has of servers, deleted ones too.
 
         A server that is not in the answer was never Nova's.
@@ -259,7 +261,7 @@ class ComputeNodes:
                 )
         return found
 
-    def servers_of(self, host: Host) -> frozenset[str]:
+    def list_servers_of_host(self, host: Host) -> frozenset[str]:
         """Return the uuids of a host's servers, without the deleted ones."""
         return frozenset(
             objects.InstanceList.get_uuids_by_host(self._context, host)

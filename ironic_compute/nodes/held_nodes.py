@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes this worker holds, each with its row, its facts, its claim.
+"""The nodes this host holds, each with its row, its facts and its claim.
 
-A node is held when its ComputeNode row names our host. Everything that is
-known of a held node meets here and leaves as one report to Placement, so this
-is the only place that decides what a change means. It is fed by ``feed`` and
-never asks Ironic by itself.
+A host holds a node when the node's ComputeNode row names that host. The feed
+delivers a node's facts, ``manager`` claims nodes for builds, ``ownership``
+adds and drops nodes. Each change of a held node is written to its row and
+submitted to Placement from here, and from nowhere else. No method reads
+Ironic. One object lives as long as the worker process; any thread may call.
 """
 
 import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NewType
+from typing import Any, NewType, Protocol
 
 from nova import exception as nova_exception
 from oslo_log import log as logging
 
-from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.batching import run_isolated
+from ironic_compute.nodes import records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.node_cache import NodeCache
-from ironic_compute.nodes.records import is_new, node_of, which
-from ironic_compute.nodes.reporter import Reporter
-from ironic_compute.nodes.row_interning import compact
+from ironic_compute.nodes.row_interning import intern_row
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -31,18 +31,31 @@ from resource_tracker.provider import Aggregates, Situation
 
 LOG = logging.getLogger(__name__)
 
-# The consumer that stands in the claim book while a node changes hands.
+# The consumer that claims a node while the node is given to another host.
 _HANDOVER = 'handover'
 
 
-# Counts what was taken up and dropped: what was read before a node left says
-# nothing of it any more.
-Moment = NewType('Moment', int)
+# A logical clock, advanced when a node is added or dropped. A row that was
+# read before the drop of its node is stale and must not add the node again.
+HeldVersion = NewType('HeldVersion', int)
+
+
+class Reporter(Protocol):
+    """The writer of nodes to Placement (``resource_tracker.Reconciler``)."""
+
+    def submit(self, facts: NodeFacts, situation: Situation) -> None:
+        """Have a node written to Placement; replaces what waits for it."""
+
+    def withdraw_node(self, node: NodeId) -> None:
+        """Reserve the inventory of a node, so that no build comes to it."""
+
+    def forget_node(self, node: NodeId) -> None:
+        """Write nothing more for a node."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostStatus:
-    """What of the host itself shows on the providers of its nodes."""
+    """The facts of the host that show on the providers of its nodes."""
 
     service_id: int | None = None
     disabled: bool = False
@@ -53,22 +66,23 @@ class HostStatus:
 
 @dataclasses.dataclass(slots=True)
 class _Held:
-    """One held node: its row, and who may write it now."""
+    """One held node: its row, and the lock of the thread that writes it."""
 
     row: Any
-    writing: contextlib.AbstractContextManager[Any]
-    since: Moment
+    lock: contextlib.AbstractContextManager[Any]
+    since: HeldVersion
 
 
 class HeldNodes:
     """The held nodes of one host; any thread may call.
 
-    No lock is held across a request but that of the one node it is about.
-    ``on_stranger`` is called with the facts of each node that is not held.
+    No lock is held during a request except the lock of the node that the
+    request is about.
 
-    :param new_s: so old a row is not new any more, whoever created it: no
-        request to create it can still be carried out
-    :param new_lock: makes the lock of a node
+    :param unconfirmed_rows: the held nodes that get no build yet
+    :param on_unheld: called with the facts of a node that is not held, or
+        was dropped because its row may name another host
+    :param new_lock: makes the lock of one node
     """
 
     def __init__(
@@ -78,57 +92,65 @@ class HeldNodes:
         node_cache: NodeCache,
         claims: ClaimBook,
         reporter: Reporter,
-        clock: Clock,
-        new_s: float,
+        unconfirmed_rows: UnconfirmedRows,
+        on_unheld: Callable[[NodeFacts], None],
         new_lock: Callable[
             [], contextlib.AbstractContextManager[Any]
         ] = threading.Lock,
     ) -> None:
         self.host = host
-        self.status = HostStatus()
+        self.host_status = HostStatus()
+        self.unconfirmed_rows = unconfirmed_rows
         self._compute_nodes = compute_nodes
         self._node_cache = node_cache
         self._claims = claims
         self._reporter = reporter
-        self._clock = clock
-        self._new_s = new_s
+        self._on_unheld = on_unheld
         self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
-        self._unconfirmed: set[NodeId] = set()
-        self._denied: set[NodeId] = set()
-        self._left: dict[NodeId, Moment] = {}
-        self._moment = Moment(0)
+        self._missing: set[NodeId] = set()
+        self._dropped: dict[NodeId, HeldVersion] = {}
+        self._version = HeldVersion(0)
         self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
-        self.on_stranger: Callable[[NodeFacts], None] = lambda facts: None
 
-    def load(self) -> None:
-        """Read from Nova which nodes this host holds: when it starts."""
-        read_at = self.moment()
-        self.gain(self._compute_nodes.of_host(self.host), read_at)
+    # Which nodes are held
 
-    def gain(self, rows: Iterable[Any], read_at: Moment) -> None:
-        """Hold nodes whose rows, as they were read, are ours."""
+    def load_rows(self) -> None:
+        """Read from Nova which nodes this host holds, when it starts."""
+        read_at = self.version()
+        self.add_rows(self._compute_nodes.list_by_host(self.host), read_at)
+
+    def add_rows(self, rows: Iterable[Any], read_at: HeldVersion) -> None:
+        """Hold the nodes of those rows that name this host.
+
+        :param read_at: the version before the rows were read
+        """
         with self._lock:
             for row in rows:
                 if row.host == self.host:
-                    self._enter(row, read_at)
+                    self._add_row(row, read_at)
 
-    def lose(self, nodes: Iterable[NodeId], read_at: Moment) -> None:
-        """Drop nodes whose rows, as they were read, are not ours."""
+    def drop_nodes(
+        self, nodes: Iterable[NodeId], read_at: HeldVersion
+    ) -> None:
+        """Drop nodes whose rows did not name this host when they were read.
+
+        :param read_at: the version before the rows were read; a node that
+            was added since is kept
+        """
         with self._lock:
             held = {n: self._held[n] for n in nodes if n in self._held}
         for node in sorted(held):
             if held[node].since <= read_at:
-                self.drop(node)
+                self.drop_node(node)
 
-    def moment(self) -> Moment:
-        """Return a mark: to be taken before a row is read that may be held."""
+    def version(self) -> HeldVersion:
+        """Return the version, to be taken before a row is read."""
         with self._lock:
-            return self._moment
+            return self._version
 
     def row(self, node: NodeId) -> Any | None:
-        """Return the row of a held node."""
+        """Return the row of a held node, None if the node is not held."""
         held = self._held.get(node)
         return held.row if held else None
 
@@ -137,131 +159,119 @@ class HeldNodes:
         with self._lock:
             return {node: held.row for node, held in self._held.items()}
 
-    def facts(self, node: NodeId) -> NodeFacts | None:
-        """Return what Ironic last said of a held node."""
-        return self._node_cache.facts(node)
-
-    def hold(
+    def add_node(
         self,
         row: Any,
         facts: NodeFacts | None,
-        read_at: Moment,
+        read_at: HeldVersion,
         *,
         created: bool = False,
     ) -> None:
-        """Count a node as held; one whose row is new is not offered yet.
+        """Hold a node; a node whose row is new gets no build yet.
 
-        :param read_at: before the row was read; nothing is done for a node
-            that has left us since
-        :param created: by us just now: it is new, however long that took
+        :param read_at: the version before the row was read; a node that was
+            dropped since is not held
+        :param created: this worker created the row just now; the row is
+            unconfirmed, however long the creation took
         """
         with self._lock:
-            self._enter(row, read_at)
-            if created:
-                self._unconfirmed |= {node_of(row)} & self._held.keys()
+            self._add_row(row, read_at)
+            if created and records.node_of_row(row) in self._held:
+                self.unconfirmed_rows.add(records.node_of_row(row))
         if facts is not None:
-            self.observe(facts)
+            self.accept_facts(facts)
 
-    def _enter(self, row: Any, read_at: Moment) -> None:
-        node = node_of(row)
-        if node in self._held or self._left.get(node, 0) > read_at:
-            return  # Who writes a held row has its lock, and no other.
-        self._moment = Moment(self._moment + 1)
-        held = _Held(compact(row), self._new_lock(), self._moment)
+    def _add_row(self, row: Any, read_at: HeldVersion) -> None:
+        node = records.node_of_row(row)
+        if node in self._held or self._dropped.get(node, 0) > read_at:
+            return  # A held row is written only by the owner of its lock.
+        self._version = HeldVersion(self._version + 1)
+        self.unconfirmed_rows.add_if_new(row)
+        held = _Held(intern_row(row), self._new_lock(), self._version)
         self._held[node] = held
-        if is_new(row, self._clock.wall_s() - self._new_s):
-            self._unconfirmed.add(node)
 
-    def confirm(self, node: NodeId, current: Any | None) -> None:
-        """Offer a new node whose row was read again as ours.
+    def confirm_row(self, node: NodeId, current: Any | None) -> None:
+        """Allow builds on a node whose new row was read again.
 
-        If that fails, it is as unconfirmed as before.
+        The node stays unconfirmed if it cannot be reported, and is dropped
+        if the row names another host.
 
         :param current: the row as it was read just now; None: it is gone
         """
-        with self.still(node) as row:
+        with self.locked_row(node) as row:
             if row is None:
                 return
             if current is None or current.host != self.host:
-                self.drop(node)
+                self.drop_node(node)
                 return
-            with self._lock:
-                self._unconfirmed.discard(node)
-                self._settled.notify_all()
+            self.unconfirmed_rows.discard(node)
         try:
-            self.report(node)
+            self.report_node(node)
         except Exception:
             with self._lock:
-                self._unconfirmed |= {node} & self._held.keys()
+                if node in self._held:
+                    self.unconfirmed_rows.add(node)
             raise
 
-    def unconfirmed(self) -> frozenset[NodeId]:
-        """Return the new nodes whose row was not read again yet."""
-        with self._lock:
-            return frozenset(self._unconfirmed)
-
-    def await_confirmed(self, node: NodeId, timeout_s: float) -> None:
-        """Block as long as a node is new, or for this time."""
-        with self._settled:
-            self._settled.wait_for(
-                lambda: node not in self._unconfirmed, timeout_s
-            )
-
-    def drop(self, node: NodeId) -> None:
-        """Stop counting a node as held; nothing is written for it again."""
+    def drop_node(self, node: NodeId) -> None:
+        """Hold a node no longer; nothing more is written for the node."""
         with self._lock:
             self._held.pop(node, None)
-            self._unconfirmed.discard(node)
-            self._settled.notify_all()
-            self._denied.discard(node)
-            self._moment = Moment(self._moment + 1)
-            self._left[node] = self._moment
+            self.unconfirmed_rows.discard(node)
+            self._missing.discard(node)
+            self._version = HeldVersion(self._version + 1)
+            self._dropped[node] = self._version
         self._reporter.forget_node(node)
-        self._node_cache.drop(node)
+        self._node_cache.remove_node(node)
 
-    def _look_anew(self, node: NodeId) -> None:
-        """Drop a node that is perhaps not held: its row will say."""
+    def _drop_unsure(self, node: NodeId) -> None:
+        """Drop a node whose row may name another host.
+
+        ``on_unheld`` gets the node, so that its row is read again.
+        """
         facts = self.facts(node)
-        self.drop(node)
+        self.drop_node(node)
         if facts is not None:
-            self.on_stranger(facts)
+            self._on_unheld(facts)
 
     @contextlib.contextmanager
-    def still(self, node: NodeId) -> Iterator[Any | None]:
-        """Yield a held node's row; nothing is reported of it meanwhile.
+    def locked_row(self, node: NodeId) -> Iterator[Any | None]:
+        """Yield the row of a held node, with the node's lock held.
 
-        None if it is not held; or perhaps not any more, because a request
-        that gave it away had no answer.
+        No other thread writes the row or reports the node meanwhile. Yields
+        None if the node is not held, or if a request that gave the node away
+        had no answer, so that its holder is not certain.
         """
         while (held := self._held.get(node)) is not None:
-            with held.writing:
+            with held.lock:
                 if self._held.get(node) is not held:
-                    continue  # It left while we waited.
+                    continue  # It was dropped while this thread waited.
                 is_sure = held.row.host == self.host
                 if not is_sure:
-                    self._look_anew(node)
+                    self._drop_unsure(node)
                 yield held.row if is_sure else None
-                if node not in self._held:  # ``drop`` waits for no lock.
+                if node not in self._held:  # ``drop_node`` takes no lock.
                     self._reporter.forget_node(node)
                 return
         yield None
 
     @contextlib.contextmanager
-    def leaving(self, node: NodeId) -> Iterator[Any | None]:
-        """Give a free node away: yields its row, None if it is not free.
+    def locked_free_row(self, node: NodeId) -> Iterator[Any | None]:
+        """Yield the row of a free node so that the body can give it away.
 
-        Meanwhile nothing is written for it, and no build claims it. Given to
-        another host by the body, it is not held any more.
+        Yields None if the node is not free. Meanwhile nothing is written for
+        the node and no build claims it. The node is dropped if the body has
+        made another host the holder.
         """
-        with self.still(node) as row:
+        with self.locked_row(node) as row:
             if row is None or not self._block_claims(node):
                 yield None
                 return
             try:
                 yield row if self._is_bare(node) else None
                 if row.host != self.host:
-                    self.drop(node)
-            finally:  # Before anybody reports the node again.
+                    self.drop_node(node)
+            finally:  # Before another thread reports the node again.
                 self._claims.release(node, _HANDOVER)
 
     def _block_claims(self, node: NodeId) -> bool:
@@ -271,33 +281,40 @@ class HeldNodes:
             return False
         return True
 
-    def observe(self, facts: NodeFacts) -> None:
-        """Take in what Ironic says of any node of the pool."""
-        if not self.renew(facts):
-            self.on_stranger(facts)
+    # Facts from Ironic
 
-    def renew(self, facts: NodeFacts) -> bool:
-        """Take in what Ironic says of a node, of whatever pool, if held."""
+    def facts(self, node: NodeId) -> NodeFacts | None:
+        """Return the newest facts of a held node, None before the first."""
+        return self._node_cache.facts(node)
+
+    def update_facts(self, facts: NodeFacts) -> bool:
+        """Store the facts of a held node, and report the node.
+
+        :returns: False if the node is not held; nothing is done then
+        """
         if facts.uuid not in self._held:
             return False
-        if self._node_cache.facts(facts.uuid) is None:
-            self._node_cache.hold(facts)
-        else:
-            self._node_cache.update(facts)
-        self.report(facts.uuid)
+        self._node_cache.update_facts(facts)
+        self.report_node(facts.uuid)
         return True
 
-    def deny(self, node: NodeId) -> None:
-        """Offer a held node no more: Ironic says that there is none.
+    def accept_facts(self, facts: NodeFacts) -> None:
+        """Update a held node; give an unheld node to ``on_unheld``."""
+        if not self.update_facts(facts):
+            self._on_unheld(facts)
 
-        Ironic may be wrong: nothing is removed, and ``found`` takes it back.
-        A list does not: it may be older.
+    def mark_missing(self, node: NodeId) -> None:
+        """Allow no build on a held node that Ironic answered 404 for.
+
+        Ironic may be wrong. Therefore nothing is removed, and
+        ``mark_present`` takes the mark off. A list does not take it off,
+        because the list may be older than the 404.
         """
-        with self.still(node) as row:
-            if row is None or node in self._denied:
+        with self.locked_row(node) as row:
+            if row is None or node in self._missing:
                 return
             with self._lock:
-                self._denied.add(node)
+                self._missing.add(node)
             self._reporter.withdraw_node(node)
         LOG.warning(
             'Ironic has no node %(node)s any more: no build is sent to it, '
@@ -306,85 +323,101 @@ class HeldNodes:
             {'node': node},
         )
 
-    def is_denied(self, node: NodeId) -> bool:
-        """Say whether a held node is one that Ironic has denied."""
-        return node in self._denied
+    def is_missing(self, node: NodeId) -> bool:
+        """Return whether a held node is marked as missing in Ironic."""
+        return node in self._missing
 
-    def found(self, node: NodeId) -> None:
-        """Take a denial back: Ironic was asked for this node alone."""
+    def mark_present(self, node: NodeId) -> None:
+        """Take the mark of a missing node off: Ironic returned the node.
+
+        Only for a request about this one node; a list may be too old.
+        """
         with self._lock:
-            self._denied.discard(node)
+            self._missing.discard(node)
+
+    # Claims of builds
 
     def is_free(self, node: NodeId) -> bool:
-        """Say whether a held node has no instance and no claim."""
+        """Return whether a held node has no instance and no claim."""
         return self._is_bare(node) and self._claims.consumer(node) is None
 
     def _is_bare(self, node: NodeId) -> bool:
-        """Say whether Ironic shows a node, and no instance on it."""
+        """Return whether Ironic shows a node without an instance."""
         facts = self.facts(node)
         return facts is not None and facts.instance_uuid is None
 
-    def idle_claims(self) -> list[tuple[NodeId, str]]:
-        """Return builds that have a node which has no instance in Ironic."""
+    def list_idle_claims(self) -> list[tuple[NodeId, str]]:
+        """List claims of nodes on which Ironic shows no instance.
+
+        :returns: pairs of a node and the uuid of the server that claims it
+        """
         return [
             (node, consumer)
             for node, consumer in self._claims.consumers().items()
             if consumer != _HANDOVER and self._is_bare(node)
         ]
 
-    def release(self, node: NodeId, consumer: str) -> None:
-        """Strike out the claim of a build that is no more."""
+    def release_claim(self, node: NodeId, consumer: str) -> None:
+        """Remove the claim of a build that has ended; report the node."""
         self._claims.release(node, consumer)
-        self.report(node)
+        self.report_node(node)
 
-    def report(self, node: NodeId) -> None:
-        """Make Nova's row and Placement say what we know of a held node."""
-        with self.still(node) as row:
+    # Reports
+
+    def report_node(self, node: NodeId) -> None:
+        """Write a held node to its row, then submit it to Placement.
+
+        The row is written only if it has changed. Blocks during that write.
+        """
+        with self.locked_row(node) as row:
             facts = self.facts(node)
-            if row is None or facts is None or node in self._denied:
+            if row is None or facts is None or node in self._missing:
                 return
-            if self._describe(row, facts):
+            if self._update_row(row, facts):
                 self._reporter.submit(facts, self.situation(node))
 
-    def report_all(self) -> None:
-        """Report each held node: something of the host has changed.
+    def report_all_nodes(self) -> None:
+        """Report each held node, because the host's status has changed.
 
-        One that cannot be is reported by the next audit.
+        The next audit reports a node that cannot be reported now.
         """
         for node in self.rows():
-            run_isolated(node, self.report, node)
+            run_isolated(node, self.report_node, node)
 
     def situation(self, node: NodeId) -> Situation:
-        """Return what besides Ironic decides how a node is offered."""
-        row = self.row(node)
+        """Return the facts from outside Ironic that decide about builds."""
+        row, status = self.row(node), self.host_status
         return Situation(
-            row_id='' if row is None else which(row),
+            row_id='' if row is None else records.incarnation_of(row),
             claim=self._claims.claim_of(node),
-            confirmed=node not in self._unconfirmed,
-            disabled=self.status.disabled,
-            capability_traits=self.status.capability_traits,
-            aggregates=self.status.aggregates,
-            traits_of_capabilities=self.status.traits_of_capabilities,
+            confirmed=node not in self.unconfirmed_rows,
+            disabled=status.disabled,
+            capability_traits=status.capability_traits,
+            aggregates=status.aggregates,
+            traits_of_capabilities=status.traits_of_capabilities,
         )
 
     def unclaimed_situation(self, node: NodeId) -> Situation:
-        """Return the situation as it would be without a claim."""
+        """Return the situation of a node as it would be without a claim."""
         return dataclasses.replace(self.situation(node), claim=None)
 
-    def change_status(self, **changes: Any) -> None:
-        """Take over what is new of the host; then report all its nodes."""
+    def update_host_status(self, **changes: Any) -> None:
+        """Change fields of ``host_status``; report all nodes if it differs."""
         with self._lock:
-            status = dataclasses.replace(self.status, **changes)
-            changed = status != self.status
-            self.status = status
+            status = dataclasses.replace(self.host_status, **changes)
+            changed = status != self.host_status
+            self.host_status = status
         if changed:
-            self.report_all()
+            self.report_all_nodes()
 
-    def _describe(self, row: Any, facts: NodeFacts) -> bool:
-        """Write the row if need be; False if the node turned out not ours."""
+    def _update_row(self, row: Any, facts: NodeFacts) -> bool:
+        """Write the row if it has changed.
+
+        :returns: False if the row names another host; the node is dropped
+        """
         holder = None
         with contextlib.suppress(nova_exception.ComputeHostNotFound):
-            self._compute_nodes.describe(row, facts)
+            self._compute_nodes.update_row(row, facts)
             holder = row.host
         if holder == self.host:
             return True
@@ -392,5 +425,5 @@ class HeldNodes:
             'Node %(node)s is held by %(holder)s now and was dropped',
             {'node': facts.uuid, 'holder': holder or 'nobody'},
         )
-        self._look_anew(facts.uuid)
+        self._drop_unsure(facts.uuid)
         return False

@@ -39,12 +39,7 @@ class NodeCache:
         self._lock = threading.RLock()
         self._waiting: dict[NodeId, list[threading.Condition]] = {}
 
-    def hold(self, facts: NodeFacts) -> None:
-        """Enter a node."""
-        with self._lock:
-            self._enter(facts)
-
-    def update(self, facts: NodeFacts) -> bool:
+    def update_facts(self, facts: NodeFacts) -> bool:
         """Take in newer facts of a node; older ones are ignored.
 
         Stamps are whole seconds, so facts of the same second count.
@@ -84,7 +79,7 @@ class NodeCache:
         if self._by_instance.get(facts.instance_uuid) == facts.uuid:
             del self._by_instance[facts.instance_uuid]
 
-    def drop(self, node: NodeId) -> None:
+    def remove_node(self, node: NodeId) -> None:
         """Strike a node out."""
         with self._lock:
             self._unlink(self._facts.pop(node, None))
@@ -94,12 +89,12 @@ class NodeCache:
         """Return what Ironic last said of a node."""
         return self._facts.get(node)
 
-    def held(self) -> tuple[NodeId, ...]:
+    def list_nodes(self) -> tuple[NodeId, ...]:
         """Return all nodes in the book."""
         with self._lock:
             return tuple(self._facts)
 
-    def by_instance(self, instance_uuid: str) -> NodeFacts | None:
+    def find_by_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance."""
         node = self._by_instance.get(instance_uuid)
         return None if node is None else self._facts.get(node)

@@ -7,7 +7,7 @@ machine may serve several hosts, and each worker recalls its own alone.
 
 import pathlib
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from nova import utils as nova_utils
 from oslo_log import log as logging
@@ -26,25 +26,11 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
-class ReportedTenure(Protocol):
-    """What of a worker's tenure matters here (``parts.Tenure``)."""
-
-    @property
-    def host(self) -> Host:
-        """The host that is served."""
-
-    @property
-    def gate(self) -> LeaseGate:
-        """What writes wait for."""
-
-    @property
-    def clock(self) -> Clock:
-        """What durations are counted on."""
-
-
 def make_reconciler(
     conf: Any,
-    tenure: ReportedTenure,
+    host: Host,
+    gate: LeaseGate,
+    clock: Clock,
     metrics: Metrics,
     placement: Placement | None = None,
 ) -> Reconciler:
@@ -58,15 +44,13 @@ def make_reconciler(
         or Placement(
             nova_utils.get_ksa_adapter('placement'),
             meter=metrics,
-            clock=tenure.clock,
+            clock=clock,
         ),
-        tenure.gate,
-        tenure.clock,
+        gate,
+        clock,
         parallelism=options.placement_parallelism,
         read_rate=options.read_rate,
-        disk_cache=FileDiskCache(
-            disk_cache_path(conf, tenure.host), tenure.host
-        ),
+        disk_cache=FileDiskCache(disk_cache_path(conf, host), host),
         meter=metrics,
     )
 
@@ -76,7 +60,7 @@ def disk_cache_path(conf: Any, host: Host) -> pathlib.Path:
     return pathlib.Path(conf.ironic_compute.state_path, 'placement', host)
 
 
-def audit(reconciler: Reconciler) -> None:
+def audit_providers(reconciler: Reconciler) -> None:
     """Look for providers that others have written: one request."""
     try:
         count = reconciler.audit_providers()
@@ -95,7 +79,7 @@ def audit(reconciler: Reconciler) -> None:
         )
 
 
-class ReportedFigures:
+class WorkerGauges:
     """What the metrics look at when somebody asks for them."""
 
     def __init__(self, node_cache: NodeCache, reconciler: Reconciler) -> None:
@@ -105,7 +89,8 @@ class ReportedFigures:
     def held_facts(self) -> Iterable[NodeFacts]:
         """Return what Ironic last said of each held node."""
         found = (
-            self._node_cache.facts(node) for node in self._node_cache.held()
+            self._node_cache.facts(node)
+            for node in self._node_cache.list_nodes()
         )
         return [facts for facts in found if facts is not None]
 

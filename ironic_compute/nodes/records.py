@@ -19,7 +19,7 @@ NEW = 'ironic_compute_new'
 MADE = 'ironic_compute_made'
 
 
-def node_of(row: Any) -> NodeId:
+def node_of_row(row: Any) -> NodeId:
     """Return the node a row is about.
 
     Not by the row's uuid: rows made before Nova 18 have one of their own
@@ -28,7 +28,7 @@ def node_of(row: Any) -> NodeId:
     return NodeId(row.hypervisor_hostname)
 
 
-def is_new(row: Any, since_s: float) -> bool:
+def is_new_row(row: Any, since_s: float) -> bool:
     """Say whether a row was created by one of us after ``since_s``.
 
     :param since_s: in seconds since 1970
@@ -36,12 +36,12 @@ def is_new(row: Any, since_s: float) -> bool:
     return float((row.stats or {}).get(NEW) or 0.0) > since_s
 
 
-def which(row: Any) -> str:
+def incarnation_of(row: Any) -> str:
     """Return what tells a row of ours from an earlier one of its uuid."""
     return str((row.stats or {}).get(MADE) or '')
 
 
-def unmark(row: Any) -> None:
+def clear_new_mark(row: Any) -> None:
     """Make a new row an old one: to be saved with its next holder."""
     if NEW in (row.stats or {}):
         row.stats = {k: v for k, v in row.stats.items() if k != NEW}

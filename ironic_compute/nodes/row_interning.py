@@ -21,7 +21,7 @@ _KEPT_COUNT = 1024
 _first: dict[tuple[type, Any], Any] = {}
 
 
-def compact(row: _RowT) -> _RowT:
+def intern_row(row: _RowT) -> _RowT:
     """Let a row share with all others what it has in common; return it."""
     shared = {name: _shared(value) for name, value in vars(row).items()}
     # Not the dict it had: one that has grown has room for twice as much.

@@ -17,7 +17,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.nodes.compute_nodes import ComputeNodes
-from ironic_compute.nodes.held_nodes import HeldNodes, Moment
+from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_confirmation import RowConfirmation
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
@@ -42,7 +42,7 @@ class _RowsRead:
     """The rows of some nodes, as they were read at one moment."""
 
     rows: Mapping[NodeId, Any]
-    read_at: Moment
+    read_at: HeldVersion
     began_at_s: float
 
 
@@ -92,12 +92,12 @@ class NewNodes:
         Blocks. Used for a build that arrives before the row is due.
         """
         facts = self._unheld.facts(node)
-        read_at = self._held_nodes.moment()
-        row = self._compute_nodes.of_nodes([node]).get(
+        read_at = self._held_nodes.version()
+        row = self._compute_nodes.list_by_nodes([node]).get(
             node
-        ) or self._compute_nodes.named(node)
+        ) or self._compute_nodes.read_by_name(node)
         if row is not None and row.host == self._held_nodes.host:
-            self._held_nodes.hold(row, facts, read_at)
+            self._held_nodes.add_node(row, facts, read_at)
 
     def place_nodes(self) -> None:
         """Read the rows that are due; create, take or leave each node.
@@ -133,8 +133,10 @@ class NewNodes:
             self._unheld.put_back({node: due[node] for node in left})
 
     def _read_rows(self, nodes: Iterable[NodeId]) -> _RowsRead:
-        read_at, now_s = self._held_nodes.moment(), self._clock.now_s()
-        return _RowsRead(self._compute_nodes.of_nodes(nodes), read_at, now_s)
+        read_at, now_s = self._held_nodes.version(), self._clock.now_s()
+        return _RowsRead(
+            self._compute_nodes.list_by_nodes(nodes), read_at, now_s
+        )
 
     def _place_some(
         self,
@@ -160,13 +162,17 @@ class NewNodes:
         """
         count = sum(1 for node in nodes if self._needs_name(node))
         pages_max = count // _NAMES_A_PAGE
-        return self._compute_nodes.odd(pages_max) if pages_max else None
+        return (
+            self._compute_nodes.list_legacy_nodes(pages_max)
+            if pages_max
+            else None
+        )
 
     def _place(self, facts: NodeFacts, read: _RowsRead) -> None:
         """Hold, leave, create or take one node, as its row requires."""
         row = read.rows.get(facts.uuid) or self._legacy_row(facts.uuid)
         holder = Host(row.host) if row is not None and row.host else None
-        service_id = self._held_nodes.status.service_id
+        service_id = self._held_nodes.host_status.service_id
         if holder == self._held_nodes.host:
             self._hold(row, facts, read.read_at)
         elif holder is not None and self._services.find_record(holder):
@@ -190,7 +196,7 @@ class NewNodes:
         if not self._needs_name(node):
             return None
         is_legacy = self._legacy_nodes is None or node in self._legacy_nodes
-        row = self._compute_nodes.named(node) if is_legacy else None
+        row = self._compute_nodes.read_by_name(node) if is_legacy else None
         if row is None:
             self._unheld.set_found_no_row(node)
         return row
@@ -204,7 +210,7 @@ class NewNodes:
         return (
             status.agreed
             and status.ring.target(node) == self._held_nodes.host
-            and self._held_nodes.status.service_id is not None
+            and self._held_nodes.host_status.service_id is not None
         )
 
     def _is_wanted(self, node: NodeId) -> bool:
@@ -214,20 +220,20 @@ class NewNodes:
         self,
         row: Any,
         facts: NodeFacts,
-        read_at: Moment,
+        read_at: HeldVersion,
         *,
         created: bool = False,
     ) -> None:
         """Hold a node; store its facts unless the node is missing by now."""
-        self._held_nodes.hold(row, None, read_at, created=created)
+        self._held_nodes.add_node(row, None, read_at, created=created)
         # A thread that marks the node missing after this finds it held.
         if self._unheld.is_placing(facts.uuid):
-            self._held_nodes.observe(facts)
+            self._held_nodes.accept_facts(facts)
 
     def _create(
         self, facts: NodeFacts, read: _RowsRead, service_id: int
     ) -> None:
-        row = self._compute_nodes.create(
+        row = self._compute_nodes.create_row(
             facts,
             self._held_nodes.host,
             service_id,
@@ -257,7 +263,7 @@ class NewNodes:
         )
 
     def _take_orphan(
-        self, row: Any, facts: NodeFacts, read_at: Moment, service_id: int
+        self, row: Any, facts: NodeFacts, read_at: HeldVersion, service_id: int
     ) -> None:
         if facts.instance_uuid is not None:
             # The instance names the host, too: only an evict may move it.
@@ -272,7 +278,9 @@ class NewNodes:
             return  # It was created after all records were read.
         if not self._is_wanted(facts.uuid):
             return
-        if self._compute_nodes.give(row, self._held_nodes.host, service_id):
+        if self._compute_nodes.write_holder(
+            row, self._held_nodes.host, service_id
+        ):
             self._hold(row, facts, read_at)
             LOG.info(
                 'Took node %(node)s of host %(holder)s, which Nova does not '

@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 
 
 class NodeChanges:
-    """The feed's sink; any thread may call, the audit's alone ``audited``.
+    """The feed's sink; any thread may call, the audit's alone ``audit_nodes``.
 
     :param request_read: has a node read from Ironic again soon
     """
@@ -53,36 +53,36 @@ class NodeChanges:
         self._request_read = request_read
         self.has_audited = False
 
-    def observe(self, facts: NodeFacts) -> None:
+    def node_changed(self, facts: NodeFacts) -> None:
         """Pass on the facts of a node of the pool."""
-        self._held_nodes.observe(facts)
+        self._held_nodes.accept_facts(facts)
 
-    def renew(self, facts: NodeFacts) -> None:
+    def node_left_pool(self, facts: NodeFacts) -> None:
         """Pass on the facts of a node of another pool.
 
         A node that is not held is not taken any more.
         """
-        if not self._held_nodes.renew(facts):
+        if not self._held_nodes.update_facts(facts):
             self._unheld.mark_missing(facts.uuid)
 
-    def deny(self, node: NodeId) -> None:
+    def mark_missing(self, node: NodeId) -> None:
         """Pass on that Ironic answered 404 for a node."""
         self._unheld.mark_missing(node)
-        self._held_nodes.deny(node)
+        self._held_nodes.mark_missing(node)
 
     def is_held(self, node: NodeId) -> bool:
         """Return whether this host holds a node, whatever its pool."""
         return self._held_nodes.row(node) is not None
 
-    def is_denied(self, node: NodeId) -> bool:
+    def is_missing(self, node: NodeId) -> bool:
         """Return whether Ironic last answered 404 for a held node."""
-        return self._held_nodes.is_denied(node)
+        return self._held_nodes.is_missing(node)
 
-    def found(self, node: NodeId) -> None:
+    def mark_present(self, node: NodeId) -> None:
         """Pass on that a read of this one node found it in Ironic."""
-        self._held_nodes.found(node)
+        self._held_nodes.mark_present(node)
 
-    def audited(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Pass on a full list of the pool's nodes, and run the audits.
 
         Blocks for many requests. ``has_audited`` is True after the first call.
@@ -93,12 +93,12 @@ class NodeChanges:
         # The first audit ends the restart, so that it makes no pauses.
         is_first = not self.has_audited
         self._check_rows(rests=not is_first)
-        self._observe_all(nodes, 0.0 if is_first else CHUNK_PAUSE_S)
+        self._accept_all(nodes, 0.0 if is_first else CHUNK_PAUSE_S)
         self._new_nodes.reset_from_list(nodes)
         self._removal.check_absent(nodes)
         if self.has_audited:
             # After a start each provider is read anyway.
-            placement_reports.audit(self._reconciler)
+            placement_reports.audit_providers(self._reconciler)
         self.has_audited = True
 
     def _check_rows(self, *, rests: bool) -> None:
@@ -110,15 +110,15 @@ class NodeChanges:
                 'Could not look at the records of nodes; the next audit will'
             )
 
-    def _observe_all(
+    def _accept_all(
         self, nodes: Mapping[NodeId, NodeFacts], pause_s: float
     ) -> None:
         for some in paced_chunks(sorted(nodes), self._clock, pause_s):
             # A node can change or vanish in ``nodes`` during this loop.
             for facts in filter(None, map(nodes.get, some)):
-                observe = self._held_nodes.observe
-                succeeded = run_isolated(facts.uuid, observe, facts)
-                if not succeeded or self.is_denied(facts.uuid):
+                accept = self._held_nodes.accept_facts
+                succeeded = run_isolated(facts.uuid, accept, facts)
+                if not succeeded or self.is_missing(facts.uuid):
                     # The feed reads the node until it is passed on. A node
                     # that is marked as missing may exist after all.
                     self._request_read(facts.uuid)

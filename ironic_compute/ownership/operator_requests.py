@@ -17,7 +17,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import HostAdded, MappingConfirmed
 from ironic_compute.nodes.compute_nodes import ComputeNodes
-from ironic_compute.nodes.records import node_of
+from ironic_compute.nodes.records import node_of_row
 from ironic_compute.pool.host_mappings import Mapped
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
@@ -123,7 +123,9 @@ class OperatorRequests:
 
     def _why_elsewhere(self, host: Host) -> str | None:
         """Return why a host is of another pool: none of its nodes is here."""
-        held = {node_of(row) for row in self._compute_nodes.of_host(host)}
+        held = {
+            node_of_row(row) for row in self._compute_nodes.list_by_host(host)
+        }
         if not held or held & set(self._list_nodes()):
             return None
         return (

@@ -19,7 +19,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.gate import Gate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.records import unmark
+from ironic_compute.nodes.records import clear_new_mark
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.pool.foreign_hosts import ForeignHosts
@@ -84,13 +84,13 @@ class Rebalancer:
         record = self._services.find_record(host)
         if record is None:
             return
-        with self._held_nodes.still(node) as row:
+        with self._held_nodes.locked_row(node) as row:
             if row is None:
                 return
-            unmark(row)
-            if not self._compute_nodes.give(row, host, record.id):
+            clear_new_mark(row)
+            if not self._compute_nodes.write_holder(row, host, record.id):
                 return
-            self._held_nodes.drop(node)
+            self._held_nodes.drop_node(node)
         LOG.info(
             'Gave node %(node)s to host %(host)s, where its server is',
             {'node': node, 'host': host},
@@ -160,7 +160,7 @@ class Rebalancer:
     def _is_free(self, node: NodeId) -> bool:
         return (
             node not in self._with_server
-            and node not in self._held_nodes.unconfirmed()
+            and node not in self._held_nodes.unconfirmed_rows
             and self._held_nodes.is_free(node)
         )
 
@@ -169,22 +169,24 @@ class Rebalancer:
         record = self._services.find_record(target)
         if record is None:
             return False
-        with self._held_nodes.leaving(node) as row:
+        with self._held_nodes.locked_free_row(node) as row:
             if row is None or not self._is_ours_now(node, row):
                 return False
-            if self._compute_nodes.instances_on(node, self._held_nodes.host):
+            if self._compute_nodes.list_instances_on(
+                node, self._held_nodes.host
+            ):
                 # Nova has a server on the node that Ironic does not show.
                 self._with_server.add(node)
                 return False
-            unmark(row)
-            return self._compute_nodes.give(row, target, record.id)
+            clear_new_mark(row)
+            return self._compute_nodes.write_holder(row, target, record.id)
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:
         """Read the row again and return whether it still names this host.
 
         A write that arrived late may have made another host the holder.
         """
-        current = self._compute_nodes.named(node)
+        current = self._compute_nodes.read_by_name(node)
         if current is None or current.host != self._held_nodes.host:
             row.host = current and current.host  # So the node is dropped.
         return bool(row.host == self._held_nodes.host)

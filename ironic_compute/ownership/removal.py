@@ -59,7 +59,7 @@ class Removal:
             node for node in sorted(absent) if self._is_missing(node)
         )
         for node in sorted(missing):
-            self._held_nodes.deny(node)
+            self._held_nodes.mark_missing(node)
         twice = missing & self._missing
         if twice and self._is_certain(len(twice)):
             for node in sorted(twice):
@@ -73,7 +73,7 @@ class Removal:
         It may also mean that this service may not see the node's project.
         """
         try:
-            if self._client.sees_all():
+            if self._client.can_list_all_nodes():
                 return True
         except errors.IronicComputeError as exc:
             LOG.debug('Could not ask what Ironic shows: %(exc)s', {'exc': exc})
@@ -93,17 +93,17 @@ class Removal:
         An error counts as not missing. Facts that were read are stored.
         """
         try:
-            facts = self._client.node(node)
+            facts = self._client.read_node(node)
         except errors.NodeNotFound:
             return True
         except errors.IronicComputeError as exc:
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False
-        if not self._client.in_pool(facts):
+        if not self._client.is_in_pool(facts):
             self._log_left(node)
         # The node still gets builds, and no list contains its present facts.
-        self._held_nodes.found(node)
-        run_isolated(node, self._held_nodes.renew, facts)
+        self._held_nodes.mark_present(node)
+        run_isolated(node, self._held_nodes.update_facts, facts)
         return False
 
     def _log_left(self, node: NodeId) -> None:
@@ -127,7 +127,7 @@ class Removal:
         :returns: None, or a sentence that says why not
         """
         try:
-            facts = self._client.node(node)
+            facts = self._client.read_node(node)
         except errors.NodeNotFound:
             return (
                 f'Ironic does not have node {node} any more; it is removed '
@@ -135,7 +135,7 @@ class Removal:
             )
         except errors.IronicComputeError as exc:
             return f'Ironic does not say where node {node} belongs: {exc}'
-        if self._client.in_pool(facts):
+        if self._client.is_in_pool(facts):
             return (
                 f'Node {node} is in this pool; give it another conductor '
                 f'group or shard first, or delete it in Ironic'
@@ -152,7 +152,7 @@ class Removal:
 
         A report of the node at the same time would create it again.
         """
-        with self._held_nodes.still(node) as row:
+        with self._held_nodes.locked_row(node) as row:
             is_removed = row is not None and self._remove_records(node, row)
         if is_removed:
             LOG.info(
@@ -161,7 +161,7 @@ class Removal:
         return is_removed
 
     def _remove_records(self, node: NodeId, row: Any) -> bool:
-        if self._compute_nodes.instances_on(node, self._held_nodes.host):
+        if self._compute_nodes.list_instances_on(node, self._held_nodes.host):
             return False
         # The provider goes first. If that fails, the row stays, so that the
         # next audit finds the node and tries again.
@@ -176,6 +176,6 @@ class Removal:
                 {'node': node, 'error': exc},
             )
             return False
-        self._compute_nodes.delete(row)
-        self._held_nodes.drop(node)
+        self._compute_nodes.delete_row(row)
+        self._held_nodes.drop_node(node)
         return True

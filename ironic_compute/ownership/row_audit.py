@@ -72,21 +72,24 @@ class RowAudit:
         for number in range(_PAGES_PER_AUDIT):
             if number:
                 self._clock.sleep(_REST_S)
-            read_at = self._held_nodes.moment()
+            read_at = self._held_nodes.version()
             try:
-                page = self._compute_nodes.page(self._marker)
+                page = self._compute_nodes.read_page(self._marker)
             except MarkerGone:
                 self._marker = None
                 continue
-            self._held_nodes.gain(page.rows, read_at)
+            self._held_nodes.add_rows(page.rows, read_at)
             self._marker = page.marker
             if self._marker is None:
                 return
 
     def _check(self, nodes: Sequence[NodeId]) -> None:
-        read_at, host = self._held_nodes.moment(), self._held_nodes.host
-        found = self._compute_nodes.of_nodes(nodes)
+        read_at, host = self._held_nodes.version(), self._held_nodes.host
+        found = self._compute_nodes.list_by_nodes(nodes)
         # Rows created before Nova 18 have another uuid than their node.
-        rows = {n: found.get(n) or self._compute_nodes.named(n) for n in nodes}
+        rows = {
+            n: found.get(n) or self._compute_nodes.read_by_name(n)
+            for n in nodes
+        }
         ours = {n for n, row in rows.items() if row and row.host == host}
-        self._held_nodes.lose(rows.keys() - ours, read_at)
+        self._held_nodes.drop_nodes(rows.keys() - ours, read_at)

@@ -46,9 +46,11 @@ class RowConfirmation:
         """
         due = self._due()
         if due:
-            rows = self._compute_nodes.of_nodes(due)
+            rows = self._compute_nodes.list_by_nodes(due)
             self._writers.for_each(
-                lambda node: self._held_nodes.confirm(node, rows.get(node)),
+                lambda node: self._held_nodes.confirm_row(
+                    node, rows.get(node)
+                ),
                 due,
             )
 
@@ -64,7 +66,7 @@ class RowConfirmation:
         now_s, confirm_s = self._clock.now_s(), self._confirm_s
         self._new_since_s = {
             node: self._new_since_s.get(node, now_s)
-            for node in sorted(self._held_nodes.unconfirmed())
+            for node in sorted(self._held_nodes.unconfirmed_rows.nodes())
         }
         status, host = self._pool.ring_status(), self._held_nodes.host
         is_long_agreed = (status.agreed_for_s or 0.0) >= confirm_s

@@ -213,7 +213,7 @@ class InterruptedTasks:
     # Deploys
 
     def _build(self, context: Any, instance: Any) -> None:
-        facts = self._client.node_of_instance(instance.uuid)
+        facts = self._client.read_node_of_instance(instance.uuid)
         if decisions.build_of(facts) is DeployState.GOES_ON:
             assert facts is not None  # noqa: S101 - see build_of
             self._wait_for_deploy(context, instance, facts.uuid)
@@ -227,7 +227,7 @@ class InterruptedTasks:
             )
 
     def _rebuild(self, context: Any, instance: Any) -> None:
-        facts = self._client.node_of_instance(instance.uuid)
+        facts = self._client.read_node_of_instance(instance.uuid)
         stands = decisions.rebuild_of(
             facts,
             instance.task_state,
@@ -248,7 +248,7 @@ class InterruptedTasks:
 
     def _has_changed(self, node: str, instance: Any) -> bool:
         """Say whether a node's state did since its rebuild was asked for."""
-        changed_at = self._client.raw(node, [_CHANGED_AT])[_CHANGED_AT]
+        changed_at = self._client.read_fields(node, [_CHANGED_AT])[_CHANGED_AT]
         return instance_actions.is_later(
             changed_at, instance_actions.rebuild_at(self._actions(instance))
         )
@@ -293,7 +293,9 @@ class InterruptedTasks:
         if not compute_utils.is_volume_backed_instance(context, instance):
             self._clear(context, instance)  # Refused: it has only this disk.
             return
-        if decisions.is_active(self._client.node_of_instance(instance.uuid)):
+        if decisions.is_active(
+            self._client.read_node_of_instance(instance.uuid)
+        ):
             self._manager.shelve_offload_instance(context, instance, True, [])
             return
         self._failures.offloaded(
@@ -304,7 +306,7 @@ class InterruptedTasks:
 
     def _unshelve(self, context: Any, instance: Any) -> None:
         _restore_key(instance)
-        facts = self._client.node_of_instance(instance.uuid)
+        facts = self._client.read_node_of_instance(instance.uuid)
         if decisions.build_of(facts) is DeployState.GOES_ON:
             assert facts is not None  # noqa: S101 - see build_of
             self._wait_for_deploy(context, instance, facts.uuid)
@@ -357,7 +359,7 @@ class InterruptedTasks:
 
     def _end_rescue(self, context: Any, instance: Any, wanted: str) -> None:
         """Say in the row where the node is; wait for one on its way."""
-        facts = self._client.node_of_instance(instance.uuid)
+        facts = self._client.read_node_of_instance(instance.uuid)
         match decisions.rescue_of(facts):
             case RescueState.ON_ITS_WAY:
                 return

@@ -45,7 +45,7 @@ class LostBuilds:
     was built. Without its allocation nobody would find the first kind, so the
     row is always the first to change.
 
-    :param node_of: returns the nodes a server has an allocation on
+    :param node_of_row: returns the nodes a server has an allocation on
     :param lost_s: a build that nobody began for so long is lost
     :param begin: does something beside everything else
     """
@@ -54,14 +54,14 @@ class LostBuilds:
         self,
         held_nodes: HeldNodes,
         failures: TaskFailures,
-        node_of: Callable[[Any, str], list[NodeId]],
+        node_of_row: Callable[[Any, str], list[NodeId]],
         in_progress: InProgress,
         lost_s: float,
         begin: Begin = begin_thread,
     ) -> None:
         self._held_nodes = held_nodes
         self._failures = failures
-        self._node_of = node_of
+        self._node_of = node_of_row
         self._in_progress = in_progress
         self._lost_s = lost_s
         self._begin = begin

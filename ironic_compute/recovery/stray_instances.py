@@ -87,7 +87,9 @@ class StrayInstances:
         }
         self._settled &= set(found)
         asked = self._away(set(found) - self._settled)
-        rows = self._compute_nodes.servers({server for _, server in asked})
+        rows = self._compute_nodes.read_servers(
+            {server for _, server in asked}
+        )
         given_up = set()
         for key in sorted(asked):
             stray = stray_of(rows.get(key[1]), self._held_nodes.host)
@@ -107,10 +109,12 @@ class StrayInstances:
         A server whose build failed late, when Ironic had deployed it, has no
         node in Nova; whoever deletes it then cannot say which one is free.
         """
-        for node, server in self._held_nodes.idle_claims():
+        for node, server in self._held_nodes.list_idle_claims():
             with self._in_progress.alone(server) as free:
                 if free:
-                    run_isolated(node, self._held_nodes.release, node, server)
+                    run_isolated(
+                        node, self._held_nodes.release_claim, node, server
+                    )
 
     def _away(self, asked: set[_Found]) -> set[_Found]:
         """Return those that have to be asked for one by one.
@@ -120,7 +124,7 @@ class StrayInstances:
         """
         if len(asked) <= _FEW:
             return asked
-        here = self._compute_nodes.servers_of(self._held_nodes.host)
+        here = self._compute_nodes.list_servers_of_host(self._held_nodes.host)
         at_home = {key for key in asked if key[1] in here}
         self._settled |= at_home
         return asked - at_home
@@ -201,7 +205,7 @@ class StrayInstances:
                 # Of a build that failed after its claim was a success. Now:
                 # Ironic may free the node though we are told of a failure,
                 # and until it does, the node's own instance_uuid keeps it.
-                self._held_nodes.release(node, server)
+                self._held_nodes.release_claim(node, server)
                 self._free(node, server)
             except Exception:
                 LOG.exception(

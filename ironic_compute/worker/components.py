@@ -28,6 +28,7 @@ from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
@@ -123,25 +124,30 @@ class Components:
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or make_client(CONF, tenure.gate)
-        self.client.measure(self.metrics.time_ironic_request)
+        self.client.set_meter(self.metrics.time_ironic_request)
         self.node_cache = NodeCache(tenure.clock)
         self.reconciler = placement_reports.make_reconciler(
-            CONF, tenure, self.metrics, placement
+            CONF,
+            tenure.host,
+            tenure.gate,
+            tenure.clock,
+            self.metrics,
+            placement,
         )
+        self.unheld = UnheldNodes()
         self.held_nodes = HeldNodes(
             tenure.host,
             self.compute_nodes,
             self.node_cache,
             self.claims,
             self.reconciler,
-            tenure.clock,
-            new_s=_new_s(CONF),
+            UnconfirmedRows(tenure.clock, _new_s(CONF)),
+            on_unheld=self.unheld.add,
         )
         self.row_audit = RowAudit(
             self.held_nodes, self.compute_nodes, tenure.clock
         )
         self._make_handover()
-        self.held_nodes.on_stranger = self.unheld.add
         self._make_feed()
         self.peer_endpoint = peer_rpc.PeerEndpoint(
             self._given, self.removal.forget_node, self._make_orders(mappings)
@@ -156,7 +162,7 @@ class Components:
             tenure.pool,
             tenure.clock,
             send_facts=lambda facts: self._hooks.send(pipe.Services(facts)),
-            update_host_status=self.held_nodes.change_status,
+            update_host_status=self.held_nodes.update_host_status,
             interval_s=CONF.ironic_compute.services_interval_s,
             aggregates_interval_s=CONF.resource_tracker.aggregates_interval_s,
         )
@@ -180,7 +186,9 @@ class Components:
             self.clock,
             make_directory=lambda: ServiceDirectory(mappings),
             is_ironic_compute=peer_rpc.is_ironic_compute,
-            list_nodes=lambda: {node.uuid for node in self.client.nodes()},
+            list_nodes=lambda: {
+                node.uuid for node in self.client.list_nodes()
+            },
             read_mapping=mappings.read,
             send_to_agent=self._hooks.send,
         )
@@ -198,7 +206,7 @@ class Components:
             self.row_audit,
             self.reconciler,
             tenure.clock,
-            request_read=lambda node: self.feed.poke(node),
+            request_read=lambda node: self.feed.request_read(node),
         )
         self.feed = NodeFeed(
             CONF,
@@ -221,7 +229,6 @@ class Components:
             push_budget=options.push_budget,
         )
         self._writers = RowWriters(options.row_parallelism)
-        self.unheld = UnheldNodes()
         self.new_nodes = NewNodes(
             self.unheld,
             self.held_nodes,
@@ -250,7 +257,7 @@ class Components:
         nodes = list(nodes)
         self.unheld.mark_given(nodes)
         for node in nodes:
-            self.feed.poke(node)
+            self.feed.request_read(node)
 
     # For the manager
 
@@ -283,7 +290,7 @@ class Components:
         traits = frozenset(
             trait for trait, wanted in capability_traits.items() if wanted
         )
-        self.held_nodes.status = HostStatus(
+        self.held_nodes.host_status = HostStatus(
             service_id=service_ref.id,
             disabled=bool(service_ref.disabled),
             capability_traits=traits,
@@ -291,7 +298,7 @@ class Components:
                 CONF.resource_tracker.capability_traits
             ),
         )
-        self.held_nodes.load()
+        self.held_nodes.load_rows()
 
     def start(self) -> None:
         """Receive RPC with the lease from now on, and start all threads."""
@@ -327,7 +334,7 @@ class Components:
 
     def set_disabled(self, disabled: bool) -> None:
         """Show on the provider of each held node that the host is disabled."""
-        self.held_nodes.change_status(disabled=disabled)
+        self.held_nodes.update_host_status(disabled=disabled)
 
     def read_services_soon(self) -> None:
         """Have Nova's Service records read now; does not block."""
@@ -337,7 +344,7 @@ class Components:
         options = CONF.ironic_compute
         if options.metrics_port:
             self.metrics.register_gauges(
-                placement_reports.ReportedFigures(
+                placement_reports.WorkerGauges(
                     self.node_cache, self.reconciler
                 )
             )

@@ -24,10 +24,10 @@ NODE = NodeId('11111111-1111-1111-1111-111111111111')
 class FakeIronic:
     """Ironic behind the methods of ``IronicClient``."""
 
-    def ports(self, node: str) -> list[dict[str, Any]]:
+    def list_ports(self, node: str) -> list[dict[str, Any]]:
         return []
 
-    def portgroups(self, node: str) -> list[dict[str, Any]]:
+    def list_portgroups(self, node: str) -> list[dict[str, Any]]:
         return []
 
     def __init__(self) -> None:
@@ -117,17 +117,17 @@ class FakeIronic:
 
     # What the client offers
 
-    def node(self, node: str) -> NodeFacts:
+    def read_node(self, node: str) -> NodeFacts:
         """See IronicClient."""
         if node not in self.nodes:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
 
-    def sees_all(self) -> bool:
+    def can_list_all_nodes(self) -> bool:
         """See IronicClient."""
         return True
 
-    def node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
+    def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """See IronicClient."""
         found = (
             facts
@@ -136,20 +136,20 @@ class FakeIronic:
         )
         return next(found, None)
 
-    def microversion(self) -> tuple[int, int]:
+    def read_microversion(self) -> tuple[int, int]:
         """See IronicClient."""
         return (1, 95)
 
-    def raw(self, node: str, fields: list[str]) -> Mapping[str, Any]:
+    def read_fields(self, node: str, fields: list[str]) -> Mapping[str, Any]:
         """See IronicClient."""
-        self.node(node)
+        self.read_node(node)
         return {
             'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
             'rescue_interface': self.rescue_interface,
             'provision_updated_at': self.changed_at.get(node),
         }
 
-    def validate(self, node: str) -> Mapping[str, Any]:
+    def validate_node(self, node: str) -> Mapping[str, Any]:
         """See IronicClient."""
         return {
             name: {
@@ -161,7 +161,7 @@ class FakeIronic:
 
     def _changing(self, *call: Any) -> None:
         self.calls.append(call)
-        facts = self.node(call[1])
+        facts = self.read_node(call[1])
         if self.locked_count or facts.reservation:
             self.locked_count = max(0, self.locked_count - 1)
             raise errors.NodeLocked('node is locked by host x')
@@ -176,24 +176,26 @@ class FakeIronic:
         if facts.provision_state in ironic_machine.IN_TRANSITION:
             raise errors.NodeLocked('a state transition is in progress')
 
-    def reserve(self, node: str, instance_uuid: str) -> NodeFacts:
+    def reserve_node(self, node: str, instance_uuid: str) -> NodeFacts:
         """See IronicClient."""
         self._patching('reserve', node, instance_uuid)
         if self.nodes[node].instance_uuid not in (None, instance_uuid):
             raise errors.NodeAssociated('node is associated')
-        other = self.node_of_instance(instance_uuid)
+        other = self.read_node_of_instance(instance_uuid)
         if other is not None and other.uuid != node:
             raise errors.NodeAssociated('instance is associated')
         self.change(node, instance_uuid=instance_uuid)
         return self.nodes[node]
 
-    def release(self, node: str, instance_uuid: str) -> None:
+    def release_node(self, node: str, instance_uuid: str) -> None:
         """See IronicClient."""
         self._patching('release', node, instance_uuid)
         if self.nodes[node].instance_uuid == instance_uuid:
             self.change(node, instance_uuid=None)
 
-    def patch(self, node: str, patch: list[Mapping[str, Any]]) -> NodeFacts:
+    def patch_node(
+        self, node: str, patch: list[Mapping[str, Any]]
+    ) -> NodeFacts:
         """See IronicClient."""
         self._patching('patch', node)
         for change in patch:
@@ -238,18 +240,18 @@ class FakeIronic:
         wanted = 'power off' if target == 'off' else 'power on'
         self.change(node, target_power_state=wanted, last_error=None)
 
-    def vifs(self, node: str) -> list[str]:
+    def list_vifs(self, node: str) -> list[str]:
         """See IronicClient."""
         return list(self.attached[node])
 
-    def vif_attach(self, node: str, vif: str) -> None:
+    def attach_vif(self, node: str, vif: str) -> None:
         """See IronicClient."""
         self._changing('vif_attach', node, vif)
         if vif in self.attached[node]:
             raise errors.IronicRefused('VIF is attached already')
         self.attached[node].append(vif)
 
-    def vif_detach(self, node: str, vif: str) -> None:
+    def detach_vif(self, node: str, vif: str) -> None:
         """See IronicClient."""
         self._changing('vif_detach', node, vif)
         if vif not in self.attached[node]:
@@ -260,7 +262,7 @@ class FakeIronic:
         """See IronicClient."""
         self._changing('nmi', node)
 
-    def console(self, node: str) -> Mapping[str, Any]:
+    def read_console(self, node: str) -> Mapping[str, Any]:
         """See IronicClient."""
         info = {'type': self.console_type, 'url': 'tcp://127.0.0.1:9000'}
         return {'console_enabled': self.is_console_on, 'console_info': info}
@@ -270,20 +272,20 @@ class FakeIronic:
         self._changing('console', node, enabled)
         self.is_console_on = enabled
 
-    def volume_connectors(self, node: str) -> list[dict[str, Any]]:
+    def list_volume_connectors(self, node: str) -> list[dict[str, Any]]:
         """See IronicClient."""
-        self.node(node)
+        self.read_node(node)
         return self.connectors
 
-    def volume_targets(self, node: str) -> list[dict[str, Any]]:
+    def list_volume_targets(self, node: str) -> list[dict[str, Any]]:
         """See IronicClient."""
-        self.node(node)
+        self.read_node(node)
         return [t for t in self.targets.values() if t['node_uuid'] == node]
 
     def create_volume_target(self, node: str, **fields: Any) -> str:
         """See IronicClient."""
         self._changing('create_volume_target', node, fields['volume_id'])
-        taken = {one['boot_index'] for one in self.volume_targets(node)}
+        taken = {one['boot_index'] for one in self.list_volume_targets(node)}
         if fields['boot_index'] in taken:
             raise errors.IronicRefused('boot index is there already')
         target = str(uuid.uuid4())

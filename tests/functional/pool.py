@@ -43,35 +43,35 @@ class LivingIronic:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.fake, name)
 
-    def measure(self, meter: Any) -> None:
+    def set_meter(self, meter: Any) -> None:
         """Nothing here takes time."""
 
     def check_pool(self) -> None:
         """Any pool will do."""
 
-    def in_pool(self, facts: NodeFacts) -> bool:
+    def is_in_pool(self, facts: NodeFacts) -> bool:
         """The pool is that of no conductor group."""
         return not facts.conductor_group
 
-    def node(self, node: str) -> NodeFacts:
+    def read_node(self, node: str) -> NodeFacts:
         """Return a node, after what Ironic was doing with it."""
         with self.fake.lock:
             self.fake.settle(node)
-            facts = self.fake.node(node)
+            facts = self.fake.read_node(node)
             if facts.provision_state == 'cleaning':
                 self.fake.change(node, provision_state='available')
-            return self.fake.node(node)
+            return self.fake.read_node(node)
 
-    def nodes(self, **paging: Any) -> tuple[NodeFacts, ...]:
+    def list_nodes(self, **paging: Any) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool."""
-        return tuple(filter(self.in_pool, self.fake.nodes.values()))
+        return tuple(filter(self.is_in_pool, self.fake.nodes.values()))
 
-    def changed_since(
+    def list_changed_nodes(
         self, updated_at: str | None, **paging: Any
     ) -> list[NodeFacts]:
         """Return what may have changed: all."""
         with self.fake.lock:
-            return [self.node(uuid) for uuid in list(self.fake.nodes)]
+            return [self.read_node(uuid) for uuid in list(self.fake.nodes)]
 
 
 class TheCloud:
@@ -250,7 +250,7 @@ class PoolTestCase(base.NovaTestCase):
         """Deliver a list of all of Ironic's nodes to each worker."""
         audit = {NodeId(uuid): facts for uuid, facts in nodes.items()}
         for host in self.workers:
-            self.components(host).node_changes.audited(audit)
+            self.components(host).node_changes.audit_nodes(audit)
 
     def held(self, host: str) -> set[str]:
         """Return the nodes that a host holds."""

@@ -40,7 +40,7 @@ class SchedulerTestCase(pool.PoolTestCase):
         """Change a node in Ironic, and let the workers hear of it."""
         self.ironic.change(node, **fields)
         for host in self.workers:
-            self.components(host).feed.poke(node)
+            self.components(host).feed.request_read(node)
 
     def chosen(
         self,

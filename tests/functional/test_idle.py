@@ -71,10 +71,10 @@ _FREQUENCIES: dict[Callable[..., Any], float] = {
     LostBuilds._waiting: _a_minute('lost_build_s', 2),
     # The test does not last until the next audit: each second audit reads the
     # rows of 5,000 own nodes, and each other one some rows of the cell.
-    ComputeNodes.of_nodes: _a_minute('audit_interval_s', 8) / 2,
-    ComputeNodes.page: _a_minute('audit_interval_s', 3) / 2,
+    ComputeNodes.list_by_nodes: _a_minute('audit_interval_s', 8) / 2,
+    ComputeNodes.read_page: _a_minute('audit_interval_s', 3) / 2,
     # Nor does the test have servers on held nodes.
-    ComputeNodes.servers: _a_minute('audit_interval_s', 1),
+    ComputeNodes.read_servers: _a_minute('audit_interval_s', 1),
 }
 _CAUSES = {
     _name(function.__module__, function.__code__): frequency

@@ -86,7 +86,7 @@ class OldBugsTest(pool.PoolTestCase):
                 self._audit()
         self.assertEqual(8, self.offered())
         self.assertEqual(8, len(self.held('c1') | self.held('c2')))
-        self.assertEqual(8, len(ironic.nodes()))
+        self.assertEqual(8, len(ironic.list_nodes()))
 
     @contextlib.contextmanager
     def _answering(self, what: str, answer: Any) -> Iterator[None]:

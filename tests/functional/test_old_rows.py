@@ -15,7 +15,7 @@ from nova.tests.functional.api import client as api_client
 from hashring.ring import Host
 from hashring.workers import HostAdded
 from ironic_compute.cmd import ctl
-from ironic_compute.nodes.records import which
+from ironic_compute.nodes.records import incarnation_of
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.services import ServiceDirectory
@@ -79,7 +79,7 @@ class OldRowsTest(pool.PoolTestCase):
         """Pushed, adopted and built upon, it is never joined by a second."""
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
         c1 = self.components('c1')
-        row = self._old_row(node, old, c1.held_nodes.status.service_id)
+        row = self._old_row(node, old, c1.held_nodes.host_status.service_id)
         self._enroll(node, 'old')
         # No worker has read it at its start: unless the ring's target holds
         # it, it is found when the next list still shows a node without a row.
@@ -100,7 +100,7 @@ class OldRowsTest(pool.PoolTestCase):
             # T3: the row names the Service of its host as well.
             components = self.components(host)
             self.assertEqual(
-                components.held_nodes.status.service_id, now.service_id
+                components.held_nodes.host_status.service_id, now.service_id
             )
         specs = {
             'resources:CUSTOM_BAREMETAL': '0',
@@ -124,8 +124,10 @@ class OldRowsTest(pool.PoolTestCase):
             plain = str(uuid.uuid5(uuid.NAMESPACE_DNS, f'plain-{number}'))
             self._copy(known, plain, plain, 'hypervisor')
         self._copy(known, odd[1], str(uuid.uuid4()), 'hypervisor')
-        self.assertEqual(set(odd), components.compute_nodes.odd(2))
-        self.assertIsNone(components.compute_nodes.odd(1))
+        self.assertEqual(
+            set(odd), components.compute_nodes.list_legacy_nodes(2)
+        )
+        self.assertIsNone(components.compute_nodes.list_legacy_nodes(1))
 
     def _copy(self, known: Any, node: str, own: str, host: str) -> Any:
         """Make a row like another one; return it."""
@@ -180,7 +182,7 @@ class OldRowsTest(pool.PoolTestCase):
             (row,) = self._rows(node)
             self.assertEqual(ring, row.host)
             ids.add(row.id)
-            marks.add(which(row))
+            marks.add(incarnation_of(row))
             del self.ironic.nodes[node]
             self._audit()
             self._audit()
@@ -283,7 +285,7 @@ class OldRowsTest(pool.PoolTestCase):
         )
         service.create()
         components = self.components(host)
-        components.held_nodes.change_status(service_id=service.id)
+        components.held_nodes.update_host_status(service_id=service.id)
         for other in self.workers:
             self.components(other).services.read_records()
 

@@ -46,7 +46,7 @@ class OperationsTest(pool.PoolTestCase):
         return self._wait_for_state_change(self.api.post_server(body), status)
 
     def _vifs(self, server: Mapping[str, Any]) -> list[str]:
-        return self.ironic.vifs(self.node_of(server))
+        return self.ironic.list_vifs(self.node_of(server))
 
     def _done(self, server: Mapping[str, Any]) -> None:
         self._wait_for_server_parameter(
@@ -73,7 +73,7 @@ class OperationsTest(pool.PoolTestCase):
         self.assertEqual([second], self._vifs(server))
         node = self.node_of(server)
         self.delete(server)
-        self.assertEqual([], self.ironic.vifs(node))
+        self.assertEqual([], self.ironic.list_vifs(node))
 
     def test_care_of_a_server(self) -> None:
         """Rescue, NMI, lock, rebuild at each API version, soft delete."""
@@ -356,7 +356,12 @@ class OperationsTest(pool.PoolTestCase):
             raise errors.IronicUnavailable('Ironic did not answer')
 
         ironic = pool.TheCloud.ironic
-        for name in ('node', 'node_of_instance', 'nodes', 'changed_since'):
+        for name in (
+            'read_node',
+            'read_node_of_instance',
+            'list_nodes',
+            'list_changed_nodes',
+        ):
             setattr(ironic, name, fail)
         for _, task in manager._periodic_tasks:
             task(manager, self.context)

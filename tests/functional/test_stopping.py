@@ -95,9 +95,9 @@ class StoppingTest(pool.PoolTestCase):
     def _end_deploys(self, host: str) -> None:
         """Let no build wait for ever that was left to another worker."""
         node_cache = self.components(host).node_cache
-        for node in node_cache.held():
+        for node in node_cache.list_nodes():
             self.ironic.change(node, provision_state='active')
-            node_cache.update(self.ironic.node(node))
+            node_cache.update_facts(self.ironic.read_node(node))
 
     def test_idle_worker_ends_at_once(self) -> None:
         """And receives nothing any more, whatever becomes of its lease."""

@@ -235,9 +235,9 @@ class UnfinishedTest(UnfinishedTestCase):
             manager._recovery_loop._strays,
             manager._components.compute_nodes,
         )
-        self.assertEqual({row.uuid}, rows.servers_of(row.host))
+        self.assertEqual({row.uuid}, rows.list_servers_of_host(row.host))
         row.destroy()
-        self.assertEqual(frozenset(), rows.servers_of(row.host))
+        self.assertEqual(frozenset(), rows.list_servers_of_host(row.host))
 
         def is_freed() -> bool:
             # What was seen at home, just before, is asked again at each

@@ -74,7 +74,7 @@ class WorkersTest(pool.PoolTestCase):
         gone = next(iter(ironic.nodes))
         del ironic.nodes[gone]
         for host in self.workers:
-            self.components(host).feed.poke(gone)
+            self.components(host).feed.request_read(gone)
         self.until(lambda: self.offered() == 7, 'the node not offered')
         for _ in range(2):
             self.assertIn(gone, self.held('c1') | self.held('c2'))

@@ -19,6 +19,7 @@ from hashring.ring import Host
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
@@ -166,18 +167,18 @@ class ComputeWorker(Worker):
         self.services = Services(world.nova, self.wire)
         self.reporter = Reporter(world, self.wire, self.gate)
         claims = ClaimBook()
+        self.unheld = UnheldNodes()
         self.held_nodes: HeldNodes = makeup.held_nodes(
             host,
             self.rows,
             NodeCache(self.clock),
             claims,
             self.reporter,
-            self.clock,
-            90.0,
+            UnconfirmedRows(self.clock, new_s=90.0),
+            self.unheld.add,
             lambda: Lock(self.kernel),
         )
         self._make_ownership()
-        self.held_nodes.on_stranger = self.unheld.add
         self.row_audit = RowAudit(
             self.held_nodes,
             self.rows,  # type: ignore[arg-type]
@@ -194,9 +195,11 @@ class ComputeWorker(Worker):
             self.client,  # type: ignore[arg-type]
             None,
         )
-        self.driver = Driver(self.kernel, self.client, self.held_nodes.observe)
+        self.driver = Driver(
+            self.kernel, self.client, self.held_nodes.accept_facts
+        )
         self._make_recovery()
-        self._poked: set[NodeId] = set()
+        self._reads_requested: set[NodeId] = set()
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup
@@ -206,7 +209,6 @@ class ComputeWorker(Worker):
             lambda host: True,
         )
         writers = RowWriters(1, Inline(self.world))
-        self.unheld = UnheldNodes()
         self.new_nodes = makeup.new_nodes(
             self.unheld,
             self.held_nodes,
@@ -295,10 +297,10 @@ class ComputeWorker(Worker):
         record = self._retried(self._service)
         if record is None:
             self.exit(1)
-        self.held_nodes.status = HostStatus(
+        self.held_nodes.host_status = HostStatus(
             service_id=record.id, disabled=record.disabled
         )
-        self._retried(self.held_nodes.load)
+        self._retried(self.held_nodes.load_rows)
         nova = self.world.nova
         self._consumer = self.spawn(self._consume)
         nova.queue(self.host).wake = self._wake_consumer
@@ -373,7 +375,7 @@ class ComputeWorker(Worker):
         nodes = list(nodes)
         self.unheld.mark_given(nodes)
         for node in nodes:
-            self.held_nodes.observe(self.client.node(node))
+            self.held_nodes.accept_facts(self.client.read_node(node))
 
     # Loops
 
@@ -387,19 +389,19 @@ class ComputeWorker(Worker):
             self.kernel.sleep(FEED_S)
 
     def _list(self) -> None:
-        for facts in self.client.nodes().values():
+        for facts in self.client.list_nodes().values():
             self._take(facts)
 
     def _take(self, facts: NodeFacts) -> None:
         """Take a node of a list; read it again if it was missing before."""
-        if self.held_nodes.is_denied(facts.uuid):
-            facts = self.client.node(facts.uuid)
-            self.held_nodes.found(facts.uuid)
-        self.held_nodes.observe(facts)
+        if self.held_nodes.is_missing(facts.uuid):
+            facts = self.client.read_node(facts.uuid)
+            self.held_nodes.mark_present(facts.uuid)
+        self.held_nodes.accept_facts(facts)
 
     def _audit(self) -> None:
-        """``NodeChanges.audited``."""
-        nodes = self.client.nodes()
+        """``NodeChanges.audit_nodes``."""
+        nodes = self.client.list_nodes()
         self.row_audit.check_rows()
         for facts in nodes.values():
             self._take(facts)
@@ -422,7 +424,7 @@ class ComputeWorker(Worker):
         known = self.pool.known or (self.host,)
         own = self.services.find_record(self.host)
         if own is not None:
-            self.held_nodes.change_status(disabled=own.disabled)
+            self.held_nodes.update_host_status(disabled=own.disabled)
         self.report_services(self.services.facts(known))
 
     def _run_recovery(self) -> None:

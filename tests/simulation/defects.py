@@ -18,7 +18,7 @@ from hashring.host_states import Hold
 from hashring.lease import Beat, Lease, Verdict
 from hashring.ring import Host
 from ironic_compute.errors import IronicComputeError, NodeNotFound
-from ironic_compute.nodes.held_nodes import HeldNodes, Moment
+from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
@@ -151,9 +151,9 @@ class PushesPinnedNodes(Rebalancer):
         )
         if row is None or record is None:
             return False
-        given = self._compute_nodes.give(row, target, record.id)
+        given = self._compute_nodes.write_holder(row, target, record.id)
         if given:
-            self._held_nodes.drop(node)
+            self._held_nodes.drop_node(node)
         return given
 
 
@@ -163,7 +163,7 @@ class CreatesWithoutAgreement(NewNodes):
     def _may_take(self, node: NodeId) -> bool:
         return (
             self._pool.ring_status().ring.target(node) == self._held_nodes.host
-            and self._held_nodes.status.service_id is not None
+            and self._held_nodes.host_status.service_id is not None
         )
 
     def _may_create(self, node: NodeId, read: Any) -> bool:
@@ -173,9 +173,10 @@ class CreatesWithoutAgreement(NewNodes):
 class UsesUnconfirmedRows(HeldNodes):
     """A created row is used before it is confirmed."""
 
-    def _enter(self, row: Any, read_at: Moment) -> None:
-        super()._enter(row, read_at)
-        self._unconfirmed.clear()
+    def _add_row(self, row: Any, read_at: HeldVersion) -> None:
+        super()._add_row(row, read_at)
+        for node in self.unconfirmed_rows.nodes():
+            self.unconfirmed_rows.discard(node)
 
 
 class IgnoresInstanceMoves(Rebalancer):
@@ -190,7 +191,7 @@ class RemovesOnAnyError(Removal):
 
     def _is_missing(self, node: NodeId) -> bool:
         try:
-            self._client.node(node)
+            self._client.read_node(node)
         except NodeNotFound:
             return True
         except IronicComputeError:

@@ -74,7 +74,7 @@ class Driver:
         self._observe = observe
 
     def spawn(self, server: Server, node: NodeId) -> None:
-        self._client.reserve(node, server.uuid)
+        self._client.reserve_node(node, server.uuid)
         self._client.deploy(node, server.uuid)
         self.wait_for_deploy(server, node)
 
@@ -82,7 +82,7 @@ class Driver:
         """Block until the node is active; raise if the deploy failed."""
         while True:
             with contextlib.suppress(errors.IronicUnavailable, Unreachable):
-                facts = self._client.node(NodeId(node))
+                facts = self._client.read_node(NodeId(node))
                 self._observe(facts)
                 if facts.instance_uuid != server.uuid:
                     raise errors.DeployFailed("the node is another server's")
@@ -95,16 +95,16 @@ class Driver:
 
     def free(self, node: NodeId, server: str) -> None:
         """Remove a server from a node in any state."""
-        facts = self._client.node(node)
+        facts = self._client.read_node(node)
         if facts.instance_uuid != server:
             return
         if facts.provision_state in ('active', 'deploying', 'deploy failed'):
             self._client.undeploy(node, server)
         else:
-            self._client.release(node, server)
+            self._client.release_node(node, server)
 
     def destroy(self, server: str) -> None:
-        facts: NodeFacts | None = self._client.node_of_instance(server)
+        facts: NodeFacts | None = self._client.read_node_of_instance(server)
         if facts is not None:
             self.free(facts.uuid, server)
 

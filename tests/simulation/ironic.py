@@ -153,7 +153,7 @@ class Client:
         except Unreachable as exc:
             raise errors.IronicUnavailable(str(exc)) from exc
 
-    def nodes(self) -> dict[NodeId, NodeFacts]:
+    def list_nodes(self) -> dict[NodeId, NodeFacts]:
         """Return the list of all nodes, which may be short or empty."""
         found: dict[NodeId, NodeFacts] = self._read(
             lambda: dict(self._ironic.nodes)
@@ -167,31 +167,31 @@ class Client:
             }
         return found
 
-    def node(self, node: NodeId) -> NodeFacts:
+    def read_node(self, node: NodeId) -> NodeFacts:
         if self._ironic.is_ill:
             raise errors.IronicUnavailable('500 Internal Server Error')
         facts: NodeFacts = self._read(lambda: self._ironic.node(node))
         return facts
 
-    def sees_all(self) -> bool:
+    def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))
 
-    def in_pool(self, facts: NodeFacts) -> bool:
+    def is_in_pool(self, facts: NodeFacts) -> bool:
         """Return True: there is one pool."""
         return True
 
-    def node_of_instance(self, server: str) -> NodeFacts | None:
+    def read_node_of_instance(self, server: str) -> NodeFacts | None:
         facts: NodeFacts | None = self._read(
             lambda: self._ironic.of_instance(server)
         )
         return facts
 
-    def reserve(self, node: NodeId, server: str) -> None:
+    def reserve_node(self, node: NodeId, server: str) -> None:
         self._write(
             lambda request: self._ironic.reserve(request, node, server)
         )
 
-    def release(self, node: NodeId, server: str) -> None:
+    def release_node(self, node: NodeId, server: str) -> None:
         self._write(
             lambda request: self._ironic.release(request, node, server)
         )

@@ -57,7 +57,7 @@ class Rows:
         # Nodes whose row has a uuid other than the node's.
         self.odd_ones: set[NodeId] = set()
 
-    def of_host(self, host: Host) -> list[Row]:
+    def list_by_host(self, host: Host) -> list[Row]:
         return self._wire.read(
             lambda: [
                 Row(record)
@@ -66,7 +66,7 @@ class Rows:
             ]
         )
 
-    def of_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Row]:
+    def list_by_nodes(self, nodes: Iterable[NodeId]) -> dict[NodeId, Row]:
         wanted = sorted(nodes)
 
         def read() -> dict[NodeId, Row]:
@@ -79,14 +79,14 @@ class Rows:
 
         return self._wire.read(read)
 
-    def named(self, node: NodeId) -> Row | None:
+    def read_by_name(self, node: NodeId) -> Row | None:
         def read() -> Row | None:
             found = self._nova.live_row(node)
             return None if found is None else Row(found)
 
         return self._wire.read(read)
 
-    def page(self, marker: Marker | None) -> Page:
+    def read_page(self, marker: Marker | None) -> Page:
         def read() -> Page:
             live = {r.id: r for r in self._nova.rows.values() if not r.deleted}
             if marker is not None and marker not in live:
@@ -100,10 +100,10 @@ class Rows:
 
         return self._wire.read(read)
 
-    def odd(self, pages_max: int) -> frozenset[NodeId]:
+    def list_legacy_nodes(self, pages_max: int) -> frozenset[NodeId]:
         return self._wire.read(lambda: frozenset(self.odd_ones))
 
-    def create(
+    def create_row(
         self,
         facts: NodeFacts,
         host: Host,
@@ -122,13 +122,13 @@ class Rows:
             )
         )
 
-    def describe(self, row: Row, facts: NodeFacts) -> None:
+    def update_row(self, row: Row, facts: NodeFacts) -> None:
         """Do nothing: the simulated scheduler does not read rows."""
 
-    def count_failed_builds(self, row: Row, count: int) -> None:
+    def write_failed_builds(self, row: Row, count: int) -> None:
         """Do nothing: the simulated scheduler has no weighers."""
 
-    def give(self, row: Row, host: Host, service_id: int) -> bool:
+    def write_holder(self, row: Row, host: Host, service_id: int) -> bool:
         row.host, row.service_id = host, service_id
         self._gate.wait()
         node, stats = row.hypervisor_hostname, row.changed_stats
@@ -140,7 +140,7 @@ class Rows:
         row.take(record)
         return bool(row.host == host)
 
-    def delete(self, row: Row) -> bool:
+    def delete_row(self, row: Row) -> bool:
         self._gate.wait()
         node, host = row.hypervisor_hostname, row.host
         try:
@@ -151,7 +151,7 @@ class Rows:
             return False
         return True
 
-    def instances_on(self, node: NodeId, host: Host) -> list[str]:
+    def list_instances_on(self, node: NodeId, host: Host) -> list[str]:
         return self._wire.read(
             lambda: [
                 server.uuid
@@ -162,7 +162,7 @@ class Rows:
             ]
         )
 
-    def servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
+    def read_servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
         wanted = sorted(uuids)
         if not wanted:
             return {}
@@ -177,7 +177,7 @@ class Rows:
 
         return self._wire.read(read)
 
-    def servers_of(self, host: Host) -> frozenset[str]:
+    def list_servers_of_host(self, host: Host) -> frozenset[str]:
         return self._wire.read(
             lambda: frozenset(
                 s.uuid

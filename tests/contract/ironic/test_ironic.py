@@ -46,26 +46,26 @@ def test_unknown_node_is_said(world):
     """No request takes a node that is not there for anything else."""
     absent = _server()
     for ask in (
-        lambda: world.ironic.node(absent),
-        lambda: world.ironic.patch(absent, _patch()),
+        lambda: world.ironic.read_node(absent),
+        lambda: world.ironic.patch_node(absent, _patch()),
         lambda: world.ironic.set_provision_state(absent, 'deleted'),
         lambda: world.ironic.set_power_state(absent, 'off'),
-        lambda: world.ironic.raw(absent, ['uuid']),
+        lambda: world.ironic.read_fields(absent, ['uuid']),
     ):
         with pytest.raises(errors.NodeNotFound):
             ask()
-    assert world.ironic.node_of_instance(absent) is None
+    assert world.ironic.read_node_of_instance(absent) is None
 
 
 def test_node_is_reserved_once(world, node):
     """The same server again is fine, another is told so."""
     server = _server()
-    world.ironic.reserve(node, server)
-    world.ironic.reserve(node, server)
-    assert world.ironic.node_of_instance(server).uuid == node
+    world.ironic.reserve_node(node, server)
+    world.ironic.reserve_node(node, server)
+    assert world.ironic.read_node_of_instance(server).uuid == node
     with pytest.raises(errors.NodeAssociated):
-        world.ironic.reserve(node, _server())
-    assert world.ironic.node(node).instance_uuid == server
+        world.ironic.reserve_node(node, _server())
+    assert world.ironic.read_node(node).instance_uuid == server
 
 
 def _lasting(facts):
@@ -76,45 +76,45 @@ def _lasting(facts):
 def test_a_change_is_answered_with_the_node(world, node):
     """All of it, or it would seem to have lost its traits."""
     world.give_trait(node, 'CUSTOM_A')
-    reserved = world.ironic.reserve(node, _server())
+    reserved = world.ironic.reserve_node(node, _server())
     assert reserved.traits == {'CUSTOM_A'}
-    assert _lasting(reserved) == _lasting(world.ironic.node(node))
-    described = world.ironic.patch(node, _patch())
-    assert _lasting(described) == _lasting(world.ironic.node(node))
+    assert _lasting(reserved) == _lasting(world.ironic.read_node(node))
+    described = world.ironic.patch_node(node, _patch())
+    assert _lasting(described) == _lasting(world.ironic.read_node(node))
 
 
 def test_server_has_one_node(world, node):
     """A second node for the same server is refused by Ironic itself."""
     server = _server()
-    world.ironic.reserve(node, server)
+    world.ironic.reserve_node(node, server)
     with pytest.raises(errors.NodeAssociated):
-        world.ironic.reserve(world.enroll(), server)
+        world.ironic.reserve_node(world.enroll(), server)
 
 
 def test_reservation_ends_for_its_own_server_only(world, node):
     """Another's stays."""
     server = _server()
-    world.ironic.reserve(node, server)
-    world.ironic.release(node, _server())
-    assert world.ironic.node(node).instance_uuid == server
-    world.ironic.release(node, server)
-    world.ironic.release(node, server)
-    assert world.ironic.node(node).instance_uuid is None
+    world.ironic.reserve_node(node, server)
+    world.ironic.release_node(node, _server())
+    assert world.ironic.read_node(node).instance_uuid == server
+    world.ironic.release_node(node, server)
+    world.ironic.release_node(node, server)
+    assert world.ironic.read_node(node).instance_uuid is None
 
 
 def test_deploy_and_teardown(world, node):
     """A teardown takes the server off the node by itself."""
     server = _server()
-    world.ironic.reserve(node, server)
-    world.ironic.patch(node, _patch())
-    assert world.ironic.validate(node)['deploy']['result']
+    world.ironic.reserve_node(node, server)
+    world.ironic.patch_node(node, _patch())
+    assert world.ironic.validate_node(node)['deploy']['result']
     world.ironic.set_provision_state(node, 'active')
     world.reach(node, provision_state='active', instance_uuid=server)
     world.ironic.set_provision_state(node, 'rebuild')
     world.reach(node, provision_state='active', instance_uuid=server)
     world.ironic.set_provision_state(node, 'deleted')
     world.reach(node, provision_state='available', instance_uuid=None)
-    assert world.ironic.node_of_instance(server) is None
+    assert world.ironic.read_node_of_instance(server) is None
 
 
 def test_deploy_takes_a_config_drive(world, node):
@@ -147,14 +147,14 @@ def test_node_in_work_is_locked(world, node):
     world.put(node, 'active')
     world.lock(node)
     for ask in (
-        lambda: world.ironic.patch(node, _patch()),
+        lambda: world.ironic.patch_node(node, _patch()),
         lambda: world.ironic.set_provision_state(node, 'deleted'),
         lambda: world.ironic.set_power_state(node, 'off'),
-        lambda: world.ironic.reserve(node, _server()),
+        lambda: world.ironic.reserve_node(node, _server()),
     ):
         with pytest.raises(errors.NodeLocked):
             ask()
-    assert world.ironic.node(node).reservation == 'other'
+    assert world.ironic.read_node(node).reservation == 'other'
 
 
 @pytest.mark.parametrize('state', STATES)
@@ -168,7 +168,7 @@ def test_each_state_takes_what_it_takes(world, node, state):
             world.ironic.set_provision_state(
                 node, verb, **PASSWORD.get(verb, {})
             )
-        assert world.ironic.node(node).provision_state == state
+        assert world.ironic.read_node(node).provision_state == state
 
 
 @pytest.mark.parametrize('verb', ironic_machine.ALLOWED)
@@ -176,14 +176,14 @@ def test_each_verb_is_taken_where_it_may_be(world, verb):
     """What is possible is begun at once."""
     for state in ironic_machine.ALLOWED[verb]:
         node = world.enroll()
-        world.ironic.patch(node, _patch())
+        world.ironic.patch_node(node, _patch())
         world.put(node, state)
         world.ironic.set_provision_state(node, verb, **PASSWORD.get(verb, {}))
 
 
 def test_deploy_on_hold_that_is_aborted_has_lost_its_server(world, node):
     """Ironic takes it off, and leaves the node where it is, not cleaned."""
-    world.ironic.reserve(node, _server())
+    world.ironic.reserve_node(node, _server())
     world.put(node, 'deploy hold')
     world.ironic.set_provision_state(node, 'abort')
     world.reach(node, provision_state='deploy failed', instance_uuid=None)
@@ -196,10 +196,10 @@ def test_node_in_transition_takes_no_patch(world, node, state):
     """Which is an answer that may be repeated."""
     world.put(node, state)
     if state not in ironic_machine.IN_TRANSITION:
-        world.ironic.patch(node, _patch())
+        world.ironic.patch_node(node, _patch())
         return
     with pytest.raises(errors.NodeLocked):
-        world.ironic.patch(node, _patch())
+        world.ironic.patch_node(node, _patch())
 
 
 @pytest.mark.parametrize('state', sorted(ironic_machine.NO_POWER))
@@ -212,18 +212,18 @@ def test_node_that_is_wiped_keeps_its_power(world, node, state):
 
 def test_node_has_no_cards_at_first(world, node):
     """Lists of nothing are empty, not errors."""
-    assert world.ironic.ports(node) == []
-    assert world.ironic.portgroups(node) == []
+    assert world.ironic.list_ports(node) == []
+    assert world.ironic.list_portgroups(node) == []
 
 
 def test_version_is_agreed_on(world):
     """The highest that both know."""
-    assert world.ironic.microversion() == (1, 95)
+    assert world.ironic.read_microversion() == (1, 95)
 
 
 def test_all_nodes_are_shown_to_us(world, node):
     """Else "404" would not mean that there is no such node."""
-    assert world.ironic.sees_all()
+    assert world.ironic.can_list_all_nodes()
 
 
 def test_volume_target_stays_until_it_is_taken_away(world, node):
@@ -236,7 +236,7 @@ def test_volume_target_stays_until_it_is_taken_away(world, node):
         boot_index=0,
         properties={'target_lun': '1'},
     )
-    (found,) = world.ironic.volume_targets(node)
+    (found,) = world.ironic.list_volume_targets(node)
     assert (found['uuid'], found['volume_id']) == (target, volume)
     with pytest.raises(errors.IronicRefused):
         world.ironic.create_volume_target(
@@ -251,10 +251,10 @@ def test_volume_target_stays_until_it_is_taken_away(world, node):
         world.ironic.delete_volume_target(target)
     world.ironic.set_provision_state(node, 'deleted')
     world.reach(node, provision_state='available')
-    assert len(world.ironic.volume_targets(node)) == 1
+    assert len(world.ironic.list_volume_targets(node)) == 1
     world.ironic.set_power_state(node, 'off')
     world.reach(node, power_state='power off')
     world.ironic.delete_volume_target(target)
     world.ironic.delete_volume_target(target)
-    assert world.ironic.volume_targets(node) == []
-    assert world.ironic.volume_connectors(node) == []
+    assert world.ironic.list_volume_targets(node) == []
+    assert world.ironic.list_volume_connectors(node) == []

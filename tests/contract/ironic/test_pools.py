@@ -31,7 +31,7 @@ def test_lists_show_no_node_of_another_pool(
     for node, pool in pools.items():
         real.move(node, **{kind: pool})
     ours = {node for node, pool in pools.items() if pool == 'ours'}
-    assert {facts.uuid for facts in real.ironic.nodes()} == ours
+    assert {facts.uuid for facts in real.ironic.list_nodes()} == ours
     for since in (None, '2000-01-01T00:00:00+00:00'):
-        changed = real.ironic.changed_since(since)
+        changed = real.ironic.list_changed_nodes(since)
         assert {facts.uuid for facts in changed} == ours

@@ -70,7 +70,7 @@ class FakeWorld:
         self.ironic.settle(node)
         if self.ironic.nodes[node].provision_state == 'cleaning':
             self.ironic.change(node, provision_state='available')
-        facts = self.ironic.node(node)
+        facts = self.ironic.read_node(node)
         assert {name: getattr(facts, name) for name in wanted} == wanted
 
 
@@ -126,7 +126,7 @@ class RealWorld:
         clock = SystemClock()
         ends_s = clock.now_s() + _REACH_S
         while True:
-            facts = self.ironic.node(node)
+            facts = self.ironic.read_node(node)
             found = {name: getattr(facts, name) for name in wanted}
             if found == wanted and facts.reservation is None:
                 return

@@ -21,6 +21,7 @@ from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -99,7 +100,7 @@ class Cloud:
         for one in self.hosts.values():
             one.show(*ring, agreed=agreed)
 
-    def node(self, node: str) -> NodeFacts:
+    def read_node(self, node: str) -> NodeFacts:
         """See IronicClient."""
         if node in self.hidden:
             raise self.hidden[node]
@@ -107,11 +108,11 @@ class Cloud:
             raise errors.NodeNotFound(node)
         return self.nodes[NodeId(node)]
 
-    def sees_all(self) -> bool:
+    def can_list_all_nodes(self) -> bool:
         """See IronicClient."""
         return True
 
-    def in_pool(self, facts: NodeFacts) -> bool:
+    def is_in_pool(self, facts: NodeFacts) -> bool:
         """See IronicClient."""
         return facts.conductor_group == ''
 
@@ -155,22 +156,22 @@ class One:
         self.claims = ClaimBook()
         self.pool = PoolView(cloud.clock)
         rows: Any = self.rows
+        self.unheld = UnheldNodes()
         self.held_nodes = HeldNodes(
             host,
             rows,
             NodeCache(cloud.clock),
             self.claims,
             self,
-            cloud.clock,
-            new_s=90.0,
+            UnconfirmedRows(cloud.clock, new_s=90.0),
+            on_unheld=lambda facts: self.unheld.add(facts),
         )
-        self.held_nodes.status = HostStatus(service_id=record.id)
+        self.held_nodes.host_status = HostStatus(service_id=record.id)
         foreign = ForeignHosts(
             self.services, self.pool, lambda host: host not in cloud.stock
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
         writers = RowWriters(1, Inline(None))
-        self.unheld = UnheldNodes()
         self.new_nodes = NewNodes(
             self.unheld,
             self.held_nodes,
@@ -194,7 +195,6 @@ class One:
             writers,
             self._notify_given,
         )
-        self.held_nodes.on_stranger = self.unheld.add
         client: Any = cloud
         me: Any = self
         self.removal = Removal(self.held_nodes, rows, client, me)
@@ -210,7 +210,7 @@ class One:
             cloud.clock,
             request_read=self.reads_requested.append,
         )
-        self.held_nodes.load()
+        self.held_nodes.load_rows()
 
     def show(
         self, *ring: str, agreed: bool = True, until_s: float = math.inf
@@ -240,7 +240,7 @@ class One:
         wanted = self._cloud.nodes if nodes is None else nodes
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
         self.services.read_records()
-        self.node_changes.audited(listed)
+        self.node_changes.audit_nodes(listed)
 
     def _notify_given(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:

@@ -85,7 +85,7 @@ def test_bug_1853009_no_order_of_lists_and_moves_deletes_anything() -> None:
         two.audit()
         cloud.show('c2')
         threads: list[Steps] = [
-            [functools.partial(one.node_changes.audited, {})] * 4,
+            [functools.partial(one.node_changes.audit_nodes, {})] * 4,
             [one.rebalancer.run_round],
             [two.audit, two.rebalancer.run_round, two.audit],
         ]
@@ -102,7 +102,7 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
     """A row whose holder has changed since it was read is not deleted."""
     cloud = cloud_of('c1', nodes=[N])
     one, two = cloud.hosts[C1], cloud.add('c2')
-    stale = one.rows.of_host(C1)[0]
+    stale = one.rows.list_by_host(C1)[0]
     cloud.show('c2')
     one.rebalancer.run_round()
     two.audit()
@@ -122,7 +122,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
     class Ironic:
         """An Ironic whose list takes five minutes, while nodes change."""
 
-        def nodes(self, **paging: object) -> tuple[NodeFacts, ...]:
+        def list_nodes(self, **paging: object) -> tuple[NodeFacts, ...]:
             one.claims.claim(NodeId(booted), 'new')
             serve(cloud, C1, NodeId(booted), 'new')
             feed._tell(cloud.nodes[NodeId(booted)])
@@ -132,15 +132,15 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
             cloud.clock.advance(300.0)
             return tuple(begun.values())
 
-        def in_pool(self, facts: NodeFacts) -> bool:
+        def is_in_pool(self, facts: NodeFacts) -> bool:
             return True
 
-        def changed_since(self, stamp: str | None) -> list[NodeFacts]:
+        def list_changed_nodes(self, stamp: str | None) -> list[NodeFacts]:
             return []
 
     class Sink:
-        observe = staticmethod(one.held_nodes.observe)
-        audited = staticmethod(one.node_changes.audited)
+        node_changed = staticmethod(one.held_nodes.accept_facts)
+        audit_nodes = staticmethod(one.node_changes.audit_nodes)
 
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)
@@ -384,7 +384,7 @@ def test_bug_1771806_row_with_a_uuid_of_its_own_is_not_doubled() -> None:
     """The row is found by the node's name before another one is created."""
     cloud = cloud_of('c1', nodes=[N])
     two = cloud.add('c2')
-    two.rows.of_nodes = lambda nodes: {}  # type: ignore[method-assign]
+    two.rows.list_by_nodes = lambda nodes: {}  # type: ignore[method-assign]
     cloud.show('c2')
     created: list[object] = []
     two.rows.create = created.append  # type: ignore[assignment,method-assign]

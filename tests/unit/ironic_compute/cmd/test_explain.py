@@ -23,7 +23,7 @@ class Cloud:
 
     def __init__(self):
         self.ironic = FakeIronic()
-        self.ironic.in_pool = lambda facts: facts.shard is None
+        self.ironic.is_in_pool = lambda facts: facts.shard is None
         self.ironic.add(traits=frozenset({'CUSTOM_GPU'}))
         self.placement = FakePlacement()
 

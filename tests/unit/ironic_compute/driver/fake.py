@@ -61,18 +61,18 @@ class FakeFeed:
         self._node_cache = node_cache
         self._calls_count = 0
 
-    def take(self, facts: NodeFacts) -> None:
+    def accept_read(self, facts: NodeFacts) -> None:
         """Update the cache; end Ironic's work if the driver sent a change."""
-        self._node_cache.update(facts)
+        self._node_cache.update_facts(facts)
         if len(self._ironic.calls) > self._calls_count:
             self._calls_count = len(self._ironic.calls)
-            self.poke(facts.uuid)
+            self.request_read(facts.uuid)
 
-    def poke(self, node: str) -> None:
+    def request_read(self, node: str) -> None:
         """End Ironic's work on the node; update the cache."""
         self._ironic.settle(node)
         if node in self._ironic.nodes:
-            self._node_cache.update(self._ironic.nodes[node])
+            self._node_cache.update_facts(self._ironic.nodes[node])
 
 
 def bench(**node: Any) -> Bench:
@@ -84,7 +84,7 @@ def bench(**node: Any) -> Bench:
     ironic.add(**node)
     node_cache = NodeCache(clock)
     for facts in ironic.nodes.values():
-        node_cache.hold(facts)
+        node_cache.update_facts(facts)
 
     driver = IronicComputeDriver(None)
     driver.set_up(ironic, node_cache, FakeFeed(ironic, node_cache), clock)

@@ -59,12 +59,18 @@ FAULTS = (
 
 # The methods of the Ironic client that read, and those that change.
 _READS = (
-    *('node', 'node_of_instance', 'raw', 'validate', 'vifs'),
-    *('volume_targets', 'volume_connectors', 'microversion'),
+    *('read_node', 'read_node_of_instance', 'read_fields'),
+    *('validate_node', 'list_vifs', 'list_volume_targets'),
+    *('list_volume_connectors', 'read_microversion'),
 )
 _CHANGES = (
-    *('reserve', 'release', 'patch', 'set_provision_state', 'vif_attach'),
-    *('vif_detach', 'create_volume_target', 'delete_volume_target'),
+    *('reserve_node', 'release_node', 'patch_node', 'set_provision_state'),
+    *(
+        'attach_vif',
+        'detach_vif',
+        'create_volume_target',
+        'delete_volume_target',
+    ),
     *('set_power_state',),
 )
 

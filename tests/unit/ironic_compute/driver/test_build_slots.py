@@ -17,7 +17,7 @@ WAIT_S = 60.0
 class _Idle(fake.FakeFeed):
     """A feed that leaves the end of Ironic's work to the test."""
 
-    def poke(self, node: str) -> None:
+    def request_read(self, node: str) -> None:
         """Do nothing."""
 
 
@@ -70,7 +70,7 @@ def test_build_that_waits_for_its_machine_has_no_slot() -> None:
     other = NodeId('55555555-5555-5555-5555-555555555555')
     bench.ironic.add(uuid=other)
     for facts in bench.ironic.nodes.values():
-        bench.node_cache.hold(facts)
+        bench.node_cache.update_facts(facts)
     feed = _Idle(bench.ironic, bench.node_cache)
     bench.driver.set_up(bench.ironic, bench.node_cache, feed, SystemClock())
     bench.driver._deploy._build_slots = BuildSlots(1)
@@ -90,7 +90,7 @@ def test_build_that_waits_for_its_machine_has_no_slot() -> None:
     assert all(deploying)
     for facts in deploying:
         bench.ironic.settle(facts.uuid)
-        bench.node_cache.update(bench.ironic.nodes[facts.uuid])
+        bench.node_cache.update_facts(bench.ironic.nodes[facts.uuid])
     for build in builds:
         build.join(WAIT_S)
     assert not any(build.is_alive() for build in builds)

@@ -42,7 +42,7 @@ def test_feed_reads_a_node_that_a_build_did_not_find():
     requested = []
 
     class _Feed(fake.FakeFeed):
-        def poke(self, node):
+        def request_read(self, node):
             requested.append(node)
 
     feed = _Feed(bench.ironic, bench.node_cache)
@@ -160,7 +160,7 @@ def test_deploy_of_another_process_is_waited_for():
         instance_uuid=fake.SERVER, provision_state='wait call-back'
     )
     bench.ironic.change(fake.NODE, provision_state='active')
-    bench.node_cache.update(bench.ironic.nodes[fake.NODE])
+    bench.node_cache.update_facts(bench.ironic.nodes[fake.NODE])
     bench.driver.wait_for_deploy(fake.server(), fake.NODE)
 
 

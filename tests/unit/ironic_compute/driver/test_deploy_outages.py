@@ -50,7 +50,7 @@ class _Ironic(FakeIronic):
             raise self.error
         if took_s >= _DEPLOY_S:
             self.change(node, provision_state='active')
-        return super().node(node)
+        return super().read_node(node)
 
 
 def _deploying() -> tuple[fake.Bench, _Ironic]:
@@ -60,7 +60,7 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
     ironic.add(instance_uuid=fake.SERVER, provision_state='deploying')
     bench = fake.bench()
     node_cache = _Cache(clock)
-    node_cache.hold(ironic.nodes[fake.NODE])
+    node_cache.update_facts(ironic.nodes[fake.NODE])
     # This feed must not end the deploy, so it gets an Ironic without nodes.
     feed: Any = fake.FakeFeed(FakeIronic(), node_cache)
     bench.driver.set_up(ironic, node_cache, feed, clock)  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ def _destroy(bench):
 def _end_work(bench):
     """End Ironic's present work, and update the node cache."""
     bench.ironic.settle(fake.NODE)
-    bench.node_cache.update(bench.ironic.nodes[fake.NODE])
+    bench.node_cache.update_facts(bench.ironic.nodes[fake.NODE])
 
 
 def _reboot(bench):

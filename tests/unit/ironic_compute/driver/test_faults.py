@@ -107,7 +107,7 @@ def test_operation_reads_its_node_only_a_few_times(operation, reads_count):
     With hundreds of servers at once, Ironic's API is the bottleneck.
     """
     requests = _requests(operation)
-    names = ('node', 'node_of_instance')
+    names = ('read_node', 'read_node_of_instance')
     assert sum(name in names for name in requests) == reads_count
 
 

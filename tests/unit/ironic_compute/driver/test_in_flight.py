@@ -27,9 +27,9 @@ class _CountingIronic(FakeIronic):
         super().__init__()
         self.reads_count = self.lists_count = 0
 
-    def node(self, node):
+    def read_node(self, node):
         self.reads_count += 1
-        return super().node(node)
+        return super().read_node(node)
 
     def list(self):
         """Return all nodes, as the feed reads them."""
@@ -52,7 +52,7 @@ def _deploying():
             provision_state='deploying',
         )
     for facts in ironic.nodes.values():
-        bench.node_cache.hold(facts)
+        bench.node_cache.update_facts(facts)
     return fake.on(ironic, bench)
 
 
@@ -71,7 +71,7 @@ def _waiters(bench):
 def _feed(bench):
     """Read one list and update the node cache, as the feed does."""
     for facts in bench.ironic.list():
-        bench.node_cache.update(facts)
+        bench.node_cache.update_facts(facts)
 
 
 def test_hundred_deploys_need_one_list_for_each_interval():

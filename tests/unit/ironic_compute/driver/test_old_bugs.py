@@ -64,10 +64,10 @@ def test_bug_1777608_start_plugs_nothing():
 class _SilentIronic(FakeIronic):
     """An Ironic that answers no request."""
 
-    def node(self, node):
+    def read_node(self, node):
         raise errors.IronicUnavailable('Ironic did not answer')
 
-    def node_of_instance(self, instance_uuid):
+    def read_node_of_instance(self, instance_uuid):
         raise errors.IronicUnavailable('Ironic did not answer')
 
 

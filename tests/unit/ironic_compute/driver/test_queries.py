@@ -30,7 +30,7 @@ def test_info_without_cache_survives_an_outage():
         bench.driver.get_info(fake.server(), use_cache=False).state
         == power_state.RUNNING
     )
-    assert faulty.requests == ['node_of_instance'] * 2
+    assert faulty.requests == ['read_node_of_instance'] * 2
 
 
 def test_queries_of_nodes_and_servers():

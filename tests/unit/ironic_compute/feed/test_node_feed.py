@@ -32,7 +32,7 @@ class Ironic:
         self.may_read.set()
         self.during_list = lambda: None
         self.during_delta = lambda: None
-        self.is_shard = False
+        self.has_shard = False
         self.rested = []
 
     def put(self, uuid, **fields):
@@ -45,7 +45,7 @@ class Ironic:
         if self.is_down:
             raise errors.IronicUnavailable('Ironic did not answer')
 
-    def nodes(self, rest=None):
+    def list_nodes(self, rest=None):
         """See IronicReader."""
         self._answer()
         self.rested.append(rest is not None)
@@ -53,7 +53,7 @@ class Ironic:
         self.during_list()
         return found
 
-    def node(self, node):
+    def read_node(self, node):
         """See IronicReader."""
         self.reads.append(node)
         self.may_read.wait(WAIT_S)
@@ -62,7 +62,7 @@ class Ironic:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes_by_uuid[node]
 
-    def changed_since(self, updated_at, limit=100):
+    def list_changed_nodes(self, updated_at, limit=100):
         """See IronicReader."""
         self._answer()
         self.asked.append(updated_at)
@@ -74,11 +74,11 @@ class Ironic:
         self.during_delta()
         return [f for f in found if f.updated_at >= (updated_at or '')][:limit]
 
-    def in_pool(self, facts):
+    def is_in_pool(self, facts):
         """See IronicReader."""
         return self.in_group(facts.conductor_group) and facts.shard != 'other'
 
-    def in_group(self, conductor_group):
+    def is_in_group(self, conductor_group):
         """See IronicReader."""
         return conductor_group == ''
 
@@ -97,17 +97,17 @@ class Sink:
         self.broken = set()
         self._told = threading.Condition()
 
-    def observe(self, facts):
+    def node_changed(self, facts):
         """See feed.Sink."""
         self._note(self.observed, facts)
         if facts.uuid in self.broken:
             raise RuntimeError(f'broken over {facts.uuid}')
 
-    def renew(self, facts):
+    def node_left_pool(self, facts):
         """See feed.Sink."""
         self._note(self.renewed, facts)
 
-    def deny(self, node):
+    def mark_missing(self, node):
         """See feed.Sink."""
         self._note(self.denied, node)
 
@@ -115,15 +115,15 @@ class Sink:
         """See feed.Sink."""
         return node in self.held
 
-    def is_denied(self, node):
+    def is_missing(self, node):
         """See feed.Sink."""
         return node in self.gone
 
-    def found(self, node):
+    def mark_present(self, node):
         """See feed.Sink."""
         self.gone.discard(node)
 
-    def audited(self, nodes):
+    def audit_nodes(self, nodes):
         """See feed.Sink."""
         self._note(self.audits, dict(nodes))
 
@@ -199,7 +199,7 @@ def test_poked_node_is_read(conf, ironic, sink):
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         told = len(sink.observed)
-        feed.poke('n2')
+        feed.request_read('n2')
         sink.wait(lambda: len(sink.observed) > told)
     assert sink.names()[-1] == 'n2'
 
@@ -209,11 +209,11 @@ def test_burst_is_one_reading_and_one_more(conf, ironic, sink):
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         ironic.may_read.clear()
-        feed.poke('n1')
+        feed.request_read('n1')
         while not ironic.reads:
             threading.Event().wait(0.01)
         for _ in range(50):
-            feed.poke('n1')
+            feed.request_read('n1')
         ironic.may_read.set()
         _await(lambda: len(ironic.reads) > 1)
         threading.Event().wait(QUIET_S)
@@ -225,10 +225,10 @@ def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
     sink.is_broken = True
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
-        feed.poke('nowhere')
+        feed.request_read('nowhere')
         sink.wait(lambda: sink.denied)
         told_count = len(sink.observed)
-        feed.poke('n1')
+        feed.request_read('n1')
         sink.wait(lambda: len(sink.observed) > told_count)
     assert set(sink.denied) == {'nowhere'}
     assert sink.names()[-1] == 'n1'
@@ -295,7 +295,7 @@ def test_node_of_another_pool_is_none_of_ours(conf, ironic, sink):
     ironic.put('n3', conductor_group='other')
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
-        feed.poke('n3')
+        feed.request_read('n3')
         sink.wait(lambda: sink.renewed)
         threading.Event().wait(QUIET_S)
     assert ironic.reads == ['n3']
@@ -323,7 +323,7 @@ def test_node_that_came_back_between_two_deltas_is_told_again(
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: any(f.uuid == 'n1' for f in sink.observed))
         ironic.put('n1', name='away')
-        feed.poke('n1')
+        feed.request_read('n1')
         sink.wait(lambda: sink.observed[-1].name == 'away')
         ironic.put('n1')
         sink.wait(
@@ -339,7 +339,7 @@ def test_news_of_an_audits_time_win_over_its_list(conf, ironic, sink):
 
     def change():
         ironic.put('n1', provision_state='active')
-        made[0].poke('n1')
+        made[0].request_read('n1')
         sink.wait(lambda: any(f.provision_state for f in sink.observed))
 
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
@@ -374,7 +374,7 @@ def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
         sink.wait(lambda: sink.audits)
         for _ in range(6):
             told = len(sink.observed)
-            feed.poke('n1')
+            feed.request_read('n1')
             sink.wait(lambda told=told: len(sink.observed) > told)
     assert 'broken sink' in caplog.text
 
@@ -441,7 +441,7 @@ def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
 def _have_told(feed, sink, node):
     """Have a node read by itself, and nothing under way any more."""
     sink.wait(lambda: sink.audits)
-    feed.poke(node)
+    feed.request_read(node)
     sink.wait(lambda: node in sink.names()[-1:])
     threading.Event().wait(QUIET_S)
 
@@ -488,7 +488,7 @@ _AVAILABLE = {
 def test_later_news_is_believed(conf, ironic, sink, is_shard, worth):
     """Ironic is not asked: it takes seconds when it is busy."""
     ironic.put('n2', provision_state='cleaning')
-    ironic.is_shard = is_shard
+    ironic.has_shard = is_shard
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
@@ -503,7 +503,7 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
 ):
     """What somebody asked for may be a field that no notification has."""
     ironic.put('n2', provision_state='cleaning')
-    ironic.is_shard = True
+    ironic.has_shard = True
     with running(conf, ironic, sink) as feed:
         _have_told(feed, sink, 'n2')
         ironic.reads.clear()
@@ -552,7 +552,7 @@ def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
         feed._hear(_AVAILABLE, Worth.ALL)
         ironic.reads.clear()
         ironic.may_read.clear()
-        feed.take(ironic.nodes_by_uuid['n2'])
+        feed.accept_read(ironic.nodes_by_uuid['n2'])
         assert sink.observed[-1].provision_state == 'available'
         ironic.may_read.set()
         sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')
@@ -597,7 +597,7 @@ def test_a_driver_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
         sink.gone.add('n1')
         ironic.may_read.clear()
         told_count = sink.names().count('n1')
-        feed.take(ironic.nodes_by_uuid['n1'])
+        feed.accept_read(ironic.nodes_by_uuid['n1'])
         assert sink.names().count('n1') == told_count
         ironic.may_read.set()
         sink.wait(lambda: sink.names().count('n1') > told_count)
@@ -672,7 +672,7 @@ def test_news_of_another_pools_node_cost_one_reading(
     conf, ironic, sink, pool, worth, record, is_read, is_held
 ):
     """Unless it may be ours now, or is held here all the same."""
-    ironic.is_shard = pool == 'shard'
+    ironic.has_shard = pool == 'shard'
     ironic.put('n3', **{pool: 'other'})
     sink.held = {'n3'} if is_held else set()
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')

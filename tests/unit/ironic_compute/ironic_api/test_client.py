@@ -203,14 +203,14 @@ def test_bug_1739440_older_and_newer_ironics_work(client, http, highest):
     """Ironic may be upgraded before or after the compute daemons."""
     versions(http, highest)
     http.get(f'{URL}/v1/nodes/{NODE}', json=record())
-    assert client.node(NODE).uuid == NODE
-    assert client.microversion() <= (1, int(highest[2:]))
+    assert client.read_node(NODE).uuid == NODE
+    assert client.read_microversion() <= (1, int(highest[2:]))
 
 
 def test_highest_common_version_is_taken(client, http):
     """Neither more than Ironic knows nor less than it could."""
     versions(http, '1.84')
-    assert client.microversion() == (1, 82)
+    assert client.read_microversion() == (1, 82)
 
 
 @pytest.mark.parametrize(('highest', 'works'), [('1.78', False), ('1.82', 1)])
@@ -238,7 +238,7 @@ def test_too_old_an_ironic_is_said(client, http):
 def test_ironic_that_was_rolled_back_is_found_again(client, http):
     """A version that no longer fits is negotiated anew, after one error."""
     http.get(f'{URL}/v1/nodes/{NODE}', json=record())
-    client.node(NODE)
+    client.read_node(NODE)
     versions(http, '1.78')
     limits = {
         'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
@@ -246,8 +246,8 @@ def test_ironic_that_was_rolled_back_is_found_again(client, http):
     }
     http.get(f'{URL}/v1/nodes/{NODE}', status_code=406, headers=limits)
     with pytest.raises(errors.IronicUnavailable):
-        client.node(NODE)
-    assert client.microversion() == (1, 78)
+        client.read_node(NODE)
+    assert client.read_microversion() == (1, 78)
 
 
 # Lists
@@ -267,7 +267,7 @@ def test_all_pages_are_read(client, http):
             {'json': {'nodes': [record(OTHER)]}},
         ],
     )
-    assert [facts.uuid for facts in client.nodes()] == [NODE, OTHER]
+    assert [facts.uuid for facts in client.list_nodes()] == [NODE, OTHER]
 
 
 def test_error_on_the_second_page_is_no_short_list(client, http):
@@ -281,7 +281,7 @@ def test_error_on_the_second_page_is_no_short_list(client, http):
         ],
     )
     with pytest.raises(errors.IronicUnavailable, match='database is away'):
-        client.nodes()
+        client.list_nodes()
 
 
 def test_list_goes_on_after_a_full_page(client, http):
@@ -289,7 +289,9 @@ def test_list_goes_on_after_a_full_page(client, http):
     pages = [[record(), record(OTHER)], [record('n3'), record('n4')], []]
     http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
     rests = []
-    nodes = client.nodes(limit=2, rest=lambda: rests.append(http.call_count))
+    nodes = client.list_nodes(
+        limit=2, rest=lambda: rests.append(http.call_count)
+    )
     assert [facts.uuid for facts in nodes] == [NODE, OTHER, 'n3', 'n4']
     assert rests == [http.call_count - 2, http.call_count - 1]
     assert http.last_request.qs['marker'] == ['n4']
@@ -306,14 +308,14 @@ def test_error_after_a_full_page_is_no_short_list(client, http):
         ],
     )
     with pytest.raises(errors.IronicUnavailable, match='database is away'):
-        client.nodes(limit=1)
+        client.list_nodes(limit=1)
 
 
 def test_bad_record_harms_itself_alone(client, http, caplog):
     """One odd node does not hide the others."""
     nodes = [record(traits='x'), record(OTHER)]
     http.get(f'{URL}/v1/nodes/', json={'nodes': nodes})
-    assert [facts.uuid for facts in client.nodes()] == [OTHER]
+    assert [facts.uuid for facts in client.list_nodes()] == [OTHER]
     assert NODE in caplog.text
 
 
@@ -323,13 +325,13 @@ def test_pool_is_asked_for(conf, http, gate):
     conf.set_override('shard', 's1', 'ironic')
     http.get(f'{URL}/v1/nodes/', json={'nodes': []})
     client = make_client(conf, gate)
-    client.nodes()
+    client.list_nodes()
     query = http.last_request.url.partition('?')[2]
     assert 'conductor_group=' in query
     assert 'shard=s1' in query
-    assert client.in_pool(facts(shard='s1'))
-    assert not client.in_pool(facts(shard='s2'))
-    assert not client.in_pool(facts(shard='s1', conductor_group='g'))
+    assert client.is_in_pool(facts(shard='s1'))
+    assert not client.is_in_pool(facts(shard='s2'))
+    assert not client.is_in_pool(facts(shard='s1', conductor_group='g'))
 
 
 def facts(**fields):
@@ -344,7 +346,7 @@ def test_changed_nodes_are_read_up_to_the_watermark(client, http):
     pages = [{'json': {'nodes': nodes[i : i + 2]}} for i in (0, 2, 4)]
     http.get(f'{URL}/v1/nodes/detail', pages)
     http.get(f'{URL}/v1/nodes/', pages)
-    changed = client.changed_since('T3', limit=2)
+    changed = client.list_changed_nodes('T3', limit=2)
     assert [f.updated_at for f in changed] == ['T5', 'T4', 'T3']
     assert http.last_request.qs['marker'] == ['nt4']
     assert http.last_request.qs['sort_key'] == ['updated_at']
@@ -355,9 +357,9 @@ def test_idle_pool_costs_one_short_page(client, http):
     nodes = [record(f'n{n}', updated_at='T1') for n in range(5000)]
     http.get(f'{URL}/v1/nodes/detail', json={'nodes': nodes[:20]})
     http.get(f'{URL}/v1/nodes/', json={'nodes': nodes[:20]})
-    client.microversion()
+    client.read_microversion()
     before_count = http.call_count
-    assert client.changed_since('T2') == []
+    assert client.list_changed_nodes('T2') == []
     assert http.call_count == before_count + 1
     assert http.last_request.qs['limit'] == ['20']
 
@@ -382,14 +384,14 @@ def test_foreign_errors_stop_here(client, http, answer, wanted):
     """Callers know our errors only; the text names the node."""
     http.get(f'{URL}/v1/nodes/{NODE}', **answer)
     with pytest.raises(wanted, match=NODE):
-        client.node(NODE)
+        client.read_node(NODE)
 
 
 def test_instance_without_a_node_is_no_error(client, http):
     """Ironic answers 404 or an empty list."""
     http.get(f'{URL}/v1/nodes/detail', json={'nodes': []})
     http.get(f'{URL}/v1/nodes/', json={'nodes': []})
-    assert client.node_of_instance(SERVER) is None
+    assert client.read_node_of_instance(SERVER) is None
 
 
 # Changes
@@ -426,7 +428,7 @@ def test_change_is_sent_once_with_a_lease(client, http, gate, answer, wanted):
     """Who repeats it must know whether it may be repeated."""
     http.patch(f'{URL}/v1/nodes/{NODE}', **answer)
     with pytest.raises(errors.IronicComputeError) as raised:
-        client.patch(NODE, [{'op': 'remove', 'path': '/extra/x'}])
+        client.patch_node(NODE, [{'op': 'remove', 'path': '/extra/x'}])
     assert type(raised.value) is wanted
     assert gate.passed_count == 1
 
@@ -435,7 +437,7 @@ def test_refusal_is_not_repeated(client, http, gate):
     """What is wrong once is wrong the second time."""
     http.patch(f'{URL}/v1/nodes/{NODE}', status_code=400, json=fault('bad'))
     with pytest.raises(errors.IronicRefused, match='bad'):
-        client.patch(NODE, [])
+        client.patch_node(NODE, [])
     assert gate.passed_count == 1
 
 
@@ -454,10 +456,10 @@ def test_refused_reservation_looks_who_has_the_node(
     http.patch(f'{URL}/v1/nodes/{NODE}', status_code=409, json=LOCKED)
     http.get(f'{URL}/v1/nodes/{NODE}', json=record(instance_uuid=present))
     if wanted is None:
-        client.reserve(NODE, SERVER)
+        client.reserve_node(NODE, SERVER)
     else:
         with pytest.raises(wanted):
-            client.reserve(NODE, SERVER)
+            client.reserve_node(NODE, SERVER)
     assert gate.passed_count == 1
 
 
@@ -467,13 +469,13 @@ def test_reservation_by_another_is_said(client, http):
     http.patch(f'{URL}/v1/nodes/{NODE}', status_code=409, json=fault(text))
     http.get(f'{URL}/v1/nodes/{NODE}', json=record(instance_uuid=OTHER))
     with pytest.raises(errors.NodeAssociated, match=OTHER):
-        client.reserve(NODE, SERVER)
+        client.reserve_node(NODE, SERVER)
 
 
 def test_release_leaves_anothers_instance(client, http, gate):
     """Only what is ours is taken off."""
     http.get(f'{URL}/v1/nodes/{NODE}', json=record(instance_uuid=OTHER))
-    client.release(NODE, SERVER)
+    client.release_node(NODE, SERVER)
     assert gate.passed_count == 0
 
 
@@ -481,7 +483,7 @@ def test_release_sends_the_patch_that_maintenance_allows(client, http):
     """Ironic compares the whole patch in that case."""
     http.get(f'{URL}/v1/nodes/{NODE}', json=record(instance_uuid=SERVER))
     http.patch(f'{URL}/v1/nodes/{NODE}', json=record())
-    client.release(NODE, SERVER)
+    client.release_node(NODE, SERVER)
     assert http.last_request.json() == [
         {'op': 'remove', 'path': '/instance_uuid'}
     ]
@@ -515,10 +517,10 @@ def test_refused_vif_may_be_here_already(client, http, gate, is_here):
     http.post(url, status_code=409, json=fault(text))
     http.get(url, json={'vifs': [{'id': 'v1'}] if is_here else []})
     if is_here:
-        client.vif_attach(NODE, 'v1')
+        client.attach_vif(NODE, 'v1')
     else:
         with pytest.raises(errors.IronicRefused, match='already attached'):
-            client.vif_attach(NODE, 'v1')
+            client.attach_vif(NODE, 'v1')
     assert gate.passed_count == 1
 
 
@@ -527,7 +529,7 @@ def test_missing_vif_is_detached(client, http):
     url = f'{URL}/v1/nodes/{NODE}/vifs'
     http.delete(f'{url}/v1', status_code=400, json=fault('not attached'))
     http.get(url, json={'vifs': []})
-    client.vif_detach(NODE, 'v1')
+    client.detach_vif(NODE, 'v1')
 
 
 def test_volume_target_is_made_and_unmade(client, http):
@@ -552,7 +554,7 @@ def test_it_is_known_whether_ironic_shows_all_nodes(
 ):
     """Only who may list all nodes may ask for those of another project."""
     http.get(f'{URL}/v1/nodes?project=nobody', status_code=status, json={})
-    assert client.sees_all() is sees_all
+    assert client.can_list_all_nodes() is sees_all
     assert http.last_request.qs['limit'] == ['1']
 
 
@@ -560,7 +562,7 @@ def test_an_ironic_that_is_away_says_nothing_of_what_it_shows(client, http):
     """Neither is certain then."""
     http.get(f'{URL}/v1/nodes?project=nobody', status_code=503)
     with pytest.raises(errors.IronicUnavailable):
-        client.sees_all()
+        client.can_list_all_nodes()
 
 
 def test_nothing_is_repeated_below_those_who_may(client, http):
@@ -568,5 +570,5 @@ def test_nothing_is_repeated_below_those_who_may(client, http):
     http.get(f'{URL}/v1/nodes/{NODE}', status_code=503)
     asked_count = http.call_count
     with pytest.raises(errors.IronicNotReached):
-        client.node(NODE)
+        client.read_node(NODE)
     assert http.call_count - asked_count == 2  # One settles the version.

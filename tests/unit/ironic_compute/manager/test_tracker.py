@@ -113,7 +113,7 @@ def test_claim_that_fails_is_reported_once_it_is_gone() -> None:
     one.submit = lambda facts, situation: seen.append(situation.claim)  # type: ignore[method-assign]
 
     def save() -> None:
-        one.held_nodes.observe(dataclasses.replace(FIT, name='new'))
+        one.held_nodes.accept_facts(dataclasses.replace(FIT, name='new'))
         raise nova_exception.InstanceNotFound(instance_id='server')
 
     with pytest.raises(nova_exception.InstanceNotFound):
@@ -149,9 +149,9 @@ def renewed() -> tuple[Cloud, One]:
     """A worker after one that created and offered the node a moment ago."""
     cloud, one = _just_started()
     cloud.nova.rows[N].stats = {NEW: f'{cloud.clock.wall_s():.0f}'}
-    one.held_nodes.drop(N)
-    one.held_nodes.load()
-    assert one.held_nodes.unconfirmed() == {N}
+    one.held_nodes.drop_node(N)
+    one.held_nodes.load_rows()
+    assert one.held_nodes.unconfirmed_rows.nodes() == {N}
     return cloud, one
 
 
@@ -178,7 +178,7 @@ def test_build_waits_for_the_record_of_a_node_offered_before_a_restart(
     """To be sent on would burn an alternate; three of those are an error."""
     _, one = renewed
     row = one.held_nodes.row(N)
-    _claim_meanwhile(renewed, lambda: one.held_nodes.confirm(N, row))
+    _claim_meanwhile(renewed, lambda: one.held_nodes.confirm_row(N, row))
     assert one.claims.consumer(N) == 'server'
 
 
@@ -190,7 +190,7 @@ def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
     with pytest.raises(
         nova_exception.ComputeResourcesUnavailable, match='not held'
     ):
-        _claim_meanwhile(renewed, lambda: one.held_nodes.confirm(N, None))
+        _claim_meanwhile(renewed, lambda: one.held_nodes.confirm_row(N, None))
     assert one.claims.consumer(N) is None
 
 
@@ -215,11 +215,11 @@ def test_failed_builds_are_counted_under_the_lock_of_the_node() -> None:
         lock: Any = one.held_nodes._held[N].writing
         counted.append((count, lock.locked()))
 
-    rows = types.SimpleNamespace(count_failed_builds=count)
+    rows = types.SimpleNamespace(write_failed_builds=count)
     tracker = _tracker(cloud, one, rows)
     tracker.build_failed(N)
     tracker.build_succeeded(N)
     assert counted == [(1, True), (0, True)]
-    one.held_nodes.drop(N)
+    one.held_nodes.drop_node(N)
     tracker.build_failed(N)
     assert len(counted) == 2

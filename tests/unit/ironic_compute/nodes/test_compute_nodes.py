@@ -55,7 +55,7 @@ def test_odd_cpu_arch_harms_no_node(
     row = objects.ComputeNode()
     odd = NodeFacts(NodeId('n1'), properties={'cpu_arch': arch})
     for _ in range(3):
-        rows.describe(row, odd)
+        rows.update_row(row, odd)
     assert conductor.saved
     assert row.supported_hv_specs == []
     assert caplog.text.count('unknown cpu_arch') == 1
@@ -66,14 +66,14 @@ def test_a_row_that_could_not_be_written_is_written_next_time(
 ) -> None:
     """What a row should say is there already; that it does not is known."""
     row = objects.ComputeNode()
-    rows.describe(row, FACTS)
+    rows.update_row(row, FACTS)
     conductor.is_away = True
     other = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'aarch64'})
     with pytest.raises(TimeoutError):
-        rows.describe(row, other)
+        rows.update_row(row, other)
     conductor.is_away = False
-    rows.describe(row, other)
-    rows.describe(row, other)
+    rows.update_row(row, other)
+    rows.update_row(row, other)
     assert len(conductor.saved) == 2
     assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
 
@@ -83,11 +83,11 @@ def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
 ) -> None:
     """It has a list that looks changed, whenever it is read."""
     row = objects.ComputeNode()
-    rows.describe(row, FACTS)
+    rows.update_row(row, FACTS)
     row.pci_device_pools = objects.PciDevicePoolList(objects=[])
     row.obj_reset_changes(['pci_device_pools'])
     assert row.obj_what_changed() == {'pci_device_pools'}
-    rows.describe(row, FACTS)
+    rows.update_row(row, FACTS)
     assert len(conductor.saved) == 1
 
 
@@ -96,10 +96,10 @@ def test_another_address_of_the_holder_alone_is_not_written(
 ) -> None:
     """Who takes a host over has all its rows to do else, and reads none."""
     row = objects.ComputeNode()
-    rows.describe(row, FACTS)
+    rows.update_row(row, FACTS)
     row.host_ip = '192.0.2.1'
     row.obj_reset_changes()
-    rows.describe(row, FACTS)
+    rows.update_row(row, FACTS)
     assert len(conductor.saved) == 1
-    rows.describe(row, NodeFacts(NodeId('n1')))
+    rows.update_row(row, NodeFacts(NodeId('n1')))
     assert 'host_ip' in conductor.saved[1]

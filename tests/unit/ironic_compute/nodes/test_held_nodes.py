@@ -15,6 +15,7 @@ from hashring.ring import Host
 from ironic_compute.nodes import compute_nodes, records
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
@@ -47,12 +48,12 @@ class FakeRows:
     while_describing: Callable[[], None] = lambda: None
     trouble: Exception | None = None
 
-    def of_host(self, host: Host) -> list[Any]:
+    def list_by_host(self, host: Host) -> list[Any]:
         found = [self.present] if self.present else []
         self.while_reading()
         return found
 
-    def describe(self, row: Any, facts: NodeFacts) -> None:
+    def update_row(self, row: Any, facts: NodeFacts) -> None:
         self.while_describing()
         if self.trouble is not None:
             raise self.trouble
@@ -83,7 +84,10 @@ def reports() -> Reports:
 
 
 def _held_nodes(
-    found: FakeRows, reports: Reports, new_lock: Any = threading.Lock
+    found: FakeRows,
+    reports: Reports,
+    new_lock: Any = threading.Lock,
+    on_unheld: Any = lambda facts: None,
 ) -> HeldNodes:
     compute_nodes: Any = found
     return HeldNodes(
@@ -92,8 +96,8 @@ def _held_nodes(
         NodeCache(CLOCK),
         ClaimBook(),
         reports,
-        CLOCK,
-        90.0,
+        UnconfirmedRows(CLOCK, 90.0),
+        on_unheld,
         new_lock,
     )
 
@@ -103,12 +107,12 @@ def test_a_new_row_of_an_earlier_worker_is_not_offered(
 ) -> None:
     """A worker that died between creating and confirming left it so."""
     held_nodes = _held_nodes(FakeRows(_row(created_ago_s=0.0)), reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
-    assert held_nodes.unconfirmed() == {N1}
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
+    assert held_nodes.unconfirmed_rows.nodes() == {N1}
     assert reports.confirmed == {N1: False}
-    held_nodes.confirm(N1, _row())
-    assert not held_nodes.unconfirmed()
+    held_nodes.confirm_row(N1, _row())
+    assert not held_nodes.unconfirmed_rows.nodes()
     assert reports.confirmed == {N1: True}
 
 
@@ -118,9 +122,9 @@ def test_a_new_row_that_is_another_host_s_is_not_written(
 ) -> None:
     """Who lost a row must not confirm it for who has it."""
     held_nodes = _held_nodes(FakeRows(_row(created_ago_s=0.0)), reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
-    held_nodes.confirm(N1, current)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
+    held_nodes.confirm_row(N1, current)
     assert held_nodes.row(N1) is None
 
 
@@ -130,8 +134,8 @@ def test_an_old_row_is_offered_at_once(
 ) -> None:
     """Marked or not: nobody writes a row only to take the mark off."""
     held_nodes = _held_nodes(FakeRows(_row(created_ago_s=age_s)), reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
     assert reports.confirmed == {N1: True}
 
 
@@ -141,14 +145,14 @@ def test_a_node_that_could_not_be_offered_is_confirmed_again(
     """Its row's first save fails: nobody else would try again."""
     found = FakeRows(_row(created_ago_s=0.0))
     held_nodes = _held_nodes(found, reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
     found.trouble = TimeoutError()
     with pytest.raises(TimeoutError):
-        held_nodes.confirm(N1, _row())
-    assert held_nodes.unconfirmed() == {N1}
+        held_nodes.confirm_row(N1, _row())
+    assert held_nodes.unconfirmed_rows.nodes() == {N1}
     found.trouble = None
-    held_nodes.confirm(N1, _row())
+    held_nodes.confirm_row(N1, _row())
     assert reports.confirmed == {N1: True}
 
 
@@ -156,15 +160,15 @@ def test_describing_a_row_keeps_it_new() -> None:
     """What Ironic says of a node does not confirm its row."""
     row = objects.ComputeNode(stats={records.NEW: '100', records.MADE: '100'})
     compute_nodes._describe(row, FACTS)
-    assert records.is_new(row, 99.0)
-    assert not records.is_new(row, 100.0)
+    assert records.is_new_row(row, 99.0)
+    assert not records.is_new_row(row, 100.0)
     row.obj_reset_changes()
     compute_nodes._describe(row, FACTS)
     assert not row.obj_what_changed()
-    records.unmark(row)
+    records.clear_new_mark(row)
     compute_nodes._describe(row, FACTS)
-    assert not records.is_new(row, 0.0)
-    assert records.which(row) == '100'
+    assert not records.is_new_row(row, 0.0)
+    assert records.incarnation_of(row) == '100'
 
 
 def test_a_node_that_left_while_rows_were_read_stays_away(
@@ -173,22 +177,22 @@ def test_a_node_that_left_while_rows_were_read_stays_away(
     """A list of rows takes seconds; a push meanwhile is newer than it."""
     found = FakeRows(_row())
     held_nodes = _held_nodes(found, reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
 
     def push() -> None:
         found.while_reading = lambda: None
-        with held_nodes.leaving(N1) as row:
+        with held_nodes.locked_free_row(N1) as row:
             assert row is not None
             row.host = 'c2'
 
     found.while_reading = push
     found.present = _row()
-    held_nodes.load()
+    held_nodes.load_rows()
     assert held_nodes.row(N1) is None
     found.present = None
-    held_nodes.load()
-    held_nodes.hold(_row(), FACTS, held_nodes.moment())  # It came back.
+    held_nodes.load_rows()
+    held_nodes.add_node(_row(), FACTS, held_nodes.version())  # It came back.
     assert held_nodes.row(N1) is not None
 
 
@@ -197,20 +201,20 @@ def test_a_node_that_came_while_rows_were_read_stays(
 ) -> None:
     """It is no more missing than an answer that is older than it."""
     held_nodes = _held_nodes(FakeRows(None), reports)
-    read_at = held_nodes.moment()
-    held_nodes.hold(_row(), FACTS, held_nodes.moment())
-    held_nodes.lose({N1}, read_at)
+    read_at = held_nodes.version()
+    held_nodes.add_node(_row(), FACTS, held_nodes.version())
+    held_nodes.drop_nodes({N1}, read_at)
     assert held_nodes.row(N1) is not None
-    held_nodes.lose({N1}, held_nodes.moment())
+    held_nodes.drop_nodes({N1}, held_nodes.version())
     assert held_nodes.row(N1) is None
 
 
 def test_only_rows_of_ours_are_gained(reports: Reports) -> None:
     """A page of the cell's rows has those of everybody."""
     held_nodes = _held_nodes(FakeRows(None), reports)
-    held_nodes.gain([_row(host='c2')], held_nodes.moment())
+    held_nodes.add_rows([_row(host='c2')], held_nodes.version())
     assert held_nodes.row(N1) is None
-    held_nodes.gain([_row()], held_nodes.moment())
+    held_nodes.add_rows([_row()], held_nodes.version())
     assert held_nodes.row(N1) is not None
 
 
@@ -218,16 +222,19 @@ def test_a_node_that_was_perhaps_given_away_is_left_alone(
     reports: Reports,
 ) -> None:
     """No answer to a push: only a new look at its row says whose it is."""
-    held_nodes = _held_nodes(FakeRows(_row()), reports)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
     strangers: list[NodeId] = []
-    held_nodes.on_stranger = lambda facts: strangers.append(facts.uuid)
-    with pytest.raises(TimeoutError), held_nodes.leaving(N1) as row:
+    held_nodes = _held_nodes(
+        FakeRows(_row()),
+        reports,
+        on_unheld=lambda facts: strangers.append(facts.uuid),
+    )
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
+    with pytest.raises(TimeoutError), held_nodes.locked_free_row(N1) as row:
         assert row is not None
         row.host = 'c2'
         raise TimeoutError
-    with held_nodes.leaving(N1) as row:
+    with held_nodes.locked_free_row(N1) as row:
         assert row is None
     assert strangers == [N1]
     assert held_nodes.row(N1) is None
@@ -244,10 +251,10 @@ def test_who_waits_for_a_push_finds_no_claim_of_it(reports: Reports) -> None:
             free.append(held_nodes.is_free(N1))
 
     held_nodes = _held_nodes(FakeRows(_row()), reports, new_lock=Left)
-    held_nodes.load()
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
     free.clear()
-    with held_nodes.leaving(N1):
+    with held_nodes.locked_free_row(N1):
         assert not held_nodes.is_free(N1)
     assert free == [True]
 
@@ -258,9 +265,11 @@ def test_a_node_that_is_lost_while_it_is_reported_is_forgotten(
     """What was submitted last would be written at each audit, for ever."""
     found = FakeRows(_row())
     held_nodes = _held_nodes(found, reports)
-    held_nodes.load()
-    found.while_describing = lambda: held_nodes.lose({N1}, held_nodes.moment())
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    found.while_describing = lambda: held_nodes.drop_nodes(
+        {N1}, held_nodes.version()
+    )
+    held_nodes.accept_facts(FACTS)
     assert held_nodes.row(N1) is None
     assert reports.confirmed == {}
 
@@ -281,23 +290,23 @@ def test_a_node_that_left_while_we_waited_is_not_written(
                 meanwhile.pop()()
 
     def leave() -> None:
-        held_nodes.drop(N1)
+        held_nodes.drop_node(N1)
         if comes_back:
-            held_nodes.hold(again, FACTS, held_nodes.moment())
+            held_nodes.add_node(again, FACTS, held_nodes.version())
 
     held_nodes = _held_nodes(FakeRows(_row()), reports, Waited)
-    held_nodes.load()
+    held_nodes.load_rows()
     meanwhile.append(leave)
-    with held_nodes.still(N1) as row:
+    with held_nodes.locked_row(N1) as row:
         assert row is (again if comes_back else None)
 
 
 def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
     """Somebody may be writing; a second lock would let another one in."""
     held_nodes = _held_nodes(FakeRows(_row()), reports)
-    held_nodes.load()
-    with held_nodes.still(N1) as row:
-        held_nodes.hold(_row(), None, held_nodes.moment())
+    held_nodes.load_rows()
+    with held_nodes.locked_row(N1) as row:
+        held_nodes.add_node(_row(), None, held_nodes.version())
         assert held_nodes.row(N1) is row
         assert held_nodes._held[N1].writing.locked()  # type: ignore[attr-defined]
 
@@ -307,17 +316,17 @@ def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(
 ) -> None:
     """Whatever else is new of its host, and whatever an old list says."""
     held_nodes = _held_nodes(FakeRows(_row()), reports)
-    held_nodes.load()
-    held_nodes.deny(N1)
-    held_nodes.deny(N1)
-    held_nodes.change_status(disabled=True)
+    held_nodes.load_rows()
+    held_nodes.mark_missing(N1)
+    held_nodes.mark_missing(N1)
+    held_nodes.update_host_status(disabled=True)
     assert reports.withdrawn == [N1]
-    held_nodes.observe(FACTS)
+    held_nodes.accept_facts(FACTS)
     assert not reports.confirmed
-    held_nodes.found(N1)
-    held_nodes.observe(FACTS)
+    held_nodes.mark_present(N1)
+    held_nodes.accept_facts(FACTS)
     assert reports.confirmed == {N1: True}
-    held_nodes.deny(NodeId('of another host'))
+    held_nodes.mark_missing(NodeId('of another host'))
     assert reports.withdrawn == [N1]
 
 
@@ -325,5 +334,5 @@ def test_a_row_that_took_long_to_create_is_new(reports: Reports) -> None:
     """Longer than a row is new to others; a clock may have jumped, too."""
     held_nodes = _held_nodes(FakeRows(None), reports)
     row = _row(created_ago_s=3600.0)
-    held_nodes.hold(row, FACTS, held_nodes.moment(), created=True)
+    held_nodes.add_node(row, FACTS, held_nodes.version(), created=True)
     assert reports.confirmed == {N1: False}

@@ -42,7 +42,7 @@ class Reconciler:
 def test_audit_says_what_it_found(caplog, found, level):
     """Silent if all is as it was; an error ends nothing."""
     caplog.set_level(logging.DEBUG)
-    placement_reports.audit(Reconciler(found))
+    placement_reports.audit_providers(Reconciler(found))
     assert [r.levelno for r in caplog.records] == ([level] if level else [])
 
 
@@ -62,7 +62,7 @@ def test_each_host_has_a_ledger_of_its_own():
 def test_metrics_see_the_held_nodes_and_what_waits():
     """As they are when asked."""
     node_cache = NodeCache(ManualClock())
-    node_cache.hold(NodeFacts(uuid='n1'))
-    watched = placement_reports.ReportedFigures(node_cache, Reconciler(0))
+    node_cache.update_facts(NodeFacts(uuid='n1'))
+    watched = placement_reports.WorkerGauges(node_cache, Reconciler(0))
     assert [facts.uuid for facts in watched.held_facts()] == ['n1']
     assert watched.waiting() == (2, 7.5)

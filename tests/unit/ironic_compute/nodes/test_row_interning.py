@@ -10,7 +10,7 @@ import pytest
 from nova import objects
 from nova.objects import base
 
-from ironic_compute.nodes.row_interning import compact
+from ironic_compute.nodes.row_interning import intern_row
 
 objects.register_all()
 
@@ -40,16 +40,16 @@ def _says(row: Any) -> Any:
 @pytest.mark.parametrize('arch', ['x86_64', 'aarch64'])
 def test_a_row_says_what_it_said(arch: str) -> None:
     """Of each kind, whatever was seen before."""
-    compact(_row('n0'))
+    intern_row(_row('n0'))
     row = _row('n1', arch)
     before = _says(row)
-    assert _says(compact(row)) == before
+    assert _says(intern_row(row)) == before
     assert row.obj_what_changed() == set()
 
 
 def test_what_is_equal_is_one_object() -> None:
     """Names, numbers, and the objects of Nova in a row."""
-    one, other = compact(_row('n1')), compact(_row('n2'))
+    one, other = intern_row(_row('n1')), intern_row(_row('n2'))
     assert one.host is other.host
     assert one.uuid is one.hypervisor_hostname
     assert one.cpu_allocation_ratio is other.cpu_allocation_ratio
@@ -60,7 +60,7 @@ def test_what_is_equal_is_one_object() -> None:
 
 def test_a_change_of_one_row_is_no_change_of_others() -> None:
     """A row is given new values, and its lists and dicts are its own."""
-    one, other = compact(_row('n1')), compact(_row('n2'))
+    one, other = intern_row(_row('n1')), intern_row(_row('n2'))
     before = _says(other)
     one.host = 'another-host'
     one.stats = {**one.stats, 'cpu_arch': 'ppc64le'}
@@ -71,9 +71,9 @@ def test_a_change_of_one_row_is_no_change_of_others() -> None:
 
 def test_what_counts_as_changed_is_not_shared() -> None:
     """It would be saved for a row that has it as it was."""
-    changed, other = _row('n1'), compact(_row('n2'))
+    changed, other = _row('n1'), intern_row(_row('n2'))
     changed.pci_device_pools.objects = []
-    compact(changed)
+    intern_row(changed)
     assert 'pci_device_pools' in changed.obj_what_changed()
     assert other.obj_what_changed() == set()
 
@@ -98,14 +98,14 @@ def test_rows_take_less_memory() -> None:
     """That is what it is for."""
     rows = [_row(f'node-{n}') for n in range(200)]
     before_bytes = _size_bytes(rows)
-    assert _size_bytes([compact(row) for row in rows]) < 0.7 * before_bytes
+    assert _size_bytes([intern_row(row) for row in rows]) < 0.7 * before_bytes
 
 
 def test_values_that_nobody_shares_do_not_end_the_sharing() -> None:
     """However many there were: a cloud's rows are all alike but for these."""
     for n in range(5000):
-        compact(_with_ratio(str(n)))
-    one, other = (compact(_with_ratio('-1.5')) for _ in range(2))
+        intern_row(_with_ratio(str(n)))
+    one, other = (intern_row(_with_ratio('-1.5')) for _ in range(2))
     assert one.cpu_allocation_ratio is other.cpu_allocation_ratio
 
 

@@ -62,11 +62,11 @@ def test_rows_read_before_the_agreement_create_nothing(cloud: Cloud) -> None:
     one.show('c1')
     cloud.clock.advance(60.0)
     two.show('c2', agreed=False)
-    of_nodes = two.rows.of_nodes
+    of_nodes = two.rows.list_by_nodes
 
     def slow(nodes: Any) -> Any:
         found = of_nodes(nodes)
-        two.rows.of_nodes = of_nodes  # type: ignore[method-assign]
+        two.rows.list_by_nodes = of_nodes  # type: ignore[method-assign]
         one.new_nodes.reset_from_list(cloud.nodes)
         one.new_nodes.place_nodes()
         cloud.clock.advance(0.3)
@@ -74,7 +74,7 @@ def test_rows_read_before_the_agreement_create_nothing(cloud: Cloud) -> None:
         cloud.clock.advance(0.3)
         return found
 
-    two.rows.of_nodes = slow  # type: ignore[method-assign]
+    two.rows.list_by_nodes = slow  # type: ignore[method-assign]
     two.new_nodes.reset_from_list(cloud.nodes)
     two.new_nodes.place_nodes()
     assert set(cloud.providers) == set(cloud.nodes)
@@ -161,7 +161,7 @@ def test_node_given_while_its_row_is_read_is_held(
     cloud.rounds(one, 2)
     two = cloud.add('c2')
     cloud.show('c1')
-    of_nodes = two.rows.of_nodes
+    of_nodes = two.rows.list_by_nodes
 
     def early(nodes: list[NodeId]) -> Any:
         found = of_nodes(nodes)
@@ -169,10 +169,10 @@ def test_node_given_while_its_row_is_read_is_held(
         one.rebalancer.run_round()
         return found
 
-    two.rows.of_nodes = early  # type: ignore[assignment, method-assign]
+    two.rows.list_by_nodes = early  # type: ignore[assignment, method-assign]
     two.new_nodes.reset_from_list(cloud.nodes)
     two.rebalancer.run_round()
-    two.rows.of_nodes = of_nodes  # type: ignore[method-assign]
+    two.rows.list_by_nodes = of_nodes  # type: ignore[method-assign]
     two.rebalancer.run_round()
     given = {n for n, row in cloud.nova.rows.items() if row.host == C2}
     assert given == set(two.held_nodes.rows()) != set()

@@ -43,7 +43,7 @@ def test_error_about_one_node_harms_no_other(cloud: Cloud) -> None:
     def fail(*, rests: bool) -> None:
         raise TimeoutError(rests)
 
-    one.held_nodes.on_stranger = accept
+    one.unheld.add = accept  # type: ignore[method-assign]
     one.row_audit.check_rows = fail  # type: ignore[method-assign]
     one.audit()
     assert (accepted, one.reads_requested) == ([N1, N3], [N2])
@@ -57,19 +57,21 @@ def test_missing_node_that_a_list_contains_is_read_again(
     one = _one(cloud)
     one.audit()
     cloud.rounds(one, 3)
-    one.node_changes.deny(N1)
+    one.node_changes.mark_missing(N1)
     one.audit()
     assert one.reads_requested == [N1]
-    one.node_changes.found(N1)
-    assert not one.node_changes.is_denied(N1)
+    one.node_changes.mark_present(N1)
+    assert not one.node_changes.is_missing(N1)
 
 
 def _gone(one: One, facts: NodeFacts) -> None:
-    one.node_changes.deny(facts.uuid)
+    one.node_changes.mark_missing(facts.uuid)
 
 
 def _moved(one: One, facts: NodeFacts) -> None:
-    one.node_changes.renew(dataclasses.replace(facts, conductor_group='other'))
+    one.node_changes.node_left_pool(
+        dataclasses.replace(facts, conductor_group='other')
+    )
 
 
 @pytest.mark.parametrize('leave', [_gone, _moved])

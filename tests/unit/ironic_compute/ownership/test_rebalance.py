@@ -9,7 +9,7 @@ from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
-from ironic_compute.nodes.held_nodes import HostStatus, Moment
+from ironic_compute.nodes.held_nodes import HeldVersion, HostStatus
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import _RECHECK_ROUNDS, Rebalancer
@@ -35,11 +35,11 @@ class _Rows:
             hypervisor_hostname=N1, host=C2, stats={}
         )
 
-    def of_nodes(self, nodes: Any) -> dict[NodeId, Any]:
+    def list_by_nodes(self, nodes: Any) -> dict[NodeId, Any]:
         self.read_count += 1
         return {N1: self.row}
 
-    def give(self, row: Any, host: Host, service_id: int) -> bool:
+    def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
         self.given.append(host)
         return True
 
@@ -61,7 +61,7 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
         rows=dict,
         unconfirmed=frozenset,
         confirm=lambda node: None,
-        moment=lambda: Moment(0),
+        version=lambda: HeldVersion(0),
         hold=lambda row, facts, read_at, created=False: None,
     )
     foreign = ForeignHosts(services, pool, lambda host: True)

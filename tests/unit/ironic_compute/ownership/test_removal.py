@@ -13,6 +13,7 @@ from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.removal import Removal
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import PlacementError
@@ -33,18 +34,18 @@ class Nova:
         )
         self.broken: set[str] = set()
 
-    def of_host(self, host: Host) -> list[Any]:
+    def list_by_host(self, host: Host) -> list[Any]:
         return [self.row]
 
-    def describe(self, row: Any, facts: NodeFacts) -> None:
+    def update_row(self, row: Any, facts: NodeFacts) -> None:
         """Nothing has changed."""
 
-    def instances_on(self, node: NodeId, host: Host) -> list[Any]:
+    def list_instances_on(self, node: NodeId, host: Host) -> list[Any]:
         if node in self.broken:
             raise RuntimeError(node)
         return []
 
-    def delete(self, row: Any) -> None:
+    def delete_row(self, row: Any) -> None:
         if row is self.row:
             self.row = None
 
@@ -58,13 +59,13 @@ class Ironic:
     def __init__(self, *, shows_all: bool = True) -> None:
         self._shows_all = shows_all
 
-    def sees_all(self) -> bool:
+    def can_list_all_nodes(self) -> bool:
         return self._shows_all
 
-    def in_pool(self, facts: NodeFacts) -> bool:
+    def is_in_pool(self, facts: NodeFacts) -> bool:
         return facts.shard is None
 
-    def node(self, node: NodeId) -> NodeFacts:
+    def read_node(self, node: NodeId) -> NodeFacts:
         raise errors.NodeNotFound(f'no node {node}')
 
 
@@ -99,11 +100,11 @@ def _held_nodes(nova: Nova, placement: Placement) -> Any:
         NodeCache(ManualClock(start_s=0.0)),
         ClaimBook(),
         placement,
-        ManualClock(start_s=0.0),
-        new_s=90.0,
+        UnconfirmedRows(ManualClock(start_s=0.0), new_s=90.0),
+        on_unheld=lambda facts: None,
     )
-    held_nodes.load()
-    held_nodes.observe(FACTS)
+    held_nodes.load_rows()
+    held_nodes.accept_facts(FACTS)
     return held_nodes
 
 
@@ -112,7 +113,7 @@ def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     assert placement.is_there
-    reporting = threading.Thread(target=held_nodes.report_all)
+    reporting = threading.Thread(target=held_nodes.report_all_nodes)
 
     def report() -> None:
         reporting.start()
@@ -146,7 +147,7 @@ def test_node_that_cannot_be_removed_stops_no_other_removal() -> None:
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     other = objects.ComputeNode(hypervisor_hostname='n2', host='c1', stats={})
-    held_nodes.gain([other], held_nodes.moment())
+    held_nodes.add_rows([other], held_nodes.version())
     nova.broken = {'n1'}
     removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
     for _ in range(2):
@@ -185,8 +186,8 @@ def test_facts_of_a_node_that_left_the_pool_are_submitted() -> None:
     Removal(held_nodes, nova, ironic, placement).check_absent({})  # type: ignore[arg-type]
     assert held_nodes.facts(N1) == now
     assert placement.submitted == now
-    held_nodes.drop(N1)
-    assert not held_nodes.renew(now)
+    held_nodes.drop_node(N1)
+    assert not held_nodes.update_facts(now)
     assert held_nodes.facts(N1) is None
 
 

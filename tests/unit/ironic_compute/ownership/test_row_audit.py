@@ -57,18 +57,18 @@ def test_node_given_to_the_host_meanwhile_stays_held(cloud: Cloud) -> None:
     """The row was read before the node came to this host."""
     one = _one(cloud)
     cloud.nova.rows[N1].host = C2
-    of_nodes = one.rows.of_nodes
+    of_nodes = one.rows.list_by_nodes
 
     def late(nodes: list[NodeId]) -> dict[NodeId, object]:
         found = of_nodes(nodes)
         if N1 in nodes:
-            one.rows.of_nodes = of_nodes  # type: ignore[method-assign]
-            one.held_nodes.drop(N1)
+            one.rows.list_by_nodes = of_nodes  # type: ignore[method-assign]
+            one.held_nodes.drop_node(N1)
             cloud.nova.rows[N1].host = C1
             one.new_nodes.hold_if_ours(N1)
         return dict(found)
 
-    one.rows.of_nodes = late  # type: ignore[assignment, method-assign]
+    one.rows.list_by_nodes = late  # type: ignore[assignment, method-assign]
     one.row_audit.check_rows()
     assert one.held_nodes.row(N1) is not None
 

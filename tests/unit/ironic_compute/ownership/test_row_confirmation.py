@@ -63,7 +63,7 @@ def test_changed_ring_or_agreement_delays_the_offer(
     cloud.clock.advance(0.05)
     one.new_nodes.place_nodes()
     assert not cloud.providers
-    assert one.held_nodes.unconfirmed()
+    assert one.held_nodes.unconfirmed_rows.nodes()
 
 
 def test_agreement_from_before_the_row_delays_the_offer(
@@ -111,8 +111,8 @@ def test_pushed_row_is_confirmed(cloud: Cloud) -> None:
     given = [row for row in cloud.nova.rows.values() if row.host == C2]
     assert given
     assert not any(NEW in row.stats for row in given)
-    two.held_nodes.load()
-    assert not two.held_nodes.unconfirmed()
+    two.held_nodes.load_rows()
+    assert not two.held_nodes.unconfirmed_rows.nodes()
 
 
 def test_new_rows_of_a_former_worker_are_unconfirmed(
@@ -123,10 +123,10 @@ def test_new_rows_of_a_former_worker_are_unconfirmed(
     one.new_nodes.reset_from_list(cloud.nodes)
     cloud.rounds(one, 2)
     again = cloud.add('c1')
-    assert again.held_nodes.unconfirmed() == set(cloud.nodes)
+    assert again.held_nodes.unconfirmed_rows.nodes() == set(cloud.nodes)
     again.show('c1')
     cloud.rounds(again, 2)
-    assert not again.held_nodes.unconfirmed()
+    assert not again.held_nodes.unconfirmed_rows.nodes()
 
 
 @pytest.mark.parametrize(('target', 'is_sure'), [('c1', True), ('c2', False)])
@@ -142,7 +142,7 @@ def test_new_rows_of_a_former_worker_are_confirmed_by_the_target(
     again.show(target)
     cloud.clock.advance(1.0)
     again.new_nodes.place_nodes()
-    assert bool(again.held_nodes.unconfirmed()) is not is_sure
+    assert bool(again.held_nodes.unconfirmed_rows.nodes()) is not is_sure
 
 
 def test_old_rows_of_a_former_worker_are_confirmed(cloud: Cloud) -> None:
@@ -151,7 +151,7 @@ def test_old_rows_of_a_former_worker_are_confirmed(cloud: Cloud) -> None:
     one.new_nodes.reset_from_list(cloud.nodes)
     cloud.rounds(one, 2)
     cloud.clock.advance(91.0)
-    assert not cloud.add('c1').held_nodes.unconfirmed()
+    assert not cloud.add('c1').held_nodes.unconfirmed_rows.nodes()
 
 
 @pytest.mark.parametrize(('age_s', 'is_new'), [(0.0, True), (91.0, False)])
@@ -171,4 +171,4 @@ def test_orphan_stays_as_new_as_its_row(
     one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
     one.rebalancer.run_round()
     assert cloud.nova.rows[orphan].host == C1
-    assert (orphan in one.held_nodes.unconfirmed()) is is_new
+    assert (orphan in one.held_nodes.unconfirmed_rows.nodes()) is is_new

@@ -76,7 +76,7 @@ def test_stock_nova_compute_that_takes_a_held_node_stops_pushes() -> None:
     nova.rows[taken].host = STOCK
     row = one.held_nodes.row(taken)
     row.host = STOCK  # As after the answer to a save.
-    one.held_nodes.report(taken)
+    one.held_nodes.report_node(taken)
     assert one.held_nodes.row(taken) is None
     cloud.show('c2')
     one.rebalancer.run_round()

@@ -63,7 +63,7 @@ class _Here(InterruptedTasks):
         self.ports = ['p1', 'p2']
         self._server = server
         components: Any = types.SimpleNamespace(
-            node_of_instance=lambda uuid: node,
+            read_node_of_instance=lambda uuid: node,
             raw=lambda node, fields: {fields[0]: self.changed_at},
             wait_for_deploy=self._wait,
             soft_delete_instance=None,

@@ -47,7 +47,7 @@ def _built_and_deleted() -> tuple[Cloud, One]:
     cloud.settle()
     one.claims.claim(NODE, SERVER)
     cloud.nodes[NODE] = NodeFacts(NODE, instance_uuid=SERVER)
-    one.held_nodes.observe(cloud.nodes[NODE])
+    one.held_nodes.accept_facts(cloud.nodes[NODE])
     cloud.nova.servers[SERVER] = ServerRecord(
         SERVER, 0.0, 'error', None, one.host, NODE, deleted=True
     )
@@ -66,7 +66,7 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
 
     strays = _strays(one, free)
     strays.look()
-    one.held_nodes.observe(cloud.nodes[NODE])
+    one.held_nodes.accept_facts(cloud.nodes[NODE])
     strays.look()
     assert one.held_nodes.is_free(NODE)
 
@@ -76,7 +76,7 @@ def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
     """Its build failed late, and whoever deleted it did not know the node."""
     cloud, one = _built_and_deleted()
     cloud.nodes[NODE] = NodeFacts(NODE)
-    one.held_nodes.observe(cloud.nodes[NODE])
+    one.held_nodes.accept_facts(cloud.nodes[NODE])
     in_progress = InProgress()
     work = (
         in_progress.working(SERVER) if is_at_work else contextlib.nullcontext()
@@ -90,8 +90,8 @@ def test_claim_of_a_push_is_left_to_it() -> None:
     """It is no server's, and ends by itself."""
     _, one = _built_and_deleted()
     one.claims.release(NODE, SERVER)
-    one.held_nodes.observe(NodeFacts(NODE))
-    with one.held_nodes.leaving(NODE):
+    one.held_nodes.accept_facts(NodeFacts(NODE))
+    with one.held_nodes.locked_free_row(NODE):
         _strays(one, pytest.fail).look()
         assert not one.held_nodes.is_free(NODE)
 
@@ -105,7 +105,7 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
     cloud.settle()
     for node, deleted in zip(nodes, (False, True), strict=True):
         cloud.nodes[node] = NodeFacts(node, instance_uuid=f'on {node}')
-        one.held_nodes.observe(cloud.nodes[node])
+        one.held_nodes.accept_facts(cloud.nodes[node])
         cloud.nova.servers[f'on {node}'] = ServerRecord(
             f'on {node}', 0.0, 'active', None, 'c2', node, deleted=deleted
         )
@@ -126,13 +126,13 @@ def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
     cloud.settle()
     for node in nodes:
         cloud.nodes[node] = NodeFacts(node, instance_uuid=f'on {node}')
-        one.held_nodes.observe(cloud.nodes[node])
+        one.held_nodes.accept_facts(cloud.nodes[node])
         cloud.nova.servers[f'on {node}'] = ServerRecord(
             f'on {node}', 0.0, 'active', None, one.host, node
         )
     cloud.nova.servers['on node-007'].deleted = True
     asked: list[list[str]] = []
-    servers = one.rows.servers
+    servers = one.rows.read_servers
 
     def ask(uuids: Iterable[str]) -> dict[str, ServerRow]:
         asked.append(sorted(uuids))
@@ -154,13 +154,13 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
     one = cloud.add('c1')
     cloud.show('c1')
     cloud.settle()
-    one.held_nodes.observe(NodeFacts(NODE, instance_uuid='moved'))
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid='moved'))
     cloud.nova.servers['moved'] = ServerRecord(
         'moved', 0.0, 'building', None, 'c2', NODE
     )
 
     def begin_late(name: str, act: Callable[[], None]) -> None:
-        one.held_nodes.observe(cloud.nodes[NODE])
+        one.held_nodes.accept_facts(cloud.nodes[NODE])
         act()
 
     followed = _Noted()
@@ -172,7 +172,7 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
     )
     strays.look()
     assert followed.nodes == []
-    one.held_nodes.observe(NodeFacts(NODE, instance_uuid='moved'))
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid='moved'))
     strays._begin_task = lambda name, act: act()
     strays.look()
     assert followed.nodes == [NODE]
@@ -245,7 +245,7 @@ def test_node_that_was_left_with_a_server_is_freed(
     one = cloud.add('c1')
     cloud.show('c1')
     cloud.settle()
-    one.held_nodes.observe(NodeFacts(NODE, instance_uuid=SERVER))
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
     cloud.nova.servers[SERVER] = ServerRecord(
         SERVER, 0.0, vm_state, task_state
     )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held nodes whose new ComputeNode row is not confirmed as this host's yet.
+
+Another worker's request to create the same row may still be on its way and
+take the row over. A node with an unconfirmed row therefore gets no build.
+``HeldNodes`` adds and removes nodes; ``ownership`` decides when a row is old
+enough to be read again and confirmed. Any thread may call.
+"""
+
+import threading
+from typing import Any
+
+from hashring.clock import Clock
+from ironic_compute.nodes import records
+from resource_tracker.node import NodeId
+
+
+class UnconfirmedRows:
+    """The nodes of one host whose rows wait to be confirmed.
+
+    :param new_s: seconds after which a row counts as confirmed without being
+        read again, because no request to create it can still be carried out
+    """
+
+    def __init__(self, clock: Clock, new_s: float) -> None:
+        self._clock = clock
+        self._new_s = new_s
+        self._nodes: set[NodeId] = set()
+        self._changed = threading.Condition()
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self._nodes
+
+    def nodes(self) -> frozenset[NodeId]:
+        """Return the nodes whose rows wait to be confirmed."""
+        with self._changed:
+            return frozenset(self._nodes)
+
+    def add(self, node: NodeId) -> None:
+        """Require that the row of a node is confirmed before any build."""
+        with self._changed:
+            self._nodes.add(node)
+
+    def add_if_new(self, row: Any) -> None:
+        """Add the node of a row that was created less than ``new_s`` ago."""
+        if records.is_new_row(row, self._clock.wall_s() - self._new_s):
+            self.add(records.node_of_row(row))
+
+    def discard(self, node: NodeId) -> None:
+        """Remove a node: its row is confirmed, or the node is not held."""
+        with self._changed:
+            self._nodes.discard(node)
+            self._changed.notify_all()
+
+    def wait_confirmed(self, node: NodeId, timeout_s: float) -> None:
+        """Block until a node is not in this set, at most ``timeout_s``."""
+        with self._changed:
+            self._changed.wait_for(lambda: node not in self._nodes, timeout_s)
