@@ -74,14 +74,14 @@ class OldBugsTest(pool.PoolTestCase):
             errors.IronicUnavailable('502'),
             errors.IronicRefused('403'),
         ):
-            with self._answering('nodes', error):
+            with self._answering('list_nodes', error):
                 self._audit()
                 self._audit()
         shorter = dict(list(self.ironic.nodes.items())[:3])
-        with self._answering('nodes', tuple(shorter.values())):
+        with self._answering('list_nodes', tuple(shorter.values())):
             self._audit()
             # Nor if it cannot say then whether the others exist.
-            with self._answering('node', errors.IronicUnavailable('500')):
+            with self._answering('read_node', errors.IronicUnavailable('500')):
                 self._audit()
                 self._audit()
         self.assertEqual(8, self.offered())

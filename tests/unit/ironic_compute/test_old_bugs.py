@@ -107,7 +107,7 @@ def test_bug_1853009_node_given_away_is_not_deleted_by_its_giver() -> None:
     one.rebalancer.run_round()
     two.audit()
     two.rebalancer.run_round()
-    assert not one.rows.delete(stale)
+    assert not one.rows.delete_row(stale)
     assert cloud.holders() == {N: [C2]}
 
 
@@ -281,14 +281,14 @@ def test_two_claims_at_once_have_one_winner(
     steps: Steps = [one.audit, one.rebalancer.run_round]
     for side in (one, two):
         side.show(side.host)  # Each host is alone in its ring.
-    create = two.rows.create
+    create = two.rows.create_row
 
     def create_late(*arguments: Any) -> Any:
         for step in steps[first_count:]:
             step()
         return create(*arguments)
 
-    two.rows.create = create_late  # type: ignore[method-assign]
+    two.rows.create_row = create_late  # type: ignore[method-assign]
     for step in (*steps[:first_count], two.audit, two.rebalancer.run_round):
         step()
     assert not cloud.providers
@@ -387,7 +387,7 @@ def test_bug_1771806_row_with_a_uuid_of_its_own_is_not_doubled() -> None:
     two.rows.list_by_nodes = lambda nodes: {}  # type: ignore[method-assign]
     cloud.show('c2')
     created: list[object] = []
-    two.rows.create = created.append  # type: ignore[assignment,method-assign]
+    two.rows.create_row = created.append  # type: ignore[assignment,method-assign]
     cloud.settle()
     assert created == []
     assert cloud.holders() == {N: [C2]}

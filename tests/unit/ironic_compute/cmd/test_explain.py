@@ -30,7 +30,7 @@ class Cloud:
     def report(self, **situation):
         """Let a worker report the node as it is."""
         provider = wanted_provider(
-            self.ironic.node(NODE), Situation(**situation)
+            self.ironic.read_node(NODE), Situation(**situation)
         )
         provider_sync = ProviderSync(self.placement, ManualClock())
         provider_sync.sync(provider, ProviderState(), lambda: None)

@@ -29,10 +29,10 @@ class _SlowConsole(FakeIronic):
     def set_console_mode(self, node, enabled):
         self._changing('console', node, enabled)
 
-    def console(self, node):
+    def read_console(self, node):
         self.left_count -= 1
         self.is_console_on = self.left_count <= 0
-        return super().console(node)
+        return super().read_console(node)
 
 
 @pytest.mark.parametrize(('timeout_s', 'opens'), [(0, True), (10, False)])

@@ -43,7 +43,7 @@ class _Ironic(FakeIronic):
         self._began_s = clock.now_s()
         self.error: errors.IronicComputeError | None = None
 
-    def node(self, node: str) -> NodeFacts:
+    def read_node(self, node: str) -> NodeFacts:
         """Read the node, unless there is an outage now."""
         took_s = self._clock.now_s() - self._began_s
         if self.error is not None and 290.0 <= took_s < 600.0:

@@ -55,7 +55,9 @@ def test_bug_2127087_bad_image_is_tried_once():
 def test_bug_1777608_start_plugs_nothing():
     """``plug_vifs``, called for each server at a start, sends nothing."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
-    bench.ironic.node = bench.ironic.vifs = None  # A request would fail.
+    bench.ironic.read_node = bench.ironic.list_vifs = (
+        None  # A request would fail.
+    )
     for _ in range(1000):
         bench.driver.plug_vifs(fake.server(), fake.network())
     assert not bench.ironic.calls

@@ -76,7 +76,9 @@ class Ironic:
 
     def is_in_pool(self, facts):
         """See IronicReader."""
-        return self.in_group(facts.conductor_group) and facts.shard != 'other'
+        return (
+            self.is_in_group(facts.conductor_group) and facts.shard != 'other'
+        )
 
     def is_in_group(self, conductor_group):
         """See IronicReader."""
@@ -709,7 +711,7 @@ def test_lists_that_fail_while_ironic_answers_are_read_less_often(
         raise errors.IronicUnavailable('504 at the ninth page')
 
     waits_s, last_s = [], 0.0
-    ironic.nodes = fail
+    ironic.list_nodes = fail
     for is_down in [True] * 3 + [False] * 7:
         ironic.is_down = is_down
         feed._guarded(feed._read_delta)

@@ -212,7 +212,7 @@ def test_failed_builds_are_counted_under_the_lock_of_the_node() -> None:
     counted: list[tuple[int, bool]] = []
 
     def count(row: Any, count: int) -> None:
-        lock: Any = one.held_nodes._held[N].writing
+        lock: Any = one.held_nodes._held[N].lock
         counted.append((count, lock.locked()))
 
     rows = types.SimpleNamespace(write_failed_builds=count)

@@ -308,7 +308,7 @@ def test_a_held_node_keeps_its_row_and_its_lock(reports: Reports) -> None:
     with held_nodes.locked_row(N1) as row:
         held_nodes.add_node(_row(), None, held_nodes.version())
         assert held_nodes.row(N1) is row
-        assert held_nodes._held[N1].writing.locked()  # type: ignore[attr-defined]
+        assert held_nodes._held[N1].lock.locked()  # type: ignore[attr-defined]
 
 
 def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(

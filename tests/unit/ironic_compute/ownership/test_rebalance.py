@@ -57,12 +57,12 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
     pool.update(WorkerView(100.0, ring=(C1,), agreed_since_s=0.0, known=(C1,)))
     held_nodes: Any = types.SimpleNamespace(
         host=C1,
-        status=HostStatus(service_id=1),
+        host_status=HostStatus(service_id=1),
         rows=dict,
-        unconfirmed=frozenset,
-        confirm=lambda node: None,
+        unconfirmed_rows=types.SimpleNamespace(nodes=frozenset),
+        confirm_row=lambda node: None,
         version=lambda: HeldVersion(0),
-        hold=lambda row, facts, read_at, created=False: None,
+        add_node=lambda row, facts, read_at, created=False: None,
     )
     foreign = ForeignHosts(services, pool, lambda host: True)
     pace, writers = Pace(1.0, 1.0, push_budget=1), RowWriters(1)

@@ -37,6 +37,8 @@ class OccupiedNodes:
 
     host = HERE
 
+    unconfirmed_rows = frozenset()
+
     def __init__(self):
         self.held = dict.fromkeys(NODES)
         self.checked = []
@@ -44,10 +46,6 @@ class OccupiedNodes:
     def rows(self):
         """See HeldNodes."""
         return dict(self.held)
-
-    def unconfirmed(self):
-        """See HeldNodes."""
-        return frozenset()
 
     def is_free(self, node):
         """See HeldNodes."""

@@ -166,7 +166,7 @@ def test_node_that_left_the_pool_is_logged_once(
     nova, placement = Nova(), Placement()
     held_nodes, ironic = _held_nodes(nova, placement), Ironic()
     now = dataclasses.replace(FACTS, shard=shard)
-    ironic.node = lambda node: now  # type: ignore[method-assign]
+    ironic.read_node = lambda node: now  # type: ignore[method-assign]
     removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
     for _ in range(3):
         removal.check_absent({})
@@ -182,7 +182,7 @@ def test_facts_of_a_node_that_left_the_pool_are_submitted() -> None:
     held_nodes = _held_nodes(nova, placement)
     ironic = Ironic()
     now = dataclasses.replace(FACTS, maintenance=True, shard='other')
-    ironic.node = lambda node: now  # type: ignore[method-assign]
+    ironic.read_node = lambda node: now  # type: ignore[method-assign]
     Removal(held_nodes, nova, ironic, placement).check_absent({})  # type: ignore[arg-type]
     assert held_nodes.facts(N1) == now
     assert placement.submitted == now

@@ -133,7 +133,7 @@ def test_failed_search_does_not_stop_the_check_of_held_rows(
     def fail(marker: object) -> None:
         raise TimeoutError
 
-    one.rows.page = fail  # type: ignore[assignment, method-assign]
+    one.rows.read_page = fail  # type: ignore[assignment, method-assign]
     cloud.nova.rows[N1].host = C2
     one.row_audit._searches_next = True
     with pytest.raises(TimeoutError):

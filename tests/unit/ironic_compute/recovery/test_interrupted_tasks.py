@@ -64,7 +64,7 @@ class _Here(InterruptedTasks):
         self._server = server
         components: Any = types.SimpleNamespace(
             read_node_of_instance=lambda uuid: node,
-            raw=lambda node, fields: {fields[0]: self.changed_at},
+            read_fields=lambda node, fields: {fields[0]: self.changed_at},
             wait_for_deploy=self._wait,
             soft_delete_instance=None,
             restore_instance=None,

@@ -138,7 +138,7 @@ def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
         asked.append(sorted(uuids))
         return servers(asked[-1])
 
-    one.rows.servers = ask  # type: ignore[method-assign]
+    one.rows.read_servers = ask  # type: ignore[method-assign]
     freed: list[NodeId] = []
     strays = _strays(one, lambda node, server: freed.append(node))
     strays.look()

@@ -31,7 +31,7 @@ class _Ironic:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fake, name)
 
-    def measure(self, meter: Any) -> None:
+    def set_meter(self, meter: Any) -> None:
         """See IronicClient."""
 
     def check_pool(self) -> None:
