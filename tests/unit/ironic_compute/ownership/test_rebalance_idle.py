@@ -7,6 +7,7 @@ import pytest
 
 from hashring.clock import ManualClock
 from hashring.ring import Host, Ring
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
@@ -37,7 +38,7 @@ class OccupiedNodes:
 
     host = HERE
 
-    unconfirmed_rows = frozenset()
+    unconfirmed_rows = UnconfirmedRows(ManualClock(), new_s=90.0)
 
     def __init__(self):
         self.held = dict.fromkeys(NODES)
