@@ -132,8 +132,10 @@ class IdleTest(pool.PoolTestCase):
         _default(tracker_opts.ALL, 'aggregates_interval_s') / _SPEED
     )
 
-    def test_idle_costs_three_rpcs_a_minute_and_no_placement(self) -> None:
-        """Each access of ours to the database would be an RPC in a cloud."""
+    def test_idle_pool_sends_three_rpcs_a_minute_and_none_to_placement(
+        self,
+    ) -> None:
+        """An idle pool sends three RPCs a minute, none to Placement."""
         time.sleep(_SETTLES_S)
         requests, rpcs, minutes = self._watch()
         if requests or not set(rpcs) <= set(_CAUSES):
@@ -196,6 +198,6 @@ class IdleTest(pool.PoolTestCase):
         return counts
 
 
-def test_all_that_is_asked_at_rest_is_three_rpcs_a_minute() -> None:
-    """By the default intervals, which the other test sees to be kept."""
+def test_intervals_add_up_to_three_rpcs_a_minute() -> None:
+    """The default intervals of all requests add up to at most three."""
     assert sum(_CAUSES.values()) <= _RPCS_A_MINUTE

@@ -33,7 +33,7 @@ class OldBugsTest(pool.PoolTestCase):
         )
 
     def test_bug_1839674_row_that_could_not_be_made_is_made(self) -> None:
-        """One error of the database, and the node comes all the same."""
+        """A row that Nova could not create at first is created later."""
         create = objects.ComputeNode.create
         failed: list[str] = []
 
@@ -53,7 +53,7 @@ class OldBugsTest(pool.PoolTestCase):
         self.assertEqual(2, len(failed))
 
     def test_bug_1839560_node_that_left_comes_back_each_time(self) -> None:
-        """A deleted row of the same uuid is in nobody's way."""
+        """A deleted row of the same uuid does not prevent a new row."""
         node = str(uuid.uuid4())
         for _ in range(2):
             self._enroll(node)
@@ -68,7 +68,7 @@ class OldBugsTest(pool.PoolTestCase):
     def test_bug_1750450_1744139_ironic_in_trouble_deletes_nothing(
         self,
     ) -> None:
-        """Errors, short lists and another pool's lists are no deletions."""
+        """Errors and incomplete lists of Ironic delete no node."""
         ironic = pool.TheCloud.ironic
         for error in (
             errors.IronicUnavailable('502'),
@@ -105,7 +105,7 @@ class OldBugsTest(pool.PoolTestCase):
             delattr(ironic, what)
 
     def test_bug_1784705_a_server_uses_its_own_node_alone(self) -> None:
-        """And takes nothing along when it is gone."""
+        """A server is on one node; its deletion leaves other nodes alone."""
         server = self.boot(self.flavor)
         node = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
         self.until(lambda: self._reserved() == {node}, 'one node reserved')

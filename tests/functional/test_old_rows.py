@@ -76,7 +76,7 @@ class OldRowsTest(pool.PoolTestCase):
     def test_bug_1771806_1798172_row_with_a_uuid_of_its_own_is_kept(
         self,
     ) -> None:
-        """Pushed, adopted and built upon, it is never joined by a second."""
+        """The node never gets a second row: pushed, adopted or built on."""
         node, old = str(uuid.uuid4()), str(uuid.uuid4())
         c1 = self.components('c1')
         row = self._old_row(node, old, c1.held_nodes.host_status.service_id)
@@ -111,7 +111,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.delete(server)
 
     def test_rows_of_another_uuid_are_found_among_all(self) -> None:
-        """Two pages of rows are read; with one there would be no saying."""
+        """Rows with a uuid of their own are found in two pages of rows."""
         components = self.components('c1')
         for host in self.workers:
             # They share one connection to SQLite with what follows.
@@ -154,7 +154,7 @@ class OldRowsTest(pool.PoolTestCase):
     def test_bug_947bb5f641_node_that_left_the_pool_goes_by_an_order(
         self,
     ) -> None:
-        """It is kept until an operator says so, and never with a server."""
+        """The node is kept until an operator orders its removal."""
         server = self.boot(self.make_flavor())
         node = NodeId(self.node_of(server))
         self.assertIn('is in this pool', ctl.forget(node))
@@ -172,7 +172,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.assertIn('no record', ctl.forget(node))
 
     def test_bug_1853159_record_is_restored_without_an_error(self) -> None:
-        """A deleted row is in the way of its successor, and no traceback."""
+        """A deleted Service record is restored without a traceback."""
         heard, node = self._listen(), str(uuid.uuid4())
         ids, marks = set(), set()
         for ring in ('c1', 'c2'):
@@ -192,7 +192,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.assertEqual([], [x for x in heard.lines if gone not in x])
 
     def test_bug_1847054_host_without_nodes_is_quiet(self) -> None:
-        """An idle standby has nothing to say above INFO."""
+        """A host without nodes logs nothing above INFO."""
         heard = self._listen()
         self.workers['c3'] = self.start_compute('c3', pool.MANAGER)
         components = self.components('c3')
@@ -206,7 +206,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.assertEqual([], heard.lines)
 
     def test_bug_1755602_unmapped_host_is_known_as_such(self) -> None:
-        """Nodes that are mapped do not make their new host mapped."""
+        """A host is unmapped even if the row of its node is mapped."""
         heard = self._listen()
         objects.Service(
             self.context, host='c3', binary='nova-compute', topic='compute'
@@ -233,7 +233,7 @@ class OldRowsTest(pool.PoolTestCase):
         self.api.api_delete(f'/os-services/{service["id"]}')
 
     def test_bug_1811726_nodes_of_a_deleted_host_are_taken(self) -> None:
-        """With a server nova-api refuses; with none or many all is had anew.
+        """A host without servers can be deleted; others take its nodes.
 
         Also bugs 1756179, 1763183, 1829479, 1817833, 1860312 and 1852610.
         """
@@ -289,8 +289,8 @@ class OldRowsTest(pool.PoolTestCase):
         for other in self.workers:
             self.components(other).services.read_records()
 
-    def test_lost_host_is_known_by_an_operators_order(self) -> None:
-        """One that Nova does not know, or that is up, is refused."""
+    def test_lost_host_is_adopted_by_an_operators_order(self) -> None:
+        """A host that has no Service record, or is up, is not adopted."""
         here, c9 = Host('c1'), Host('c9')
         self.assertIn(
             'no Service record', peer_rpc.request_adopt_host(here, c9)
@@ -320,10 +320,10 @@ class OldRowsTest(pool.PoolTestCase):
         self.assertIsNone(peer_rpc.request_adopt_host(here, c9))
         self.assertEqual([HostAdded(c9)], pool.TheCloud.ordered)
 
-    def test_word_of_nova_on_a_mapping_counts_more_than_an_operators(
+    def test_mapping_in_nova_outweighs_confirm_mapped(
         self,
     ) -> None:
-        """The conductor here has the API database, so nobody is believed."""
+        """A mapping is read from Nova if the conductor can read it."""
         here = Host('c1')
         self.assertIn(
             'not known', peer_rpc.request_confirm_mapping(here, Host('c9'))

@@ -56,8 +56,8 @@ class OperationsTest(pool.PoolTestCase):
     def _sent(self, name: str) -> list[Any]:
         return [call for call in self.ironic.calls if call[0] == name]
 
-    def test_ports_come_and_go(self) -> None:
-        """VIFs are on the node, and the config drive describes them."""
+    def test_ports_are_attached_and_detached(self) -> None:
+        """VIFs are attached to the node and are in the config drive."""
         first = self.neutron.port_1['id']
         second = self.neutron.add_port(self.neutron.port_2)
         server = self._create(networks=[{'port': first}], config_drive=True)
@@ -75,8 +75,8 @@ class OperationsTest(pool.PoolTestCase):
         self.delete(server)
         self.assertEqual([], self.ironic.list_vifs(node))
 
-    def test_care_of_a_server(self) -> None:
-        """Rescue, NMI, lock, rebuild at each API version, soft delete."""
+    def test_rescue_nmi_lock_rebuild_and_soft_delete(self) -> None:
+        """Rescue, NMI, lock, rebuild and soft delete work."""
         server = self.boot(self.flavor)
         self._rescue_server(server)
         self.action(server, 'unrescue')
@@ -124,8 +124,8 @@ class OperationsTest(pool.PoolTestCase):
         self.action(server, 'forceDelete')
         self._wait_until_deleted(server)
 
-    def test_power(self) -> None:
-        """Stop, start, reboot softly and hard, and what Ironic reports."""
+    def test_stop_start_and_reboot(self) -> None:
+        """Stop, start and reboot work; Nova shows Ironic's power state."""
         server = self.boot(self.flavor)
         for action, argument, request, status in (
             ('os-stop', None, 'soft off', 'SHUTOFF'),
@@ -149,8 +149,8 @@ class OperationsTest(pool.PoolTestCase):
             self._wait_for_state_change(server, status)
         self.assertEqual([], self.ironic.calls)
 
-    def test_disks_keys_and_user_data(self) -> None:
-        """What is ordered reaches Ironic, and again with a rebuild."""
+    def test_disks_keys_and_user_data_reach_ironic(self) -> None:
+        """Disks, keys and user data reach Ironic, at a rebuild too."""
         flavor = self._flavor_with_disks()
         # Later ones want a key that the user has made.
         self.api.microversion = '2.1'
@@ -199,7 +199,7 @@ class OperationsTest(pool.PoolTestCase):
         return created
 
     def test_consoles(self) -> None:
-        """Serial and graphical; one in use is not reset by a second look."""
+        """A second request for a console does not reset the console."""
         self.flags(enabled=True, group='serial_console')
         self.flags(enabled=True, group='vnc')
         server = self.boot(self.flavor)
@@ -229,7 +229,7 @@ class OperationsTest(pool.PoolTestCase):
         return answer.body['remote_console']
 
     def test_root_disk_on_a_volume(self) -> None:
-        """Ironic has the target as long as the server has its node."""
+        """Ironic has the volume target while the server has its node."""
         server = self._create(imageRef='', block_device_mapping_v2=[base.ROOT])
         node = self.node_of(server)
         (target,) = self.ironic.targets.values()
@@ -263,7 +263,7 @@ class OperationsTest(pool.PoolTestCase):
         self.until(lambda: held_nodes.is_free(node), 'its node free')
 
     def test_unshelving_sent_to_the_former_holder_goes_on(self) -> None:
-        """The node was pushed after the scheduler had read its row."""
+        """Unshelving works if the node changed its host meanwhile."""
         server = self._create(imageRef='', block_device_mapping_v2=[base.ROOT])
         self.action(server, 'shelve')
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
@@ -333,7 +333,7 @@ class OperationsTest(pool.PoolTestCase):
         return is_told
 
     def test_bug_1815791_stale_news_stop_no_server(self) -> None:
-        """The power sync believes Ironic's state of now, not the book's.
+        """The power sync reads Ironic instead of the node cache.
 
         Bugs 1793768 and 1842081: nor does any periodic task die of an Ironic
         that is down.
@@ -366,8 +366,8 @@ class OperationsTest(pool.PoolTestCase):
         for _, task in manager._periodic_tasks:
             task(manager, self.context)
 
-    def test_many_at_once_and_groups(self) -> None:
-        """A group's rule is about hosts, which serve many nodes each."""
+    def test_server_groups_apply_to_hosts(self) -> None:
+        """Server groups apply to hosts, and each host has many nodes."""
         first = self._create(min_count=3, max_count=3)
         many = self.api.get_servers()
         for server in many:

@@ -45,7 +45,7 @@ def _end(worker: subprocess.Popen[str]) -> float:
 
 
 def test_reported_up_then_written_and_received(backend: str) -> None:
-    """With the lease not in force yet only the Service record is written."""
+    """Before the lease begins, only the Service record is written."""
     worker = _start(backend, 'idle')
     assert worker.stdout is not None
     seen = json.loads(worker.stdout.readline())
@@ -62,7 +62,7 @@ def test_reported_up_then_written_and_received(backend: str) -> None:
 def test_work_comes_to_its_end_unless_it_waits_for_ironic(
     backend: str, work: str
 ) -> None:
-    """The worker ends when that is done; it does not wait for a deploy."""
+    """A stopping worker finishes its tasks but awaits no deploy."""
     worker = _start(backend, work)
     assert worker.stdout is not None
     worker.stdout.readline()

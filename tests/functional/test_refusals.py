@@ -61,13 +61,13 @@ class RefusalsTest(pool.PoolTestCase):
         self.until(lambda: sentence in self._told(), f'{action}: a sentence')
         self._assert_untouched(action)
 
-    def test_states_of_hypervisors_are_refused(self) -> None:
-        """Pause and suspend leave the machine running."""
+    def test_pause_and_suspend_are_refused(self) -> None:
+        """Pause and suspend are refused; the machine keeps running."""
         for action in ('pause', 'suspend'):
             self._assert_refused(SENTENCES[f'{action}_instance'], action)
 
-    def test_images_of_disks_are_refused(self) -> None:
-        """No image stays behind, and shelving powers nothing off."""
+    def test_snapshots_are_refused(self) -> None:
+        """Snapshots are refused; they leave no image and power off none."""
         for name, action, argument in (
             ('snapshot', 'createImage', {'name': 'one'}),
             (
@@ -82,7 +82,7 @@ class RefusalsTest(pool.PoolTestCase):
             )
 
     def test_resize_and_migration_are_refused(self) -> None:
-        """Neither a flavor nor a host changes; no second node is taken."""
+        """A refused resize changes no flavor or host and takes no node."""
         other = self.make_flavor()
         for action, argument in (
             ('resize', {'flavorRef': other['id']}),
@@ -98,7 +98,7 @@ class RefusalsTest(pool.PoolTestCase):
         )
 
     def test_live_migration_is_refused(self) -> None:
-        """The server stays, wherever it was to go."""
+        """Live migration is refused, whatever its destination."""
         here = self.server['OS-EXT-SRV-ATTR:host']
         there = {'c1': 'c2', 'c2': 'c1'}[here]
         for host in (there, None):
@@ -109,7 +109,7 @@ class RefusalsTest(pool.PoolTestCase):
             )
 
     def test_evacuation_is_refused(self) -> None:
-        """A host that Nova thinks dead loses no server."""
+        """Evacuation is refused, so a host that is down keeps its servers."""
         here = self.server['OS-EXT-SRV-ATTR:host']
         service = self.api.get_services(binary='nova-compute', host=here)[0]
         self.api.put_service(service['id'], {'forced_down': True})
@@ -118,7 +118,7 @@ class RefusalsTest(pool.PoolTestCase):
         self.api.put_service(service['id'], {'forced_down': False})
 
     def test_password_and_console_log_are_refused(self) -> None:
-        """The user reads at once that only the system can do it."""
+        """The refusal says that only the operating system can do it."""
         refused = self.assertRaises(
             api_client.OpenStackApiException,
             self.action,
@@ -139,7 +139,7 @@ class RefusalsTest(pool.PoolTestCase):
         self._assert_untouched('changePassword')
 
     def test_volume_of_a_running_server_is_refused(self) -> None:
-        """The user reads why, and Cinder has nothing to take back."""
+        """The refusal gives the reason and leaves no volume attachment."""
         # The newest API answers before the compute service was asked.
         self.api.microversion = '2.100'
         refused = self.assertRaises(
@@ -159,8 +159,8 @@ class RefusalsTest(pool.PoolTestCase):
             [], self.cinder.attachment_ids_for_instance(self.server['id'])
         )
 
-    def test_volume_of_the_machine_stays(self) -> None:
-        """It is neither detached nor replaced, and Ironic keeps the target."""
+    def test_root_volume_is_not_detached(self) -> None:
+        """The root volume is neither detached nor replaced."""
         disks = [
             {
                 'source_type': source,
@@ -200,6 +200,6 @@ class RefusalsTest(pool.PoolTestCase):
             self.assertEqual(targets, self.ironic.targets)
 
     def test_rescue_without_an_interface_is_refused(self) -> None:
-        """A node that cannot rescue is not powered off."""
+        """A node without a rescue interface is not powered off."""
         self.ironic.rescue_interface = 'no-rescue'
         self._assert_refused('has no rescue interface', 'rescue', {})

@@ -32,7 +32,7 @@ class PlacementTest(scheduling.SchedulerTestCase):
     """What Placement answers by: classes, traits, reserved."""
 
     def test_nodes_are_found_by_class_and_traits_as_they_are_now(self) -> None:
-        """Odd names, traits wanted and not, and whatever changes."""
+        """Placement finds nodes by their present class and traits."""
         one, two = self.nodes[:2]
         for node in (one, two):
             self.change(node, resource_class='Gold-2.x large')
@@ -66,7 +66,7 @@ class PlacementTest(scheduling.SchedulerTestCase):
         self.expect(two, wants('CUSTOM_GOLD'))
 
     def test_node_that_cannot_take_a_build_is_not_chosen(self) -> None:
-        """Bugs 1771577, 1974070: whatever keeps it, and then it is back."""
+        """Bugs 1771577, 1974070: an unavailable node is not chosen."""
         node = self.nodes[0]
         self.change(node, resource_class='lone')
         lone = wants('CUSTOM_LONE')
@@ -87,13 +87,13 @@ class PlacementTest(scheduling.SchedulerTestCase):
             self.expect(node, lone)
 
     def test_flavor_of_virtual_machines_finds_nothing(self) -> None:
-        """Bug 1796920: neither processors nor memory are offered."""
+        """Bug 1796920: a node offers neither processors nor memory."""
         for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
             only = {key: '0' for key in wants('CUSTOM_BAREMETAL')}
             self.assertIsNone(self.chosen({**only, f'resources:{name}': '1'}))
 
     def test_disabled_host_gets_nothing(self) -> None:
-        """T6: a trait on each node, and it goes with its cause."""
+        """T6: the nodes of a disabled host have COMPUTE_STATUS_DISABLED."""
         flavor = wants('CUSTOM_BAREMETAL')
         services = self.api.get_services(binary='nova-compute')
         for status in ('disabled', 'enabled'):
@@ -109,8 +109,8 @@ class DisabledTest(scheduling.SchedulerTestCase):
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {'services_interval_s': 600.0}
 
-    def test_disabled_host_knows_it_at_once(self) -> None:
-        """The ring follows what an operator does, not the clock."""
+    def test_disabled_host_reads_its_record_at_once(self) -> None:
+        """A disabled host reads its Service record before the interval."""
         services = self.api.get_services(binary='nova-compute')
         for status in ('disabled', 'enabled'):
             for service in services:
@@ -143,8 +143,8 @@ class FiltersTest(scheduling.SchedulerTestCase):
         available.append(f'{name}.RackFilter')
         self.flags(available_filters=available, group='filter_scheduler')
 
-    def test_filters_see_what_ironic_says(self) -> None:
-        """Capabilities, the image's architecture, a filter from a file."""
+    def test_scheduler_filters_use_properties_of_ironic_nodes(self) -> None:
+        """The scheduler's filters use the properties of Ironic nodes."""
         one, two = self.nodes[:2]
         any_node = wants('CUSTOM_BAREMETAL')
         self.change(
@@ -169,7 +169,7 @@ class FiltersTest(scheduling.SchedulerTestCase):
         self.expect(None, {**any_node, 'own:rack': '8'})
 
     def test_aggregates_hold_for_all_nodes_of_a_host(self) -> None:
-        """An availability zone and an aggregate's properties; and back."""
+        """All nodes of a host are in the host's aggregates."""
         zone = self._make_aggregate('zone-b', 'c2')
         flavor = wants('CUSTOM_BAREMETAL')
         mine = {**flavor, 'aggregate_instance_extra_specs:pool': 'b'}
@@ -211,8 +211,8 @@ class FiltersTest(scheduling.SchedulerTestCase):
 class ForeignConsumerTest(scheduling.SchedulerTestCase):
     """Somebody who is not Nova uses a node, by Placement and Ironic."""
 
-    def test_it_is_never_touched_and_comes_back_when_released(self) -> None:
-        """Allocated, deployed, and released by another client alone."""
+    def test_node_of_another_client_is_left_alone_until_released(self) -> None:
+        """A node that another client uses is left to that client."""
         node, consumer = self.nodes[0], str(uuid.uuid4())
         self.change(node, resource_class='lone')
         lone = wants('CUSTOM_LONE')

@@ -100,7 +100,7 @@ class StoppingTest(pool.PoolTestCase):
             node_cache.update_facts(self.ironic.read_node(node))
 
     def test_idle_worker_ends_at_once(self) -> None:
-        """And receives nothing any more, whatever becomes of its lease."""
+        """An idle worker stops at once and receives no RPC any more."""
         self.assertNotEqual([], self._receives('c1'))
         self._assert_ends(self._begin_stop('c1'))
         self.assertEqual([], self._receives('c1'))
@@ -110,13 +110,13 @@ class StoppingTest(pool.PoolTestCase):
         base.NOVA_SERIES == 33, 'a build cannot be left within one process'
     )
     def test_worker_that_waits_for_a_deploy_ends_at_once(self) -> None:
-        """The deploy goes on, and its build is left to the next worker."""
+        """A stopping worker leaves a deploy to the next worker."""
         _, host = self._boot_slowly()
         self._assert_ends(self._begin_stop(host))
         self.assertEqual([host], pool.TheCloud.left)
 
     def test_reboot_that_is_under_way_is_finished(self) -> None:
-        """Nothing of it is left to the next worker, nor done by it again."""
+        """A stopping worker finishes a reboot that has begun."""
         server = self.boot(self.flavor)
         host = server['OS-EXT-SRV-ATTR:host']
         slow = _Slow(self.ironic.set_power_state)

@@ -67,33 +67,33 @@ class UnfinishedTest(UnfinishedTestCase):
     # Tasks
 
     def test_reboot_whose_message_was_lost_is_done(self) -> None:
-        """It was asked for and never begun: it is done now."""
+        """A reboot that was requested and never begun is done."""
         self._leave(task_state=task_states.REBOOTING_HARD)
         self.until(self._has_ended, 'the reboot done')
         self.assertEqual('ACTIVE', self._shown()['status'])
         self.assertEqual([], self._failed_actions())
 
     def test_reboot_cut_short_on_a_running_machine_is_over(self) -> None:
-        """It had begun and the machine runs: no second power action."""
+        """A reboot that had begun is not repeated if the machine is on."""
         self.ironic.calls.clear()
         self._leave(task_state=task_states.REBOOT_STARTED_HARD)
         self.until(self._has_ended, 'the task over')
         self.assertEqual([], self.ironic.names())
 
     def test_delete_whose_message_was_lost_is_done(self) -> None:
-        """The user cannot ask for it again: nova-api ignores a second."""
+        """A delete is finished, because nova-api ignores a second one."""
         self._leave(task_state=task_states.DELETING)
         self.until(self._is_gone, 'the server gone')
         self.until(lambda: self.offered() == 8, 'its node offered')
 
     def test_stop_cut_short_is_done(self) -> None:
-        """A stop that was asked for ends with the machine off."""
+        """A stop that was interrupted ends with the machine off."""
         self._leave(task_state=task_states.POWERING_OFF)
         self.until(self._has_ended, 'the stop done')
         self.assertEqual('SHUTOFF', self._shown()['status'])
 
-    def test_task_that_bare_metal_has_not_is_forgotten(self) -> None:
-        """A server never stays locked by a task nobody can do."""
+    def test_unsupported_task_is_cleared(self) -> None:
+        """A task that bare metal does not support is cleared."""
         self._leave(task_state=task_states.IMAGE_SNAPSHOT)
         self.until(self._has_ended, 'the task forgotten')
         self.assertEqual('ACTIVE', self._shown()['status'])
@@ -101,7 +101,7 @@ class UnfinishedTest(UnfinishedTestCase):
     # Builds and rebuilds
 
     def test_build_that_ironic_finished_is_active(self) -> None:
-        """The worker died; the deploy did not."""
+        """A deploy that ended after its worker was killed is ACTIVE."""
         self._leave(
             vm_state=vm_states.BUILDING, task_state=task_states.SPAWNING
         )
@@ -111,7 +111,7 @@ class UnfinishedTest(UnfinishedTestCase):
     def test_bug_1833581_build_that_never_reached_ironic_gives_all_back(
         self,
     ) -> None:
-        """Bug 1833581: it ends, its node and its allocation are free."""
+        """Bug 1833581: such a build frees its node and its allocation."""
         self.ironic.change(
             self.node, provision_state='available', instance_uuid=None
         )
@@ -126,7 +126,7 @@ class UnfinishedTest(UnfinishedTestCase):
         self.assertEqual({}, self.allocations(self.server))
         self.until(lambda: self.offered() == 8, 'its node offered')
 
-    def test_rebuild_that_ironic_was_never_asked_for_says_so(self) -> None:
+    def test_rebuild_that_ironic_never_received_fails(self) -> None:
         """An active node does not prove that it was rebuilt.
 
         Not even if it was to be asked the next moment.
@@ -164,7 +164,7 @@ class UnfinishedTest(UnfinishedTestCase):
         return is_off and row.host is None and row.task_state is None
 
     def test_shelving_and_unshelving_that_were_cut_short_end(self) -> None:
-        """No data is lost and no node: it can be unshelved in the end."""
+        """Interrupted shelving and unshelving lose no data and no node."""
         self._boot_from_volume()
         self._leave(task_state=task_states.SHELVING)
         self.until(self._is_shelved, 'it shelved by the handler')
@@ -188,7 +188,7 @@ class UnfinishedTest(UnfinishedTestCase):
     # Messages that come twice
 
     def test_reboot_that_was_done_is_dropped(self) -> None:
-        """The queue still had the message: no fault, no failed action."""
+        """A second message of a finished reboot is dropped."""
         self._reboot_server(self.server, hard=True)
         self.ironic.calls.clear()
         rpcapi.ComputeAPI().reboot_instance(
@@ -200,7 +200,7 @@ class UnfinishedTest(UnfinishedTestCase):
         self.assertNotIn('reboot', self.ironic.names())
 
     def test_build_of_a_server_that_runs_is_dropped(self) -> None:
-        """Nova itself would build it again and destroy it."""
+        """A build message of an active server is dropped."""
         row = self._row()
         self.manager(row.host).build_and_run_instance(
             self.context,
@@ -218,7 +218,7 @@ class UnfinishedTest(UnfinishedTestCase):
         )
 
     def test_delete_of_a_server_that_is_gone_is_dropped(self) -> None:
-        """A second delete from the queue is no error."""
+        """A delete message of a deleted server is dropped."""
         row = self._row()
         self.delete(self.server)
         self.manager(row.host).terminate_instance(self.context, row, [])
@@ -228,7 +228,7 @@ class UnfinishedTest(UnfinishedTestCase):
     def test_bug_1679750_node_of_a_server_deleted_in_nova_alone_is_freed(
         self,
     ) -> None:
-        """Bug 1679750: nova-api deleted it while its host was down."""
+        """Bug 1679750: nova-api deleted the server; its node is freed."""
         row = self._row()
         manager = self.manager(row.host)
         strays, rows = (
@@ -248,7 +248,7 @@ class UnfinishedTest(UnfinishedTestCase):
         self.until(is_freed, 'the node freed')
 
     def test_node_with_a_server_nova_never_had_is_left_alone(self) -> None:
-        """Somebody else's: reserved, never torn down."""
+        """A node with a server unknown to Nova is never torn down."""
         free = next(
             n for n, f in self.ironic.nodes.items() if f.instance_uuid is None
         )
@@ -259,7 +259,7 @@ class UnfinishedTest(UnfinishedTestCase):
         self.assertEqual(other, self.ironic.nodes[free].instance_uuid)
 
     def test_record_of_a_node_follows_its_server(self) -> None:
-        """``Instance.host`` is the truth for a node with a server."""
+        """A node with a server moves to the server's ``Instance.host``."""
         here = self._row().host
         other = {'c1': 'c2', 'c2': 'c1'}[here]
         self._leave(host=other)
@@ -286,8 +286,8 @@ class LostBuildTest(UnfinishedTestCase):
         {**UnfinishedTestCase.OPTIONS, 'lost_build_s': 30.0}
     )
 
-    def test_build_that_nobody_began_is_given_up(self) -> None:
-        """Received by a worker that was killed before it claimed."""
+    def test_lost_build_ends_in_error(self) -> None:
+        """A build whose worker was killed before the claim ends."""
         self.ironic.change(
             self.node, provision_state='available', instance_uuid=None
         )

@@ -8,7 +8,7 @@ class WorkersTest(pool.PoolTestCase):
     """Two hosts share the nodes of one Ironic."""
 
     def test_nodes_are_split_and_none_is_held_twice(self) -> None:
-        """Each node has one holder, and Placement knows each once."""
+        """Each node has one holder and one provider in Placement."""
         held = [self.held(host) for host in ('c1', 'c2')]
         self.assertEqual(set(), held[0] & held[1])
         self.assertEqual(
@@ -16,7 +16,7 @@ class WorkersTest(pool.PoolTestCase):
         )
 
     def test_server_lives_and_leaves_its_node_free(self) -> None:
-        """Boot, reboot, stop, start, delete; the node is offered again."""
+        """A server can be used; after its deletion the node is offered."""
         server = self.boot(self.flavor)
         node = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
         self.assertIn(node, self.held(server['OS-EXT-SRV-ATTR:host']))
@@ -30,7 +30,7 @@ class WorkersTest(pool.PoolTestCase):
         self.until(lambda: self.offered() == 8, 'the node offered again')
 
     def test_host_that_leaves_the_ring_gives_its_free_nodes(self) -> None:
-        """Free nodes go to the other host; one with a server stays."""
+        """A host that leaves the ring keeps only nodes with servers."""
         server = self.boot(self.flavor)
         host = server['OS-EXT-SRV-ATTR:host']
         node = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
@@ -41,7 +41,7 @@ class WorkersTest(pool.PoolTestCase):
         self.delete(server)
 
     def test_build_sent_to_the_former_holder_goes_on(self) -> None:
-        """What was scheduled before a push is built by the new holder."""
+        """A build goes to the new holder if the node was pushed."""
         pool.TheCloud.show('c1')
         self.until(lambda: len(self.held('c1')) == 8, 'all at c1')
         server = self.boot(self.flavor)
@@ -49,7 +49,7 @@ class WorkersTest(pool.PoolTestCase):
         self.delete(server)
 
     def test_maintenance_reserves_a_node(self) -> None:
-        """A node in maintenance is not offered, and comes back."""
+        """A node in maintenance is not offered until it ends."""
         ironic = pool.TheCloud.ironic.fake
         node = next(iter(ironic.nodes))
         ironic.change(node, maintenance=True)
@@ -58,7 +58,7 @@ class WorkersTest(pool.PoolTestCase):
         self.until(lambda: self.offered() == 8, 'the node offered again')
 
     def test_node_missing_from_lists_is_kept(self) -> None:
-        """Bug 1750450: Ironic without nodes deletes none of Nova's."""
+        """Bug 1750450: an empty list of Ironic deletes no node of Nova."""
         ironic = pool.TheCloud.ironic.fake
         nodes, ironic.nodes = ironic.nodes, {}
         self.deliver_audit({})
@@ -69,7 +69,7 @@ class WorkersTest(pool.PoolTestCase):
         self.until(lambda: self.offered() == 8, 'all nodes offered again')
 
     def test_node_deleted_in_ironic_goes_after_two_audits(self) -> None:
-        """It is not offered after one 404; what is known of it goes later."""
+        """A missing node is not offered; it is forgotten two audits later."""
         ironic = pool.TheCloud.ironic.fake
         gone = next(iter(ironic.nodes))
         del ironic.nodes[gone]
@@ -82,7 +82,7 @@ class WorkersTest(pool.PoolTestCase):
         self.assertNotIn(gone, self.held('c1') | self.held('c2'))
 
     def test_deploy_that_fails_goes_to_another_node(self) -> None:
-        """A failed deploy is tried elsewhere and leaves no allocation."""
+        """A failed deploy is repeated on another node."""
         ironic = pool.TheCloud.ironic.fake
         ironic.fails['active'] = 'deploy failed'
         server = self.api.post_server(
