@@ -315,7 +315,8 @@ class Runner:
         )
 
     def _start(self, job: Job) -> Running:
-        path = self._folder / f'{re.sub("[^a-z0-9]+", "-", job.name)}.log'
+        name = re.sub('[^a-z0-9]+', '-', job.name.lower())
+        path = self._folder / f'{name}.log'
         environ = {
             **os.environ,
             'PYTHONPATH': str(ROOT),
