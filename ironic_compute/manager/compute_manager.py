@@ -23,11 +23,11 @@ from oslo_log import log as logging
 from ironic_compute import compat
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding, stale_messages
-from ironic_compute.manager.periodic_tasks import NOT_OURS, PeriodicTasks
+from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.recovery.failures import TaskFailures
-from ironic_compute.recovery.in_progress import InProgress, drained
+from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
 from ironic_compute.recovery.lost_builds import LostBuilds
@@ -162,8 +162,10 @@ class IronicComputeManager(
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
-        has_drained = drained(self._is_busy, self._components.clock, timeout_s)
-        count = len(self.in_progress.at_work())
+        has_drained = wait_until_idle(
+            self._is_busy, self._components.clock, timeout_s
+        )
+        count = len(self.in_progress.threads_by_server())
         if count and has_drained:
             LOG.info(
                 'Leaving %(count)d servers that wait for Ironic to the next '
@@ -182,10 +184,8 @@ class IronicComputeManager(
 
     def _is_busy(self) -> bool:
         """Say whether anything is at work that does not wait for Ironic."""
-        waiting, at_work = (
-            self.driver.list_waiting_threads(),
-            self.in_progress.at_work(),
-        )
+        waiting = self.driver.list_waiting_threads()
+        at_work = self.in_progress.threads_by_server()
         return any(threads - waiting for threads in at_work.values()) or any(
             server not in at_work for server in compat.list_served(self)
         )
@@ -393,4 +393,4 @@ class IronicComputeManager(
         )
 
 
-compat.rebind_periodics(IronicComputeManager, disabled=NOT_OURS)
+compat.rebind_periodics(IronicComputeManager, disabled=DISABLED_TASKS)

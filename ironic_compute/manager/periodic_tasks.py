@@ -10,7 +10,7 @@ from nova.compute import manager
 
 from ironic_compute.recovery.in_progress import InProgress
 
-NOT_OURS = frozenset(
+DISABLED_TASKS = frozenset(
     {
         # ``held_nodes`` reports only the nodes that changed.
         'update_available_resource',
@@ -40,7 +40,7 @@ class PeriodicTasks(manager.ComputeManager):
         deploys would keep all other servers from being looked at.
         """
         with self.syncs_in_progress() as syncs:
-            busy = self.in_progress.at_work().keys() - syncs
+            busy = self.in_progress.threads_by_server().keys() - syncs
             syncs.update(busy)
         try:
             super()._sync_power_states(context)

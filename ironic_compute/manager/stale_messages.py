@@ -65,7 +65,7 @@ def _once(name: str) -> Callable[..., Any]:
     def handler(
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        with self.in_progress.working(instance.uuid):
+        with self.in_progress.shared(instance.uuid):
             if _is_wanted(instance, _WANTED[name]):
                 return inherited(self, context, instance, *args, **kwargs)
         return _drop(name, instance)
@@ -129,7 +129,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Delete a server; one that is gone is no failure."""
-        with self.in_progress.working(instance.uuid):
+        with self.in_progress.shared(instance.uuid):
             if not _is_there(instance):
                 _drop('terminate_instance', instance)
                 return
@@ -155,7 +155,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         Under the server's lock: a repeated message that came while the
         first one was not yet claimed has waited here until it is built.
         """
-        with self.in_progress.working(instance.uuid):
+        with self.in_progress.shared(instance.uuid):
             if _is_built(instance):
                 _drop('build_and_run_instance', instance)
                 # Of all results the one that changes nothing more; FAILED

@@ -21,7 +21,7 @@ from nova.compute import manager as nova_manager
 from nova.compute import utils as compute_utils
 
 # By the method of Nova's manager. The manual repeats each.
-SENTENCES: Mapping[str, str] = {
+REASONS: Mapping[str, str] = {
     'pause_instance': (
         'A bare metal server cannot be paused; stop it instead'
     ),
@@ -135,7 +135,7 @@ def _refusing(name: str) -> Method:
     def refuse(
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        raise nova_exception.NovaException(SENTENCES[name])
+        raise nova_exception.NovaException(REASONS[name])
 
     refuse.__name__ = name  # Nova names the action's event after it.
     return _told_and_idle(refuse)
@@ -153,7 +153,7 @@ def _refusing_image(name: str) -> Method:
         **kwargs: Any,
     ) -> None:
         compute_utils.delete_image(context, instance, self.image_api, image_id)
-        raise nova_exception.NovaException(SENTENCES[name])
+        raise nova_exception.NovaException(REASONS[name])
 
     refuse.__name__ = name
     return _told_and_idle(refuse)
@@ -200,7 +200,7 @@ class UnsupportedOperations:
         """
         with nova_manager.errors_out_migration_ctxt(migration):
             self._revert_allocation(context, instance, migration)
-            raise nova_exception.NovaException(SENTENCES['prep_resize'])
+            raise nova_exception.NovaException(REASONS['prep_resize'])
 
     @_told
     def check_can_live_migrate_destination(
@@ -208,7 +208,7 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse a live migration; the conductor takes back what it did."""
         raise nova_exception.MigrationPreCheckError(
-            reason=SENTENCES['check_can_live_migrate_destination']
+            reason=REASONS['check_can_live_migrate_destination']
         )
 
     def rebuild_instance(
@@ -239,7 +239,7 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse a volume while nova-api waits: its user reads why."""
         raise nova_exception.InvalidInput(
-            reason=SENTENCES['reserve_block_device_name']
+            reason=REASONS['reserve_block_device_name']
         )
 
     @_told
@@ -248,7 +248,7 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse; the volume is in use again, no more being detached."""
         self.volume_api.roll_detaching(context, volume_id)
-        raise nova_exception.NovaException(SENTENCES['detach_volume'])
+        raise nova_exception.NovaException(REASONS['detach_volume'])
 
     @_told
     def swap_volume(
@@ -265,7 +265,7 @@ class UnsupportedOperations:
             self.volume_api.unreserve_volume(context, new_volume_id)
         else:
             self.volume_api.attachment_delete(context, new_attachment_id)
-        raise nova_exception.NovaException(SENTENCES['swap_volume'])
+        raise nova_exception.NovaException(REASONS['swap_volume'])
 
     @_told
     def allow_share(
@@ -273,7 +273,7 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse; the API's record of the share goes."""
         share_mapping.delete()
-        raise nova_exception.NovaException(SENTENCES['allow_share'])
+        raise nova_exception.NovaException(REASONS['allow_share'])
 
     # The system on the server
 
@@ -283,7 +283,7 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse while nova-api waits: its user reads why."""
         raise nova_exception.InstancePasswordSetFailed(
-            instance=instance.uuid, reason=SENTENCES['set_admin_password']
+            instance=instance.uuid, reason=REASONS['set_admin_password']
         )
 
     def rescue_instance(
@@ -320,7 +320,7 @@ def _refuse_evacuation(
             self.reportclient.remove_provider_tree_from_instance_allocation(
                 context, instance.uuid, provider
             )
-        raise nova_exception.NovaException(SENTENCES['evacuate'])
+        raise nova_exception.NovaException(REASONS['evacuate'])
 
 
 @_named('rebuild_instance')
@@ -330,7 +330,7 @@ def _refuse_reimage(
     """Refuse, and describe the server by its present image again."""
     instance.system_metadata = asked['orig_sys_metadata']
     instance.save()
-    raise nova_exception.NovaException(SENTENCES['rebuild_instance'])
+    raise nova_exception.NovaException(REASONS['rebuild_instance'])
 
 
 @_named('rescue_instance')

@@ -30,7 +30,7 @@ class InterruptedTask(enum.Enum):
     RESTORE = enum.auto()
     REBOOT_SOFT = enum.auto()
     REBOOT_HARD = enum.auto()
-    REBOOTED = enum.auto()
+    REBOOT_STARTED = enum.auto()
     """Reboot it if it is off; it was rebooted if it is on."""
     STOP = enum.auto()
     START = enum.auto()
@@ -42,9 +42,9 @@ class InterruptedTask(enum.Enum):
     """Get it off its node; its root disk is a volume."""
     UNSHELVE = enum.auto()
     """End its new build as Ironic says; it stays shelved if that failed."""
-    OFFLOADED = enum.auto()
+    CLEAR_HOST = enum.auto()
     """It is off its node: say that this host has it no more."""
-    CLEAR = enum.auto()
+    CLEAR_TASK = enum.auto()
     """Nothing was done that lasts: forget the task."""
 
 
@@ -65,33 +65,33 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.REBOOT_PENDING: InterruptedTask.REBOOT_SOFT,
     task_states.REBOOTING_HARD: InterruptedTask.REBOOT_HARD,
     task_states.REBOOT_PENDING_HARD: InterruptedTask.REBOOT_HARD,
-    task_states.REBOOT_STARTED: InterruptedTask.REBOOTED,
-    task_states.REBOOT_STARTED_HARD: InterruptedTask.REBOOTED,
+    task_states.REBOOT_STARTED: InterruptedTask.REBOOT_STARTED,
+    task_states.REBOOT_STARTED_HARD: InterruptedTask.REBOOT_STARTED,
     task_states.POWERING_OFF: InterruptedTask.STOP,
     task_states.POWERING_ON: InterruptedTask.START,
     task_states.RESCUING: InterruptedTask.RESCUE,
     task_states.UNRESCUING: InterruptedTask.UNRESCUE,
-    task_states.UPDATING_PASSWORD: InterruptedTask.CLEAR,
-    task_states.PAUSING: InterruptedTask.CLEAR,
-    task_states.UNPAUSING: InterruptedTask.CLEAR,
-    task_states.SUSPENDING: InterruptedTask.CLEAR,
-    task_states.RESUMING: InterruptedTask.CLEAR,
-    task_states.IMAGE_SNAPSHOT: InterruptedTask.CLEAR,
-    task_states.IMAGE_SNAPSHOT_PENDING: InterruptedTask.CLEAR,
-    task_states.IMAGE_PENDING_UPLOAD: InterruptedTask.CLEAR,
-    task_states.IMAGE_UPLOADING: InterruptedTask.CLEAR,
-    task_states.IMAGE_BACKUP: InterruptedTask.CLEAR,
-    task_states.RESIZE_PREP: InterruptedTask.CLEAR,
+    task_states.UPDATING_PASSWORD: InterruptedTask.CLEAR_TASK,
+    task_states.PAUSING: InterruptedTask.CLEAR_TASK,
+    task_states.UNPAUSING: InterruptedTask.CLEAR_TASK,
+    task_states.SUSPENDING: InterruptedTask.CLEAR_TASK,
+    task_states.RESUMING: InterruptedTask.CLEAR_TASK,
+    task_states.IMAGE_SNAPSHOT: InterruptedTask.CLEAR_TASK,
+    task_states.IMAGE_SNAPSHOT_PENDING: InterruptedTask.CLEAR_TASK,
+    task_states.IMAGE_PENDING_UPLOAD: InterruptedTask.CLEAR_TASK,
+    task_states.IMAGE_UPLOADING: InterruptedTask.CLEAR_TASK,
+    task_states.IMAGE_BACKUP: InterruptedTask.CLEAR_TASK,
+    task_states.RESIZE_PREP: InterruptedTask.CLEAR_TASK,
     task_states.SHELVING: InterruptedTask.SHELVE,
     task_states.SHELVING_OFFLOADING: InterruptedTask.SHELVE,
-    task_states.UNSHELVING: InterruptedTask.CLEAR,
+    task_states.UNSHELVING: InterruptedTask.CLEAR_TASK,
 }
 
 # Of a server that is shelved and off its node.
 _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {
     task_states.SPAWNING: InterruptedTask.UNSHELVE,
-    task_states.UNSHELVING: InterruptedTask.OFFLOADED,
-    None: InterruptedTask.OFFLOADED,
+    task_states.UNSHELVING: InterruptedTask.CLEAR_HOST,
+    None: InterruptedTask.CLEAR_HOST,
 }
 
 UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
@@ -100,7 +100,7 @@ UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
 """The states of a row that something can be done about."""
 
-VM_STATES = (
+VM_STATES_WITHOUT_TASK = (
     vm_states.BUILDING,
     vm_states.DELETED,
     vm_states.SHELVED_OFFLOADED,
@@ -113,7 +113,9 @@ keeps its host for a moment after it lost its node.
 """
 
 
-def task_of(vm_state: str, task_state: str | None) -> InterruptedTask | None:
+def interrupted_task(
+    vm_state: str, task_state: str | None
+) -> InterruptedTask | None:
     """Return what is left to do for a server that nobody is at work on."""
     if vm_state == vm_states.SHELVED_OFFLOADED:
         task = _BY_TASK_STATE_OFFLOADED.get(task_state)
@@ -127,7 +129,7 @@ def task_of(vm_state: str, task_state: str | None) -> InterruptedTask | None:
         no_build = (
             task is InterruptedTask.BUILD and vm_state != vm_states.BUILDING
         )
-        return InterruptedTask.CLEAR if given_up or no_build else task
+        return InterruptedTask.CLEAR_TASK if given_up or no_build else task
     if vm_state == vm_states.DELETED:
         return InterruptedTask.DELETE
     return InterruptedTask.BUILD if vm_state == vm_states.BUILDING else None
@@ -136,9 +138,9 @@ def task_of(vm_state: str, task_state: str | None) -> InterruptedTask | None:
 class DeployState(enum.Enum):
     """How an interrupted deploy stands."""
 
-    GOES_ON = enum.auto()
+    STARTED = enum.auto()
     """Ironic will bring it to an end, or has: wait for that."""
-    NEVER_BEGAN = enum.auto()
+    NOT_STARTED = enum.auto()
     """Ironic was not asked for it."""
 
 
@@ -156,22 +158,22 @@ _WITH_IRONIC = frozenset(
 )
 
 
-def build_of(facts: NodeFacts | None) -> DeployState:
+def deploy_state(facts: NodeFacts | None) -> DeployState:
     """Say how the deploy of a server stands.
 
     :param facts: of the node that is reserved for this server, if any
     """
     if facts is None:
-        return DeployState.NEVER_BEGAN
+        return DeployState.NOT_STARTED
     state = ProvisionState.parse(facts.provision_state)
     return (
-        DeployState.GOES_ON
+        DeployState.STARTED
         if state in _WITH_IRONIC
-        else DeployState.NEVER_BEGAN
+        else DeployState.NOT_STARTED
     )
 
 
-def rebuild_of(
+def rebuild_state(
     facts: NodeFacts | None, task_state: str, *, has_changed: bool
 ) -> DeployState:
     """Say how the rebuild of a server stands.
@@ -186,11 +188,11 @@ def rebuild_of(
     if is_active(facts):
         may_be_done = task_state == task_states.REBUILD_SPAWNING
         return (
-            DeployState.GOES_ON
+            DeployState.STARTED
             if may_be_done and has_changed
-            else DeployState.NEVER_BEGAN
+            else DeployState.NOT_STARTED
         )
-    return build_of(facts)
+    return deploy_state(facts)
 
 
 def is_active(facts: NodeFacts | None) -> bool:
@@ -210,19 +212,19 @@ class RescueState(enum.Enum):
     RESCUED = enum.auto()
     NOT_RESCUED = enum.auto()
     FAILED = enum.auto()
-    ON_ITS_WAY = enum.auto()
+    IN_PROGRESS = enum.auto()
 
 
 _RESCUES = {
     ProvisionState.RESCUE: RescueState.RESCUED,
     ProvisionState.ACTIVE: RescueState.NOT_RESCUED,
-    ProvisionState.RESCUING: RescueState.ON_ITS_WAY,
-    ProvisionState.RESCUEWAIT: RescueState.ON_ITS_WAY,
-    ProvisionState.UNRESCUING: RescueState.ON_ITS_WAY,
+    ProvisionState.RESCUING: RescueState.IN_PROGRESS,
+    ProvisionState.RESCUEWAIT: RescueState.IN_PROGRESS,
+    ProvisionState.UNRESCUING: RescueState.IN_PROGRESS,
 }
 
 
-def rescue_of(facts: NodeFacts | None) -> RescueState:
+def rescue_state(facts: NodeFacts | None) -> RescueState:
     """Say whether the node of a server is in rescue now."""
     if facts is None:
         return RescueState.FAILED
@@ -230,38 +232,40 @@ def rescue_of(facts: NodeFacts | None) -> RescueState:
     return _RESCUES.get(state, RescueState.FAILED)
 
 
-class Stray(enum.Enum):
+class StrayState(enum.Enum):
     """What a server on a node is to Nova, and what follows."""
 
-    AT_HOME = enum.auto()
+    HERE = enum.auto()
     """Nova has it on this host."""
     DELETED = enum.auto()
     """Nova deleted it while nobody served the host: tear it down."""
-    UNKNOWN = enum.auto()
+    NOT_IN_NOVA = enum.auto()
     """Nova never had it: somebody else's, to be left alone."""
-    GIVEN_UP = enum.auto()
+    BUILD_FAILED = enum.auto()
     """Nova gave its build up and has it nowhere: free the node."""
-    ELSEWHERE = enum.auto()
+    ON_OTHER_HOST = enum.auto()
     """Nova has it on another host: the row follows it."""
-    UNDECIDED = enum.auto()
+    MAY_BE_BUILDING = enum.auto()
     """Its build may be on its way: look again."""
 
 
-def stray_of(row: ServerRow | None, here: str) -> Stray:
+def stray_state(row: ServerRow | None, here: str) -> StrayState:
     """Say what the server of a node is.
 
     :param row: None: Nova never had it
     :param here: the host that holds the node
     """
     if row is None:
-        return Stray.UNKNOWN
+        return StrayState.NOT_IN_NOVA
     if row.deleted:
-        return Stray.DELETED
+        return StrayState.DELETED
     if row.host is not None:
-        return Stray.AT_HOME if row.host == here else Stray.ELSEWHERE
+        return (
+            StrayState.HERE if row.host == here else StrayState.ON_OTHER_HOST
+        )
     # One that was shelved before stays so if it could not be unshelved.
     is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED
     given_up = row.vm_state == vm_states.ERROR or (
         is_shelved and row.task_state is None
     )
-    return Stray.GIVEN_UP if given_up else Stray.UNDECIDED
+    return StrayState.BUILD_FAILED if given_up else StrayState.MAY_BE_BUILDING

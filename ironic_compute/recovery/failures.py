@@ -16,7 +16,7 @@ from oslo_log import log as logging
 LOG = logging.getLogger(__name__)
 
 
-def end_task(instance: Any) -> None:
+def clear_task(instance: Any) -> None:
     """Save a row without its task.
 
     :raises nova.exception.UnexpectedTaskStateError: it has another one than
@@ -27,7 +27,7 @@ def end_task(instance: Any) -> None:
     instance.save(expected_task_state=[seen])
 
 
-class GiveUp(Protocol):
+class FreeResources(Protocol):
     """What frees all that an interrupted build had taken."""
 
     def __call__(self, context: Any, instance: Any) -> None:
@@ -48,53 +48,55 @@ class TaskFailures:
         volumes
     """
 
-    def __init__(self, give_up: GiveUp, take_off: GiveUp) -> None:
+    def __init__(
+        self, give_up: FreeResources, take_off: FreeResources
+    ) -> None:
         self._give_up = give_up
         self._take_off = take_off
 
-    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
         """End a task of a server that keeps its node."""
         fault = nova_exception.InstanceDeployFailure(sentence)
         compute_utils.add_instance_fault_from_exc(context, instance, fault)
         instance.vm_state = vm_states.ERROR
-        end_task(instance)
+        clear_task(instance)
         LOG.warning('%(sentence)s', {'sentence': sentence})
 
-    def failed_build(self, context: Any, instance: Any, sentence: str) -> None:
+    def fail_build(self, context: Any, instance: Any, sentence: str) -> None:
         """End a build.
 
         The row is the last to change, at once: until then the next round
         finds the build as unfinished as this one did.
         """
         self._give_up(context, instance)
-        self.failed(context, instance, sentence)
+        self.fail_task(context, instance, sentence)
 
-    def offloaded(self, context: Any, instance: Any, why: str) -> None:
+    def leave_shelved(self, context: Any, instance: Any, why: str) -> None:
         """Leave a server shelved, off its node; its row is last to change."""
         self._take_off(context, instance)
         instance.vm_state = vm_states.SHELVED_OFFLOADED
-        end_task(instance)
+        clear_task(instance)
         LOG.warning(
             'Server %(server)s is off its node and shelved: %(why)s',
             {'server': instance.uuid, 'why': why},
         )
 
-    def lost_unshelve(self, context: Any, instance: Any) -> None:
+    def end_lost_unshelve(self, context: Any, instance: Any) -> None:
         """End the unshelving of a server that no host has."""
-        self.offloaded(
+        self.leave_shelved(
             context,
             instance,
             'the request to unshelve it was lost with the daemon that had '
             'received it',
         )
 
-    def lost_build(self, context: Any, instance: Any) -> None:
+    def end_lost_build(self, context: Any, instance: Any) -> None:
         """End a build that no host has.
 
         Its allocation leads to it, so that is the last to go.
         """
         if instance.vm_state == vm_states.BUILDING:
-            self.failed(
+            self.fail_task(
                 context,
                 instance,
                 f'The request to build server {instance.uuid} was lost with '

@@ -27,15 +27,15 @@ _LOOK_S = 0.2
 # took the message and the one that builds.
 _QUIET_LOOKS_COUNT = 3
 
-Begin = Callable[[str, Callable[[], None]], None]
+StartThread = Callable[[str, Callable[[], None]], None]
 
 
-def begin_thread(name: str, act: Callable[[], None]) -> None:
+def start_thread(name: str, act: Callable[[], None]) -> None:
     """Do something in a thread of its own."""
     threading.Thread(target=act, name=name, daemon=True).start()
 
 
-def drained(
+def wait_until_idle(
     is_busy: Callable[[], bool], clock: Clock, timeout_s: float
 ) -> bool:
     """Wait until nothing is at work; return False if that took too long."""
@@ -60,7 +60,7 @@ class InProgress:
         self._threads = collections.Counter()
 
     @contextlib.contextmanager
-    def working(self, server: str) -> Iterator[None]:
+    def shared(self, server: str) -> Iterator[None]:
         """Work on a server beside others.
 
         Blocks while somebody else works on it alone.
@@ -79,7 +79,7 @@ class InProgress:
                 self._working += collections.Counter()  # Drops zeros.
 
     @contextlib.contextmanager
-    def alone(self, server: str) -> Iterator[bool]:
+    def exclusive(self, server: str) -> Iterator[bool]:
         """Work on a server alone; yields False, at once, if one may not."""
         with self._changed:
             free = not self._working[server] and server not in self._alone
@@ -95,7 +95,7 @@ class InProgress:
                     del self._alone[server]
                     self._changed.notify_all()
 
-    def at_work(self) -> dict[str, frozenset[int]]:
+    def threads_by_server(self) -> dict[str, frozenset[int]]:
         """Return the threads at work on each server, by server."""
         with self._changed:
             pairs = list(self._threads)
@@ -113,7 +113,7 @@ class InProgress:
         return self._alone.get(server) not in (None, threading.get_ident())
 
 
-def try_alone(
+def run_exclusive(
     in_progress: InProgress, server: str, act: Callable[[], None], failed: str
 ) -> None:
     """Do something for a server alone, or nothing; raises nothing.
@@ -121,7 +121,7 @@ def try_alone(
     :param failed: the sentence to log, with ``%(server)s`` in it
     """
     try:
-        with in_progress.alone(server) as free:
+        with in_progress.exclusive(server) as free:
             if free:
                 act()
     except nova_exception.InstanceNotFound:

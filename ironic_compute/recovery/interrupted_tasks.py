@@ -31,12 +31,12 @@ from ironic_compute.recovery.decisions import (
     InterruptedTask,
     RescueState,
 )
-from ironic_compute.recovery.failures import TaskFailures, end_task
+from ironic_compute.recovery.failures import TaskFailures, clear_task
 from ironic_compute.recovery.in_progress import (
-    Begin,
     InProgress,
-    begin_thread,
-    try_alone,
+    StartThread,
+    run_exclusive,
+    start_thread,
 )
 
 LOG = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ _CHANGED_AT = 'provision_updated_at'
 # What the row alone does not tell from a request that is on its way.
 _MAY_END = frozenset(
     {
-        InterruptedTask.CLEAR,
+        InterruptedTask.CLEAR_TASK,
         InterruptedTask.REBUILD,
         InterruptedTask.RESCUE,
         InterruptedTask.UNRESCUE,
         InterruptedTask.SHELVE,
         InterruptedTask.UNSHELVE,
-        InterruptedTask.OFFLOADED,
+        InterruptedTask.CLEAR_HOST,
     }
 )
 _WITHOUT_PORTS = (
@@ -93,7 +93,7 @@ class InterruptedTasks:
         in_progress: InProgress,
         clock: Clock,
         idle_s: float,
-        begin: Begin = begin_thread,
+        begin: StartThread = start_thread,
     ) -> None:
         self._host = host
         self._manager = manager
@@ -107,7 +107,7 @@ class InterruptedTasks:
         self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
         self._rounds_count = 0
 
-    def round(self) -> None:
+    def check(self) -> None:
         """Look at all servers with a task; begin what nobody is at.
 
         What the first round finds was left by an earlier worker.
@@ -132,7 +132,9 @@ class InterruptedTasks:
         One that may be forgotten or given up always waits: its message may
         be coming in just now, and would find its task gone.
         """
-        task = decisions.task_of(instance.vm_state, instance.task_state)
+        task = decisions.interrupted_task(
+            instance.vm_state, instance.task_state
+        )
         return 0.0 if is_first and task not in _MAY_END else self._idle_s
 
     def _unfinished(self) -> list[Any]:
@@ -142,7 +144,7 @@ class InterruptedTasks:
         """
         found = self._servers({'task_state': list(decisions.TASK_STATES)})
         if self._rounds_count % WITHOUT_TASK_EVERY == 0:
-            without_task = {'vm_state': list(decisions.VM_STATES)}
+            without_task = {'vm_state': list(decisions.VM_STATES_WITHOUT_TASK)}
             found += self._servers(without_task)
         self._rounds_count += 1
         return list({instance.uuid: instance for instance in found}.values())
@@ -157,7 +159,7 @@ class InterruptedTasks:
         )
 
     def _one(self, instance: Any) -> None:
-        try_alone(
+        run_exclusive(
             self._in_progress,
             instance.uuid,
             functools.partial(self._take_up_or_leave, instance),
@@ -173,7 +175,9 @@ class InterruptedTasks:
 
     def _take_up(self, instance: Any) -> None:
         instance.refresh()
-        task = decisions.task_of(instance.vm_state, instance.task_state)
+        task = decisions.interrupted_task(
+            instance.vm_state, instance.task_state
+        )
         if instance.host != self._host or task is None:
             return
         LOG.info(
@@ -199,26 +203,26 @@ class InterruptedTasks:
             InterruptedTask.RESTORE: manager.restore_instance,
             InterruptedTask.REBOOT_SOFT: self._reboot_soft,
             InterruptedTask.REBOOT_HARD: self._reboot_hard,
-            InterruptedTask.REBOOTED: self._rebooted,
+            InterruptedTask.REBOOT_STARTED: self._rebooted,
             InterruptedTask.STOP: self._stop,
             InterruptedTask.START: manager.start_instance,
             InterruptedTask.RESCUE: self._rescue,
             InterruptedTask.UNRESCUE: self._unrescue,
             InterruptedTask.SHELVE: self._shelve,
             InterruptedTask.UNSHELVE: self._unshelve,
-            InterruptedTask.OFFLOADED: self._offloaded,
-            InterruptedTask.CLEAR: self._clear,
+            InterruptedTask.CLEAR_HOST: self._offloaded,
+            InterruptedTask.CLEAR_TASK: self._clear,
         }
 
     # Deploys
 
     def _build(self, context: Any, instance: Any) -> None:
         facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.build_of(facts) is DeployState.GOES_ON:
-            assert facts is not None  # noqa: S101 - see build_of
+        if decisions.deploy_state(facts) is DeployState.STARTED:
+            assert facts is not None  # noqa: S101 - see deploy_state
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
-            self._failures.failed_build(
+            self._failures.fail_build(
                 context,
                 instance,
                 f'The build of server {instance.uuid} was interrupted before '
@@ -228,17 +232,17 @@ class InterruptedTasks:
 
     def _rebuild(self, context: Any, instance: Any) -> None:
         facts = self._client.read_node_of_instance(instance.uuid)
-        stands = decisions.rebuild_of(
+        stands = decisions.rebuild_state(
             facts,
             instance.task_state,
             has_changed=facts is not None
             and self._has_changed(facts.uuid, instance),
         )
-        if stands is DeployState.GOES_ON:
-            assert facts is not None  # noqa: S101 - see rebuild_of
+        if stands is DeployState.STARTED:
+            assert facts is not None  # noqa: S101 - see rebuild_state
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
-            self._failures.failed(
+            self._failures.fail_task(
                 context,
                 instance,
                 f'The rebuild of server {instance.uuid} was interrupted '
@@ -255,10 +259,10 @@ class InterruptedTasks:
 
     def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
         ends = {
-            vm_states.BUILDING: self._failures.failed_build,
-            vm_states.SHELVED_OFFLOADED: self._failures.offloaded,
+            vm_states.BUILDING: self._failures.fail_build,
+            vm_states.SHELVED_OFFLOADED: self._failures.leave_shelved,
         }
-        end = ends.get(instance.vm_state, self._failures.failed)
+        end = ends.get(instance.vm_state, self._failures.fail_task)
         seen = instance.task_state
         try:
             self._driver.wait_for_deploy(instance, node)
@@ -279,7 +283,7 @@ class InterruptedTasks:
         instance.vm_state = vm_states.ACTIVE
         instance.power_state = power_state.RUNNING
         instance.launched_at = instance.launched_at or timeutils.utcnow()
-        end_task(instance)
+        clear_task(instance)
         LOG.info(
             'Finished the interrupted deploy of server %(server)s on node '
             '%(node)s',
@@ -298,7 +302,7 @@ class InterruptedTasks:
         ):
             self._manager.shelve_offload_instance(context, instance, True, [])
             return
-        self._failures.offloaded(
+        self._failures.leave_shelved(
             context,
             instance,
             'its shelving was interrupted, and is finished now',
@@ -307,11 +311,11 @@ class InterruptedTasks:
     def _unshelve(self, context: Any, instance: Any) -> None:
         _restore_key(instance)
         facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.build_of(facts) is DeployState.GOES_ON:
-            assert facts is not None  # noqa: S101 - see build_of
+        if decisions.deploy_state(facts) is DeployState.STARTED:
+            assert facts is not None  # noqa: S101 - see deploy_state
             self._wait_for_deploy(context, instance, facts.uuid)
             return
-        self._failures.offloaded(
+        self._failures.leave_shelved(
             context,
             instance,
             'its unshelving was interrupted before Ironic had taken it over',
@@ -360,15 +364,15 @@ class InterruptedTasks:
     def _end_rescue(self, context: Any, instance: Any, wanted: str) -> None:
         """Say in the row where the node is; wait for one on its way."""
         facts = self._client.read_node_of_instance(instance.uuid)
-        match decisions.rescue_of(facts):
-            case RescueState.ON_ITS_WAY:
+        match decisions.rescue_state(facts):
+            case RescueState.IN_PROGRESS:
                 return
             case RescueState.RESCUED:
                 instance.vm_state = vm_states.RESCUED
             case RescueState.NOT_RESCUED:
                 instance.vm_state = vm_states.ACTIVE
             case RescueState.FAILED:
-                self._failures.failed(
+                self._failures.fail_task(
                     context,
                     instance,
                     f'The rescue of server {instance.uuid} was interrupted '
@@ -385,7 +389,7 @@ class InterruptedTasks:
         self._clear(context, instance)
 
     def _clear(self, context: Any, instance: Any) -> None:
-        end_task(instance)
+        clear_task(instance)
 
 
 def _tell_left(instance: Any) -> None:

@@ -79,13 +79,13 @@ class RecoveryLoop:
             now_s = self._clock.now_s()
             if now_s - anew_s >= self._anew_s:
                 anew_s = now_s
-                self._strays.forget()
-            self._look(self._resume.round)
-            self._look(self._strays.look)
+                self._strays.forget_checked()
+            self._look(self._resume.check)
+            self._look(self._strays.check)
             is_due = now_s - lost_s >= self._lost_s
             if is_due and now_s - served_s >= self._queue_s:
                 lost_s = now_s
-                self._look(self._lost.look)
+                self._look(self._lost.check)
 
     def _look(self, look: Callable[[], None]) -> None:
         try:

@@ -17,10 +17,10 @@ from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.recovery.decisions import UNSHELVING
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import (
-    Begin,
     InProgress,
-    begin_thread,
-    try_alone,
+    StartThread,
+    run_exclusive,
+    start_thread,
 )
 from resource_tracker.node import NodeId
 
@@ -57,7 +57,7 @@ class LostBuilds:
         node_of_row: Callable[[Any, str], list[NodeId]],
         in_progress: InProgress,
         lost_s: float,
-        begin: Begin = begin_thread,
+        begin: StartThread = start_thread,
     ) -> None:
         self._held_nodes = held_nodes
         self._failures = failures
@@ -68,7 +68,7 @@ class LostBuilds:
         self._looking = threading.Lock()
         self._without_node: set[str] = set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Begin to end the lost builds with an allocation on a held node.
 
         To be called by a worker that has received messages for a while:
@@ -145,7 +145,7 @@ class LostBuilds:
         return any(node in held for node in nodes)
 
     def _one(self, context: Any, instance: Any) -> None:
-        try_alone(
+        run_exclusive(
             self._in_progress,
             instance.uuid,
             functools.partial(self._end, context, instance),
@@ -158,9 +158,9 @@ class LostBuilds:
         if instance.host is not None:
             return
         if instance.vm_state in LOST_STATES:
-            self._failures.lost_build(context, instance)
+            self._failures.end_lost_build(context, instance)
         elif _is_unshelving(instance):
-            self._failures.lost_unshelve(context, instance)
+            self._failures.end_lost_unshelve(context, instance)
 
 
 def _is_unshelving(instance: Any) -> bool:

@@ -20,8 +20,12 @@ from hashring.ring import Host
 from ironic_compute.batching import run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.recovery.decisions import Stray, stray_of
-from ironic_compute.recovery.in_progress import Begin, InProgress, begin_thread
+from ironic_compute.recovery.decisions import StrayState, stray_state
+from ironic_compute.recovery.in_progress import (
+    InProgress,
+    StartThread,
+    start_thread,
+)
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -59,7 +63,7 @@ class StrayInstances:
         give_to: Callable[[NodeId, Host], None],
         free: Free,
         in_progress: InProgress,
-        begin: Begin = begin_thread,
+        begin: StartThread = start_thread,
         deleted_action: str = _REAP,
     ) -> None:
         self._held_nodes = held_nodes
@@ -73,11 +77,11 @@ class StrayInstances:
         self._given_up: frozenset[_Found] = frozenset()
         self._told: set[_Found] = set()
 
-    def forget(self) -> None:
+    def forget_checked(self) -> None:
         """Look at all servers again: a full audit was made."""
         self._settled.clear()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ask Nova about the servers it was not asked about yet."""
         self._end_claims()
         found = {
@@ -92,10 +96,10 @@ class StrayInstances:
         )
         given_up = set()
         for key in sorted(asked):
-            stray = stray_of(rows.get(key[1]), self._held_nodes.host)
-            if stray is Stray.AT_HOME:
+            stray = stray_state(rows.get(key[1]), self._held_nodes.host)
+            if stray is StrayState.HERE:
                 self._settled.add(key)
-            elif stray is Stray.GIVEN_UP:
+            elif stray is StrayState.BUILD_FAILED:
                 given_up.add(key)
             else:
                 self._act(stray, key, rows)
@@ -110,7 +114,7 @@ class StrayInstances:
         node in Nova; whoever deletes it then cannot say which one is free.
         """
         for node, server in self._held_nodes.list_idle_claims():
-            with self._in_progress.alone(server) as free:
+            with self._in_progress.exclusive(server) as free:
                 if free:
                     run_isolated(
                         node, self._held_nodes.release_claim, node, server
@@ -135,17 +139,19 @@ class StrayInstances:
             if facts is not None:
                 yield facts
 
-    def _act(self, stray: Stray, key: _Found, rows: dict[str, Any]) -> None:
+    def _act(
+        self, stray: StrayState, key: _Found, rows: dict[str, Any]
+    ) -> None:
         node, server = key
         match stray:
-            case Stray.DELETED:
+            case StrayState.DELETED:
                 self._end_deleted(key)
-            case Stray.ELSEWHERE:
+            case StrayState.ON_OTHER_HOST:
                 host = Host(rows[server].host)
                 self._begin_task(
                     'stray', lambda: self._follow(node, server, host)
                 )
-            case Stray.UNKNOWN:
+            case StrayState.NOT_IN_NOVA:
                 # Asked again after the next full audit, not each round.
                 self._settled.add(key)
                 self._tell_unknown(key)
@@ -177,7 +183,7 @@ class StrayInstances:
             )
 
     def _follow(self, node: NodeId, server: str, host: Host) -> None:
-        with self._in_progress.alone(server) as free:
+        with self._in_progress.exclusive(server) as free:
             facts = self._held_nodes.facts(node)
             if not free or facts is None or facts.instance_uuid != server:
                 return
@@ -194,7 +200,7 @@ class StrayInstances:
         self._begin_task('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
-        with self._in_progress.alone(server) as free:
+        with self._in_progress.exclusive(server) as free:
             if not free:
                 return
             LOG.info(

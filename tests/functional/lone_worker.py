@@ -199,7 +199,7 @@ class _Life:
         self._say('idle')
 
     def _be_busy(self) -> None:
-        with self.service.manager.in_progress.working(_SERVER):
+        with self.service.manager.in_progress.shared(_SERVER):
             self._say('busy')
             time.sleep(_WORK_S)
             self._say('done')
@@ -208,7 +208,7 @@ class _Life:
         manager = self.service.manager
         threads = manager.driver._waiter.waiting_threads
         with (
-            manager.in_progress.working(_SERVER),
+            manager.in_progress.shared(_SERVER),
             threads.include_current(),
         ):
             self._say('waiting')

@@ -328,7 +328,7 @@ class OperationsTest(pool.PoolTestCase):
     ) -> Callable[[], bool]:
         def is_told() -> bool:
             details = [e.get('details') for e in self.last_events(server)]
-            return unsupported.SENTENCES[name] in ' '.join(map(str, details))
+            return unsupported.REASONS[name] in ' '.join(map(str, details))
 
         return is_told
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from nova.tests.functional.api import client as api_client
 
-from ironic_compute.manager.unsupported import SENTENCES
+from ironic_compute.manager.unsupported import REASONS
 from tests.functional import base, pool
 
 
@@ -64,7 +64,7 @@ class RefusalsTest(pool.PoolTestCase):
     def test_pause_and_suspend_are_refused(self) -> None:
         """Pause and suspend are refused; the machine keeps running."""
         for action in ('pause', 'suspend'):
-            self._assert_refused(SENTENCES[f'{action}_instance'], action)
+            self._assert_refused(REASONS[f'{action}_instance'], action)
 
     def test_snapshots_are_refused(self) -> None:
         """Snapshots are refused; they leave no image and power off none."""
@@ -77,9 +77,7 @@ class RefusalsTest(pool.PoolTestCase):
             ),
             ('shelve', 'shelve', None),
         ):
-            self._assert_refused(
-                SENTENCES[f'{name}_instance'], action, argument
-            )
+            self._assert_refused(REASONS[f'{name}_instance'], action, argument)
 
     def test_resize_and_migration_are_refused(self) -> None:
         """A refused resize changes no flavor or host and takes no node."""
@@ -88,7 +86,7 @@ class RefusalsTest(pool.PoolTestCase):
             ('resize', {'flavorRef': other['id']}),
             ('migrate', None),
         ):
-            self._assert_refused(SENTENCES['prep_resize'], action, argument)
+            self._assert_refused(REASONS['prep_resize'], action, argument)
             self.assertEqual(
                 'error',
                 self.api.get_migrations()[0]['status'],
@@ -103,7 +101,7 @@ class RefusalsTest(pool.PoolTestCase):
         there = {'c1': 'c2', 'c2': 'c1'}[here]
         for host in (there, None):
             self._assert_refused(
-                SENTENCES['check_can_live_migrate_destination'],
+                REASONS['check_can_live_migrate_destination'],
                 'os-migrateLive',
                 {'host': host, 'block_migration': 'auto'},
             )
@@ -114,7 +112,7 @@ class RefusalsTest(pool.PoolTestCase):
         service = self.api.get_services(binary='nova-compute', host=here)[0]
         self.api.put_service(service['id'], {'forced_down': True})
         self.before = self._everything()
-        self._assert_refused(SENTENCES['evacuate'], 'evacuate', {})
+        self._assert_refused(REASONS['evacuate'], 'evacuate', {})
         self.api.put_service(service['id'], {'forced_down': False})
 
     def test_password_and_console_log_are_refused(self) -> None:
@@ -127,7 +125,7 @@ class RefusalsTest(pool.PoolTestCase):
             {'adminPass': 'x'},
         )
         self.assertEqual(409, refused.response.status_code)
-        self.assertIn(SENTENCES['set_admin_password'], str(refused))
+        self.assertIn(REASONS['set_admin_password'], str(refused))
         refused = self.assertRaises(
             api_client.OpenStackApiException,
             self.action,
@@ -150,7 +148,7 @@ class RefusalsTest(pool.PoolTestCase):
         )
         self.assertEqual(400, refused.response.status_code)
         self.assertIn(
-            SENTENCES['reserve_block_device_name'],
+            REASONS['reserve_block_device_name'],
             str(refused),
         )
         self.api.microversion = 'latest'
@@ -194,7 +192,7 @@ class RefusalsTest(pool.PoolTestCase):
             ('swap_volume', lambda: self.api.api_put(path, replaced)),
         ):
             request_it()
-            sentence = SENTENCES[name]
+            sentence = REASONS[name]
             self.until(lambda s=sentence: s in self._told(), name)
             self._assert_untouched(name)
             self.assertEqual(targets, self.ironic.targets)

@@ -250,8 +250,8 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
         for _ in range(2):
             self.deliver_audit(self.ironic.nodes)
             for host in self.workers:
-                self.manager(host)._recovery_loop._strays.look()
-                self.manager(host)._recovery_loop._lost.look()
+                self.manager(host)._recovery_loop._strays.check()
+                self.manager(host)._recovery_loop._lost.check()
         for host in self.workers:
             self.components(host).reconciler.drain(5)
 

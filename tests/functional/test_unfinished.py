@@ -242,7 +242,7 @@ class UnfinishedTest(UnfinishedTestCase):
         def is_freed() -> bool:
             # What was seen at home, just before, is asked again at each
             # audit only.
-            strays.forget()
+            strays.forget_checked()
             return self.ironic.nodes[self.node].instance_uuid is None
 
         self.until(is_freed, 'the node freed')
@@ -267,7 +267,7 @@ class UnfinishedTest(UnfinishedTestCase):
         def has_followed() -> bool:
             # What was seen at home, just before, is asked again at each
             # audit only.
-            self.manager(here)._recovery_loop._strays.forget()
+            self.manager(here)._recovery_loop._strays.forget_checked()
             return self.node in self.held(other)
 
         self.until(has_followed, 'the row followed')

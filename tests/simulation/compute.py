@@ -25,7 +25,7 @@ from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
-from ironic_compute.recovery.failures import TaskFailures, end_task
+from ironic_compute.recovery.failures import TaskFailures, clear_task
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LOST_STATES, LostBuilds
 from resource_tracker.claims import ClaimBook
@@ -125,9 +125,9 @@ class SimulatedInterruptedTasks(InterruptedTasks):
 class SimulatedFailures(TaskFailures):
     """The real class, without Nova's fault records."""
 
-    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
         instance.vm_state = vm_states.ERROR
-        end_task(instance)
+        clear_task(instance)
 
 
 class SimulatedLostBuilds(LostBuilds):
@@ -440,10 +440,10 @@ class ComputeWorker(Worker):
                 continue
             if now_s - anew_s >= AUDIT_S:
                 anew_s = now_s
-                self._strays.forget()
-            self._tolerant(self._resume.round)
-            self._tolerant(self._strays.look)
+                self._strays.forget_checked()
+            self._tolerant(self._resume.check)
+            self._tolerant(self._strays.check)
             is_due = now_s - lost_s >= LOST_S
             if is_due and now_s - served_s >= QUEUE_S:
                 lost_s = now_s
-                self._tolerant(self._lost.look)
+                self._tolerant(self._lost.check)

@@ -22,7 +22,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
-from ironic_compute.recovery.decisions import Stray
+from ironic_compute.recovery.decisions import StrayState
 from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeId
 from tests.simulation.compute import SimulatedInterruptedTasks
@@ -204,17 +204,17 @@ class ResumesOnlyOnce(SimulatedInterruptedTasks):
 
     _has_run = False
 
-    def round(self) -> None:
+    def check(self) -> None:
         if not self._has_run:
-            super().round()
+            super().check()
             self._has_run = True
 
 
 class LeavesDeletedServers(StrayInstances):
     """A server that Nova deleted stays on its node."""
 
-    def _act(self, stray: Stray, key: Any, rows: Any) -> None:
-        if stray is not Stray.DELETED:
+    def _act(self, stray: StrayState, key: Any, rows: Any) -> None:
+        if stray is not StrayState.DELETED:
             super()._act(stray, key, rows)
 
 

@@ -44,7 +44,7 @@ class LiveTasks:
         self._alone: dict[str, Any] = {}
 
     @contextlib.contextmanager
-    def working(self, server: str) -> Iterator[None]:
+    def shared(self, server: str) -> Iterator[None]:
         while self._alone.get(server) not in (None, self._kernel.task):
             self._kernel.sleep(0.5)
         self._working[server] = self._working.get(server, 0) + 1
@@ -54,7 +54,7 @@ class LiveTasks:
             self._working[server] -= 1
 
     @contextlib.contextmanager
-    def alone(self, server: str) -> Iterator[bool]:
+    def exclusive(self, server: str) -> Iterator[bool]:
         free = not self._working.get(server) and server not in self._alone
         if free:
             self._alone[server] = self._kernel.task
@@ -160,7 +160,7 @@ class Manager:
         if self._world.makeup.is_wanted(server.vm_state, server.host):
             with (
                 self._lock(server.uuid),
-                worker.live_tasks.working(server.uuid),
+                worker.live_tasks.shared(server.uuid),
             ):
                 self._build(server, node)
 
@@ -254,7 +254,7 @@ class Manager:
         self, context: Any, server: Server, bdms: Any
     ) -> None:
         with (
-            self._worker.live_tasks.working(server.uuid),
+            self._worker.live_tasks.shared(server.uuid),
             contextlib.suppress(nova_exception.InstanceNotFound),
         ):
             server.refresh()
@@ -297,6 +297,6 @@ def unfinished_of(nova: Any, host: Host) -> list[Any]:
         and not record.deleted
         and (
             record.task_state in decisions.TASK_STATES
-            or record.vm_state in decisions.VM_STATES
+            or record.vm_state in decisions.VM_STATES_WITHOUT_TASK
         )
     ]

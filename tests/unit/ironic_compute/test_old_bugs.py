@@ -156,7 +156,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
             Alone(),  # type: ignore[arg-type]
             lambda name, act: act(),
         )
-        strays.look()
+        strays.check()
         one.rebalancer.run_round()
         one.claims.release(NodeId(booted), 'new')
         begun = dict(begun)
@@ -170,7 +170,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
 class Alone:
     """No task of any server is in progress."""
 
-    def alone(self, server: str) -> 'Alone':
+    def exclusive(self, server: str) -> 'Alone':
         return self
 
     def __enter__(self) -> bool:

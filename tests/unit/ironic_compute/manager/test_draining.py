@@ -99,7 +99,7 @@ def test_an_idle_worker_stops_at_once(timeout: tuple[float, ...]) -> None:
     assert manager.did == ['cleaned up']
 
 
-@pytest.mark.parametrize('how', ['working', 'alone'])
+@pytest.mark.parametrize('how', ['shared', 'exclusive'])
 def test_what_is_at_work_comes_to_its_end(how: str) -> None:
     """A message, or what takes up half-done work: the worker waits for it."""
     manager = _Manager()
@@ -112,7 +112,7 @@ def test_what_is_at_work_comes_to_its_end(how: str) -> None:
 def test_it_is_not_waited_for_without_end() -> None:
     """Nova goes on stopping in its own way when the time is up."""
     manager = _Manager()
-    with _elsewhere(lambda: manager.in_progress.working('s1')):
+    with _elsewhere(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['cleaned up']
 
@@ -121,7 +121,7 @@ def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
     """The lease may never come back; when the time is up, the worker ends."""
     manager = _Manager()
     manager._components.gate.shut()
-    with _elsewhere(lambda: manager.in_progress.working('s1')):
+    with _elsewhere(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['left', 'cleaned up']
 
@@ -133,7 +133,7 @@ def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
     @contextlib.contextmanager
     def build() -> Iterator[None]:
         with (
-            manager.in_progress.working('s1'),
+            manager.in_progress.shared('s1'),
             manager.waiting_threads.include_current(),
         ):
             yield

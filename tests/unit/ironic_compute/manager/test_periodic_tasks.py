@@ -11,7 +11,7 @@ import pytest
 from nova import objects
 
 from ironic_compute.manager.compute_manager import IronicComputeManager
-from ironic_compute.manager.periodic_tasks import NOT_OURS, PeriodicTasks
+from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.recovery.in_progress import InProgress
 
 
@@ -56,7 +56,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> _Manager:
 
 def test_power_of_servers_at_work_is_not_looked_at(manager: _Manager) -> None:
     """It would wait, in one of few threads, until their deploys end."""
-    with manager.in_progress.working('s1'):
+    with manager.in_progress.shared('s1'):
         assert manager.look() == ['s2']
     assert manager.look() == ['s1', 's2']
 
@@ -64,7 +64,7 @@ def test_power_of_servers_at_work_is_not_looked_at(manager: _Manager) -> None:
 def test_a_look_that_goes_on_is_not_forgotten(manager: _Manager) -> None:
     """Nova counts it itself, and would begin another beside it."""
     manager._syncs_in_progress.add('s1')
-    with manager.in_progress.working('s1'):
+    with manager.in_progress.shared('s1'):
         assert manager.look() == ['s2']
     assert manager._syncs_in_progress == {'s1'}
 
@@ -72,5 +72,5 @@ def test_a_look_that_goes_on_is_not_forgotten(manager: _Manager) -> None:
 def test_what_runs_is_ours() -> None:
     """Also a task that comes from one of the manager's bases."""
     tasks = dict(IronicComputeManager._periodic_tasks)
-    assert not NOT_OURS & tasks.keys()
+    assert not DISABLED_TASKS & tasks.keys()
     assert tasks['_sync_power_states'] is PeriodicTasks._sync_power_states

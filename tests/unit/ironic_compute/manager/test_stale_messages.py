@@ -79,7 +79,7 @@ def _serve(
 
 
 def _is_idle(in_progress: InProgress, server: str) -> bool:
-    with in_progress.alone(server) as free:
+    with in_progress.exclusive(server) as free:
         return free
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ironic_compute.manager.unsupported import SENTENCES, UnsupportedOperations
+from ironic_compute.manager.unsupported import REASONS, UnsupportedOperations
 
 MANUAL = (
     pathlib.Path(__file__).resolve().parents[4]
@@ -14,21 +14,21 @@ MANUAL = (
 )
 
 
-@pytest.mark.parametrize('name', SENTENCES)
+@pytest.mark.parametrize('name', REASONS)
 def test_manual_has_each_sentence(name):
     """What a user reads is in the manual, word for word."""
     manual = re.sub(r'\s+', ' ', MANUAL.read_text())
-    assert SENTENCES[name] in manual
+    assert REASONS[name] in manual
 
 
-@pytest.mark.parametrize('name', SENTENCES)
+@pytest.mark.parametrize('name', REASONS)
 def test_sentence_says_what_to_do_instead(name):
     """One sentence, with the way out after the semicolon."""
-    assert SENTENCES[name].count(';') == 1
-    assert '.' not in SENTENCES[name]
+    assert REASONS[name].count(';') == 1
+    assert '.' not in REASONS[name]
 
 
-@pytest.mark.parametrize('name', sorted(set(SENTENCES) - {'evacuate'}))
+@pytest.mark.parametrize('name', sorted(set(REASONS) - {'evacuate'}))
 def test_each_sentence_belongs_to_a_method(name):
     """No sentence is left over that nothing says."""
     assert callable(getattr(UnsupportedOperations, name))

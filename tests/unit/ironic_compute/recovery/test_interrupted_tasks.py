@@ -146,21 +146,21 @@ def _at(hour: int) -> datetime.datetime:
 
 def _take_up(resume: InterruptedTasks) -> None:
     """Look twice: nothing here is done before it has been idle a while."""
-    resume.round()
-    resume.round()
+    resume.check()
+    resume.check()
 
 
 @pytest.mark.parametrize(
     ('vm_state', 'task_state', 'task'),
     [
         (vm_states.BUILDING, tasks.SPAWNING, InterruptedTask.BUILD),
-        (vm_states.ACTIVE, tasks.SPAWNING, InterruptedTask.CLEAR),
-        (vm_states.ERROR, tasks.SPAWNING, InterruptedTask.CLEAR),
+        (vm_states.ACTIVE, tasks.SPAWNING, InterruptedTask.CLEAR_TASK),
+        (vm_states.ERROR, tasks.SPAWNING, InterruptedTask.CLEAR_TASK),
         (SHELVED, tasks.SPAWNING, InterruptedTask.UNSHELVE),
-        (SHELVED, tasks.UNSHELVING, InterruptedTask.OFFLOADED),
-        (SHELVED, None, InterruptedTask.OFFLOADED),
+        (SHELVED, tasks.UNSHELVING, InterruptedTask.CLEAR_HOST),
+        (SHELVED, None, InterruptedTask.CLEAR_HOST),
         (SHELVED, tasks.DELETING, InterruptedTask.DELETE),
-        (vm_states.SHELVED, tasks.UNSHELVING, InterruptedTask.CLEAR),
+        (vm_states.SHELVED, tasks.UNSHELVING, InterruptedTask.CLEAR_TASK),
         (vm_states.SHELVED, tasks.SHELVING_OFFLOADING, InterruptedTask.SHELVE),
         (vm_states.ACTIVE, tasks.SHELVING, InterruptedTask.SHELVE),
     ],
@@ -169,9 +169,10 @@ def test_only_a_server_that_was_never_built_is_a_build(
     vm_state: str, task_state: str | None, task: InterruptedTask
 ) -> None:
     """To give up another one as a build would cost it its data."""
-    assert decisions.task_of(vm_state, task_state) is task
+    assert decisions.interrupted_task(vm_state, task_state) is task
     is_found = (
-        task_state in decisions.TASK_STATES or vm_state in decisions.VM_STATES
+        task_state in decisions.TASK_STATES
+        or vm_state in decisions.VM_STATES_WITHOUT_TASK
     )
     assert is_found
 
@@ -238,9 +239,9 @@ def test_shelving_goes_on_from_where_the_node_is(
     )
     server = _server(vm_states.ACTIVE, tasks.SHELVING)
     resume = _Here(server, node)
-    resume.round()
+    resume.check()
     assert not server.done
-    resume.round()
+    resume.check()
     assert server.done == done
 
 
@@ -250,7 +251,7 @@ class _Failed(TaskFailures):
     def __init__(self, done: list[str]) -> None:
         self._done = done
 
-    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
         self._done.append(sentence)
 
 
@@ -320,8 +321,8 @@ def test_build_that_ends_because_of_a_delete_is_left_to_it(
     server = _server(vm_state, tasks.SPAWNING)
     resume = _Here(server, _node('deploying'))
     resume.is_deleted = True
-    resume.round()
-    resume.round()
+    resume.check()
+    resume.check()
     assert set(server.done) <= {'waited'}
     assert server.task_state == tasks.DELETING
 
@@ -345,7 +346,7 @@ def test_a_deploy_is_not_given_up_while_ironic_is_away(
     assert set(server.done) == {'waited'}
     assert (server.vm_state, server.task_state) == (vm_state, task_state)
     resume.is_away = False
-    resume.round()
+    resume.check()
     assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
 
 

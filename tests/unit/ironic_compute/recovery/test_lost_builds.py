@@ -12,7 +12,7 @@ from ironic_compute import errors
 from ironic_compute.recovery import decisions
 from ironic_compute.recovery.decisions import InterruptedTask
 from ironic_compute.recovery.failures import TaskFailures
-from ironic_compute.recovery.in_progress import Begin, InProgress
+from ironic_compute.recovery.in_progress import InProgress, StartThread
 from ironic_compute.recovery.lost_builds import (
     LOST_STATES,
     LostBuilds,
@@ -28,7 +28,7 @@ N1 = NodeId('n1')
     [
         (vm_states.BUILDING, InterruptedTask.BUILD),
         (vm_states.DELETED, InterruptedTask.DELETE),
-        (vm_states.SHELVED_OFFLOADED, InterruptedTask.OFFLOADED),
+        (vm_states.SHELVED_OFFLOADED, InterruptedTask.CLEAR_HOST),
         (vm_states.ACTIVE, None),
     ],
 )
@@ -36,8 +36,8 @@ def test_a_row_without_a_task_may_be_unfinished(
     vm_state: str, task: InterruptedTask | None
 ) -> None:
     """Claimed a moment ago, or freed and not taken out of the database."""
-    assert decisions.task_of(vm_state, None) is task
-    assert (vm_state in decisions.VM_STATES) is (task is not None)
+    assert decisions.interrupted_task(vm_state, None) is task
+    assert (vm_state in decisions.VM_STATES_WITHOUT_TASK) is (task is not None)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ class _Lost(LostBuilds):
         self,
         *servers: _Server,
         nodes: list[NodeId],
-        begin: Begin = lambda name, act: act(),
+        begin: StartThread = lambda name, act: act(),
     ) -> None:
         self.done: list[str] = []
         self.asked_count = 0
@@ -113,7 +113,7 @@ class _Ending(TaskFailures):
         )
         self._done = done
 
-    def failed(self, context: Any, instance: Any, sentence: str) -> None:
+    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
         if instance.uuid == 'broken':
             raise ValueError('it never works')
         self._done.append('error')
@@ -142,29 +142,29 @@ def test_the_allocation_is_the_last_to_go(
     """It leads to the server; killed in between, the next round goes on."""
     assert vm_state in LOST_STATES
     lost = _Lost(_server(vm_state), nodes=[N1])
-    lost.look()
+    lost.check()
     assert lost.done == done
 
 
 def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
     """There may be hundreds of them; nothing will ever give them one."""
     lost = _Lost(_server(vm_states.ERROR), nodes=[])
-    lost.look()
-    lost.look()
+    lost.check()
+    lost.check()
     assert (lost.done, lost.asked_count) == ([], 1)
 
 
 def test_a_delete_that_lacks_only_its_end_is_anybodys() -> None:
     """Its host and its allocation are gone already."""
     lost = _Lost(_server(vm_states.DELETED), nodes=[])
-    lost.look()
+    lost.check()
     assert lost.done == ['freed', 'gone']
 
 
 def test_a_build_elsewhere_is_left_alone() -> None:
     """Its node is another worker's."""
     lost = _Lost(_server(vm_states.BUILDING), nodes=[NodeId('n2')])
-    lost.look()
+    lost.check()
     assert not lost.done
 
 
@@ -175,7 +175,7 @@ def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
         _server(vm_states.BUILDING),
         nodes=[N1],
     )
-    lost.look()
+    lost.check()
     assert lost.done == ['error', 'freed']
 
 
@@ -184,10 +184,10 @@ def test_a_build_that_placement_is_silent_about_waits_alone() -> None:
     first = _server(vm_states.ERROR, 'first')
     lost = _Lost(first, _server(vm_states.ERROR), nodes=[N1])
     lost.unanswered.add('first')
-    lost.look()
+    lost.check()
     assert lost.done == ['freed']
     lost.unanswered.clear()
-    lost.look()
+    lost.check()
     assert lost.done == ['freed'] * 3
 
 
@@ -199,7 +199,7 @@ def test_a_round_does_not_wait_for_builds_to_be_ended() -> None:
         nodes=[N1],
         begin=lambda name, act: begun.append(act),
     )
-    lost.look()
+    lost.check()
     assert (lost.done, lost.asked_count, len(begun)) == ([], 0, 1)
     begun.pop()()
     assert (lost.done, lost.asked_count, len(begun)) == ([], 1, 1)
@@ -215,11 +215,11 @@ def test_one_look_at_a_time_asks_placement() -> None:
         nodes=[N1],
         begin=lambda name, act: begun.append(act),
     )
-    lost.look()
+    lost.check()
     with lost._looking:
         begun.pop()()
     assert lost.asked_count == 0
-    lost.look()
+    lost.check()
     begun.pop()()
     assert lost.asked_count == 1
 
@@ -229,7 +229,7 @@ def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
     """Its data is on its volume: it is never put to ERROR."""
     server = _server(vm_states.SHELVED_OFFLOADED, task_state=task_state)
     lost = _Lost(server, nodes=[N1])
-    lost.look()
+    lost.check()
     assert lost.done == ['taken off', 'no task']
     assert server.vm_state == vm_states.SHELVED_OFFLOADED
 
@@ -237,5 +237,5 @@ def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
 def test_server_that_is_shelved_for_good_is_left_alone() -> None:
     """Its unshelving ended while it was looked at."""
     lost = _Lost(_server(vm_states.SHELVED_OFFLOADED), nodes=[N1])
-    lost.look()
+    lost.check()
     assert not lost.done

@@ -23,7 +23,7 @@ class _NobodyElse:
     """Nobody is at work on any server."""
 
     @contextlib.contextmanager
-    def alone(self, server: str) -> Iterator[bool]:
+    def exclusive(self, server: str) -> Iterator[bool]:
         """Say so."""
         yield True
 
@@ -65,9 +65,9 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
         raise errors.IronicUnavailable('no answer')
 
     strays = _strays(one, free)
-    strays.look()
+    strays.check()
     one.held_nodes.accept_facts(cloud.nodes[NODE])
-    strays.look()
+    strays.check()
     assert one.held_nodes.is_free(NODE)
 
 
@@ -79,10 +79,10 @@ def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
     one.held_nodes.accept_facts(cloud.nodes[NODE])
     in_progress = InProgress()
     work = (
-        in_progress.working(SERVER) if is_at_work else contextlib.nullcontext()
+        in_progress.shared(SERVER) if is_at_work else contextlib.nullcontext()
     )
     with work:
-        _strays(one, pytest.fail, in_progress=in_progress).look()
+        _strays(one, pytest.fail, in_progress=in_progress).check()
     assert one.held_nodes.is_free(NODE) is not is_at_work
 
 
@@ -92,7 +92,7 @@ def test_claim_of_a_push_is_left_to_it() -> None:
     one.claims.release(NODE, SERVER)
     one.held_nodes.accept_facts(NodeFacts(NODE))
     with one.held_nodes.locked_free_row(NODE):
-        _strays(one, pytest.fail).look()
+        _strays(one, pytest.fail).check()
         assert not one.held_nodes.is_free(NODE)
 
 
@@ -113,7 +113,7 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
     strays = _strays(
         one, lambda node, server: freed.append(node), give_to=_Broken().follow
     )
-    strays.look()
+    strays.check()
     assert freed == nodes[1:]
 
 
@@ -141,10 +141,10 @@ def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
     one.rows.read_servers = ask  # type: ignore[method-assign]
     freed: list[NodeId] = []
     strays = _strays(one, lambda node, server: freed.append(node))
-    strays.look()
+    strays.check()
     assert asked == [['on node-007']]
     assert freed == [NodeId('node-007')]
-    strays.look()
+    strays.check()
     assert asked == [['on node-007']] * 2
 
 
@@ -170,11 +170,11 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
         give_to=followed.follow,
         begin=begin_late,
     )
-    strays.look()
+    strays.check()
     assert followed.nodes == []
     one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid='moved'))
     strays._begin_task = lambda name, act: act()
-    strays.look()
+    strays.check()
     assert followed.nodes == [NODE]
 
 
@@ -218,11 +218,11 @@ def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     strays = _strays(
         one, lambda node, server: freed.append(node), deleted_action=action
     )
-    strays.look()
+    strays.check()
     assert (NODE in freed) is is_freed
     assert ('which Nova has deleted' in caplog.text) is is_told
     caplog.clear()
-    strays.look()
+    strays.check()
     assert 'which Nova has deleted' not in caplog.text
 
 
@@ -251,7 +251,7 @@ def test_node_that_was_left_with_a_server_is_freed(
     )
     freed: list[NodeId] = []
     strays = _strays(one, lambda node, server: freed.append(node))
-    strays.look()
+    strays.check()
     assert freed == []
-    strays.look()
+    strays.check()
     assert freed == [NODE] * is_freed
