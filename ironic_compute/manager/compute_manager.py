@@ -28,6 +28,7 @@ from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
+from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
 from ironic_compute.recovery.lost_builds import LostBuilds
@@ -87,11 +88,14 @@ class IronicComputeManager(
             confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
         )
         self.in_progress = InProgress()
-        self._recovery_loop = self._make_upkeep(components)
+        self._recovery_loop = self._make_recovery_loop(components)
         self.additional_endpoints.append(components.peer_endpoint)
 
-    def _make_upkeep(self, components: Components) -> RecoveryLoop:
-        failures = TaskFailures(self._give_up_build, self._take_off)
+    def _make_recovery_loop(self, components: Components) -> RecoveryLoop:
+        failures = TaskFailures(self._free_build, self._free_node)
+        deploys = InterruptedDeploys(
+            components.client, self.driver, failures, self.network_api
+        )
         options = CONF.ironic_compute
         return RecoveryLoop(
             InterruptedTasks(
@@ -99,6 +103,7 @@ class IronicComputeManager(
                 self,
                 components.client,
                 self.driver,
+                deploys,
                 failures,
                 self.in_progress,
                 components.clock,
@@ -196,13 +201,13 @@ class IronicComputeManager(
         self._components.stop()
         super().cleanup_host()
 
-    def _give_up_build(self, context: Any, instance: Any) -> None:
+    def _free_build(self, context: Any, instance: Any) -> None:
         """Free what an interrupted build had taken; the row is not saved."""
         self._cleanup_allocated_networks(context, instance, None)
         self.driver.free_node_of(instance)
         self._let_go(context, instance)
 
-    def _take_off(self, context: Any, instance: Any) -> None:
+    def _free_node(self, context: Any, instance: Any) -> None:
         """Free the node of a server that stays shelved, as Nova would.
 
         Its ports and volumes remain its own; the row is not saved.

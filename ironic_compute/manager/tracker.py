@@ -221,10 +221,8 @@ class BareMetalTracker:
         From here on the node's own ``instance_uuid`` keeps it.
         """
         node = NodeId(nodename)
-        facts, consumer = (
-            self._held_nodes.facts(node),
-            self._claims.consumer(node),
-        )
+        facts = self._held_nodes.facts(node)
+        consumer = self._claims.consumer(node)
         if facts is not None and consumer and consumer == facts.instance_uuid:
             self._claims.release(node, consumer)
         self._count_failed(nodename, lambda count: 0)
@@ -297,13 +295,10 @@ class BareMetalTracker:
         _refuse('live-migrate')
 
     def drop_move_claim(self, *args: Any, **kwargs: Any) -> None:
-        """No move is ever claimed."""
+        """Do nothing, because no move is ever claimed."""
 
-    def drop_move_claim_at_source(self, *args: Any, **kwargs: Any) -> None:
-        """No move is ever claimed."""
-
-    def drop_move_claim_at_dest(self, *args: Any, **kwargs: Any) -> None:
-        """No move is ever claimed."""
+    drop_move_claim_at_source = drop_move_claim
+    drop_move_claim_at_dest = drop_move_claim
 
     # PCI devices: on the interface-attach path of every driver
 
@@ -312,22 +307,11 @@ class BareMetalTracker:
         return []
 
     def unclaim_pci_devices(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing was claimed."""
+        """Do nothing, because no PCI device is ever claimed."""
 
-    def allocate_pci_devices_for_instance(
-        self, *args: Any, **kwargs: Any
-    ) -> None:
-        """Nothing was claimed."""
-
-    def free_pci_device_allocations_for_instance(
-        self, *args: Any, **kwargs: Any
-    ) -> None:
-        """Nothing was allocated."""
-
-    def free_pci_device_claims_for_instance(
-        self, *args: Any, **kwargs: Any
-    ) -> None:
-        """Nothing was claimed."""
+    allocate_pci_devices_for_instance = unclaim_pci_devices
+    free_pci_device_allocations_for_instance = unclaim_pci_devices
+    free_pci_device_claims_for_instance = unclaim_pci_devices
 
 
 def _generation(node: NodeId, allocations: Any) -> int | None:

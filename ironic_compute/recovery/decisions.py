@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do with work that nobody is at any more; pure decisions.
+"""Decides how to handle interrupted tasks and stray instances; pure functions.
 
-A server whose row names a task, and a node that has a server, were left so by
-a worker that ended, by a message that was lost, or by a delete that nova-api
-did alone while nobody served the host. Each function takes what is found and
-returns what to do; ``interrupted_tasks`` and ``stray_instances`` do it. All
-of it is safe to repeat, because it is decided anew from what is found then.
+A worker that ended, or a lost message, leaves a server whose row names a task.
+A delete that nova-api did alone while no worker served the host leaves a node
+with a deleted server. Each function takes the state that was read from Nova
+and Ironic and returns the action; ``interrupted_tasks``,
+``interrupted_deploys`` and ``stray_instances`` carry it out. Every action may
+be repeated, because each round decides again from the state read then.
 """
 
 import enum
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from nova.compute import task_states, vm_states
 
@@ -19,33 +21,33 @@ from resource_tracker.node import NodeFacts
 
 
 class InterruptedTask(enum.Enum):
-    """What is to be done for a server."""
+    """The action that ends an interrupted task of a server."""
 
     BUILD = enum.auto()
-    """End its build as Ironic says."""
+    """Wait for the build if Ironic has started it; otherwise end it."""
     REBUILD = enum.auto()
-    """End its rebuild as Ironic says."""
+    """Wait for the rebuild if Ironic has started it; otherwise end it."""
     DELETE = enum.auto()
     SOFT_DELETE = enum.auto()
     RESTORE = enum.auto()
     REBOOT_SOFT = enum.auto()
     REBOOT_HARD = enum.auto()
     REBOOT_STARTED = enum.auto()
-    """Reboot it if it is off; it was rebooted if it is on."""
+    """Reboot the server if it is off; if it is on, the reboot is done."""
     STOP = enum.auto()
     START = enum.auto()
     RESCUE = enum.auto()
-    """End its rescue as Ironic says."""
+    """Save in the row whether the node is in rescue."""
     UNRESCUE = enum.auto()
-    """End the end of its rescue as Ironic says."""
+    """Save in the row whether the node has left rescue."""
     SHELVE = enum.auto()
-    """Get it off its node; its root disk is a volume."""
+    """Free the node; the root disk of the server is a volume."""
     UNSHELVE = enum.auto()
-    """End its new build as Ironic says; it stays shelved if that failed."""
+    """Wait for the deploy if Ironic has started it; otherwise stay shelved."""
     CLEAR_HOST = enum.auto()
-    """It is off its node: say that this host has it no more."""
+    """The server has left its node: remove the host from its row."""
     CLEAR_TASK = enum.auto()
-    """Nothing was done that lasts: forget the task."""
+    """The task changed nothing that lasts: remove it from the row."""
 
 
 _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
@@ -59,8 +61,8 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.DELETING: InterruptedTask.DELETE,
     task_states.SOFT_DELETING: InterruptedTask.SOFT_DELETE,
     task_states.RESTORING: InterruptedTask.RESTORE,
-    # Asked for and not begun: a reboot more than asked for harms nobody,
-    # one less leaves the user waiting for nothing.
+    # The reboot may not have started. A second reboot does no harm, but
+    # without a reboot the user would wait in vain.
     task_states.REBOOTING: InterruptedTask.REBOOT_SOFT,
     task_states.REBOOT_PENDING: InterruptedTask.REBOOT_SOFT,
     task_states.REBOOTING_HARD: InterruptedTask.REBOOT_HARD,
@@ -87,7 +89,7 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.UNSHELVING: InterruptedTask.CLEAR_TASK,
 }
 
-# Of a server that is shelved and off its node.
+# The actions for a server that is shelved and off its node.
 _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {
     task_states.SPAWNING: InterruptedTask.UNSHELVE,
     task_states.UNSHELVING: InterruptedTask.CLEAR_HOST,
@@ -95,28 +97,28 @@ _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {
 }
 
 UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
-"""What a shelved server says from the request to its end."""
+"""The task states of a shelved server while it is unshelved."""
 
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
-"""The states of a row that something can be done about."""
+"""The task states of a row that :func:`interrupted_task` handles."""
 
 VM_STATES_WITHOUT_TASK = (
     vm_states.BUILDING,
     vm_states.DELETED,
     vm_states.SHELVED_OFFLOADED,
 )
-"""Likewise, of a row without a task.
+"""The VM states that :func:`interrupted_task` handles without a task.
 
-A build has none for a moment after it was claimed. A delete has none when the
-node is free already, and the allocation and the row are not. A shelved server
-keeps its host for a moment after it lost its node.
+A build has no task for a moment after its claim. A delete has no task after
+its node was freed and before the allocation and the row are deleted. A shelved
+server keeps its host for a moment after it lost its node.
 """
 
 
 def interrupted_task(
     vm_state: str, task_state: str | None
 ) -> InterruptedTask | None:
-    """Return what is left to do for a server that nobody is at work on."""
+    """Return the action for a server that no thread works on, if any."""
     if vm_state == vm_states.SHELVED_OFFLOADED:
         task = _BY_TASK_STATE_OFFLOADED.get(task_state)
         if task is not None:
@@ -135,16 +137,7 @@ def interrupted_task(
     return InterruptedTask.BUILD if vm_state == vm_states.BUILDING else None
 
 
-class DeployState(enum.Enum):
-    """How an interrupted deploy stands."""
-
-    STARTED = enum.auto()
-    """Ironic will bring it to an end, or has: wait for that."""
-    NOT_STARTED = enum.auto()
-    """Ironic was not asked for it."""
-
-
-_WITH_IRONIC = frozenset(
+_STARTED = frozenset(
     {
         ProvisionState.DEPLOYING,
         ProvisionState.DEPLOYWAIT,
@@ -158,47 +151,39 @@ _WITH_IRONIC = frozenset(
 )
 
 
-def deploy_state(facts: NodeFacts | None) -> DeployState:
-    """Say how the deploy of a server stands.
+def is_deploy_started(facts: NodeFacts | None) -> TypeGuard[NodeFacts]:
+    """Return whether Ironic has started, or ended, the deploy of a server.
 
-    :param facts: of the node that is reserved for this server, if any
+    :param facts: of the node that is reserved for the server, if any
     """
     if facts is None:
-        return DeployState.NOT_STARTED
-    state = ProvisionState.parse(facts.provision_state)
-    return (
-        DeployState.STARTED
-        if state in _WITH_IRONIC
-        else DeployState.NOT_STARTED
-    )
+        return False
+    return ProvisionState.parse(facts.provision_state) in _STARTED
 
 
-def rebuild_state(
+def is_rebuild_started(
     facts: NodeFacts | None, task_state: str, *, has_changed: bool
-) -> DeployState:
-    """Say how the rebuild of a server stands.
+) -> TypeGuard[NodeFacts]:
+    """Return whether Ironic has started, or ended, the rebuild of a server.
 
-    An active node says nothing by itself, it was active before. The row says
-    ``rebuild_spawning`` just before Ironic is asked, and the worker may have
-    ended in between: a node that was rebuilt has been in other states.
+    An active node alone is no proof, because it was active before the
+    rebuild. Nova saves ``rebuild_spawning`` just before it calls Ironic, and
+    the worker may have ended in between; but the provision state of a node
+    that was rebuilt has changed since the request.
 
-    :param facts: of the node that is reserved for this server, if any
-    :param has_changed: the node's state did, after the rebuild was asked for
+    :param facts: of the node that is reserved for the server, if any
+    :param has_changed: whether the node's provision state has changed since
+        the user requested the rebuild
     """
     if is_active(facts):
-        may_be_done = task_state == task_states.REBUILD_SPAWNING
-        return (
-            DeployState.STARTED
-            if may_be_done and has_changed
-            else DeployState.NOT_STARTED
-        )
-    return deploy_state(facts)
+        return task_state == task_states.REBUILD_SPAWNING and has_changed
+    return is_deploy_started(facts)
 
 
 def is_active(facts: NodeFacts | None) -> bool:
-    """Say whether a server has its node yet, and Ironic leaves it alone.
+    """Return whether a server's node is active in Ironic.
 
-    :param facts: of the node that is reserved for this server, if any
+    :param facts: of the node that is reserved for the server, if any
     """
     if facts is None:
         return False
@@ -207,7 +192,7 @@ def is_active(facts: NodeFacts | None) -> bool:
 
 
 class RescueState(enum.Enum):
-    """How an interrupted rescue stands, in or out of it."""
+    """The state of an interrupted rescue or unrescue."""
 
     RESCUED = enum.auto()
     NOT_RESCUED = enum.auto()
@@ -225,7 +210,7 @@ _RESCUES = {
 
 
 def rescue_state(facts: NodeFacts | None) -> RescueState:
-    """Say whether the node of a server is in rescue now."""
+    """Return the state of the rescue or unrescue of a server's node."""
     if facts is None:
         return RescueState.FAILED
     state = ProvisionState.parse(facts.provision_state)
@@ -233,26 +218,28 @@ def rescue_state(facts: NodeFacts | None) -> RescueState:
 
 
 class StrayState(enum.Enum):
-    """What a server on a node is to Nova, and what follows."""
+    """Nova's record of a server that a node has, and the action."""
 
     HERE = enum.auto()
-    """Nova has it on this host."""
+    """Nova has the server on this host: no action."""
     DELETED = enum.auto()
-    """Nova deleted it while nobody served the host: tear it down."""
+    """Nova deleted the server while the host had no worker: free the node."""
     NOT_IN_NOVA = enum.auto()
-    """Nova never had it: somebody else's, to be left alone."""
+    """Nova never had the server, which belongs to another user of Ironic: no
+    action.
+    """
     BUILD_FAILED = enum.auto()
-    """Nova gave its build up and has it nowhere: free the node."""
+    """The build failed and the server has no host: free the node."""
     ON_OTHER_HOST = enum.auto()
-    """Nova has it on another host: the row follows it."""
+    """Nova has the server on another host: transfer the node's row there."""
     MAY_BE_BUILDING = enum.auto()
-    """Its build may be on its way: look again."""
+    """The server may be about to be built: check again in the next round."""
 
 
 def stray_state(row: ServerRow | None, here: str) -> StrayState:
-    """Say what the server of a node is.
+    """Return the state of a server that a node has.
 
-    :param row: None: Nova never had it
+    :param row: of the server; None if Nova never had the server
     :param here: the host that holds the node
     """
     if row is None:
@@ -263,7 +250,7 @@ def stray_state(row: ServerRow | None, here: str) -> StrayState:
         return (
             StrayState.HERE if row.host == here else StrayState.ON_OTHER_HOST
         )
-    # One that was shelved before stays so if it could not be unshelved.
+    # A server whose unshelve failed is shelved again, without a task.
     is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED
     given_up = row.vm_state == vm_states.ERROR or (
         is_shelved and row.task_state is None

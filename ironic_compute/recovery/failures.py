@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How work that cannot go on is ended, for the user to see.
+"""Ends failed and interrupted tasks: instance fault, ERROR, freed resources.
 
-One sentence in the server's fault; a build gives back its node, its ports and
-its allocation. A server whose unshelving failed is shelved as before: its disk
-is a volume, so nothing of it is lost and it can be unshelved again.
+The recovery room calls this module when a task cannot be continued. The
+server's fault tells the user the reason. A failed build frees its node, ports
+and allocation. A server whose unshelve failed is shelved as before, because
+its root disk is a volume: no data is lost and the user can unshelve it again.
 """
 
 from typing import Any, Protocol
@@ -17,45 +18,56 @@ LOG = logging.getLogger(__name__)
 
 
 def clear_task(instance: Any) -> None:
-    """Save a row without its task.
+    """Save a server's row without its task.
 
-    :raises nova.exception.UnexpectedTaskStateError: it has another one than
-        was seen. A delete that was asked for meanwhile stays asked for.
+    :raises nova.exception.UnexpectedTaskStateError: the row has got another
+        task meanwhile, such as a delete; that task is kept
     """
-    seen = instance.task_state
+    task_state = instance.task_state
     instance.task_state = None
-    instance.save(expected_task_state=[seen])
+    instance.save(expected_task_state=[task_state])
+
+
+def log_new_task(instance: Any) -> None:
+    """Log that a server is left alone because it has got another task."""
+    LOG.info(
+        'Left server %(server)s as it is: it has got another task meanwhile',
+        {'server': instance.uuid},
+    )
 
 
 class FreeResources(Protocol):
-    """What frees all that an interrupted build had taken."""
+    """Frees the node and the allocation of a server."""
 
     def __call__(self, context: Any, instance: Any) -> None:
-        """Free ports, node and allocation; the row is not saved.
+        """Free the resources and set the row's host to None.
 
-        The row's host is None afterwards.
+        The row is not saved.
         """
 
 
 class TaskFailures:
-    """Put servers to ERROR, with the reason.
+    """Ends tasks of servers that cannot be continued.
 
     Each method raises ``nova.exception.UnexpectedTaskStateError`` if the
     server has got another task meanwhile, and leaves the row as it is.
 
-    :param give_up: frees what a build had taken
-    :param take_off: gets a server off its node that keeps its ports and
-        volumes
+    :param free_build: frees the node, ports and allocation of a build
+    :param free_node: frees the node and allocation of a server, which keeps
+        its ports and volumes
     """
 
     def __init__(
-        self, give_up: FreeResources, take_off: FreeResources
+        self, free_build: FreeResources, free_node: FreeResources
     ) -> None:
-        self._give_up = give_up
-        self._take_off = take_off
+        self._free_build = free_build
+        self._free_node = free_node
 
     def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
-        """End a task of a server that keeps its node."""
+        """Put a server to ERROR, with a fault; it keeps its node.
+
+        :param sentence: the reason, for the user
+        """
         fault = nova_exception.InstanceDeployFailure(sentence)
         compute_utils.add_instance_fault_from_exc(context, instance, fault)
         instance.vm_state = vm_states.ERROR
@@ -63,17 +75,20 @@ class TaskFailures:
         LOG.warning('%(sentence)s', {'sentence': sentence})
 
     def fail_build(self, context: Any, instance: Any, sentence: str) -> None:
-        """End a build.
+        """Free a build's resources, then put its server to ERROR.
 
-        The row is the last to change, at once: until then the next round
-        finds the build as unfinished as this one did.
+        The row is saved last: if the worker ends before, the next worker
+        finds the build unfinished and ends it again.
         """
-        self._give_up(context, instance)
+        self._free_build(context, instance)
         self.fail_task(context, instance, sentence)
 
     def leave_shelved(self, context: Any, instance: Any, why: str) -> None:
-        """Leave a server shelved, off its node; its row is last to change."""
-        self._take_off(context, instance)
+        """Free a server's node, then save its row as shelved and offloaded.
+
+        :param why: the reason, for the log
+        """
+        self._free_node(context, instance)
         instance.vm_state = vm_states.SHELVED_OFFLOADED
         clear_task(instance)
         LOG.warning(
@@ -82,7 +97,7 @@ class TaskFailures:
         )
 
     def end_lost_unshelve(self, context: Any, instance: Any) -> None:
-        """End the unshelving of a server that no host has."""
+        """End an unshelve whose request was lost; the server has no host."""
         self.leave_shelved(
             context,
             instance,
@@ -91,9 +106,10 @@ class TaskFailures:
         )
 
     def end_lost_build(self, context: Any, instance: Any) -> None:
-        """End a build that no host has.
+        """End a build whose request was lost; the server has no host.
 
-        Its allocation leads to it, so that is the last to go.
+        The allocation is deleted last, because ``lost_builds`` finds the
+        server by its allocation.
         """
         if instance.vm_state == vm_states.BUILDING:
             self.fail_task(
@@ -103,6 +119,6 @@ class TaskFailures:
                 f'the daemon that had received it; delete the server and '
                 f'create it again',
             )
-        self._give_up(context, instance)
+        self._free_build(context, instance)
         if instance.vm_state == vm_states.DELETED:
             instance.destroy()

@@ -10,9 +10,9 @@ A worker that stops lets what is at work come to an end, but for what only
 waits until Ironic is done: the next worker waits just as well.
 """
 
-import collections
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from nova import exception as nova_exception
@@ -54,10 +54,9 @@ class InProgress:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._working: collections.Counter[str] = collections.Counter()
+        self._working: Counter[str] = Counter()
         self._alone: dict[str, int] = {}
-        self._threads: collections.Counter[tuple[str, int]]
-        self._threads = collections.Counter()
+        self._threads: Counter[tuple[str, int]] = Counter()
 
     @contextlib.contextmanager
     def shared(self, server: str) -> Iterator[None]:
@@ -76,7 +75,7 @@ class InProgress:
             with self._changed:
                 self._note(server, -1)
                 self._working[server] -= 1
-                self._working += collections.Counter()  # Drops zeros.
+                self._working += Counter()  # Drops zeros.
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
@@ -106,7 +105,7 @@ class InProgress:
 
     def _note(self, server: str, change: int) -> None:
         self._threads[server, threading.get_ident()] += change
-        self._threads += collections.Counter()  # Drops zeros.
+        self._threads += Counter()  # Drops zeros.
 
     def _is_taken(self, server: str) -> bool:
         """Say whether another thread works on a server alone."""

@@ -65,7 +65,7 @@ def _name(module: str, code: types.CodeType) -> str:
 _FREQUENCIES: dict[Callable[..., Any], float] = {
     ServiceDirectory.read_records: _a_minute('services_interval_s', 1),
     HostAggregates.read_for: _a_minute('aggregates_interval_s', 1),
-    InterruptedTasks._servers: _a_minute(
+    InterruptedTasks._list_servers: _a_minute(
         'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),
     LostBuilds._waiting: _a_minute('lost_build_s', 2),
@@ -85,7 +85,7 @@ _FREQUENT = frozenset(
     _name(function.__module__, function.__code__)
     for function in (
         ServiceDirectory.read_records,
-        InterruptedTasks._servers,
+        InterruptedTasks._list_servers,
     )
 )
 

@@ -26,6 +26,7 @@ from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures, clear_task
+from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LOST_STATES, LostBuilds
 from resource_tracker.claims import ClaimBook
@@ -108,7 +109,7 @@ class SimulatedInterruptedTasks(InterruptedTasks):
         super().__init__(*arguments)
         self._worker = worker
 
-    def _unfinished(self) -> list[Any]:
+    def _list_unfinished(self) -> list[Any]:
         worker = self._worker
         records = worker.wire.read(
             lambda: unfinished_of(worker.world.nova, worker.host)
@@ -239,12 +240,15 @@ class ComputeWorker(Worker):
         self.manager = Manager(self)
         give_up = self.manager.give_up_build
         ending = SimulatedFailures(give_up, give_up)
+        client: Any = self.client
+        deploys = InterruptedDeploys(client, self.driver, ending, None)
         self._resume = makeup.resume(
             self,
             self.host,
             self.manager,
             self.client,
             self.driver,
+            deploys,
             ending,
             self.live_tasks,
             self.clock,

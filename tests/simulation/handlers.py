@@ -231,7 +231,7 @@ class Manager:
         self.delete_allocation(server.uuid)
 
     def give_up_build(self, context: Any, instance: Server) -> None:
-        """``IronicComputeManager._give_up_build``."""
+        """``IronicComputeManager._free_build``."""
         self._worker.driver.destroy(instance.uuid)
         self.delete_allocation(instance.uuid)
         node, instance.host, instance.node = instance.node, None, None
@@ -285,7 +285,6 @@ class Manager:
         raise NotImplementedError
 
     soft_delete_instance = restore_instance = start_instance = _never
-    network_api: Any = None
 
 
 def unfinished_of(nova: Any, host: Host) -> list[Any]:

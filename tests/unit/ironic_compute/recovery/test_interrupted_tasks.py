@@ -16,6 +16,7 @@ from ironic_compute.recovery import decisions
 from ironic_compute.recovery.decisions import InterruptedTask
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress
+from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -72,12 +73,16 @@ class _Here(InterruptedTasks):
             network_api=types.SimpleNamespace(list_ports=self._list_ports),
             shelve_offload_instance=lambda *args: self.done.append('shelved'),
         )
+        failures = TaskFailures(self._free_build, self._free_node)
         super().__init__(
             HOST,
             components,
             components,
             components,
-            TaskFailures(self._give_up, self._take_off),
+            InterruptedDeploys(
+                components, components, failures, components.network_api
+            ),
+            failures,
             InProgress(),
             _Clock(),  # type: ignore[arg-type]
             60.0,
@@ -98,17 +103,17 @@ class _Here(InterruptedTasks):
         assert device_id == SERVER
         return {'ports': [{'id': port} for port in self.ports]}
 
-    def _give_up(self, context: Any, instance: Any) -> None:
+    def _free_build(self, context: Any, instance: Any) -> None:
         self.done.append('given up')
 
-    def _take_off(self, context: Any, instance: Any) -> None:
+    def _free_node(self, context: Any, instance: Any) -> None:
         self.done.append('taken off')
         instance.host = None
 
-    def _unfinished(self) -> list[Any]:
+    def _list_unfinished(self) -> list[Any]:
         return [self._server]
 
-    def _actions(self, instance: Any) -> list[Any]:
+    def _list_actions(self, instance: Any) -> list[Any]:
         return [
             types.SimpleNamespace(action='lock', start_time=_at(9)),
             types.SimpleNamespace(action='rebuild', start_time=_at(7)),
@@ -273,7 +278,7 @@ def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
     """Otherwise the user is told of a new disk and has the old one."""
     server = _server(vm_states.ACTIVE, task_state)
     resume = _Here(server, _node(node))
-    resume._failures = _Failed(server.done)
+    resume._deploys._failures = _Failed(server.done)
     resume.changed_at = changed_at
     _take_up(resume)
     assert ('waited' in server.done) is is_done

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Continues interrupted deploys: builds, rebuilds and unshelves.
+
+Nova's own start would put every server in BUILD or REBUILD to ERROR although
+Ironic continues the deploy without a worker. ``interrupted_tasks`` calls this
+module in a thread for each server, and holds the server exclusively meanwhile.
+"""
+
+import datetime
+from typing import Any, Protocol
+
+from nova import context as nova_context
+from nova.compute import power_state, vm_states
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from ironic_compute import errors
+from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.recovery import decisions
+from ironic_compute.recovery.failures import (
+    TaskFailures,
+    clear_task,
+    log_new_task,
+)
+from resource_tracker.node import NodeFacts
+
+LOG = logging.getLogger(__name__)
+
+_CHANGED_AT = 'provision_updated_at'
+_WITHOUT_PORTS = (
+    'The build had been given up, and its ports deleted, when its daemon '
+    'ended; delete the server and create it again'
+)
+# The errors after which a deploy can no longer succeed.
+_FINAL_ERRORS = (errors.DeployFailed, errors.NodeNotFound, errors.NodeGone)
+
+
+class Driver(Protocol):
+    """The driver's method that this module calls."""
+
+    def wait_for_deploy(self, instance: Any, node: str) -> None:
+        """Block until the node is active; raise if the deploy failed."""
+
+
+class InterruptedDeploys:
+    """Waits for deploys that Ironic has started, and ends all others.
+
+    Each method saves the server's row, may block as long as a deploy takes,
+    and raises ``nova.exception.UnexpectedTaskStateError`` if the server has
+    got another task meanwhile.
+
+    :param network_api: Nova's client of Neutron
+    """
+
+    def __init__(
+        self,
+        client: IronicClient,
+        driver: Driver,
+        failures: TaskFailures,
+        network_api: Any,
+    ) -> None:
+        self._client = client
+        self._driver = driver
+        self._failures = failures
+        self._network_api = network_api
+
+    def continue_build(self, context: Any, instance: Any) -> None:
+        """Wait for a build that Ironic has started, or end the build."""
+        facts = self._client.read_node_of_instance(instance.uuid)
+        if decisions.is_deploy_started(facts):
+            self._wait_for_deploy(context, instance, facts.uuid)
+        else:
+            self._failures.fail_build(
+                context,
+                instance,
+                f'The build of server {instance.uuid} was interrupted before '
+                f'Ironic had taken it over; delete the server and create it '
+                f'again',
+            )
+
+    def continue_rebuild(
+        self,
+        context: Any,
+        instance: Any,
+        requested_at: datetime.datetime | None,
+    ) -> None:
+        """Wait for a rebuild that Ironic has started, or end the rebuild.
+
+        :param requested_at: time of the user's request, by Nova's clock
+        """
+        facts = self._client.read_node_of_instance(instance.uuid)
+        if decisions.is_rebuild_started(
+            facts,
+            instance.task_state,
+            has_changed=self._has_changed(facts, requested_at),
+        ):
+            self._wait_for_deploy(context, instance, facts.uuid)
+        else:
+            self._failures.fail_task(
+                context,
+                instance,
+                f'The rebuild of server {instance.uuid} was interrupted '
+                f'before Ironic had taken it over; its disk is as it was; '
+                f'rebuild it again',
+            )
+
+    def _has_changed(
+        self, facts: NodeFacts | None, since: datetime.datetime | None
+    ) -> bool:
+        """Return whether a node's provision state changed after a time."""
+        if facts is None:
+            return False
+        fields = self._client.read_fields(facts.uuid, [_CHANGED_AT])
+        return _is_later(fields[_CHANGED_AT], since)
+
+    def continue_unshelve(self, context: Any, instance: Any) -> None:
+        """Wait for an unshelve that Ironic has started, or undo it.
+
+        After an undone unshelve the server is shelved as before.
+        """
+        _restore_key(instance)
+        facts = self._client.read_node_of_instance(instance.uuid)
+        if decisions.is_deploy_started(facts):
+            self._wait_for_deploy(context, instance, facts.uuid)
+            return
+        self._failures.leave_shelved(
+            context,
+            instance,
+            'its unshelving was interrupted before Ironic had taken it over',
+        )
+
+    def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
+        ends = {
+            vm_states.BUILDING: self._failures.fail_build,
+            vm_states.SHELVED_OFFLOADED: self._failures.leave_shelved,
+        }
+        end = ends.get(instance.vm_state, self._failures.fail_task)
+        task_state = instance.task_state
+        try:
+            self._driver.wait_for_deploy(instance, node)
+        except errors.IronicComputeError as exc:
+            if instance.task_state != task_state:
+                log_new_task(instance)
+                return
+            if not isinstance(exc, _FINAL_ERRORS):
+                raise  # The deploy may still succeed: the next round retries.
+            end(context, instance, str(exc))
+            return
+        is_new = instance.vm_state == vm_states.BUILDING
+        if is_new and _are_ports_gone(self._network_api, instance):
+            end(context, instance, _WITHOUT_PORTS)
+            return
+        instance.vm_state = vm_states.ACTIVE
+        instance.power_state = power_state.RUNNING
+        instance.launched_at = instance.launched_at or timeutils.utcnow()
+        clear_task(instance)
+        LOG.info(
+            'Finished the interrupted deploy of server %(server)s on node '
+            '%(node)s',
+            {'server': instance.uuid, 'node': node},
+        )
+
+
+def _is_later(stamp: str | None, than: datetime.datetime | None) -> bool:
+    """Return whether an Ironic time is later than a Nova time.
+
+    An unknown time is never later. The clocks of Ironic and Nova may differ,
+    but by less than a deploy takes.
+    """
+    if stamp is None or than is None:
+        return False
+    naive = timeutils.normalize_time
+    return bool(naive(timeutils.parse_isotime(stamp)) > naive(than))
+
+
+def _are_ports_gone(network_api: Any, instance: Any) -> bool:
+    """Return whether Neutron has none of the ports in a server's row.
+
+    Nova deletes or unbinds all ports of a failed build before it saves the
+    row (``ComputeManager._cleanup_allocated_networks``), and the worker may
+    end between the two steps. Some missing ports are no sign of a failed
+    build, because a user may delete them.
+    """
+    ports = {vif['id'] for vif in instance.get_network_info()}
+    if not ports:
+        return False
+    found = network_api.list_ports(
+        nova_context.get_admin_context(), device_id=instance.uuid
+    )
+    return ports.isdisjoint(port['id'] for port in found['ports'])
+
+
+def _restore_key(instance: Any) -> None:
+    """Put a server's public key back into its row.
+
+    Nova removes the key from the row while it unshelves a server.
+    """
+    if instance.key_name and not instance.key_data:
+        for pair in instance.keypairs:
+            if pair.name == instance.key_name:
+                instance.key_data = pair.public_key
