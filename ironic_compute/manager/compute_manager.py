@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's ComputeManager for a worker that serves one host.
+"""Nova's ComputeManager for a worker, which serves one host.
 
-The RPC surface is Nova's own. Replaced are: what happens at start (nothing
-that grows with the number of nodes comes before RPC), the periodic task that
-reports every node every minute, a build that reached the wrong host, and
-everything Nova does for hypervisors that bare metal has not.
+The RPC interface is Nova's own. The manager replaces Nova's start, whose time
+grows with the number of nodes; the periodic report of all nodes; the handlers
+of a build, which forward a build to the holder of its node; and everything
+that Nova does only for hypervisors.
+
+The method resolution order is IronicComputeManager, PeriodicTasks,
+UnsupportedOperations, DropsStaleMessages, Nova's ComputeManager.
+IronicComputeManager comes first, because it forwards a build to another host
+before any other class handles the message. DropsStaleMessages comes last
+before Nova's class, because most of its methods call Nova's handlers directly:
+a class between the two would be bypassed. UnsupportedOperations therefore
+precedes DropsStaleMessages, and refuses a rebuild or a rescue first.
+PeriodicTasks overrides only the power sync, so its place among these classes
+does not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -42,12 +52,12 @@ LOG = logging.getLogger(__name__)
 
 _SHIM = 'ironic_compute_shim'
 _STOPPING_IDLE_S = 60.0
-# What is left of the time for stopping, for what Nova cleans up.
+# The seconds of the shutdown timeout that are left for Nova's own cleanup.
 _CLEANUP_S = 5.0
 
 
 def _make_driver_loadable() -> str:
-    """Give our driver a name that Nova's loader accepts.
+    """Return a name for our driver that Nova's driver loader accepts.
 
     Nova loads drivers from below ``nova.virt`` only
     (``nova.virt.driver.load_compute_driver``).
@@ -63,9 +73,9 @@ def _make_driver_loadable() -> str:
 class IronicComputeManager(
     PeriodicTasks, UnsupportedOperations, stale_messages.DropsStaleMessages
 ):
-    """What answers RPC for one host.
+    """Nova's ComputeManager for one host and its held nodes.
 
-    :param parts: everything the worker is made of, not started yet
+    :param components: the worker's objects, not started yet
     """
 
     def __init__(
@@ -120,7 +130,7 @@ class IronicComputeManager(
             LostBuilds(
                 components.held_nodes,
                 failures,
-                self._nodes_allocated,
+                self._list_allocated_nodes,
                 self.in_progress,
                 options.lost_build_s,
             ),
@@ -129,13 +139,13 @@ class IronicComputeManager(
             interval_s=options.upkeep_interval_s,
             queue_s=options.unfinished_s,
             lost_s=options.lost_build_s,
-            anew_s=options.audit_interval_s,
+            recheck_s=options.audit_interval_s,
         )
 
     # Start and stop
 
     def init_host(self, service_ref: Any) -> None:
-        """Prepare to serve; nothing here grows with nodes or servers."""
+        """Prepare to serve; takes as long with one node as with thousands."""
         nova.conf.neutron.register_dynamic_opts(CONF)
         nova.conf.devices.register_dynamic_opts(CONF)
         self._components.check_service_record(service_ref)
@@ -143,7 +153,7 @@ class IronicComputeManager(
         self.init_virt_events()
 
     def pre_start_hook(self, service_ref: Any) -> None:
-        """Say that the host is up, and learn which nodes it holds."""
+        """Report that the host is up, and read the rows of its held nodes."""
         service_ref.report_count += 1
         service_ref.save()
         self.service_ref = service_ref
@@ -153,16 +163,16 @@ class IronicComputeManager(
         )
 
     def post_start_hook(self) -> None:
-        """RPC is served: start everything else behind it."""
+        """Start the other threads of the worker; RPC is served now."""
         super().post_start_hook()
         self._components.start()
         self._recovery_loop.start()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
-        """Let what is at work come to an end, or to where Ironic does it.
+        """Wait until all work has ended, or waits only for Ironic.
 
-        :param timeout: in seconds; Nova 33 does not say it, and would sleep
-            for all of it
+        :param timeout: in seconds; Nova 33 passes none, and would itself
+            sleep for the whole ``manager_shutdown_timeout``
         """
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
@@ -179,7 +189,7 @@ class IronicComputeManager(
             )
             self._components.leave()
         elif not (has_drained or self._components.gate.is_open()):
-            # What waits at the gate may wait for ever, and so would we.
+            # Without the lease, threads may wait at the gate for ever.
             LOG.warning(
                 'Leaving what waits for the lease, which is not in force, to '
                 'the next worker'
@@ -188,7 +198,7 @@ class IronicComputeManager(
         self.cleanup_host()
 
     def _is_busy(self) -> bool:
-        """Say whether anything is at work that does not wait for Ironic."""
+        """Return whether any thread works that does not wait for Ironic."""
         waiting = self.driver.list_waiting_threads()
         at_work = self.in_progress.threads_by_server()
         return any(threads - waiting for threads in at_work.values()) or any(
@@ -202,15 +212,18 @@ class IronicComputeManager(
         super().cleanup_host()
 
     def _free_build(self, context: Any, instance: Any) -> None:
-        """Free what an interrupted build had taken; the row is not saved."""
+        """Free the ports, node and allocation of a build.
+
+        The row is not saved.
+        """
         self._cleanup_allocated_networks(context, instance, None)
         self.driver.free_node_of(instance)
-        self._let_go(context, instance)
+        self._delete_allocation(context, instance)
 
     def _free_node(self, context: Any, instance: Any) -> None:
-        """Free the node of a server that stays shelved, as Nova would.
+        """Free the node of a shelved server, as Nova's own shelving does.
 
-        Its ports and volumes remain its own; the row is not saved.
+        The server keeps its ports and volumes. The row is not saved.
         """
         vifs = self.network_api.get_instance_nw_info(context, instance)
         self.network_api.unbind_ports(
@@ -221,10 +234,10 @@ class IronicComputeManager(
             context, instance.uuid
         )
         self._terminate_volume_connections(context, instance, bdms)
-        self._let_go(context, instance)
+        self._delete_allocation(context, instance)
 
-    def _let_go(self, context: Any, instance: Any) -> None:
-        """End what Nova says of a server that is off its node."""
+    def _delete_allocation(self, context: Any, instance: Any) -> None:
+        """Delete the allocation, host and node of a server off its node."""
         self.reportclient.delete_allocation_for_instance(
             context, instance.uuid, force=True
         )
@@ -233,10 +246,11 @@ class IronicComputeManager(
         if node is not None:
             self.rt.update_usage(context, instance, node)
 
-    def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
-        """Return the nodes that Placement has given to a server.
+    def _list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        """Return the nodes on which a server has an allocation.
 
-        The call's older sister answers "none" when Placement fails.
+        ``get_allocations_for_consumer`` is not used, because it returns no
+        allocation when Placement fails.
         """
         found = self.reportclient.get_allocs_for_consumer(context, server)
         return [NodeId(node) for node in found['allocations']]
@@ -246,9 +260,9 @@ class IronicComputeManager(
     def build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Build a server here, or send it on to the holder of its node."""
+        """Build a server here, or forward the build to its node's holder."""
         properties = kwargs.get('filter_properties') or {}
-        host = self._goes_on_to(context, kwargs.get('node'), properties)
+        host = self._forward_to(context, kwargs.get('node'), properties)
         if host is not None:
             kwargs['filter_properties'] = properties
             return self.compute_rpcapi.build_and_run_instance(
@@ -268,9 +282,9 @@ class IronicComputeManager(
         request_spec: Any,
         accel_uuids: Any,
     ) -> Any:
-        """Build a shelved server anew, here or where its node is held."""
+        """Unshelve a server here, or forward it to its node's holder."""
         properties = filter_properties or {}
-        host = self._goes_on_to(context, node, properties)
+        host = self._forward_to(context, node, properties)
         if host is not None:
             return self.compute_rpcapi.unshelve_instance(
                 context,
@@ -285,13 +299,14 @@ class IronicComputeManager(
         rest = image, properties, node, request_spec, accel_uuids
         return super().unshelve_instance(context, instance, *rest)
 
-    def _goes_on_to(
+    def _forward_to(
         self, context: Any, name: str | None, properties: dict[str, Any]
     ) -> str | None:
-        """Return the host that a build has to go on to, if any.
+        """Return the host to which a build has to be forwarded, if any.
 
-        :param name: of the node that the scheduler chose, if it did
-        :param properties: travel with the build
+        :param name: of the node that the scheduler chose, if any
+        :param properties: the build's filter properties, which are forwarded
+            with the build
         """
         if (
             name is None
@@ -304,8 +319,8 @@ class IronicComputeManager(
             if host is None:
                 self._components.new_nodes.hold_if_ours(node)
         except Exception as exc:
-            # Nobody would hear of an error here; the claim fails, and the
-            # conductor takes an alternate.
+            # A cast returns no error to its sender. The claim of the build
+            # fails here, and the conductor takes an alternate.
             LOG.warning(
                 'Could not find out who holds node %(node)s: %(error)s',
                 {'node': node, 'error': exc},
@@ -322,10 +337,10 @@ class IronicComputeManager(
         node: Any,
         *args: Any,
     ) -> Any:
-        """Build a shelved server anew, on a node that is known at once.
+        """Unshelve a server while the driver assumes its node.
 
-        Nova attaches volumes before it claims, and asks the driver by what
-        Cinder shall know the machine.
+        Nova attaches volumes before it claims the node, and reads the node's
+        volume connector from the driver.
         """
         with self.driver.assume_node(instance, node):
             return super()._unshelve_instance(
@@ -335,7 +350,7 @@ class IronicComputeManager(
     # The host as a whole
 
     def _get_nodename(self, instance: Any, refresh: bool = False) -> Any:
-        """Return any held node: Nova asks when none was named."""
+        """Return any held node; Nova calls this if no node was named."""
         for node in self.rt.compute_nodes:
             return node
         raise nova_exception.ComputeHostNotFound(host=self.host)
@@ -343,20 +358,20 @@ class IronicComputeManager(
     def _update_compute_provider_status(
         self, context: Any, enabled: bool
     ) -> None:
-        """Show on all nodes' providers whether the host is enabled."""
+        """Set or remove the disabled trait of all held nodes' providers."""
         self._components.set_disabled(not enabled)
-        # The others look, too, as soon as our ring is another than theirs.
+        # Other workers read the services when their ring differs from ours.
         self._components.read_services_soon()
 
     def _error_out_instances_whose_build_was_interrupted(
         self, *args: Any, **kwargs: Any
     ) -> None:
-        """Never: such a build may be another daemon's, still under way."""
+        """Do nothing: Ironic may continue the build, see ``recovery``."""
 
     def _destroy_evacuated_instances(
         self, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        """Bare metal is never evacuated."""
+        """Return no server, because bare metal is never evacuated."""
         return {}
 
     # Periodic tasks
@@ -364,10 +379,10 @@ class IronicComputeManager(
     def periodic_tasks(
         self, context: Any, raise_on_error: bool = False
     ) -> float:
-        """Run what is due; return when to come again, in seconds.
+        """Run the due tasks; return the seconds until the next task.
 
-        A Nova 34 that is stopping returns nothing, which its own looping
-        call then logs as a crash.
+        Nova 34 returns None while it stops, which its own looping call would
+        log as a crash.
         """
         idle_s = super().periodic_tasks(context, raise_on_error)
         return _STOPPING_IDLE_S if idle_s is None else idle_s
@@ -375,7 +390,7 @@ class IronicComputeManager(
     def update_available_resource(
         self, context: Any, startup: bool = False
     ) -> None:
-        """Report what is not reported yet; Nova calls it at odd places."""
+        """Report all held nodes; Nova calls this after several operations."""
         self._components.held_nodes.report_all_nodes()
 
     def _sync_instance_power_state(
@@ -385,9 +400,10 @@ class IronicComputeManager(
         vm_power_state: Any,
         use_slave: bool = False,
     ) -> None:
-        """Compare with Ironic's power state of now, never with a list's.
+        """Sync a server's power state with a fresh read of Ironic.
 
-        Acting on a stale state stopped healthy servers (bug 1815791).
+        The state in a node list may be stale, and syncing with a stale state
+        stopped healthy servers (bug 1815791).
         """
         if vm_power_state != db_instance.power_state:
             vm_power_state = self.driver.get_info(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A build that reached the wrong host goes on to the right one.
+"""Forwards a build that reached the wrong host to the holder of its node.
 
-The scheduler chooses a node and reads its holder once; between that and the
-build the node may have been pushed to another host. Nova itself would give
-the build up, drop its allocation and try another node, or fail. Here the row
-is read again and the message goes on, at most three times.
+The scheduler chooses a node and reads its holder once; the node may be pushed
+to another host before the build arrives. Nova would then end the build, delete
+its allocation and try another node, or fail. The compute manager reads the
+node's row again instead, and forwards the message at most three times.
 """
 
 from typing import Any
@@ -20,13 +20,14 @@ _HOPS = 'ironic_compute_hops'
 
 
 def next_hop(holder: str | None, here: str, hops_count: int) -> str | None:
-    """Return the host a message must go on to; None: it has to end here.
+    """Return the host to forward a message to; None to handle it here.
 
-    Two hosts with different ideas of who holds a node must not play ball
-    with a message for ever.
+    The number of hops is limited, because two hosts that disagree about the
+    holder would forward the message to each other for ever.
 
-    :param holder: where the truth says that the message belongs
-    :param hops_count: how often the message has gone on already
+    :param holder: the host in the node's row
+    :param here: the host that the message has reached
+    :param hops_count: how often the message was forwarded already
     """
     if not holder or holder == here or hops_count >= HOPS_MAX:
         return None
@@ -36,15 +37,18 @@ def next_hop(holder: str | None, here: str, hops_count: int) -> str | None:
 def next_host(
     context: Any, node: str, here: str, filter_properties: dict[str, Any]
 ) -> str | None:
-    """Return the host a build must go on to; None: it has to end here.
+    """Return the host to forward a build to; None to build here.
 
-    :param node: uuid of the node the scheduler chose
-    :param here: the host the build has reached
-    :param filter_properties: travels with the build and counts its hops
+    Blocks for one RPC.
+
+    :param node: uuid of the node that the scheduler chose
+    :param here: the host that the build has reached
+    :param filter_properties: forwarded with the build; this function counts
+        the hops in it
     """
     hops = filter_properties.get(_HOPS, 0)
     try:
-        # Not by uuid: an old row may have one of its own.
+        # Not by uuid, because the uuid of an old row may not be the node's.
         row = objects.ComputeNode.get_by_nodename(context, node)
     except nova_exception.ComputeHostNotFound:
         return None

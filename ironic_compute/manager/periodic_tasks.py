@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's periodic tasks on bare metal: which do not run, and one that differs.
+"""Nova's periodic tasks: the disabled ones, and the power sync.
 
-Nova runs all of them in one thread, one after the other.
+Nova runs all periodic tasks of a worker in one thread, one after another.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ DISABLED_TASKS = frozenset(
         # ``stray_instances`` frees each node in a thread of its own, because
         # a node that Ironic cannot free would delay all other tasks.
         '_cleanup_running_deleted_instances',
-        # Work of hypervisors: nothing of it exists on bare metal.
+        # Only hypervisors have the objects of these tasks.
         '_cleanup_incomplete_migrations',
         '_poll_unconfirmed_resizes',
         '_poll_volume_usage',
@@ -29,15 +29,16 @@ DISABLED_TASKS = frozenset(
 
 
 class PeriodicTasks(manager.ComputeManager):
-    """Goes before Nova's manager among the bases of ours."""
+    """Overrides the power sync of Nova's ComputeManager."""
 
     in_progress: InProgress
 
     def _sync_power_states(self, context: Any) -> None:
-        """Look at the power of the servers that nobody is at work on.
+        """Sync the power states of the servers that no thread works on.
 
-        Nova would wait for whoever is, in one of a few threads for each: ten
-        deploys would keep all other servers from being looked at.
+        Nova would sync a server with a running deploy in one of a few
+        threads, which waits for the server's lock: ten deploys would delay
+        the power sync of all other servers.
         """
         with self.syncs_in_progress() as syncs:
             busy = self.in_progress.threads_by_server().keys() - syncs

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's handlers, each run once for what was asked.
+"""Drops stale RPC messages, whose task was done already.
 
-A message and the worker that takes up half-done work
-(``interrupted_tasks``) may name the same task: the message waited in the
-queue while its host had no worker,
-and the row said what was to do as well. nova-api writes the task into the row
-before it sends the message, so a row that does not say so any more means that
-the task was done or given up: the message is dropped. Run a second time it
-would end in an unexpected task state, a fault, and a successful reboot
-recorded as failed; a build run again would destroy the server.
+A message and the recovery of an interrupted task may name the same task: the
+message waited in the queue while its host had no worker, and the server's row
+named the task as well. nova-api saves the task in the row before it sends the
+message, so if the row no longer names the task, the task was done or ended and
+the message is dropped. Running a task a second time would end in an unexpected
+task state, a fault, and a successful reboot recorded as failed; running a
+build a second time would destroy the server.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -26,8 +25,8 @@ from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
 
-# What the row says while the message of this name is still wanted.
-_WANTED: dict[str, frozenset[str]] = {
+# The task states with which the message of each name is still due.
+_DUE_STATES: dict[str, frozenset[str]] = {
     'reboot_instance': frozenset(
         {*task_states.soft_reboot_states, *task_states.hard_reboot_states}
     ),
@@ -45,20 +44,20 @@ _WANTED: dict[str, frozenset[str]] = {
     'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
 
-# What the conductor writes into its message and leaves to us to save.
+# The fields that the conductor sets in its message and does not save.
 _UNSAVED = ('availability_zone',)
 
 
-def is_wanted_build(vm_state: str, host: str | None) -> bool:
-    """Say whether a build has not begun anywhere yet.
+def is_unbuilt(vm_state: str, host: str | None) -> bool:
+    """Return whether no host has started the build of a server yet.
 
     Nova itself would build an ACTIVE server again and destroy it.
     """
     return vm_state == vm_states.BUILDING and host is None
 
 
-def _once(name: str) -> Callable[..., Any]:
-    """Return Nova's handler of this name, for a row that still wants it."""
+def _drops_stale(name: str) -> Callable[..., Any]:
+    """Return Nova's handler of a message, which drops stale messages."""
     inherited = getattr(nova_manager.ComputeManager, name)
 
     @functools.wraps(inherited)
@@ -66,7 +65,7 @@ def _once(name: str) -> Callable[..., Any]:
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         with self.in_progress.shared(instance.uuid):
-            if _is_wanted(instance, _WANTED[name]):
+            if _is_due(instance, _DUE_STATES[name]):
                 return inherited(self, context, instance, *args, **kwargs)
         return _drop(name, instance)
 
@@ -74,9 +73,9 @@ def _once(name: str) -> Callable[..., Any]:
 
 
 def _is_there(instance: Any) -> bool:
-    """Read a server's row anew; False if it is gone.
+    """Read a server's row again; return False if the row is gone.
 
-    What only the message says is kept.
+    The fields that only the message has are kept.
     """
     changes = instance.obj_get_changes()
     try:
@@ -88,13 +87,13 @@ def _is_there(instance: Any) -> bool:
     return True
 
 
-def _is_wanted(instance: Any, states: frozenset[str]) -> bool:
+def _is_due(instance: Any, states: frozenset[str]) -> bool:
     return _is_there(instance) and instance.task_state in states
 
 
 def _is_built(instance: Any) -> bool:
-    """Say whether a build was begun meanwhile; one that is gone was not."""
-    return _is_there(instance) and not is_wanted_build(
+    """Return whether a build has started; False if the server is gone."""
+    return _is_there(instance) and not is_unbuilt(
         instance.vm_state, instance.host
     )
 
@@ -107,28 +106,28 @@ def _drop(name: str, instance: Any) -> None:
 
 
 class DropsStaleMessages(nova_manager.ComputeManager):
-    """A manager whose messages are served once.
+    """Nova's ComputeManager without stale messages.
 
-    ``in_progress`` is told of each server that is worked on.
+    Each handler records its server in ``in_progress`` while it runs.
     """
 
     in_progress: InProgress
 
-    reboot_instance = _once('reboot_instance')
-    stop_instance = _once('stop_instance')
-    start_instance = _once('start_instance')
-    rescue_instance = _once('rescue_instance')
-    unrescue_instance = _once('unrescue_instance')
-    rebuild_instance = _once('rebuild_instance')
-    soft_delete_instance = _once('soft_delete_instance')
-    restore_instance = _once('restore_instance')
-    shelve_offload_instance = _once('shelve_offload_instance')
-    unshelve_instance = _once('unshelve_instance')
+    reboot_instance = _drops_stale('reboot_instance')
+    stop_instance = _drops_stale('stop_instance')
+    start_instance = _drops_stale('start_instance')
+    rescue_instance = _drops_stale('rescue_instance')
+    unrescue_instance = _drops_stale('unrescue_instance')
+    rebuild_instance = _drops_stale('rebuild_instance')
+    soft_delete_instance = _drops_stale('soft_delete_instance')
+    restore_instance = _drops_stale('restore_instance')
+    shelve_offload_instance = _drops_stale('shelve_offload_instance')
+    unshelve_instance = _drops_stale('unshelve_instance')
 
     def terminate_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Delete a server; one that is gone is no failure."""
+        """Delete a server; a server that is gone is no error."""
         with self.in_progress.shared(instance.uuid):
             if not _is_there(instance):
                 _drop('terminate_instance', instance)
@@ -138,8 +137,8 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     def build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Build a server whose build has not begun anywhere yet."""
-        if not _is_there(instance) or not is_wanted_build(
+        """Build a server, unless a host has started its build already."""
+        if not _is_there(instance) or not is_unbuilt(
             instance.vm_state, instance.host
         ):
             return _drop('build_and_run_instance', instance)
@@ -150,16 +149,17 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Build in a thread of Nova's pool, after the message was served.
+        """Build in a thread of Nova's pool, after the RPC handler returned.
 
-        Under the server's lock: a repeated message that came while the
-        first one was not yet claimed has waited here until it is built.
+        Nova calls this method with the server's lock held. A repeated message
+        may have waited for the lock while the server was built, so the row is
+        read again here.
         """
         with self.in_progress.shared(instance.uuid):
             if _is_built(instance):
                 _drop('build_and_run_instance', instance)
-                # Of all results the one that changes nothing more; FAILED
-                # would take the allocation of the server that was built.
+                # This result changes nothing more; FAILED would delete the
+                # allocation of the server that was built.
                 return build_results.RESCHEDULED_BY_POLICY
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's resource-tracker interface, the 24 names its manager calls.
+"""Nova's resource-tracker interface: build claims and node usage.
 
-Nova 32, 33 and 34 call the same names. Thirteen of them mean something on
-bare metal and are answered from the holdings of this worker, in memory and
-per node: no lock is shared between nodes and nothing here waits for a report,
-a list or another build. The others belong to operations that bare metal does
-not have; they refuse, or do nothing where Nova calls them on every path.
+Nova's compute manager calls the 24 names of this class as ``self.rt``; Nova
+32, 33 and 34 call the same names. Thirteen have a meaning on bare metal and
+use the held nodes of this worker, in memory and node by node: no lock is
+shared between nodes, and no call waits for a report, a list or another build.
+The other names belong to operations that bare metal does not have; they
+refuse, or do nothing where Nova calls them on every path.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 
 class NodeClaim(nova_claims.NopClaim):
-    """A build's hold on one node; leaving it with an error gives it back."""
+    """A build's claim on one node; an error in its block releases it."""
 
     def __init__(
         self, tracker: 'BareMetalTracker', instance: Any, node: NodeId
@@ -41,15 +42,15 @@ class NodeClaim(nova_claims.NopClaim):
         self._node = node
 
     def abort(self) -> None:
-        """Give the node back: the build has failed."""
+        """Release the claim, because the build has failed."""
         self._tracker.abort_instance_claim(self._instance, self._node)
 
 
 class BareMetalTracker:
-    """What ComputeManager knows as ``self.rt``; any thread may call.
+    """The resource tracker of a ComputeManager; any thread may call.
 
-    :param confirm_timeout_s: how long a build waits for its node's record to
-        be read again, if that is new
+    :param confirm_timeout_s: seconds for which a build waits until a new row
+        of its node is confirmed
     """
 
     def __init__(
@@ -75,17 +76,18 @@ class BareMetalTracker:
 
     @property
     def compute_nodes(self) -> Mapping[NodeId, Any]:
-        """The rows of the held nodes by hypervisor_hostname."""
+        """Return the rows of the held nodes by hypervisor_hostname."""
         return self._held_nodes.rows()
 
     def set_service_ref(self, service_ref: Any) -> None:
-        """Take the Service record of this host."""
+        """Set the Service record of this host."""
         self.service_ref = service_ref
 
     def get_node_by_name(self, nodename: str) -> Any:
         """Return the row of a held node.
 
-        :raises nova.exception.ComputeHostNotFound: it is not held here
+        :raises nova.exception.ComputeHostNotFound: this host does not hold
+            the node
         """
         row = self._held_nodes.row(NodeId(nodename))
         if row is None:
@@ -95,14 +97,14 @@ class BareMetalTracker:
     def update_available_resource(
         self, context: Any, nodename: str, startup: bool = False
     ) -> None:
-        """Report one node again, if it is not what Placement has."""
+        """Report one held node, so that Placement gets its present data."""
         self._held_nodes.report_node(NodeId(nodename))
 
     def clean_compute_node_cache(self, compute_nodes_in_db: Any) -> None:
-        """Nothing is cached that the holdings do not keep right."""
+        """Do nothing, because the held nodes are the only cache."""
 
     def remove_node(self, nodename: str) -> None:
-        """Forget a node."""
+        """Remove a node from the held nodes."""
         self._held_nodes.drop_node(NodeId(nodename))
 
     # Builds
@@ -115,13 +117,17 @@ class BareMetalTracker:
         allocations: Any,
         limits: Any = None,
     ) -> NodeClaim:
-        """Reserve a held, free node for a build.
+        """Claim a held, free node for a build.
 
-        :raises nova.exception.ComputeResourcesUnavailable: it is not held,
-            or cannot take a build now; the conductor takes an alternate
+        Blocks for at most ``confirm_timeout_s``, one read of Ironic and one
+        write of the server's row.
+
+        :raises nova.exception.ComputeResourcesUnavailable: the node is not
+            held, or cannot take a build now; the conductor takes an alternate
         """
         node = NodeId(nodename)
-        # The worker before us has offered it, or no build would come.
+        # A new row may be unconfirmed although the previous worker offered
+        # the node, so wait instead of refusing the build.
         self._held_nodes.unconfirmed_rows.wait_confirmed(
             node, self._confirm_timeout_s
         )
@@ -132,16 +138,16 @@ class BareMetalTracker:
             )
         self._claim(node, instance.uuid, _generation(node, allocations))
         try:
-            self._refuse_unfit(node)
+            self._check_schedulable(node)
             self._set_host(instance, row)
         except BaseException:
-            # It may have been reported with the claim meanwhile.
+            # The node may have been reported with the claim meanwhile.
             run_isolated(
                 node, self._held_nodes.release_claim, node, instance.uuid
             )
             raise
-        # No report: the allocation that led the build here keeps the node
-        # from others, and a claim waits for nothing.
+        # The node is not reported here, because the build's allocation
+        # already keeps other builds off the node.
         return NodeClaim(self, instance, node)
 
     def _claim(
@@ -154,7 +160,7 @@ class BareMetalTracker:
                 reason=f'node {node} is in use by {exc.consumer}'
             ) from exc
 
-    def _refuse_unfit(self, node: NodeId) -> None:
+    def _check_schedulable(self, node: NodeId) -> None:
         facts = self._facts(node)
         reason = why_not_schedulable(
             facts, self._held_nodes.unclaimed_situation(node)
@@ -165,10 +171,10 @@ class BareMetalTracker:
             )
 
     def _facts(self, node: NodeId) -> NodeFacts:
-        """Return what Ironic says of a held node.
+        """Return the facts of a held node; reads Ironic if there are none.
 
-        The first list after a start takes seconds with thousands of nodes,
-        and the builds that have waited for us come before it.
+        After a start, the first list of thousands of nodes takes seconds, and
+        builds that waited in the queue arrive before it ends.
         """
         facts = self._held_nodes.facts(node)
         if facts is None:
@@ -192,7 +198,7 @@ class BareMetalTracker:
         instance.save()
 
     def abort_instance_claim(self, instance: Any, node: NodeId) -> None:
-        """Take the instance off its node and give the node back."""
+        """Remove the node from a server's row and release its claim."""
         try:
             instance.host = None
             instance.node = None
@@ -202,10 +208,10 @@ class BareMetalTracker:
             self._held_nodes.release_claim(node, instance.uuid)
 
     def update_usage(self, context: Any, instance: Any, nodename: str) -> None:
-        """Something about an instance changed; drop the claim of a dead one.
+        """Release the claim of a server that has left its node.
 
-        Nova calls this after a delete and after shelving, when Ironic has let
-        go of the node; a shelved one has its host and node still.
+        Nova calls this method after a delete and after shelving, when Ironic
+        has freed the node. A shelved server still has its host and node then.
         """
         node = NodeId(nodename)
         is_off = vm_states.allow_resource_removal(
@@ -216,33 +222,33 @@ class BareMetalTracker:
         self._held_nodes.report_node(node)
 
     def build_succeeded(self, nodename: str) -> None:
-        """Forget a node's failed builds, and the claim.
+        """Reset a node's count of failed builds and release its claim.
 
-        From here on the node's own ``instance_uuid`` keeps it.
+        From now on the node's ``instance_uuid`` keeps other builds off.
         """
         node = NodeId(nodename)
         facts = self._held_nodes.facts(node)
         consumer = self._claims.consumer(node)
         if facts is not None and consumer and consumer == facts.instance_uuid:
             self._claims.release(node, consumer)
-        self._count_failed(nodename, lambda count: 0)
+        self._update_failed_builds(nodename, lambda count: 0)
 
     def build_failed(self, nodename: str) -> None:
         """Count a failed build for BuildFailureWeigher."""
-        self._count_failed(nodename, lambda count: count + 1)
+        self._update_failed_builds(nodename, lambda count: count + 1)
 
-    def _count_failed(self, nodename: str, new: Any) -> None:
+    def _update_failed_builds(self, nodename: str, update: Any) -> None:
         with self._held_nodes.locked_row(NodeId(nodename)) as row:
             if row is not None:
                 count = int((row.stats or {}).get(FAILED_BUILDS) or 0)
-                self._compute_nodes.write_failed_builds(row, new(count))
+                self._compute_nodes.write_failed_builds(row, update(count))
 
     # Rebuild, shelve
 
     def finish_evacuation(
         self, instance: Any, node: str, migration: Any
     ) -> None:
-        """End a rebuild; Nova calls this after each one that succeeded."""
+        """Save a server's host and node; Nova calls this after a rebuild."""
         row = self._held_nodes.row(NodeId(node))
         instance.host = self.host
         instance.node = node
@@ -258,8 +264,8 @@ class BareMetalTracker:
     ) -> None:
         """Keep the allocation of a server whose rebuild failed.
 
-        Nova calls this when any rebuild fails, also one in place (nova
-        33, 34 ``rebuild_instance``); the server is still on its node then,
+        Nova calls this method also after a failed rebuild in place (Nova 33
+        and 34, ``rebuild_instance``). The server is still on its node then,
         and without its allocation the node would be offered to others.
         """
         if instance.node == node:
@@ -273,7 +279,7 @@ class BareMetalTracker:
     def delete_allocation_for_shelve_offloaded_instance(
         self, context: Any, instance: Any
     ) -> None:
-        """Give up the allocation of a server that left its node."""
+        """Delete the allocation of a server that has left its node."""
         self._reportclient.delete_allocation_for_instance(
             context, instance.uuid, force=True
         )
@@ -303,7 +309,7 @@ class BareMetalTracker:
     # PCI devices: on the interface-attach path of every driver
 
     def claim_pci_devices(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Claim nothing: a node is used whole."""
+        """Claim nothing, because a server has all devices of its node."""
         return []
 
     def unclaim_pci_devices(self, *args: Any, **kwargs: Any) -> None:
@@ -315,10 +321,10 @@ class BareMetalTracker:
 
 
 def _generation(node: NodeId, allocations: Any) -> int | None:
-    """Return the generation of a node's provider with a build's allocation.
+    """Return the provider generation in a build's allocations, if any.
 
-    Nova has just asked Placement what is allocated to the server, and hands
-    down the answer, or what it makes of an error.
+    :param allocations: Placement's answer as Nova passes it on; after an
+        error of Placement it may be of any type
     """
     if not isinstance(allocations, Mapping):
         return None

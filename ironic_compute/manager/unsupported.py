@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bare metal cannot do, refused before anything is touched.
+"""Refuses operations that bare metal does not support, with a reason.
 
-Nova's API offers every operation of every hypervisor, and its compute
-manager finds out late that a driver cannot do one: it powers a node off
-before it learns that no image can be made of it. Here each such operation
-ends at once. The server is left exactly as it was, whatever the API prepared
-(an image, an allocation, a reserved volume) is taken back, and the action's
-event says in one sentence why, and what to do instead.
+Nova's API offers the operations of every hypervisor, and its compute manager
+notices late that a driver does not support one: it powers a node off before it
+finds that no snapshot can be made. The methods here refuse such an operation
+at once. The server stays as it was; objects that the API prepared (an image,
+an allocation, a reserved volume) are removed; and the action's event gives the
+user the reason and an alternative in one sentence.
 
-Imported by the manager alone, for the same reason: importing Nova's manager
+Only ``compute_manager`` imports this module, because importing Nova's manager
 freezes the intervals of its periodic tasks.
 """
 
@@ -20,7 +20,7 @@ from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import utils as compute_utils
 
-# By the method of Nova's manager. The manual repeats each.
+# The reasons by the method of Nova's manager. The manual repeats each one.
 REASONS: Mapping[str, str] = {
     'pause_instance': (
         'A bare metal server cannot be paused; stop it instead'
@@ -79,9 +79,9 @@ REASONS: Mapping[str, str] = {
     ),
 }
 
-# What ``rebuild_instance`` takes by position after the instance; only Nova's
-# door for older callers uses positions.
-_REBUILD = (
+# The positional parameters of ``rebuild_instance`` after the instance; only
+# Nova's RPC proxy for older callers passes them by position.
+_REBUILD_ARGS = (
     'orig_image_ref',
     'image_ref',
     'injected_files',
@@ -103,11 +103,11 @@ _REBUILD = (
 Method = Callable[..., Any]
 
 
-def _told(function: Method, *ends: Callable[[Method], Method]) -> Method:
-    """Let a refusal be told the way Nova tells what its methods raise.
+def _reported(function: Method, *ends: Callable[[Method], Method]) -> Method:
+    """Wrap a method in Nova's decorators that report an error to the user.
 
-    The server's action has an event with the sentence, and the log has a
-    line instead of a traceback. The order of the wraps is Nova's.
+    The server's action gets an event with the reason, and the log gets a line
+    instead of a traceback. The order of the decorators is Nova's.
     """
     for wrap in (
         nova_manager.wrap_instance_fault,
@@ -120,29 +120,29 @@ def _told(function: Method, *ends: Callable[[Method], Method]) -> Method:
     return function
 
 
-def _told_and_idle(function: Method) -> Method:
-    """Let a refusal be told, and end the task that Nova's API began.
+def _reported_and_idle(function: Method) -> Method:
+    """Report an error to the user and clear the server's task.
 
-    For those only that begin with a task; the others would end somebody
-    else's.
+    Only for operations for which nova-api sets a task; otherwise the task of
+    another operation would be cleared.
     """
-    return _told(function, nova_manager.reverts_task_state)
+    return _reported(function, nova_manager.reverts_task_state)
 
 
 def _refusing(name: str) -> Method:
-    """Return a method of the manager that refuses, and does nothing else."""
+    """Return a manager method that only refuses an operation."""
 
     def refuse(
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
         raise nova_exception.NovaException(REASONS[name])
 
-    refuse.__name__ = name  # Nova names the action's event after it.
-    return _told_and_idle(refuse)
+    refuse.__name__ = name  # Nova names the action's event so.
+    return _reported_and_idle(refuse)
 
 
 def _refusing_image(name: str) -> Method:
-    """Return such a method that deletes the image Nova's API has made."""
+    """Return a manager method that refuses and deletes the API's image."""
 
     def refuse(
         self: Any,
@@ -156,11 +156,11 @@ def _refusing_image(name: str) -> Method:
         raise nova_exception.NovaException(REASONS[name])
 
     refuse.__name__ = name
-    return _told_and_idle(refuse)
+    return _reported_and_idle(refuse)
 
 
 class UnsupportedOperations:
-    """Mixin before Nova's ``ComputeManager``; signatures are Nova's."""
+    """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
     image_api: Any
     volume_api: Any
@@ -174,12 +174,13 @@ class UnsupportedOperations:
 
     snapshot_instance = _refusing_image('snapshot_instance')
     backup_instance = _refusing_image('backup_instance')
-    # Nova's API shelves servers whose root disk is a volume another way.
+    # For a server whose root disk is a volume, nova-api sends
+    # ``shelve_offload_instance`` instead.
     shelve_instance = _refusing_image('shelve_instance')
 
     # Moves
 
-    @_told_and_idle
+    @_reported_and_idle
     def prep_resize(
         self,
         context: Any,
@@ -195,18 +196,18 @@ class UnsupportedOperations:
     ) -> None:
         """Refuse a resize or a cold migration on its destination.
 
-        The conductor has given the server's allocation to the migration and
-        one of another node to the server; both go back.
+        The conductor has moved the server's allocation to the migration and
+        allocated another node to the server; both changes are undone.
         """
         with nova_manager.errors_out_migration_ctxt(migration):
             self._revert_allocation(context, instance, migration)
             raise nova_exception.NovaException(REASONS['prep_resize'])
 
-    @_told
+    @_reported
     def check_can_live_migrate_destination(
         self, ctxt: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Refuse a live migration; the conductor takes back what it did."""
+        """Refuse a live migration; the conductor undoes its changes."""
         raise nova_exception.MigrationPreCheckError(
             reason=REASONS['check_can_live_migrate_destination']
         )
@@ -216,20 +217,24 @@ class UnsupportedOperations:
     ) -> Any:
         """Refuse an evacuation, and any rebuild of a boot volume.
 
-        Before API 2.93 nova-api lets one pass that has the same image: Nova
-        rebuilds around the volume then. Here that is a deploy as well.
+        Before API 2.93, nova-api accepts a rebuild of a boot volume with the
+        same image, and Nova keeps the volume. On bare metal such a rebuild
+        would be a deploy as well, so it is refused, too.
         """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
-        asked = {**dict(zip(_REBUILD, args, strict=False)), **kwargs}
-        if asked['recreate']:
-            return _refuse_evacuation(self, context, instance, asked)
+        request = {
+            **dict(zip(_REBUILD_ARGS, args, strict=False)),
+            **kwargs,
+        }
+        if request['recreate']:
+            return _refuse_evacuation(self, context, instance, request)
         if compute_utils.is_volume_backed_instance(
-            context, instance, asked['bdms']
+            context, instance, request['bdms']
         ):
-            return _refuse_reimage(self, context, instance, asked)
+            return _refuse_reimage(self, context, instance, request)
         return parent(context, instance, *args, **kwargs)
 
-    # Volumes and shares of a server that has its machine
+    # Volumes and shares of a running server
 
     @oslo_messaging.expected_exceptions(  # type: ignore[untyped-decorator]
         nova_exception.InvalidInput
@@ -237,20 +242,20 @@ class UnsupportedOperations:
     def reserve_block_device_name(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Refuse a volume while nova-api waits: its user reads why."""
+        """Refuse to attach a volume; nova-api waits and returns the reason."""
         raise nova_exception.InvalidInput(
             reason=REASONS['reserve_block_device_name']
         )
 
-    @_told
+    @_reported
     def detach_volume(
         self, context: Any, volume_id: Any, instance: Any, attachment_id: Any
     ) -> None:
-        """Refuse; the volume is in use again, no more being detached."""
+        """Refuse to detach a volume, and set the volume to in-use again."""
         self.volume_api.roll_detaching(context, volume_id)
         raise nova_exception.NovaException(REASONS['detach_volume'])
 
-    @_told
+    @_reported
     def swap_volume(
         self,
         context: Any,
@@ -259,7 +264,7 @@ class UnsupportedOperations:
         instance: Any,
         new_attachment_id: Any,
     ) -> None:
-        """Refuse; both volumes are what they were before the request."""
+        """Refuse to swap volumes, and restore the states of both."""
         self.volume_api.roll_detaching(context, old_volume_id)
         if new_attachment_id is None:
             self.volume_api.unreserve_volume(context, new_volume_id)
@@ -267,21 +272,21 @@ class UnsupportedOperations:
             self.volume_api.attachment_delete(context, new_attachment_id)
         raise nova_exception.NovaException(REASONS['swap_volume'])
 
-    @_told
+    @_reported
     def allow_share(
         self, context: Any, instance: Any, share_mapping: Any
     ) -> None:
-        """Refuse; the API's record of the share goes."""
+        """Refuse to attach a share, and delete the API's record of it."""
         share_mapping.delete()
         raise nova_exception.NovaException(REASONS['allow_share'])
 
     # The system on the server
 
-    @_told_and_idle
+    @_reported_and_idle
     def set_admin_password(
         self, context: Any, instance: Any, new_pass: Any
     ) -> None:
-        """Refuse while nova-api waits: its user reads why."""
+        """Refuse a password change; nova-api waits and returns the reason."""
         raise nova_exception.InstancePasswordSetFailed(
             instance=instance.uuid, reason=REASONS['set_admin_password']
         )
@@ -289,7 +294,7 @@ class UnsupportedOperations:
     def rescue_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Refuse before the node is powered off, if it has no rescue."""
+        """Refuse a rescue that the node does not support, before power-off."""
         parent: Method = super().rescue_instance  # type: ignore[misc]
         reason = self.driver.why_no_rescue(instance)
         if reason is None:
@@ -297,22 +302,22 @@ class UnsupportedOperations:
         return _refuse_rescue(self, context, instance, reason)
 
 
-def _named(name: str) -> Callable[[Method], Method]:
-    """Make a refusal that depends on the request look like its method."""
+def _refusal_of(name: str) -> Callable[[Method], Method]:
+    """Decorate a refusal so that Nova names its event after a method."""
 
     def rename(function: Method) -> Method:
         function.__name__ = name
-        return _told_and_idle(function)
+        return _reported_and_idle(function)
 
     return rename
 
 
-@_named('rebuild_instance')
+@_refusal_of('rebuild_instance')
 def _refuse_evacuation(
-    self: Any, context: Any, instance: Any, asked: Mapping[str, Any]
+    self: Any, context: Any, instance: Any, request: Mapping[str, Any]
 ) -> None:
-    """Refuse, and give back what was allocated for it elsewhere."""
-    with nova_manager.errors_out_migration_ctxt(asked['migration']):
+    """Refuse an evacuation, and delete its allocations on other nodes."""
+    with nova_manager.errors_out_migration_ctxt(request['migration']):
         found = self.reportclient.get_allocs_for_consumer(
             context, instance.uuid
         )
@@ -323,17 +328,17 @@ def _refuse_evacuation(
         raise nova_exception.NovaException(REASONS['evacuate'])
 
 
-@_named('rebuild_instance')
+@_refusal_of('rebuild_instance')
 def _refuse_reimage(
-    self: Any, context: Any, instance: Any, asked: Mapping[str, Any]
+    self: Any, context: Any, instance: Any, request: Mapping[str, Any]
 ) -> None:
-    """Refuse, and describe the server by its present image again."""
-    instance.system_metadata = asked['orig_sys_metadata']
+    """Refuse a rebuild, and restore the metadata of the present image."""
+    instance.system_metadata = request['orig_sys_metadata']
     instance.save()
     raise nova_exception.NovaException(REASONS['rebuild_instance'])
 
 
-@_named('rescue_instance')
+@_refusal_of('rescue_instance')
 def _refuse_rescue(
     self: Any, context: Any, instance: Any, reason: str
 ) -> None:

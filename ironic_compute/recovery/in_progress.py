@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers somebody is at work on in this process.
+"""Servers in progress: which threads of this worker work on which server.
 
-Messages work on a server beside each other: Nova's own locks order them.
-Whoever takes up what an earlier worker left half done works alone: it does
-not begin while a message is being served, and a message that arrives then
-waits until it has ended, and looks again whether there is anything to do.
+RPC handlers work on a server side by side, because Nova's own locks order
+them. The recovery room works on a server exclusively: recovery does not start
+while a handler runs, and a handler that starts during recovery waits and then
+reads the server's row again, because the task may be done.
 
-A worker that stops lets what is at work come to an end, but for what only
-waits until Ironic is done: the next worker waits just as well.
+At shutdown the manager waits until the threads recorded here have ended,
+except threads that only wait for Ironic, because the next worker can wait for
+Ironic as well.
 """
 
 import contextlib
@@ -22,80 +23,83 @@ from hashring.clock import Clock
 
 LOG = logging.getLogger(__name__)
 
-_LOOK_S = 0.2
-# In a row: a build is at work in no thread for a moment, between the one that
-# took the message and the one that builds.
-_QUIET_LOOKS_COUNT = 3
+_POLL_S = 0.2
+# So many idle polls in succession are required, because no thread works on a
+# build between the end of the RPC handler and the start of the build thread.
+_IDLE_POLLS_COUNT = 3
 
 StartThread = Callable[[str, Callable[[], None]], None]
 
 
 def start_thread(name: str, act: Callable[[], None]) -> None:
-    """Do something in a thread of its own."""
+    """Run a function in a daemon thread of its own; returns at once."""
     threading.Thread(target=act, name=name, daemon=True).start()
 
 
 def wait_until_idle(
     is_busy: Callable[[], bool], clock: Clock, timeout_s: float
 ) -> bool:
-    """Wait until nothing is at work; return False if that took too long."""
+    """Wait until no thread works; return False after the timeout."""
     deadline_s = clock.now_s() + timeout_s
-    quiet_count = 0
-    while quiet_count < _QUIET_LOOKS_COUNT:
-        quiet_count = 0 if is_busy() else quiet_count + 1
+    idle_count = 0
+    while idle_count < _IDLE_POLLS_COUNT:
+        idle_count = 0 if is_busy() else idle_count + 1
         if clock.now_s() >= deadline_s:
-            return quiet_count > 0
-        clock.sleep(_LOOK_S)
+            return idle_count > 0
+        clock.sleep(_POLL_S)
     return True
 
 
 class InProgress:
-    """Counts who is at work on each server; any thread may call."""
+    """Counts the threads that work on each server; any thread may call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._working: Counter[str] = Counter()
-        self._alone: dict[str, int] = {}
+        self._shared: Counter[str] = Counter()
+        self._exclusive: dict[str, int] = {}
         self._threads: Counter[tuple[str, int]] = Counter()
 
     @contextlib.contextmanager
     def shared(self, server: str) -> Iterator[None]:
-        """Work on a server beside others.
+        """Record that the calling thread works on a server, beside others.
 
-        Blocks while somebody else works on it alone.
+        Blocks while another thread works on the server exclusively.
         """
         with self._changed:
-            while self._is_taken(server):
+            while self._is_exclusive_elsewhere(server):
                 self._changed.wait()
-            self._working[server] += 1
-            self._note(server, 1)
+            self._shared[server] += 1
+            self._count_thread(server, 1)
         try:
             yield
         finally:
             with self._changed:
-                self._note(server, -1)
-                self._working[server] -= 1
-                self._working += Counter()  # Drops zeros.
+                self._count_thread(server, -1)
+                self._shared[server] -= 1
+                self._shared += Counter()  # Drops zeros.
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
-        """Work on a server alone; yields False, at once, if one may not."""
+        """Record that the calling thread alone works on a server.
+
+        Yields True, or False at once if any thread works on the server.
+        """
         with self._changed:
-            free = not self._working[server] and server not in self._alone
+            free = not self._shared[server] and server not in self._exclusive
             if free:
-                self._alone[server] = threading.get_ident()
-                self._note(server, 1)
+                self._exclusive[server] = threading.get_ident()
+                self._count_thread(server, 1)
         try:
             yield free
         finally:
             if free:
                 with self._changed:
-                    self._note(server, -1)
-                    del self._alone[server]
+                    self._count_thread(server, -1)
+                    del self._exclusive[server]
                     self._changed.notify_all()
 
     def threads_by_server(self) -> dict[str, frozenset[int]]:
-        """Return the threads at work on each server, by server."""
+        """Return the idents of the threads that work on each server."""
         with self._changed:
             pairs = list(self._threads)
         found: dict[str, frozenset[int]] = {}
@@ -103,21 +107,21 @@ class InProgress:
             found[server] = found.get(server, frozenset()) | {thread}
         return found
 
-    def _note(self, server: str, change: int) -> None:
+    def _count_thread(self, server: str, change: int) -> None:
         self._threads[server, threading.get_ident()] += change
         self._threads += Counter()  # Drops zeros.
 
-    def _is_taken(self, server: str) -> bool:
-        """Say whether another thread works on a server alone."""
-        return self._alone.get(server) not in (None, threading.get_ident())
+    def _is_exclusive_elsewhere(self, server: str) -> bool:
+        """Return whether another thread works on a server exclusively."""
+        return self._exclusive.get(server) not in (None, threading.get_ident())
 
 
 def run_exclusive(
     in_progress: InProgress, server: str, act: Callable[[], None], failed: str
 ) -> None:
-    """Do something for a server alone, or nothing; raises nothing.
+    """Run a function if no other thread works on a server; raises nothing.
 
-    :param failed: the sentence to log, with ``%(server)s`` in it
+    :param failed: the sentence to log after an error, with ``%(server)s``
     """
     try:
         with in_progress.exclusive(server) as free:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds in which unfinished work is looked for, for a whole tenure.
+"""Recovery loop: a thread that finds unfinished work until the worker stops.
 
-The first comes soon after RPC is served. Each needs the lease; an error ends
-its own part of one round only, and the next round looks again.
+The first round comes five seconds after RPC is served. A round runs only while
+the lease is in force. An error ends only its own part of a round; the next
+round tries again.
 """
 
 import math
@@ -19,23 +20,25 @@ from ironic_compute.recovery.stray_instances import StrayInstances
 
 LOG = logging.getLogger(__name__)
 
-# Messages that waited in the queue come first: they know more than the row.
-_FIRST_LOOK_S = 5.0
+# Messages that waited in the queue are handled first, because a message has
+# more details than the server's row.
+_FIRST_ROUND_S = 5.0
 
 
 class RecoveryLoop:
-    """One thread that looks at servers, nodes and builds in turn.
+    """One thread that checks tasks, stray instances and lost builds in turn.
 
-    :param interval_s: between two rounds
-    :param queue_s: after having been served for so long, no message can
-        wait in the queue any more that was there at first
-    :param lost_s: between two looks for builds that nobody began
-    :param anew_s: between two looks at all servers on held nodes
+    :param interval_s: seconds between two rounds
+    :param queue_s: seconds of RPC service after which every message that
+        waited in the queue at the start has been taken from it
+    :param lost_s: seconds between two checks for lost builds
+    :param recheck_s: seconds after which the servers on all held nodes are
+        checked again
     """
 
     def __init__(
         self,
-        resume: InterruptedTasks,
+        tasks: InterruptedTasks,
         strays: StrayInstances,
         lost: LostBuilds,
         gate: Gate,
@@ -44,9 +47,9 @@ class RecoveryLoop:
         interval_s: float,
         queue_s: float,
         lost_s: float,
-        anew_s: float,
+        recheck_s: float,
     ) -> None:
-        self._resume = resume
+        self._tasks = tasks
         self._strays = strays
         self._lost = lost
         self._gate = gate
@@ -54,42 +57,42 @@ class RecoveryLoop:
         self._interval_s = interval_s
         self._queue_s = queue_s
         self._lost_s = lost_s
-        self._anew_s = anew_s
+        self._recheck_s = recheck_s
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Start the rounds; RPC is served from now on."""
-        threading.Thread(target=self._keep, name='upkeep', daemon=True).start()
+        """Start the thread; RPC is served from now on."""
+        threading.Thread(target=self._run, name='upkeep', daemon=True).start()
 
     def stop(self) -> None:
-        """Begin no round more."""
+        """Start no further round; returns at once."""
         self._stopping.set()
 
-    def _keep(self) -> None:
-        served_s = anew_s = self._clock.now_s()
+    def _run(self) -> None:
+        served_s = recheck_s = self._clock.now_s()
         lost_s = -math.inf
-        wait_s = _FIRST_LOOK_S
+        wait_s = _FIRST_ROUND_S
         while not self._stopping.wait(wait_s):
             wait_s = self._interval_s
             if not self._gate.is_open():
-                # Messages may have waited meanwhile.
+                # Messages may have waited in the queue meanwhile.
                 served_s = self._clock.now_s()
-                wait_s = _FIRST_LOOK_S
+                wait_s = _FIRST_ROUND_S
                 continue
             now_s = self._clock.now_s()
-            if now_s - anew_s >= self._anew_s:
-                anew_s = now_s
+            if now_s - recheck_s >= self._recheck_s:
+                recheck_s = now_s
                 self._strays.forget_checked()
-            self._look(self._resume.check)
-            self._look(self._strays.check)
+            self._run_check(self._tasks.check)
+            self._run_check(self._strays.check)
             is_due = now_s - lost_s >= self._lost_s
             if is_due and now_s - served_s >= self._queue_s:
                 lost_s = now_s
-                self._look(self._lost.check)
+                self._run_check(self._lost.check)
 
-    def _look(self, look: Callable[[], None]) -> None:
+    def _run_check(self, check: Callable[[], None]) -> None:
         try:
-            look()
+            check()
         except Exception as exc:
             LOG.warning(
                 'Could not look for unfinished work and will try again: '

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends builds whose message was lost, for the recovery loop."""
+"""Ends lost builds: builds and unshelves whose RPC message was lost.
+
+A worker that is killed after it took a build's message from the queue and
+before it claimed a node leaves a server in BUILD without a host, and with an
+allocation on a node. The recovery loop calls ``LostBuilds.check``.
+"""
 
 import functools
 import re
@@ -27,77 +32,77 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 
-# As Nova reads it: resources:CUSTOM_X, resources1:CUSTOM_X, resources_A:….
+# Nova's syntax: resources:CUSTOM_X, resources1:CUSTOM_X, resources_A:….
 _CUSTOM_CLASS = re.compile(r'resources[\w-]*:CUSTOM_')
 
 LOST_STATES = (vm_states.BUILDING, vm_states.ERROR, vm_states.DELETED)
-"""Of a server that has no host, and may have an allocation."""
+"""The VM states of servers that have no host but may have an allocation."""
 
 
 class LostBuilds:
-    """End builds whose message was lost; ``look`` is called now and then.
+    """Ends lost builds with an allocation on a node that this host holds.
 
-    To unshelve a server is a build, too, but if it is lost the server is
+    Two other kinds count as lost: a failed build whose worker was killed
+    before it deleted the allocation, and a server that was deleted during its
+    build. A failed build is found by its allocation, so the row is saved
+    before the allocation is deleted. A server whose unshelve was lost is
     shelved as before.
 
-    A build that has failed, and whose worker was killed before it gave the
-    allocation back, is one of them, and so is one that was deleted while it
-    was built. Without its allocation nobody would find the first kind, so the
-    row is always the first to change.
-
-    :param node_of_row: returns the nodes a server has an allocation on
-    :param lost_s: a build that nobody began for so long is lost
-    :param begin: does something beside everything else
+    :param list_allocated_nodes: returns the nodes on which a server has an
+        allocation; one request to Placement
+    :param lost_s: seconds without a host after which a build is lost
+    :param begin: runs a function in a thread of its own
     """
 
     def __init__(
         self,
         held_nodes: HeldNodes,
         failures: TaskFailures,
-        node_of_row: Callable[[Any, str], list[NodeId]],
+        list_allocated_nodes: Callable[[Any, str], list[NodeId]],
         in_progress: InProgress,
         lost_s: float,
         begin: StartThread = start_thread,
     ) -> None:
         self._held_nodes = held_nodes
         self._failures = failures
-        self._node_of = node_of_row
+        self._list_allocated_nodes = list_allocated_nodes
         self._in_progress = in_progress
         self._lost_s = lost_s
         self._begin = begin
-        self._looking = threading.Lock()
+        self._is_checking = threading.Lock()
         self._without_node: set[str] = set()
 
     def check(self) -> None:
-        """Begin to end the lost builds with an allocation on a held node.
+        """Start a thread that ends the lost builds; returns at once.
 
-        To be called by a worker that has received messages for a while:
-        otherwise a build may wait in its own queue. Placement is asked about
-        each build of the cell that has no host, so that has its own time.
+        The worker must have served RPC for a while, because until then the
+        message of a build may wait in the worker's own queue. The check costs
+        one Placement request for each build in the cell without a host, so it
+        runs less often than the other checks.
         """
-        self._begin('lost-builds', self._look)
+        self._begin('lost-builds', self._check_all)
 
-    def _look(self) -> None:
-        if not self._looking.acquire(blocking=False):
-            return  # The look before still waits for answers.
+    def _check_all(self) -> None:
+        if not self._is_checking.acquire(blocking=False):
+            return  # The previous check still runs.
         try:
             context = nova_context.get_admin_context()
-            for instance in self._waiting(context):
-                self._look_at(context, instance)
+            for instance in self._list_without_host(context):
+                self._check_one(context, instance)
         except Exception as exc:
             LOG.warning(
                 'Could not look for lost builds and will try again: %(error)s',
                 {'error': exc},
             )
         finally:
-            self._looking.release()
+            self._is_checking.release()
 
-    def _look_at(self, context: Any, instance: Any) -> None:
+    def _check_one(self, context: Any, instance: Any) -> None:
         try:
             if self._is_ours(context, instance):
                 self._begin(
                     f'lost-{instance.uuid}',
-                    functools.partial(self._one, context, instance),
+                    functools.partial(self._run, context, instance),
                 )
         except Exception as exc:
             LOG.warning(
@@ -106,11 +111,8 @@ class LostBuilds:
                 {'server': instance.uuid, 'error': exc},
             )
 
-    def _waiting(self, context: Any) -> list[Any]:
-        """Return the builds that nobody has begun for long; two RPC.
-
-        Those of the cell's hypervisors are no concern of ours.
-        """
+    def _list_without_host(self, context: Any) -> list[Any]:
+        """Return the cell's old bare metal builds without a host; two RPCs."""
         unshelving = {
             'vm_state': [vm_states.SHELVED_OFFLOADED],
             'task_state': list(UNSHELVING),
@@ -123,28 +125,28 @@ class LostBuilds:
                 {'host': None, 'deleted': False, **wanted},
                 expected_attrs=['info_cache', 'system_metadata', 'flavor'],
             )
-            if asks_for_a_node(instance.flavor.extra_specs)
+            if requests_node(instance.flavor.extra_specs)
             and timeutils.is_older_than(
                 instance.updated_at or instance.created_at, self._lost_s
             )
         ]
 
     def _is_ours(self, context: Any, instance: Any) -> bool:
-        """Say whether it falls to this host to end a build.
+        """Return whether this host has to end a lost build.
 
-        A delete that lacks no more than the row's end is anybody's.
+        A deleted server without an allocation may be ended by any host.
         """
         if instance.uuid in self._without_node:
             return False
-        nodes = self._node_of(context, instance.uuid)
+        nodes = self._list_allocated_nodes(context, instance.uuid)
         if not nodes and instance.vm_state == vm_states.ERROR:
-            self._without_node.add(instance.uuid)  # And will never have one.
+            self._without_node.add(instance.uuid)  # It will never get one.
         if not nodes:
             return bool(instance.vm_state == vm_states.DELETED)
         held = self._held_nodes.rows()
         return any(node in held for node in nodes)
 
-    def _one(self, context: Any, instance: Any) -> None:
+    def _run(self, context: Any, instance: Any) -> None:
         run_exclusive(
             self._in_progress,
             instance.uuid,
@@ -168,10 +170,10 @@ def _is_unshelving(instance: Any) -> bool:
     return is_off and instance.task_state in UNSHELVING
 
 
-def asks_for_a_node(extra_specs: Mapping[str, str]) -> bool:
-    """Say whether a flavor may be one of bare metal.
+def requests_node(extra_specs: Mapping[str, str]) -> bool:
+    """Return whether a flavor may be a bare metal flavor.
 
-    A node offers one unit of a custom resource class and nothing else, so its
-    flavor names one, maybe in a numbered group.
+    A bare metal node has one unit of a custom resource class and no other
+    resource, so its flavor requests a custom class, maybe in a numbered group.
     """
     return any(map(_CUSTOM_CLASS.match, extra_specs))

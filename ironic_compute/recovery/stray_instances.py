@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on our nodes that Nova has not here, and builds that were lost.
+"""Stray instances: held nodes with servers that Nova has not on this host.
 
-A delete that nova-api did alone while nobody served the host leaves a
-deployed node behind; a build that was given up may leave its reservation; a
-build that was received and not claimed before its worker was killed leaves a
-server BUILDING for ever, with an allocation; one that failed when Ironic was
-done may leave its claim. Each is looked for, and ended
-only upon what Nova positively says; nothing follows from an error or from an
-answer that leaves something out. One that cannot be brought in order, or that
-takes long, never stops the others.
+A delete that nova-api did alone while no worker served the host leaves a
+deployed node. A failed build may leave its reservation in Ironic or its claim
+in this worker. Nodes are freed only after Nova's positive answer about the
+server; an error or a missing answer changes nothing. Each node is freed in a
+thread of its own, so that a slow or failing node never delays the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,24 +31,24 @@ _Found = tuple[NodeId, str]
 
 _REAP, _NOOP = 'reap', 'noop'
 
-# So many servers are asked for in one RPC.
-_FEW = 250
+# So many servers are read in one RPC.
+_READ_MAX = 250
 
 
-class Free(Protocol):
-    """What gets a server off a node (the driver's teardown)."""
+class FreeNode(Protocol):
+    """Frees a node of its server (the driver's teardown)."""
 
     def __call__(self, node: NodeId, instance_uuid: str) -> None:
-        """Free one node of one server, from any state."""
+        """Tear down a node in any provision state; blocks until it is free."""
 
 
 class StrayInstances:
-    """Look at the servers on held nodes; ``look`` is called each round.
+    """Checks the servers on held nodes; the recovery loop calls ``check``.
 
     :param give_to: makes another host the holder of a node
-    :param free: gets a server off a node
-    :param tasks: who is at work on which server
-    :param begin: does something beside everything else
+    :param free_node: frees a node of its server
+    :param in_progress: the servers that a thread of this worker works on
+    :param begin: runs a function in a thread of its own
     :param deleted_action: Nova's ``running_deleted_instance_action``; only
         ``reap`` frees the node of a server that Nova deleted
     """
@@ -61,7 +58,7 @@ class StrayInstances:
         held_nodes: HeldNodes,
         compute_nodes: ComputeNodes,
         give_to: Callable[[NodeId, Host], None],
-        free: Free,
+        free_node: FreeNode,
         in_progress: InProgress,
         begin: StartThread = start_thread,
         deleted_action: str = _REAP,
@@ -69,49 +66,50 @@ class StrayInstances:
         self._held_nodes = held_nodes
         self._compute_nodes = compute_nodes
         self._give_to = give_to
-        self._free = free
+        self._free_node = free_node
         self._in_progress = in_progress
-        self._begin_task = begin
+        self._begin_thread = begin
         self._deleted_action = deleted_action
-        self._settled: set[_Found] = set()
-        self._given_up: frozenset[_Found] = frozenset()
-        self._told: set[_Found] = set()
+        self._checked: set[_Found] = set()
+        self._failed_builds: frozenset[_Found] = frozenset()
+        self._logged: set[_Found] = set()
 
     def forget_checked(self) -> None:
-        """Look at all servers again: a full audit was made."""
-        self._settled.clear()
+        """Check the servers on all held nodes again in the next round."""
+        self._checked.clear()
 
     def check(self) -> None:
-        """Ask Nova about the servers it was not asked about yet."""
+        """Read the rows of servers that are not checked yet, and act on them.
+
+        Blocks for at most two RPCs of Nova.
+        """
         self._end_claims()
         found = {
-            (facts.uuid, facts.instance_uuid): facts
-            for facts in self._facts()
+            (facts.uuid, facts.instance_uuid)
+            for facts in self._list_facts()
             if facts.instance_uuid is not None
         }
-        self._settled &= set(found)
-        asked = self._away(set(found) - self._settled)
-        rows = self._compute_nodes.read_servers(
-            {server for _, server in asked}
-        )
-        given_up = set()
-        for key in sorted(asked):
+        self._checked &= found
+        keys = self._select_away(found - self._checked)
+        rows = self._compute_nodes.read_servers({server for _, server in keys})
+        failed_builds = set()
+        for key in sorted(keys):
             stray = stray_state(rows.get(key[1]), self._held_nodes.host)
             if stray is StrayState.HERE:
-                self._settled.add(key)
+                self._checked.add(key)
             elif stray is StrayState.BUILD_FAILED:
-                given_up.add(key)
+                failed_builds.add(key)
             else:
                 self._act(stray, key, rows)
-        for key in sorted(given_up & self._given_up):
-            self._begin(key, 'Nova has given its build up')
-        self._given_up = frozenset(given_up)
+        for key in sorted(failed_builds & self._failed_builds):
+            self._begin_end(key, 'Nova has given its build up')
+        self._failed_builds = frozenset(failed_builds)
 
     def _end_claims(self) -> None:
-        """Strike out the claims of builds that nobody works on any more.
+        """Release the claims of builds that no thread works on.
 
-        A server whose build failed late, when Ironic had deployed it, has no
-        node in Nova; whoever deletes it then cannot say which one is free.
+        A server whose build failed after Ironic had deployed it has no node
+        in Nova, so its delete does not release the claim on the node.
         """
         for node, server in self._held_nodes.list_idle_claims():
             with self._in_progress.exclusive(server) as free:
@@ -120,20 +118,20 @@ class StrayInstances:
                         node, self._held_nodes.release_claim, node, server
                     )
 
-    def _away(self, asked: set[_Found]) -> set[_Found]:
-        """Return those that have to be asked for one by one.
+    def _select_away(self, keys: set[_Found]) -> set[_Found]:
+        """Return the servers whose rows must be read.
 
-        Of many most are at home, and that takes their names alone: to parse
-        thousands of servers would keep all other threads waiting.
+        Most of many servers are on this host, and reading their uuids is
+        enough: parsing thousands of rows would block all other threads.
         """
-        if len(asked) <= _FEW:
-            return asked
+        if len(keys) <= _READ_MAX:
+            return keys
         here = self._compute_nodes.list_servers_of_host(self._held_nodes.host)
-        at_home = {key for key in asked if key[1] in here}
-        self._settled |= at_home
-        return asked - at_home
+        checked = {key for key in keys if key[1] in here}
+        self._checked |= checked
+        return keys - checked
 
-    def _facts(self) -> Iterator[NodeFacts]:
+    def _list_facts(self) -> Iterator[NodeFacts]:
         for node in self._held_nodes.rows():
             facts = self._held_nodes.facts(node)
             if facts is not None:
@@ -148,23 +146,23 @@ class StrayInstances:
                 self._end_deleted(key)
             case StrayState.ON_OTHER_HOST:
                 host = Host(rows[server].host)
-                self._begin_task(
+                self._begin_thread(
                     'stray', lambda: self._follow(node, server, host)
                 )
             case StrayState.NOT_IN_NOVA:
-                # Asked again after the next full audit, not each round.
-                self._settled.add(key)
-                self._tell_unknown(key)
+                # Checked again after ``forget_checked``, not in each round.
+                self._checked.add(key)
+                self._log_not_in_nova(key)
             case _:
                 pass
 
     def _end_deleted(self, key: _Found) -> None:
-        """Do with a server that Nova deleted what the operator wants."""
+        """Free the node of a deleted server, if ``deleted_action`` says so."""
         if self._deleted_action == _REAP:
-            self._begin(key, 'Nova has deleted it')
+            self._begin_end(key, 'Nova has deleted it')
             return
-        # Asked again after the next full audit, not each round.
-        self._settled.add(key)
+        # Checked again after ``forget_checked``, not in each round.
+        self._checked.add(key)
         if self._deleted_action != _NOOP:
             LOG.warning(
                 'Node %(node)s still has server %(server)s, which Nova has '
@@ -173,9 +171,9 @@ class StrayInstances:
                 {'node': key[0], 'server': key[1]},
             )
 
-    def _tell_unknown(self, key: _Found) -> None:
-        if key not in self._told:
-            self._told.add(key)
+    def _log_not_in_nova(self, key: _Found) -> None:
+        if key not in self._logged:
+            self._logged.add(key)
             LOG.warning(
                 'Node %(node)s has server %(server)s, which Nova never '
                 'had; it is left alone and not offered',
@@ -196,8 +194,8 @@ class StrayInstances:
                     {'node': node, 'host': host, 'error': exc},
                 )
 
-    def _begin(self, key: _Found, why: str) -> None:
-        self._begin_task('stray', lambda: self._end(*key, why))
+    def _begin_end(self, key: _Found, why: str) -> None:
+        self._begin_thread('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
         with self._in_progress.exclusive(server) as free:
@@ -208,11 +206,12 @@ class StrayInstances:
                 {'node': node, 'server': server, 'why': why},
             )
             try:
-                # Of a build that failed after its claim was a success. Now:
-                # Ironic may free the node though we are told of a failure,
-                # and until it does, the node's own instance_uuid keeps it.
+                # A build that failed late leaves its claim. The claim goes
+                # first, because Ironic may free the node although the
+                # request fails, and until then the node's instance_uuid
+                # protects it from other builds.
                 self._held_nodes.release_claim(node, server)
-                self._free(node, server)
+                self._free_node(node, server)
             except Exception:
                 LOG.exception(
                     'Could not free node %(node)s; trying again later',

@@ -68,7 +68,7 @@ _FREQUENCIES: dict[Callable[..., Any], float] = {
     InterruptedTasks._list_servers: _a_minute(
         'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),
-    LostBuilds._waiting: _a_minute('lost_build_s', 2),
+    LostBuilds._list_without_host: _a_minute('lost_build_s', 2),
     # The test does not last until the next audit: each second audit reads the
     # rows of 5,000 own nodes, and each other one some rows of the cell.
     ComputeNodes.list_by_nodes: _a_minute('audit_interval_s', 8) / 2,

@@ -138,7 +138,7 @@ class SimulatedLostBuilds(LostBuilds):
         super().__init__(*arguments)
         self._worker = worker
 
-    def _waiting(self, context: Any) -> list[Any]:
+    def _list_without_host(self, context: Any) -> list[Any]:
         world, since_s = self._worker.world, self._lost_s
         records = self._worker.wire.read(
             lambda: [

@@ -44,9 +44,7 @@ class Makeup:
         SimulatedInterruptedTasks
     )
     strays: Callable[..., StrayInstances] = StrayInstances
-    is_wanted: Callable[[str, Host | None], bool] = (
-        stale_messages.is_wanted_build
-    )
+    is_wanted: Callable[[str, Host | None], bool] = stale_messages.is_unbuilt
     next_hop: Callable[..., str | None] = forwarding.next_hop
 
 

@@ -74,7 +74,7 @@ def _serve(
 
     monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
     server = _Task(uuid='s1', then=row)
-    stale_messages._once(name)(manager, None, server)
+    stale_messages._drops_stale(name)(manager, None, server)
     return served, server
 
 

@@ -16,7 +16,7 @@ from ironic_compute.recovery.in_progress import InProgress, StartThread
 from ironic_compute.recovery.lost_builds import (
     LOST_STATES,
     LostBuilds,
-    asks_for_a_node,
+    requests_node,
 )
 from resource_tracker.node import NodeId
 
@@ -54,7 +54,7 @@ def test_builds_of_hypervisors_are_not_looked_at(
     name: str, asks: bool
 ) -> None:
     """They share the cell; their lost builds are not ours to end."""
-    assert asks_for_a_node({'hw:cpu_policy': 'shared', name: '1'}) is asks
+    assert requests_node({'hw:cpu_policy': 'shared', name: '1'}) is asks
 
 
 class _Server(types.SimpleNamespace):
@@ -99,7 +99,7 @@ class _Lost(LostBuilds):
             raise errors.IronicUnavailable('no answer')
         return self._found
 
-    def _waiting(self, context: Any) -> list[Any]:
+    def _list_without_host(self, context: Any) -> list[Any]:
         return list(self._servers)
 
 
@@ -216,7 +216,7 @@ def test_one_look_at_a_time_asks_placement() -> None:
         begin=lambda name, act: begun.append(act),
     )
     lost.check()
-    with lost._looking:
+    with lost._is_checking:
         begun.pop()()
     assert lost.asked_count == 0
     lost.check()

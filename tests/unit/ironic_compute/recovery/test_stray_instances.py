@@ -11,7 +11,7 @@ import pytest
 from ironic_compute import errors
 from ironic_compute.nodes.records import ServerRow
 from ironic_compute.recovery.in_progress import InProgress
-from ironic_compute.recovery.stray_instances import Free, StrayInstances
+from ironic_compute.recovery.stray_instances import FreeNode, StrayInstances
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -28,15 +28,16 @@ class _NobodyElse:
         yield True
 
 
-def _strays(one: One, free: Free, **others: Any) -> StrayInstances:
+def _strays(one: One, free_node: FreeNode, **others: Any) -> StrayInstances:
     """What looks after the servers on a host's nodes, and acts at once."""
     arguments = {
+        'free_node': free_node,
         'give_to': one.rebalancer.follow_instance,
         'in_progress': _NobodyElse(),
         'begin': lambda name, act: act(),
         **others,
     }
-    return StrayInstances(one.held_nodes, one.rows, free=free, **arguments)  # type: ignore[arg-type]
+    return StrayInstances(one.held_nodes, one.rows, **arguments)  # type: ignore[arg-type]
 
 
 def _built_and_deleted() -> tuple[Cloud, One]:
@@ -173,7 +174,7 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
     strays.check()
     assert followed.nodes == []
     one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid='moved'))
-    strays._begin_task = lambda name, act: act()
+    strays._begin_thread = lambda name, act: act()
     strays.check()
     assert followed.nodes == [NODE]
 
