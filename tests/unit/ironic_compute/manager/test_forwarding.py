@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler sent to the former holder of a node goes on."""
+"""A build that reached the former holder of a node is forwarded."""
 
 import inspect
 import types
@@ -15,7 +15,7 @@ from ironic_compute.manager.stale_messages import DropsStaleMessages
 
 
 class _Rpc:
-    """Remembers what is cast to whom."""
+    """Records each cast and its host."""
 
     def __init__(self) -> None:
         self.casts: list[tuple[Any, ...]] = []
@@ -26,27 +26,27 @@ class _Rpc:
         self.casts.append((instance, host, spec, rest))
 
 
-class _Ends(DropsStaleMessages):
-    """Remembers what has come to its end here."""
+class _HandledHere(DropsStaleMessages):
+    """Records each message that is handled here."""
 
-    ended: list[Any]
+    handled: list[Any]
 
     def unshelve_instance(self, context: Any, *message: Any) -> None:
-        self.ended.append(message)
+        self.handled.append(message)
 
 
-class _Manager(IronicComputeManager, _Ends):
-    """The real one, before what serves a message."""
+class _Manager(IronicComputeManager, _HandledHere):
+    """The real manager with a recorded handler."""
 
 
 def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
-    """Return what answers RPC of host c1, and holds no node."""
+    """Return a manager of host c1 that holds no node."""
     manager: Any = object.__new__(_Manager)
     manager.host, manager.compute_rpcapi = 'c1', _Rpc()
-    manager.ended = []
+    manager.handled = []
     manager._components = types.SimpleNamespace(
         held_nodes=types.SimpleNamespace(row=lambda node: None),
-        new_nodes=types.SimpleNamespace(hold_if_ours=manager.ended.append),
+        new_nodes=types.SimpleNamespace(hold_if_ours=manager.handled.append),
     )
     monkeypatch.setattr(
         objects.ComputeNode,
@@ -57,10 +57,10 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
 
 
 @pytest.mark.parametrize('properties', [None, {'limits': {}}])
-def test_unshelving_goes_on_as_it_came(
+def test_unshelving_is_forwarded_unchanged(
     properties: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the holder, as a cast, with all that the conductor said."""
+    """An unshelve is cast to the holder with all of its arguments."""
     manager = _manager(monkeypatch, 'c2')
     manager.unshelve_instance('ctx', 's', 'image', properties, 'n', 'spec', [])
     rest = {
@@ -70,25 +70,25 @@ def test_unshelving_goes_on_as_it_came(
         'accel_uuids': [],
     }
     assert manager.compute_rpcapi.casts == [('s', 'c2', 'spec', rest)]
-    assert not manager.ended
+    assert not manager.handled
 
 
 @pytest.mark.parametrize(
     ('holder', 'hops_count'), [('c1', 0), ('c2', forwarding.HOPS_MAX), ('', 0)]
 )
-def test_unshelving_ends_where_it_may_not_go_on(
+def test_unshelving_is_handled_here_if_it_may_not_be_forwarded(
     holder: str, hops_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here after all, after three hops, or with nobody: Nova's handler."""
+    """Without another holder, or after three hops, Nova's handler runs."""
     manager = _manager(monkeypatch, holder)
     message = ('s', 'image', {forwarding._HOPS: hops_count}, 'n', 'spec', [])
     manager.unshelve_instance('ctx', *message)
-    assert manager.ended == ['n', message]
+    assert manager.handled == ['n', message]
     assert not manager.compute_rpcapi.casts
 
 
-def test_unshelving_takes_what_nova_sends() -> None:
-    """Nova 33 and 34 call it by position."""
+def test_unshelving_has_the_parameters_of_nova() -> None:
+    """The parameters are Nova's, because Nova passes them by position."""
     ours, novas = (
         list(inspect.signature(cls.unshelve_instance).parameters)
         for cls in (IronicComputeManager, nova_manager.ComputeManager)

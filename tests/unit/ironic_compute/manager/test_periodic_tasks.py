@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's periodic tasks, run by Nova's own code, harm no other server."""
+"""The power sync skips servers in progress; disabled tasks do not run."""
 
 import threading
 import time
@@ -16,37 +16,37 @@ from ironic_compute.recovery.in_progress import InProgress
 
 
 class _Manager(PeriodicTasks):
-    """As much of a manager as looks at the power of servers."""
+    """The parts of a manager that sync power states."""
 
     def __init__(self) -> None:
         self.host = 'c1'
         self.driver = types.SimpleNamespace(get_num_instances=lambda: 2)
         self.in_progress = InProgress()
-        self.looked: list[str] = []
+        self.synced: list[str] = []
         self._syncs_in_progress: set[str] = set()
         self._syncs_in_progress_lock = threading.Lock()
         self._sync_power_executor = futurist.ThreadPoolExecutor(1)
 
-    def look(self) -> list[str]:
-        """Run the task; return which servers were looked at."""
+    def sync(self) -> list[str]:
+        """Run the power sync; return the servers that were synced."""
         others = set(self._syncs_in_progress)
-        self.looked.clear()
+        self.synced.clear()
         self._sync_power_states(None)
         deadline_s = time.monotonic() + 60.0
         while self._syncs_in_progress != others:
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
-        return sorted(self.looked)
+        return sorted(self.synced)
 
     def _query_driver_power_state_and_sync(
         self, context: Any, server: Any
     ) -> None:
-        self.looked.append(server.uuid)
+        self.synced.append(server.uuid)
 
 
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> _Manager:
-    """Return one whose host has two servers."""
+    """Return the manager of a host with two servers."""
     servers = [types.SimpleNamespace(uuid=name) for name in ('s1', 's2')]
     monkeypatch.setattr(
         objects.InstanceList, 'get_by_host', lambda *_, **__: servers
@@ -54,23 +54,23 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> _Manager:
     return _Manager()
 
 
-def test_power_of_servers_at_work_is_not_looked_at(manager: _Manager) -> None:
-    """It would wait, in one of few threads, until their deploys end."""
+def test_power_of_servers_in_progress_is_not_synced(manager: _Manager) -> None:
+    """A server that a thread works on is left out of the power sync."""
     with manager.in_progress.shared('s1'):
-        assert manager.look() == ['s2']
-    assert manager.look() == ['s1', 's2']
+        assert manager.sync() == ['s2']
+    assert manager.sync() == ['s1', 's2']
 
 
-def test_a_look_that_goes_on_is_not_forgotten(manager: _Manager) -> None:
-    """Nova counts it itself, and would begin another beside it."""
+def test_a_running_power_sync_stays_recorded(manager: _Manager) -> None:
+    """Nova's record of a running sync is kept, or a second would start."""
     manager._syncs_in_progress.add('s1')
     with manager.in_progress.shared('s1'):
-        assert manager.look() == ['s2']
+        assert manager.sync() == ['s2']
     assert manager._syncs_in_progress == {'s1'}
 
 
-def test_what_runs_is_ours() -> None:
-    """Also a task that comes from one of the manager's bases."""
+def test_disabled_tasks_do_not_run() -> None:
+    """Nova runs no disabled task, and the power sync of PeriodicTasks."""
     tasks = dict(IronicComputeManager._periodic_tasks)
     assert not DISABLED_TASKS & tasks.keys()
     assert tasks['_sync_power_states'] is PeriodicTasks._sync_power_states

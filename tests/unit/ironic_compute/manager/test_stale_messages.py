@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message is served once, however often it comes."""
+"""Stale RPC messages are dropped: each task runs once."""
 
 import types
 from typing import Any
@@ -37,10 +37,10 @@ class _Server(types.SimpleNamespace):
         (None, build_results.ACTIVE),
     ],
 )
-def test_a_build_that_waited_for_the_lock_looks_again(
+def test_a_build_that_waited_for_the_lock_reads_the_row_again(
     then: Any, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two messages came at once: the second finds the server built."""
+    """Of two messages of one build, the second is dropped."""
     manager: Any = object.__new__(DropsStaleMessages)
     manager.in_progress = InProgress()
     monkeypatch.setattr(
@@ -55,7 +55,7 @@ def test_a_build_that_waited_for_the_lock_looks_again(
 
 
 class _Task(_Server):
-    """A server whose task is another one when its row is read."""
+    """A server whose task has changed when its row is read."""
 
     def refresh(self) -> None:
         self.task_state, self.availability_zone = self.then, 'z1'
@@ -91,10 +91,10 @@ _SHELVES = [
 
 
 @pytest.mark.parametrize(('name', 'row'), _SHELVES)
-def test_nobody_takes_up_a_server_while_it_is_shelved_or_unshelved(
+def test_a_server_is_in_progress_while_it_is_shelved_or_unshelved(
     name: str, row: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is known as worked on; the zone the conductor chose stays."""
+    """A server is in progress during its message, and keeps its zone."""
     served, server = _serve(name, row, monkeypatch)
     assert served == ['z2']
     assert server.task_state == row
@@ -102,9 +102,9 @@ def test_nobody_takes_up_a_server_while_it_is_shelved_or_unshelved(
 
 
 @pytest.mark.parametrize(('name', 'row'), _SHELVES)
-def test_shelving_and_unshelving_are_served_once(
+def test_stale_shelving_and_unshelving_are_dropped(
     name: str, row: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row does not ask for it any more."""
+    """A message is dropped if the row no longer has its task."""
     served, _ = _serve(name, None, monkeypatch)
     assert not served

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of a worker that has just started, before Ironic's first list."""
+"""The resource tracker claims nodes, waits for rows and counts failures."""
 
 import dataclasses
 import types
@@ -29,7 +29,7 @@ N, C1 = NodeId('node-0'), Host('c1')
 
 
 def _just_started() -> tuple[Cloud, One]:
-    """A host that has read its rows, and nothing of Ironic yet."""
+    """Return a host that has read its rows and no node of Ironic yet."""
     cloud = Cloud([N])
     cloud.nodes[N] = FIT
     cloud.nova.rows[N] = NodeRecord(cloud.nova.new_id(), N, C1, 1)
@@ -57,7 +57,7 @@ def _claim(cloud: Cloud, one: One, save: Any, allocations: Any = None) -> Any:
 
 
 def test_build_that_waited_is_claimed_before_the_first_list() -> None:
-    """It does not burn one of its few alternates for that."""
+    """A build that waited in the queue is claimed without a node list."""
     cloud, one = _just_started()
     assert one.held_nodes.facts(N) is None
     _claim(cloud, one, save=lambda: None)
@@ -75,10 +75,10 @@ def test_build_that_waited_is_claimed_before_the_first_list() -> None:
     ],
     ids=['this node', 'another', 'refused', 'no answer'],
 )
-def test_claim_knows_what_nova_saw_of_the_provider(
+def test_claim_has_the_generation_of_the_allocations(
     allocations: Any, generation: int | None
 ) -> None:
-    """And makes do without what Nova could not find out."""
+    """A claim has the provider generation that Nova read, if any."""
     cloud, one = _just_started()
     _claim(cloud, one, lambda: None, allocations)
     assert one.claims.claim_of(N) == Claim('server', generation)
@@ -94,7 +94,7 @@ def test_claim_knows_what_nova_saw_of_the_provider(
 def test_build_goes_elsewhere_if_the_node_is_not_fit(
     trouble: Exception | None, sentence: str
 ) -> None:
-    """What Ironic says then is what is gone by, and an error is no answer."""
+    """A node in maintenance, or that cannot be read, refuses a build."""
     cloud, one = _just_started()
     cloud.nodes[N] = dataclasses.replace(FIT, maintenance=True)
     if trouble is not None:
@@ -106,8 +106,8 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     assert one.claims.consumer(N) is None
 
 
-def test_claim_that_fails_is_reported_once_it_is_gone() -> None:
-    """News of the node came while the record was saved, and told of it."""
+def test_node_is_reported_again_after_its_claim_failed() -> None:
+    """A node that was reported with a claim is reported without it."""
     cloud, one = _just_started()
     seen: list[Claim | None] = []
     one.submit = lambda facts, situation: seen.append(situation.claim)  # type: ignore[method-assign]
@@ -133,7 +133,7 @@ def test_claim_that_fails_is_reported_once_it_is_gone() -> None:
 def test_claim_ends_when_nova_frees_the_node(
     vm_state: str, task_state: str | None, *, is_kept: bool
 ) -> None:
-    """A server that was shelved has its host and node still, then."""
+    """The claim of a deleted or shelved server is released."""
     cloud, one = _just_started()
     _claim(cloud, one, save=lambda: None)
     instance = types.SimpleNamespace(
@@ -146,7 +146,7 @@ def test_claim_ends_when_nova_frees_the_node(
 
 @pytest.fixture
 def renewed() -> tuple[Cloud, One]:
-    """A worker after one that created and offered the node a moment ago."""
+    """Return a worker whose node's row is new and unconfirmed."""
     cloud, one = _just_started()
     cloud.nova.rows[N].stats = {NEW: f'{cloud.clock.wall_s():.0f}'}
     one.held_nodes.drop_node(N)
@@ -158,7 +158,7 @@ def renewed() -> tuple[Cloud, One]:
 def _claim_meanwhile(
     renewed: tuple[Cloud, One], event: Callable[[], None]
 ) -> None:
-    """Have something happen while a build waits for its node's record."""
+    """Call a function while a build waits for its node's row."""
     cloud, one = renewed
     instance = types.SimpleNamespace(uuid='server', save=lambda: None)
     tracker = _tracker(cloud, one, one.rows, confirm_timeout_s=30.0)
@@ -175,7 +175,7 @@ def _claim_meanwhile(
 def test_build_waits_for_the_record_of_a_node_offered_before_a_restart(
     renewed: tuple[Cloud, One],
 ) -> None:
-    """To be sent on would burn an alternate; three of those are an error."""
+    """A build waits until the new row of its node is confirmed."""
     _, one = renewed
     row = one.held_nodes.row(N)
     _claim_meanwhile(renewed, lambda: one.held_nodes.confirm_row(N, row))
@@ -185,7 +185,7 @@ def test_build_waits_for_the_record_of_a_node_offered_before_a_restart(
 def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
     renewed: tuple[Cloud, One],
 ) -> None:
-    """Its record was read again, and names another host."""
+    """A build is refused when its node's row names another host."""
     _, one = renewed
     with pytest.raises(
         nova_exception.ComputeResourcesUnavailable, match='not held'
@@ -197,7 +197,7 @@ def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
 def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
     renewed: tuple[Cloud, One],
 ) -> None:
-    """As when nova-conductor does not answer us."""
+    """A build is refused if its node's row is not confirmed in time."""
     cloud, one = renewed
     with pytest.raises(
         nova_exception.ComputeResourcesUnavailable, match='not confirmed'
@@ -207,7 +207,10 @@ def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
 
 
 def test_failed_builds_are_counted_under_the_lock_of_the_node() -> None:
-    """The same row may be described, or given away, at this moment."""
+    """Failed builds are counted with the node's lock held.
+
+    Another thread may report the same row, or push it to another host.
+    """
     cloud, one = _just_started()
     counted: list[tuple[int, bool]] = []
 

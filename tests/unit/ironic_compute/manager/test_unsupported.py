@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences of what is refused."""
+"""The reasons for unsupported operations are in the manual."""
 
 import pathlib
 import re
@@ -15,20 +15,20 @@ MANUAL = (
 
 
 @pytest.mark.parametrize('name', REASONS)
-def test_manual_has_each_sentence(name):
-    """What a user reads is in the manual, word for word."""
+def test_manual_has_each_reason(name):
+    """The manual has the reason of each refusal, word for word."""
     manual = re.sub(r'\s+', ' ', MANUAL.read_text())
     assert REASONS[name] in manual
 
 
 @pytest.mark.parametrize('name', REASONS)
-def test_sentence_says_what_to_do_instead(name):
-    """One sentence, with the way out after the semicolon."""
+def test_each_reason_has_an_alternative(name):
+    """A reason is one sentence with an alternative after a semicolon."""
     assert REASONS[name].count(';') == 1
     assert '.' not in REASONS[name]
 
 
 @pytest.mark.parametrize('name', sorted(set(REASONS) - {'evacuate'}))
-def test_each_sentence_belongs_to_a_method(name):
-    """No sentence is left over that nothing says."""
+def test_each_reason_belongs_to_a_method(name):
+    """Each reason belongs to a method that refuses an operation."""
     assert callable(getattr(UnsupportedOperations, name))

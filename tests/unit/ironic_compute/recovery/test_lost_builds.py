@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker left in the moment between two writes is found."""
+"""Lost builds, whose RPC message was lost, are found and ended."""
 
 import types
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from nova.compute import vm_states
 
 from ironic_compute import errors
 from ironic_compute.recovery import decisions
-from ironic_compute.recovery.decisions import InterruptedTask
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, StartThread
 from ironic_compute.recovery.lost_builds import (
@@ -24,23 +23,6 @@ N1 = NodeId('n1')
 
 
 @pytest.mark.parametrize(
-    ('vm_state', 'task'),
-    [
-        (vm_states.BUILDING, InterruptedTask.BUILD),
-        (vm_states.DELETED, InterruptedTask.DELETE),
-        (vm_states.SHELVED_OFFLOADED, InterruptedTask.CLEAR_HOST),
-        (vm_states.ACTIVE, None),
-    ],
-)
-def test_a_row_without_a_task_may_be_unfinished(
-    vm_state: str, task: InterruptedTask | None
-) -> None:
-    """Claimed a moment ago, or freed and not taken out of the database."""
-    assert decisions.interrupted_task(vm_state, None) is task
-    assert (vm_state in decisions.VM_STATES_WITHOUT_TASK) is (task is not None)
-
-
-@pytest.mark.parametrize(
     ('name', 'asks'),
     [
         ('resources:CUSTOM_BAREMETAL', True),
@@ -50,16 +32,14 @@ def test_a_row_without_a_task_may_be_unfinished(
         ('trait:CUSTOM_GOLD', False),
     ],
 )
-def test_builds_of_hypervisors_are_not_looked_at(
-    name: str, asks: bool
-) -> None:
-    """They share the cell; their lost builds are not ours to end."""
+def test_builds_of_hypervisors_are_left_alone(name: str, asks: bool) -> None:
+    """A flavor without a custom resource class is not bare metal."""
     assert requests_node({'hw:cpu_policy': 'shared', name: '1'}) is asks
 
 
 class _Server(types.SimpleNamespace):
     def refresh(self) -> None:
-        """It is as it was."""
+        """Read the row again; nothing has changed."""
 
     def save(self, **kwargs: Any) -> None:
         self.done.append(self.task_state or 'no task')
@@ -69,7 +49,7 @@ class _Server(types.SimpleNamespace):
 
 
 class _Lost(LostBuilds):
-    """Some servers wait, all with the same allocation."""
+    """LostBuilds of a cell with some servers, all with one allocation."""
 
     def __init__(
         self,
@@ -78,12 +58,12 @@ class _Lost(LostBuilds):
         begin: StartThread = lambda name, act: act(),
     ) -> None:
         self.done: list[str] = []
-        self.asked_count = 0
+        self.reads_count = 0
         self.unanswered: set[str] = set()
         held_nodes: Any = types.SimpleNamespace(rows=lambda: {N1: object()})
         super().__init__(
             held_nodes,
-            _Ending(self.done),
+            _RecordedFailures(self.done),
             self._nodes,
             InProgress(),
             600.0,
@@ -94,7 +74,7 @@ class _Lost(LostBuilds):
             server.done = self.done
 
     def _nodes(self, context: Any, server: str) -> list[NodeId]:
-        self.asked_count += 1
+        self.reads_count += 1
         if server in self.unanswered:
             raise errors.IronicUnavailable('no answer')
         return self._found
@@ -103,13 +83,13 @@ class _Lost(LostBuilds):
         return list(self._servers)
 
 
-class _Ending(TaskFailures):
-    """Writes down what it does."""
+class _RecordedFailures(TaskFailures):
+    """Records each action in ``done``."""
 
     def __init__(self, done: list[str]) -> None:
         super().__init__(
             lambda context, server: done.append('freed'),
-            lambda context, server: done.append('taken off'),
+            lambda context, server: done.append('node freed'),
         )
         self._done = done
 
@@ -136,40 +116,44 @@ def _server(
         (vm_states.DELETED, ['freed', 'gone']),
     ],
 )
-def test_the_allocation_is_the_last_to_go(
+def test_the_allocation_is_deleted_last(
     vm_state: str, done: list[str]
 ) -> None:
-    """It leads to the server; killed in between, the next round goes on."""
+    """The row is saved before the allocation is deleted.
+
+    LostBuilds finds a server by its allocation, so a worker that is killed
+    between the two steps leaves a server that the next round finds.
+    """
     assert vm_state in LOST_STATES
     lost = _Lost(_server(vm_state), nodes=[N1])
     lost.check()
     assert lost.done == done
 
 
-def test_a_failed_server_without_allocation_is_asked_for_once() -> None:
-    """There may be hundreds of them; nothing will ever give them one."""
+def test_allocations_of_a_failed_server_without_any_are_read_once() -> None:
+    """A failed server without an allocation is not read again."""
     lost = _Lost(_server(vm_states.ERROR), nodes=[])
     lost.check()
     lost.check()
-    assert (lost.done, lost.asked_count) == ([], 1)
+    assert (lost.done, lost.reads_count) == ([], 1)
 
 
-def test_a_delete_that_lacks_only_its_end_is_anybodys() -> None:
-    """Its host and its allocation are gone already."""
+def test_a_deleted_server_without_allocation_is_ended_by_any_host() -> None:
+    """A deleted server without host and allocation is destroyed."""
     lost = _Lost(_server(vm_states.DELETED), nodes=[])
     lost.check()
     assert lost.done == ['freed', 'gone']
 
 
-def test_a_build_elsewhere_is_left_alone() -> None:
-    """Its node is another worker's."""
+def test_a_build_on_another_hosts_node_is_left_alone() -> None:
+    """A lost build is left alone if this host does not hold its node."""
     lost = _Lost(_server(vm_states.BUILDING), nodes=[NodeId('n2')])
     lost.check()
     assert not lost.done
 
 
 def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
-    """The first one raises each time; the second is ended all the same."""
+    """If ending the first build raises, the second is ended as well."""
     lost = _Lost(
         _server(vm_states.BUILDING, 'broken'),
         _server(vm_states.BUILDING),
@@ -179,8 +163,8 @@ def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
     assert lost.done == ['error', 'freed']
 
 
-def test_a_build_that_placement_is_silent_about_waits_alone() -> None:
-    """No answer about the first says nothing of it nor of the second."""
+def test_a_failed_placement_read_delays_only_its_own_build() -> None:
+    """If Placement does not answer about a build, the next is ended."""
     first = _server(vm_states.ERROR, 'first')
     lost = _Lost(first, _server(vm_states.ERROR), nodes=[N1])
     lost.unanswered.add('first')
@@ -191,8 +175,8 @@ def test_a_build_that_placement_is_silent_about_waits_alone() -> None:
     assert lost.done == ['freed'] * 3
 
 
-def test_a_round_does_not_wait_for_builds_to_be_ended() -> None:
-    """A teardown may take half an hour; others look meanwhile."""
+def test_a_check_does_not_wait_for_builds_to_be_ended() -> None:
+    """Each check and each end of a build has a thread of its own."""
     begun: list[Callable[[], None]] = []
     lost = _Lost(
         _server(vm_states.BUILDING),
@@ -200,15 +184,15 @@ def test_a_round_does_not_wait_for_builds_to_be_ended() -> None:
         begin=lambda name, act: begun.append(act),
     )
     lost.check()
-    assert (lost.done, lost.asked_count, len(begun)) == ([], 0, 1)
+    assert (lost.done, lost.reads_count, len(begun)) == ([], 0, 1)
     begun.pop()()
-    assert (lost.done, lost.asked_count, len(begun)) == ([], 1, 1)
+    assert (lost.done, lost.reads_count, len(begun)) == ([], 1, 1)
     begun.pop()()
     assert lost.done == ['error', 'freed']
 
 
-def test_one_look_at_a_time_asks_placement() -> None:
-    """Who waits for a slow Placement is not joined by the next round."""
+def test_only_one_check_at_a_time_reads_placement() -> None:
+    """While a check waits for Placement, another check does nothing."""
     begun: list[Callable[[], None]] = []
     lost = _Lost(
         _server(vm_states.BUILDING),
@@ -218,24 +202,24 @@ def test_one_look_at_a_time_asks_placement() -> None:
     lost.check()
     with lost._is_checking:
         begun.pop()()
-    assert lost.asked_count == 0
+    assert lost.reads_count == 0
     lost.check()
     begun.pop()()
-    assert lost.asked_count == 1
+    assert lost.reads_count == 1
 
 
 @pytest.mark.parametrize('task_state', decisions.UNSHELVING)
 def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
-    """Its data is on its volume: it is never put to ERROR."""
+    """A server whose unshelve was lost is shelved as before, not ERROR."""
     server = _server(vm_states.SHELVED_OFFLOADED, task_state=task_state)
     lost = _Lost(server, nodes=[N1])
     lost.check()
-    assert lost.done == ['taken off', 'no task']
+    assert lost.done == ['node freed', 'no task']
     assert server.vm_state == vm_states.SHELVED_OFFLOADED
 
 
-def test_server_that_is_shelved_for_good_is_left_alone() -> None:
-    """Its unshelving ended while it was looked at."""
+def test_a_shelved_server_without_task_is_left_alone() -> None:
+    """A server whose unshelve ended during the check is left alone."""
     lost = _Lost(_server(vm_states.SHELVED_OFFLOADED), nodes=[N1])
     lost.check()
     assert not lost.done

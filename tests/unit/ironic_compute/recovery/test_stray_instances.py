@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on our nodes that Nova has not here: what is left of their claim."""
+"""Stray instances are freed, transferred or left alone."""
 
 import contextlib
 import dataclasses
@@ -19,21 +19,21 @@ from tests.unit.ironic_compute.hosts import Cloud, One
 NODE, SERVER = NodeId('node-0'), 'server'
 
 
-class _NobodyElse:
-    """Nobody is at work on any server."""
+class _NothingInProgress:
+    """No thread works on any server."""
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
-        """Say so."""
+        """Yield True."""
         yield True
 
 
 def _strays(one: One, free_node: FreeNode, **others: Any) -> StrayInstances:
-    """What looks after the servers on a host's nodes, and acts at once."""
+    """Return the StrayInstances of a host, run without threads."""
     arguments = {
         'free_node': free_node,
         'give_to': one.rebalancer.follow_instance,
-        'in_progress': _NobodyElse(),
+        'in_progress': _NothingInProgress(),
         'begin': lambda name, act: act(),
         **others,
     }
@@ -41,7 +41,7 @@ def _strays(one: One, free_node: FreeNode, **others: Any) -> StrayInstances:
 
 
 def _built_and_deleted() -> tuple[Cloud, One]:
-    """A server whose build failed after its claim, and that was deleted."""
+    """Return a cloud with a server that failed after its claim, deleted."""
     cloud = Cloud([NODE])
     one = cloud.add('c1')
     cloud.show('c1')
@@ -55,8 +55,12 @@ def _built_and_deleted() -> tuple[Cloud, One]:
     return cloud, one
 
 
-def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
-    """Ironic frees the node all the same; nobody looks at it again then."""
+def test_claim_is_released_although_freeing_the_node_fails() -> None:
+    """A claim is released before its node is freed.
+
+    Ironic may free the node although the request fails, and then no later
+    round would release the claim.
+    """
     cloud, one = _built_and_deleted()
 
     def free(node: NodeId, server: str) -> None:
@@ -73,8 +77,8 @@ def test_claim_ends_though_we_are_told_that_freeing_failed() -> None:
 
 
 @pytest.mark.parametrize('is_at_work', [False, True])
-def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
-    """Its build failed late, and whoever deleted it did not know the node."""
+def test_claim_without_a_thread_is_released(*, is_at_work: bool) -> None:
+    """A claim of a server that no thread works on is released."""
     cloud, one = _built_and_deleted()
     cloud.nodes[NODE] = NodeFacts(NODE)
     one.held_nodes.accept_facts(cloud.nodes[NODE])
@@ -87,8 +91,8 @@ def test_claim_that_nobody_works_on_ends(*, is_at_work: bool) -> None:
     assert one.held_nodes.is_free(NODE) is not is_at_work
 
 
-def test_claim_of_a_push_is_left_to_it() -> None:
-    """It is no server's, and ends by itself."""
+def test_claim_of_a_push_is_kept() -> None:
+    """The claim of a push is kept, because it ends by itself."""
     _, one = _built_and_deleted()
     one.claims.release(NODE, SERVER)
     one.held_nodes.accept_facts(NodeFacts(NODE))
@@ -97,8 +101,8 @@ def test_claim_of_a_push_is_left_to_it() -> None:
         assert not one.held_nodes.is_free(NODE)
 
 
-def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
-    """Nova does not answer about the first; the second is freed."""
+def test_a_failed_transfer_does_not_delay_other_nodes() -> None:
+    """If the transfer of a node fails, another node is freed as well."""
     nodes = [NodeId('node-0'), NodeId('node-1')]
     cloud = Cloud(nodes)
     one = cloud.add('c1')
@@ -112,14 +116,16 @@ def test_a_node_that_cannot_follow_does_not_stop_the_others() -> None:
         )
     freed: list[NodeId] = []
     strays = _strays(
-        one, lambda node, server: freed.append(node), give_to=_Broken().follow
+        one,
+        lambda node, server: freed.append(node),
+        give_to=_BrokenTransfers().follow,
     )
     strays.check()
     assert freed == nodes[1:]
 
 
-def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
-    """The names of the others are enough; one that is not there is nothing."""
+def test_of_many_servers_only_rows_on_other_hosts_are_read() -> None:
+    """Of 300 servers, only the row that is not on this host is read."""
     nodes = [NodeId(f'node-{number:03}') for number in range(300)]
     cloud = Cloud(nodes)
     one = cloud.add('c1')
@@ -132,25 +138,25 @@ def test_of_many_servers_only_those_that_are_not_at_home_are_read() -> None:
             f'on {node}', 0.0, 'active', None, one.host, node
         )
     cloud.nova.servers['on node-007'].deleted = True
-    asked: list[list[str]] = []
+    reads: list[list[str]] = []
     servers = one.rows.read_servers
 
-    def ask(uuids: Iterable[str]) -> dict[str, ServerRow]:
-        asked.append(sorted(uuids))
-        return servers(asked[-1])
+    def read(uuids: Iterable[str]) -> dict[str, ServerRow]:
+        reads.append(sorted(uuids))
+        return servers(reads[-1])
 
-    one.rows.read_servers = ask  # type: ignore[method-assign]
+    one.rows.read_servers = read  # type: ignore[method-assign]
     freed: list[NodeId] = []
     strays = _strays(one, lambda node, server: freed.append(node))
     strays.check()
-    assert asked == [['on node-007']]
+    assert reads == [['on node-007']]
     assert freed == [NodeId('node-007')]
     strays.check()
-    assert asked == [['on node-007']] * 2
+    assert reads == [['on node-007']] * 2
 
 
-def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
-    """The build was sent to another node since Nova was asked."""
+def test_a_node_without_its_server_is_not_transferred() -> None:
+    """A node whose server has left it since the read is not transferred."""
     cloud = Cloud([NODE])
     one = cloud.add('c1')
     cloud.show('c1')
@@ -164,7 +170,7 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
         one.held_nodes.accept_facts(cloud.nodes[NODE])
         act()
 
-    followed = _Noted()
+    followed = _RecordedTransfers()
     strays = _strays(
         one,
         lambda node, server: None,
@@ -179,27 +185,27 @@ def test_a_node_whose_server_is_gone_does_not_follow_it() -> None:
     assert followed.nodes == [NODE]
 
 
-class _Noted:
-    """A handover that notes what follows."""
+class _RecordedTransfers:
+    """Records the nodes that are transferred."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeId] = []
 
     def follow(self, node: NodeId, host: str) -> None:
-        """Note a node."""
+        """Record a node."""
         self.nodes.append(node)
 
 
-class _Broken:
-    """A handover that Nova does not answer."""
+class _BrokenTransfers:
+    """A transfer that always times out."""
 
     def follow(self, node: NodeId, host: str) -> None:
-        """Say so."""
+        """Raise a timeout."""
         raise TimeoutError
 
 
 @pytest.mark.parametrize(
-    ('action', 'is_freed', 'is_told'),
+    ('action', 'is_freed', 'is_logged'),
     [
         ('reap', True, False),
         ('log', False, True),
@@ -210,10 +216,10 @@ class _Broken:
 def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     action: str,
     is_freed: bool,
-    is_told: bool,
+    is_logged: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nova's own option says what happens to it, and it is said once."""
+    """``running_deleted_instance_action`` decides; a warning comes once."""
     _, one = _built_and_deleted()
     freed = []
     strays = _strays(
@@ -221,7 +227,7 @@ def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     )
     strays.check()
     assert (NODE in freed) is is_freed
-    assert ('which Nova has deleted' in caplog.text) is is_told
+    assert ('which Nova has deleted' in caplog.text) is is_logged
     caplog.clear()
     strays.check()
     assert 'which Nova has deleted' not in caplog.text
@@ -232,16 +238,16 @@ def test_deleted_server_is_reaped_only_if_the_operator_wants_it(
     [
         ('error', None, True),
         ('shelved_offloaded', None, True),
-        # Its new build may be on its way to this very node.
+        # The message of the unshelve may be on its way to this host.
         ('shelved_offloaded', 'unshelving', False),
         ('shelved_offloaded', 'spawning', False),
         ('building', 'scheduling', False),
     ],
 )
-def test_node_that_was_left_with_a_server_is_freed(
+def test_node_of_a_failed_build_is_freed(
     vm_state: str, task_state: str | None, *, is_freed: bool
 ) -> None:
-    """Nova has the server nowhere; seen twice, for it may go on."""
+    """The node of a server without a host is freed in the second round."""
     cloud = Cloud([NODE])
     one = cloud.add('c1')
     cloud.show('c1')

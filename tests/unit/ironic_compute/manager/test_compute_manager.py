@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that stops: what it waits for, and what it leaves."""
+"""The compute manager's shutdown waits for threads, but not for Ironic."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ CONF = nova.conf.CONF
 
 
 class _Clock(ManualClock):
-    """Does something after the third look."""
+    """A clock that calls ``then`` in its third sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class _Clock(ManualClock):
         self._sleeps_count = 0
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         super().sleep(seconds)
         self._sleeps_count += 1
         if self._sleeps_count == 3:
@@ -39,7 +39,7 @@ class _Clock(ManualClock):
 
 
 class _Manager(IronicComputeManager):  # type: ignore[misc]
-    """The real stop of a manager that was never started."""
+    """A manager that was never started, with the real shutdown."""
 
     def __init__(self) -> None:
         self.clock, self.in_progress, self.waiting_threads = (
@@ -59,19 +59,19 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         )
 
     def cleanup_host(self) -> None:
-        """The end of it."""
+        """Record the cleanup."""
         self.did.append('cleaned up')
 
     def stop(self, *timeout: float) -> float:
-        """Stop as Nova does; return how long it took."""
+        """Shut down as Nova does; return the seconds it took."""
         began_s = self.clock.now_s()
         self.graceful_shutdown(*timeout)
         return self.clock.now_s() - began_s
 
 
 @contextlib.contextmanager
-def _elsewhere(work: Any) -> Iterator[Callable[[], None]]:
-    """Have another thread inside a context; yields what ends it."""
+def _in_other_thread(work: Any) -> Iterator[Callable[[], None]]:
+    """Hold a context in another thread; yields a function that ends it."""
     begun, end = threading.Event(), threading.Event()
 
     def act() -> None:
@@ -93,41 +93,43 @@ def _elsewhere(work: Any) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize('timeout', [(), (45.0,)])
 def test_an_idle_worker_stops_at_once(timeout: tuple[float, ...]) -> None:
-    """Under Nova 33, which says no time, and under 34, which does."""
+    """An idle worker stops at once, with and without Nova's timeout."""
     manager = _Manager()
     assert manager.stop(*timeout) < 1.0
     assert manager.did == ['cleaned up']
 
 
 @pytest.mark.parametrize('how', ['shared', 'exclusive'])
-def test_what_is_at_work_comes_to_its_end(how: str) -> None:
-    """A message, or what takes up half-done work: the worker waits for it."""
+def test_shutdown_waits_for_threads_that_work(how: str) -> None:
+    """The shutdown waits for RPC handlers and for recovery threads."""
     manager = _Manager()
-    with _elsewhere(lambda: getattr(manager.in_progress, how)('s1')) as end:
+    with _in_other_thread(
+        lambda: getattr(manager.in_progress, how)('s1')
+    ) as end:
         manager.clock.then = end
         assert 0.5 < manager.stop(45.0) < 2.0
     assert manager.did == ['cleaned up']
 
 
-def test_it_is_not_waited_for_without_end() -> None:
-    """Nova goes on stopping in its own way when the time is up."""
+def test_shutdown_waits_no_longer_than_its_timeout() -> None:
+    """After the timeout, the manager cleans up although a thread works."""
     manager = _Manager()
-    with _elsewhere(lambda: manager.in_progress.shared('s1')):
+    with _in_other_thread(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['cleaned up']
 
 
-def test_what_waits_at_a_shut_gate_does_not_hold_up_the_end() -> None:
-    """The lease may never come back; when the time is up, the worker ends."""
+def test_threads_at_a_shut_gate_are_left_after_the_timeout() -> None:
+    """A thread that waits for the lease is left after the timeout."""
     manager = _Manager()
     manager._components.gate.shut()
-    with _elsewhere(lambda: manager.in_progress.shared('s1')):
+    with _in_other_thread(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['left', 'cleaned up']
 
 
-def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
-    """A deploy may take an hour; who waits for it does not matter."""
+def test_threads_that_wait_for_ironic_are_left_to_the_next_worker() -> None:
+    """The shutdown does not wait for a deploy, which may take an hour."""
     manager = _Manager()
 
     @contextlib.contextmanager
@@ -139,21 +141,21 @@ def test_what_waits_for_ironic_is_left_to_the_next_worker() -> None:
             yield
 
     manager._in_progress_tasks[1] = {'instance_uuid': 's1'}
-    with _elsewhere(build):
+    with _in_other_thread(build):
         assert manager.stop(45.0) < 1.0
     assert manager.did == ['left', 'cleaned up']
 
 
-def test_other_messages_that_nova_counts_are_waited_for() -> None:
-    """Those that may be served twice are in no list but Nova's own."""
+def test_shutdown_waits_for_all_messages_that_nova_counts() -> None:
+    """The shutdown waits for a message that only Nova's list counts."""
     manager = _Manager()
     manager._in_progress_tasks[1] = {'instance_uuid': None}
     manager.clock.then = manager._in_progress_tasks.clear
     assert 0.5 < manager.stop(45.0) < 2.0
 
 
-def test_a_driver_that_waits_says_so() -> None:
-    """While it looks whether Ironic is done, and no longer."""
+def test_driver_lists_a_thread_while_it_waits() -> None:
+    """The driver lists a thread while it waits for Ironic, and no longer."""
     bench = fake.bench()
     waiting, seen = bench.driver.list_waiting_threads, []
 

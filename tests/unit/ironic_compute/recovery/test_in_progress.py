@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared and exclusive work on a server exclude each other."""
+
+import threading
+
+import pytest
+from nova import exception as nova_exception
+
+from ironic_compute.recovery.in_progress import InProgress, run_exclusive
+
+SERVER = 's1'
+
+
+def _start(in_progress: InProgress) -> threading.Event:
+    """Work on a server in another thread; return the event of its start."""
+    has_started = threading.Event()
+
+    def work() -> None:
+        with in_progress.shared(SERVER):
+            has_started.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    return has_started
+
+
+def test_exclusive_work_is_refused_while_another_thread_works() -> None:
+    """An exclusive section yields False during a shared section."""
+    in_progress = InProgress()
+    with in_progress.shared(SERVER), in_progress.exclusive(SERVER) as free:
+        assert not free
+    with in_progress.exclusive(SERVER) as free:
+        assert free
+
+
+def test_shared_work_waits_for_exclusive_work_of_another_thread() -> None:
+    """A shared section starts after the other thread's exclusive section."""
+    in_progress = InProgress()
+    with in_progress.exclusive(SERVER):
+        has_started = _start(in_progress)
+        assert not has_started.wait(0.1)
+    assert has_started.wait(60.0)
+
+
+def test_threads_are_listed_while_they_work() -> None:
+    """A server is listed with its thread, and is gone afterwards."""
+    in_progress = InProgress()
+    with in_progress.shared(SERVER):
+        ident = threading.get_ident()
+        assert in_progress.threads_by_server() == {SERVER: frozenset({ident})}
+    assert in_progress.threads_by_server() == {}
+
+
+def test_an_error_of_exclusive_work_is_logged_and_not_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An error is logged, except that the server is gone."""
+
+    def fail() -> None:
+        raise errors.pop()
+
+    errors = [ValueError('no'), nova_exception.InstanceNotFound(instance_id=1)]
+    for _ in range(2):
+        run_exclusive(InProgress(), SERVER, fail, 'Failed for %(server)s')
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count('ERROR') == 1
+    assert 'Failed for s1' in caplog.text

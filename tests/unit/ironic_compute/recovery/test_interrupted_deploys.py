@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interrupted deploys continue if Ironic has started them, or end."""
+
+from typing import Any
+
+import pytest
+from nova.compute import task_states as tasks
+from nova.compute import vm_states
+
+from ironic_compute.recovery.failures import TaskFailures
+from resource_tracker.node import NodeFacts
+
+from .interrupted import (
+    SHELVED,
+    ResumesOne,
+    check_twice,
+    make_node,
+    make_server,
+)
+
+
+@pytest.mark.parametrize('node', [None, make_node('available')])
+def test_unshelving_that_never_reached_ironic_is_undone(
+    node: NodeFacts | None,
+) -> None:
+    """If Ironic never started the deploy, the server is shelved again."""
+    server = make_server(SHELVED, tasks.SPAWNING)
+    check_twice(ResumesOne(server, node))
+    assert server.done[:2] == ['node freed', 'saved None None']
+    assert (server.vm_state, server.key_data) == (SHELVED, 'ssh-rsa')
+
+
+def test_unshelving_that_ironic_has_started_is_waited_for() -> None:
+    """If Ironic has started the deploy, the server becomes ACTIVE."""
+    server = make_server(SHELVED, tasks.SPAWNING)
+    check_twice(ResumesOne(server, make_node('wait call-back')))
+    assert server.done[:2] == ['waited', 'saved c1 None']
+    assert (server.vm_state, server.key_data) == ('active', 'ssh-rsa')
+
+
+def test_unshelving_that_failed_in_ironic_loses_nothing() -> None:
+    """If the deploy fails in Ironic, the server is shelved as before."""
+    server = make_server(SHELVED, tasks.SPAWNING)
+    interrupted = ResumesOne(server, make_node('deploying'))
+    interrupted.deploy_fails = True
+    check_twice(interrupted)
+    assert server.done[:3] == ['waited', 'node freed', 'saved None None']
+    assert server.vm_state == SHELVED
+
+
+class _Failed(TaskFailures):
+    """Records a failure without a database."""
+
+    def __init__(self, done: list[str]) -> None:
+        self._done = done
+
+    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
+        self._done.append(sentence)
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'node', 'changed_at', 'is_done'),
+    [
+        (tasks.REBUILD_SPAWNING, 'active', '2026-11-02T07:05:00+00:00', True),
+        (tasks.REBUILD_SPAWNING, 'active', '2026-11-02T06:55:00+00:00', False),
+        (tasks.REBUILD_SPAWNING, 'active', None, False),
+        (tasks.REBUILDING, 'active', '2026-11-02T07:05:00+00:00', False),
+        (tasks.REBUILD_SPAWNING, 'deploying', None, True),
+        (tasks.REBUILDING, 'deploying', None, True),
+        (tasks.REBUILD_SPAWNING, 'available', None, False),
+    ],
+)
+def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
+    task_state: str, node: str, changed_at: str | None, is_done: bool
+) -> None:
+    """An active node proves a rebuild only if its state changed since.
+
+    Otherwise the user would believe that the old disk is the new one.
+    """
+    server = make_server(vm_states.ACTIVE, task_state)
+    interrupted = ResumesOne(server, make_node(node))
+    interrupted._deploys._failures = _Failed(server.done)
+    interrupted.changed_at = changed_at
+    check_twice(interrupted)
+    assert ('waited' in server.done) is is_done
+    assert any('rebuild it again' in it for it in server.done) is not is_done
+
+
+@pytest.mark.parametrize('vm_state', [vm_states.BUILDING, SHELVED])
+def test_build_that_a_delete_ends_is_left_to_the_delete(
+    vm_state: str,
+) -> None:
+    """A build that ends because of a delete is neither saved nor freed."""
+    server = make_server(vm_state, tasks.SPAWNING)
+    interrupted = ResumesOne(server, make_node('deploying'))
+    interrupted.is_deleted = True
+    interrupted.check()
+    interrupted.check()
+    assert set(server.done) <= {'waited'}
+    assert server.task_state == tasks.DELETING
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state'),
+    [
+        (vm_states.BUILDING, tasks.SPAWNING),
+        (vm_states.ACTIVE, tasks.REBUILD_SPAWNING),
+        (SHELVED, tasks.SPAWNING),
+    ],
+)
+def test_a_deploy_is_not_ended_while_ironic_is_unreachable(
+    vm_state: str, task_state: str
+) -> None:
+    """If Ironic cannot be reached, the next round waits for the deploy."""
+    server = make_server(vm_state, task_state)
+    interrupted = ResumesOne(server, make_node('deploying'))
+    interrupted.is_away = True
+    check_twice(interrupted)
+    assert set(server.done) == {'waited'}
+    assert (server.vm_state, server.task_state) == (vm_state, task_state)
+    interrupted.is_away = False
+    interrupted.check()
+    assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
+
+
+@pytest.mark.parametrize(
+    ('ports', 'ends'),
+    [
+        (['p1', 'p2'], ['saved c1 None']),
+        (['p2'], ['saved c1 None']),  # The user has deleted the other.
+        ([], ['build freed']),
+        (['p3'], ['build freed']),
+    ],
+)
+def test_a_build_without_ports_is_ended_instead_of_active(
+    ports: list[str], ends: list[str]
+) -> None:
+    """A build whose ports are all gone had failed, so it is ended."""
+    server = make_server(vm_states.BUILDING, tasks.SPAWNING)
+    interrupted = ResumesOne(server, make_node('active'))
+    interrupted.ports = ports
+    check_twice(interrupted)
+    assert server.done[:2] == ['waited', *ends]

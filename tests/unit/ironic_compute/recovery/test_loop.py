@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recovery loop runs its checks while the lease is in force."""
+
+import threading
+import types
+from typing import Any
+
+from hashring.clock import ManualClock
+from ironic_compute.recovery import loop
+from ironic_compute.recovery.loop import RecoveryLoop
+
+
+def _run(rounds_count: int, *, is_open: bool) -> list[str]:
+    """Run some rounds without waiting; return the checks that were called."""
+    called: list[str] = []
+    waits_count = 0
+
+    def wait(seconds: float) -> bool:
+        nonlocal waits_count
+        clock.sleep(seconds)
+        waits_count += 1
+        return waits_count > rounds_count
+
+    def fail() -> None:
+        called.append('tasks')
+        raise TimeoutError
+
+    clock = ManualClock()
+    parts: Any = types.SimpleNamespace
+    recovery_loop = RecoveryLoop(
+        parts(check=fail),
+        parts(
+            check=lambda: called.append('strays'),
+            forget_checked=lambda: called.append('again'),
+        ),
+        parts(check=lambda: called.append('lost')),
+        parts(is_open=lambda: is_open),
+        clock,
+        interval_s=10.0,
+        queue_s=20.0,
+        lost_s=60.0,
+        recheck_s=30.0,
+    )
+    stopping: Any = types.SimpleNamespace(wait=wait)
+    recovery_loop._stopping = stopping
+    recovery_loop._run()
+    return called
+
+
+def test_each_round_runs_all_due_checks_in_spite_of_an_error() -> None:
+    """Lost builds wait for the queue; a failed check stops no other."""
+    both = ['tasks', 'strays']
+    assert _run(2, is_open=True) == both * 2
+    assert _run(3, is_open=True) == [*both * 3, 'lost']
+    assert _run(4, is_open=True) == [*both * 3, 'lost', 'again', *both]
+
+
+def test_no_check_runs_without_the_lease() -> None:
+    """While the gate is shut, the loop waits and calls no check."""
+    assert _run(5, is_open=False) == []
+
+
+def test_stop_ends_the_thread() -> None:
+    """After ``stop`` the thread of the loop ends without a round."""
+    before = set(threading.enumerate())
+    parts: Any = types.SimpleNamespace()
+    recovery_loop = RecoveryLoop(
+        parts,
+        parts,
+        parts,
+        parts,
+        ManualClock(),
+        interval_s=1.0,
+        queue_s=1.0,
+        lost_s=1.0,
+        recheck_s=1.0,
+    )
+    recovery_loop.start()
+    recovery_loop.stop()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(loop._FIRST_ROUND_S)
+        assert not thread.is_alive()
