@@ -81,7 +81,7 @@ class StrayInstances:
     def check(self) -> None:
         """Read the rows of servers that are not checked yet, and act on them.
 
-        Blocks for at most two RPCs of Nova.
+        Blocks while Nova answers; nodes are freed in other threads.
         """
         self._end_claims()
         found = {
