@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops stale RPC messages, whose task was done already.
+"""Drops stale RPC messages: messages whose task was done already.
 
 A message and the recovery of an interrupted task may name the same task: the
 message waited in the queue while its host had no worker, and the server's row
@@ -72,7 +72,7 @@ def _drops_stale(name: str) -> Callable[..., Any]:
     return handler
 
 
-def _is_there(instance: Any) -> bool:
+def _refresh(instance: Any) -> bool:
     """Read a server's row again; return False if the row is gone.
 
     The fields that only the message has are kept.
@@ -88,12 +88,12 @@ def _is_there(instance: Any) -> bool:
 
 
 def _is_due(instance: Any, states: frozenset[str]) -> bool:
-    return _is_there(instance) and instance.task_state in states
+    return _refresh(instance) and instance.task_state in states
 
 
 def _is_built(instance: Any) -> bool:
     """Return whether a build has started; False if the server is gone."""
-    return _is_there(instance) and not is_unbuilt(
+    return _refresh(instance) and not is_unbuilt(
         instance.vm_state, instance.host
     )
 
@@ -106,7 +106,7 @@ def _drop(name: str, instance: Any) -> None:
 
 
 class DropsStaleMessages(nova_manager.ComputeManager):
-    """Nova's ComputeManager without stale messages.
+    """Nova's ComputeManager, with handlers that drop stale messages.
 
     Each handler records its server in ``in_progress`` while it runs.
     """
@@ -129,7 +129,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     ) -> None:
         """Delete a server; a server that is gone is no error."""
         with self.in_progress.shared(instance.uuid):
-            if not _is_there(instance):
+            if not _refresh(instance):
                 _drop('terminate_instance', instance)
                 return
             super().terminate_instance(context, instance, *args, **kwargs)
@@ -138,7 +138,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Build a server, unless a host has started its build already."""
-        if not _is_there(instance) or not is_unbuilt(
+        if not _refresh(instance) or not is_unbuilt(
             instance.vm_state, instance.host
         ):
             return _drop('build_and_run_instance', instance)
