@@ -100,14 +100,14 @@ UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
 """The task states of a shelved server while it is unshelved."""
 
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
-"""The task states of a row that :func:`interrupted_task` handles."""
+"""The task states of a row that :func:`find_task` handles."""
 
 VM_STATES_WITHOUT_TASK = (
     vm_states.BUILDING,
     vm_states.DELETED,
     vm_states.SHELVED_OFFLOADED,
 )
-"""The VM states that :func:`interrupted_task` handles without a task.
+"""The VM states that :func:`find_task` handles without a task.
 
 A build has no task for a moment after its claim. A delete has no task after
 its node was freed and before the allocation and the row are deleted. A shelved
@@ -115,9 +115,7 @@ server keeps its host for a moment after it lost its node.
 """
 
 
-def interrupted_task(
-    vm_state: str, task_state: str | None
-) -> InterruptedTask | None:
+def find_task(vm_state: str, task_state: str | None) -> InterruptedTask | None:
     """Return the action for a server that no thread works on, if any."""
     if vm_state == vm_states.SHELVED_OFFLOADED:
         task = _BY_TASK_STATE_OFFLOADED.get(task_state)
@@ -247,9 +245,8 @@ def stray_state(row: ServerRow | None, here: str) -> StrayState:
     if row.deleted:
         return StrayState.DELETED
     if row.host is not None:
-        return (
-            StrayState.HERE if row.host == here else StrayState.ON_OTHER_HOST
-        )
+        is_here = row.host == here
+        return StrayState.HERE if is_here else StrayState.ON_OTHER_HOST
     # A server whose unshelve failed is shelved again, without a task.
     is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED
     given_up = row.vm_state == vm_states.ERROR or (

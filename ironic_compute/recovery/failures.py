@@ -28,14 +28,6 @@ def clear_task(instance: Any) -> None:
     instance.save(expected_task_state=[task_state])
 
 
-def log_new_task(instance: Any) -> None:
-    """Log that a server is left alone because it has got another task."""
-    LOG.info(
-        'Left server %(server)s as it is: it has got another task meanwhile',
-        {'server': instance.uuid},
-    )
-
-
 class FreeResources(Protocol):
     """Frees the node and the allocation of a server."""
 
@@ -49,8 +41,9 @@ class FreeResources(Protocol):
 class TaskFailures:
     """Ends tasks of servers that cannot be continued.
 
-    Each method raises ``nova.exception.UnexpectedTaskStateError`` if the
-    server has got another task meanwhile, and leaves the row as it is.
+    Each method that saves the row raises
+    ``nova.exception.UnexpectedTaskStateError`` if the server has got another
+    task meanwhile, and leaves the row as it is.
 
     :param free_build: frees the node, ports and allocation of a build
     :param free_node: frees the node and allocation of a server, which keeps
@@ -62,6 +55,15 @@ class TaskFailures:
     ) -> None:
         self._free_build = free_build
         self._free_node = free_node
+
+    @staticmethod
+    def log_new_task(instance: Any) -> None:
+        """Log that a server is left alone because it has got another task."""
+        LOG.info(
+            'Left server %(server)s as it is: it has got another task '
+            'meanwhile',
+            {'server': instance.uuid},
+        )
 
     def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
         """Put a server to ERROR, with a fault; it keeps its node.

@@ -17,11 +17,7 @@ from oslo_utils import timeutils
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.recovery import decisions
-from ironic_compute.recovery.failures import (
-    TaskFailures,
-    clear_task,
-    log_new_task,
-)
+from ironic_compute.recovery.failures import TaskFailures, clear_task
 from resource_tracker.node import NodeFacts
 
 LOG = logging.getLogger(__name__)
@@ -140,7 +136,7 @@ class InterruptedDeploys:
             self._driver.wait_for_deploy(instance, node)
         except errors.IronicComputeError as exc:
             if instance.task_state != task_state:
-                log_new_task(instance)
+                self._failures.log_new_task(instance)
                 return
             if not isinstance(exc, _FINAL_ERRORS):
                 raise  # The deploy may still succeed: the next round retries.

@@ -25,11 +25,7 @@ from hashring.clock import Clock
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.recovery import decisions
 from ironic_compute.recovery.decisions import InterruptedTask, RescueState
-from ironic_compute.recovery.failures import (
-    TaskFailures,
-    clear_task,
-    log_new_task,
-)
+from ironic_compute.recovery.failures import TaskFailures, clear_task
 from ironic_compute.recovery.in_progress import (
     InProgress,
     StartThread,
@@ -126,9 +122,7 @@ class InterruptedTasks:
         A task that may be cleared or ended always has to wait, because its
         message may still arrive and would find the task gone.
         """
-        task = decisions.interrupted_task(
-            instance.vm_state, instance.task_state
-        )
+        task = decisions.find_task(instance.vm_state, instance.task_state)
         return 0.0 if is_first and task not in _MAY_BE_QUEUED else self._idle_s
 
     def _list_unfinished(self) -> list[Any]:
@@ -166,20 +160,18 @@ class InterruptedTasks:
         try:
             self._resume(instance)
         except nova_exception.UnexpectedTaskStateError:
-            log_new_task(instance)
+            self._failures.log_new_task(instance)
 
     def _resume(self, instance: Any) -> None:
         instance.refresh()
-        task = decisions.interrupted_task(
-            instance.vm_state, instance.task_state
-        )
+        task = decisions.find_task(instance.vm_state, instance.task_state)
         if instance.host != self._host or task is None:
             return
         LOG.info(
             'Taking up server %(server)s where it was left: %(state)s',
             {'server': instance.uuid, 'state': instance.task_state},
         )
-        self._handlers()[task](self._context_of(instance), instance)
+        self._methods()[task](self._context_of(instance), instance)
 
     def _context_of(self, instance: Any) -> Any:
         """Return a context with the request id of a server's last action.
@@ -203,9 +195,7 @@ class InterruptedTasks:
             )
         )
 
-    def _handlers(
-        self,
-    ) -> Mapping[InterruptedTask, Callable[[Any, Any], None]]:
+    def _methods(self) -> Mapping[InterruptedTask, Callable[[Any, Any], None]]:
         manager, deploys = self._manager, self._deploys
         return {
             InterruptedTask.BUILD: deploys.continue_build,
@@ -237,9 +227,8 @@ class InterruptedTasks:
         if not compute_utils.is_volume_backed_instance(context, instance):
             clear_task(instance)  # Its root disk is no volume.
             return
-        if decisions.is_active(
-            self._client.read_node_of_instance(instance.uuid)
-        ):
+        facts = self._client.read_node_of_instance(instance.uuid)
+        if decisions.is_active(facts):
             self._manager.shelve_offload_instance(context, instance, True, [])
             return
         self._failures.leave_shelved(

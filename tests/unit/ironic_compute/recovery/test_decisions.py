@@ -33,7 +33,7 @@ def test_only_a_server_that_was_never_built_is_a_build(
 
     Ending it as a build would free its node and destroy its data.
     """
-    assert decisions.interrupted_task(vm_state, task_state) is task
+    assert decisions.find_task(vm_state, task_state) is task
     is_found = (
         task_state in decisions.TASK_STATES
         or vm_state in decisions.VM_STATES_WITHOUT_TASK
@@ -54,5 +54,5 @@ def test_a_row_without_a_task_may_be_unfinished(
     vm_state: str, task: InterruptedTask | None
 ) -> None:
     """Without a task, only unbuilt, deleted and shelved rows are handled."""
-    assert decisions.interrupted_task(vm_state, None) is task
+    assert decisions.find_task(vm_state, None) is task
     assert (vm_state in decisions.VM_STATES_WITHOUT_TASK) is (task is not None)
