@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ironic API client, the only user of python-ironicclient."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool's hosts: Services, cell mappings, aggregates, the agent's view."""

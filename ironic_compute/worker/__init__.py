@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker process: how it is put together, started and stopped."""
