@@ -46,7 +46,8 @@ def page_lines() -> Iterator[str]:
     for package in PACKAGES:
         for room in rooms(ROOT / package):
             name = f'{room.relative_to(ROOT).as_posix()}/'
-            yield from ('', name, ('=' if room.name == package else '-') * 50)
+            under = '=' if room.name == package else '-'
+            yield from ('', name, under * len(name))
             yield from ('', sentence(room / '__init__.py'), '')
             for module in modules(room):
                 yield f'``{module.name}``'
@@ -61,14 +62,8 @@ def page(text: str) -> str:
     """
     before, _, rest = text.partition(MAP_BEGINS)
     _, _, after = rest.partition(_MAP_ENDS)
-    return (
-        before
-        + MAP_BEGINS
-        + '\n'.join(page_lines())
-        + '\n'
-        + _MAP_ENDS
-        + after
-    )
+    made = '\n'.join(page_lines())
+    return f'{before}{MAP_BEGINS}{made}\n{_MAP_ENDS}{after}'
 
 
 def floors() -> list[list[str]]:
