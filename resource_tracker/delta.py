@@ -68,10 +68,10 @@ class PutAggregates:
 Write = Create | PutInventories | PutTraits | PutAggregates
 
 
-def plan(
+def plan_writes(
     known: KnownProvider | None,
     wanted: WantedProvider,
-    ours: frozenset[str] = frozenset(),
+    our_traits: frozenset[str] = frozenset(),
 ) -> tuple[Write, ...]:
     """Return the writes in their order; empty when nothing differs.
 
@@ -84,15 +84,15 @@ def plan(
         be told from what somebody else set, so both stay
     """
     if wanted.is_gone:
-        return _offer(known, wanted) if known else ()
+        return _inventory_writes(known, wanted) if known else ()
     if known is None:
         start: tuple[Write, ...] = (Create(wanted.uuid),)
         known = new_provider(wanted.uuid)
     else:
         start = ()
     offer, description = (
-        _offer(known, wanted),
-        _description(known, wanted, ours),
+        _inventory_writes(known, wanted),
+        _description_writes(known, wanted, our_traits),
     )
     if wanted.inventory is None or wanted.inventory.reserved:
         return (*start, *offer, *description)
@@ -104,7 +104,9 @@ def new_provider(uuid: str) -> KnownProvider:
     return KnownProvider(uuid, generation=0, aggregates=frozenset())
 
 
-def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
+def dropped_classes(
+    known: KnownProvider, wanted: WantedProvider
+) -> frozenset[str]:
     """Return the classes that the wanted state would take away.
 
     Before that happens somebody has to look whether they are in use.
@@ -115,14 +117,16 @@ def dropped(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
     return frozenset(known.inventories) - {wanted_class}
 
 
-def kept(known: KnownProvider, wanted: WantedProvider) -> frozenset[str]:
+def kept_classes(
+    known: KnownProvider, wanted: WantedProvider
+) -> frozenset[str]:
     """Return the unwanted classes that stay because they are in use."""
     return interning.names(
-        dropped(known, wanted) & (known.in_use or frozenset())
+        dropped_classes(known, wanted) & (known.in_use or frozenset())
     )
 
 
-def after(
+def after_write(
     known: KnownProvider, change: Write, generation: int
 ) -> KnownProvider:
     """Return what Placement holds after it acknowledged a write."""
@@ -131,28 +135,30 @@ def after(
         case Create():
             return known
         case PutInventories(inventories=inventories):
-            said = interning.record(inventories)
-            return dataclasses.replace(known, inventories=said)
+            interned = interning.record(inventories)
+            return dataclasses.replace(known, inventories=interned)
         case PutTraits(traits=traits):
             return dataclasses.replace(known, traits=interning.names(traits))
         case PutAggregates(aggregates=aggregates):
             return dataclasses.replace(known, aggregates=aggregates)
 
 
-def _offer(known: KnownProvider, wanted: WantedProvider) -> tuple[Write, ...]:
+def _inventory_writes(
+    known: KnownProvider, wanted: WantedProvider
+) -> tuple[Write, ...]:
     inventories = _inventories(known, wanted)
-    if _same(inventories, known.inventories):
+    if _are_equal(inventories, known.inventories):
         return ()
     return (PutInventories(known.uuid, inventories),)
 
 
-def _description(
-    known: KnownProvider, wanted: WantedProvider, ours: frozenset[str]
+def _description_writes(
+    known: KnownProvider, wanted: WantedProvider, our_traits: frozenset[str]
 ) -> tuple[Write, ...]:
     writes: list[Write] = []
     # Never anybody else's, so it may go without a memory of having set it.
-    ours = ours | {COMPUTE_STATUS_DISABLED}
-    traits = wanted.traits | (known.traits - ours)
+    our_traits = our_traits | {COMPUTE_STATUS_DISABLED}
+    traits = wanted.traits | (known.traits - our_traits)
     if traits != known.traits:
         writes.append(PutTraits(known.uuid, traits))
     if wanted.aggregates is not None:
@@ -172,9 +178,12 @@ def _inventories(
     While another class is in use the wanted one does not appear: the same
     machine would be offered twice. Where both are in use both stay.
     """
-    stays = known.inventories if wanted.is_gone else kept(known, wanted)
+    stays = (
+        known.inventories if wanted.is_gone else kept_classes(known, wanted)
+    )
     inventories = {
-        name: _withdrawn(known.inventories[name]) for name in sorted(stays)
+        name: _fully_reserved(known.inventories[name])
+        for name in sorted(stays)
     }
     if wanted.inventory is not None:
         name = wanted.inventory.resource_class
@@ -189,17 +198,17 @@ def _record(
 ) -> Mapping[str, Any] | None:
     """Return the record of the wanted class; None: it is not to be there."""
     assert wanted.inventory is not None  # noqa: S101 - see _inventories
-    if wanted.waits and not (present and wanted.inventory.reserved):
+    if wanted.is_unconfirmed and not (present and wanted.inventory.reserved):
         return present
     return wanted.inventory.body()
 
 
-def _withdrawn(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fully_reserved(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an inventory of which nothing more can be had."""
     return {**record, 'reserved': record['total']}
 
 
-def _same(one: Inventories, other: Inventories) -> bool:
+def _are_equal(one: Inventories, other: Inventories) -> bool:
     """Compare what we set; Placement adds nothing we would not repeat."""
     if set(one) != set(other):
         return False

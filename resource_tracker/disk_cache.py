@@ -44,27 +44,27 @@ _SPARE_LINES_COUNT = 1000
 class DiskCache(Protocol):
     """What outlives a worker; any thread may call, nothing waits long."""
 
-    def recall(self, node: NodeId) -> ProviderState | None:
+    def take(self, node: NodeId) -> ProviderState | None:
         """Return what an earlier life knew of a node, once."""
 
-    def note(self, node: NodeId, memory: ProviderState) -> None:
+    def save(self, node: NodeId, state: ProviderState) -> None:
         """Keep what Placement acknowledged of a node."""
 
-    def strike(self, node: NodeId) -> None:
+    def discard(self, node: NodeId) -> None:
         """A node is not ours any more: what we know of it is void."""
 
 
 class NoDiskCache:
     """Keeps nothing."""
 
-    def recall(self, node: NodeId) -> ProviderState | None:
+    def take(self, node: NodeId) -> ProviderState | None:
         """Know nothing."""
         return None
 
-    def note(self, node: NodeId, memory: ProviderState) -> None:
+    def save(self, node: NodeId, state: ProviderState) -> None:
         """Keep nothing."""
 
-    def strike(self, node: NodeId) -> None:
+    def discard(self, node: NodeId) -> None:
         """There is nothing to strike."""
 
 
@@ -100,23 +100,23 @@ class FileDiskCache:
             self._earlier = self._read()
             self._replace(self._earlier)
         except OSError as exc:
-            self._give_up(exc)
+            self._stop_saving(exc)
 
     @property
     def descriptor(self) -> int | None:
         """The open file; None once the disk has failed."""
         return self._fd
 
-    def recall(self, node: NodeId) -> ProviderState | None:
+    def take(self, node: NodeId) -> ProviderState | None:
         """Return what an earlier life knew of a node, once."""
         return self._earlier.pop(node, None)
 
-    def note(self, node: NodeId, memory: ProviderState) -> None:
+    def save(self, node: NodeId, state: ProviderState) -> None:
         """Keep what Placement acknowledged of a node."""
-        if memory.known is not None:
-            self._append(_record(node, memory))
+        if state.known is not None:
+            self._append(_record(node, state))
 
-    def strike(self, node: NodeId) -> None:
+    def discard(self, node: NodeId) -> None:
         """A node is not ours any more: what we know of it is void."""
         self._earlier.pop(node, None)
         if node in self._nodes:
@@ -137,7 +137,7 @@ class FileDiskCache:
                 if self._is_too_long():
                     self._replace(self._read())
             except OSError as exc:
-                self._give_up(exc)
+                self._stop_saving(exc)
 
     def _count(self, record: Mapping[str, Any]) -> None:
         self._lines_count += 1
@@ -151,30 +151,30 @@ class FileDiskCache:
         return self._lines_count > len(self._nodes) + spare_count
 
     def _read(self) -> dict[NodeId, ProviderState]:
-        return _memories(_lines(self._path, self._header))
+        return _states(_lines(self._path, self._header))
 
-    def _replace(self, memories: Mapping[NodeId, ProviderState]) -> None:
+    def _replace(self, states: Mapping[NodeId, ProviderState]) -> None:
         """Write what counts into a new file and put it in the old's place."""
         beside = self._path.with_name(f'{self._path.name}.new')
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         fd = os.open(beside, flags, 0o600)
         try:
-            _write_all(fd, self._header, memories)
+            _write_all(fd, self._header, states)
             os.replace(beside, self._path)
         except BaseException:
             os.close(fd)
             raise
         self._close()
         self._fd = fd
-        self._nodes = set(memories)
-        self._lines_count = len(memories)
+        self._nodes = set(states)
+        self._lines_count = len(states)
 
     def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def _give_up(self, exc: OSError) -> None:
+    def _stop_saving(self, exc: OSError) -> None:
         """Go on without; the next worker will read each provider once."""
         self._close()
         LOG.warning(
@@ -187,12 +187,12 @@ class FileDiskCache:
 def _write_all(
     fd: int,
     header: Mapping[str, Any],
-    memories: Mapping[NodeId, ProviderState],
+    states: Mapping[NodeId, ProviderState],
 ) -> None:
     """Write a whole file."""
     with open(fd, 'wb', closefd=False) as file:
         file.write(_line(header))
-        file.writelines(_line(_record(n, m)) for n, m in memories.items())
+        file.writelines(_line(_record(n, m)) for n, m in states.items())
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
@@ -223,20 +223,20 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
     return record
 
 
-def _memories(
+def _states(
     records: Iterator[Mapping[str, Any]],
 ) -> dict[NodeId, ProviderState]:
-    memories: dict[NodeId, ProviderState] = {}
+    states: dict[NodeId, ProviderState] = {}
     for record in records:
         node = NodeId(sys.intern(record['node']))
-        memories.pop(node, None)
+        states.pop(node, None)
         if 'uuid' in record:
-            memories[node] = _memory(record)
-    return memories
+            states[node] = _state(record)
+    return states
 
 
-def _record(node: NodeId, memory: ProviderState) -> dict[str, Any]:
-    known = memory.known
+def _record(node: NodeId, state: ProviderState) -> dict[str, Any]:
+    known = state.known
     assert known is not None  # noqa: S101 - see note
     aggregates = known.aggregates
     return {
@@ -246,13 +246,13 @@ def _record(node: NodeId, memory: ProviderState) -> dict[str, Any]:
         'inventories': {k: dict(v) for k, v in known.inventories.items()},
         'traits': sorted(known.traits),
         'aggregates': None if aggregates is None else sorted(aggregates),
-        'ours': sorted(memory.ours),
-        'inferred': memory.is_inferred,
-        'record': memory.row_id,
+        'ours': sorted(state.our_traits),
+        'inferred': state.is_inferred,
+        'record': state.row_id,
     }
 
 
-def _memory(record: Mapping[str, Any]) -> ProviderState:
+def _state(record: Mapping[str, Any]) -> ProviderState:
     aggregates = record['aggregates']
     return ProviderState(
         known=KnownProvider(
@@ -264,7 +264,7 @@ def _memory(record: Mapping[str, Any]) -> ProviderState:
             if aggregates is None
             else interning.names(frozenset(aggregates)),
         ),
-        ours=interning.names(frozenset(record['ours'])),
+        our_traits=interning.names(frozenset(record['ours'])),
         # Files from before this was kept have none.
         is_inferred=record.get('inferred', False),
         row_id=record['record'],

@@ -69,12 +69,12 @@ class _NoClock:
         return 0.0
 
 
-def _nothing() -> None:
+def _allow() -> None:
     """Require nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
+class ListedProvider:
     """A provider as the list of all shows it."""
 
     uuid: str
@@ -103,24 +103,24 @@ class Placement:
         self._meter = meter or NoMeter()
         self._clock = clock or _NoClock()
         self._timeout_s = adapter.session.timeout or timeout_s
-        self._names = TraitNames(self._ask)
+        self._trait_names = TraitNames(self._request)
 
     # Reading
 
-    def list_providers(self) -> dict[str, Listed]:
+    def list_providers(self) -> dict[str, ListedProvider]:
         """Return every provider by its uuid: one request."""
-        return {found.uuid: found for found in self._list('')}
+        return {found.uuid: found for found in self._list_matching('')}
 
     def read_provider_uuid(self, node: str) -> str | None:
         """Return the uuid of a node's provider, by its uuid or its name."""
         for query in (f'?uuid={node}', f'?name={node}'):
-            for found in self._list(query):
+            for found in self._list_matching(query):
                 return found.uuid
         return None
 
     def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Return the aggregates of a provider, and its generation."""
-        answer = self._read(uuid, 'aggregates')
+        answer = self._read_part(uuid, 'aggregates')
         found = interning.names(frozenset(answer['aggregates']))
         return found, _generation(answer)
 
@@ -131,17 +131,17 @@ class Placement:
         """
         for _ in range(_READS_MAX):
             try:
-                held = self._read(uuid, 'inventories')
-                tagged = self._read(uuid, 'traits')
+                inventories = self._read_part(uuid, 'inventories')
+                traits = self._read_part(uuid, 'traits')
             except errors.ProviderNotFound:
                 return None
-            if _generation(held) == _generation(tagged):
+            if _generation(inventories) == _generation(traits):
                 # Nobody wrote it between the two reads.
                 return KnownProvider(
                     uuid=uuid,
-                    generation=_generation(held),
-                    inventories=interning.record(held['inventories']),
-                    traits=interning.names(frozenset(tagged['traits'])),
+                    generation=_generation(inventories),
+                    inventories=interning.record(inventories['inventories']),
+                    traits=interning.names(frozenset(traits['traits'])),
                 )
         raise errors.GenerationConflict(
             f'provider {uuid} changed at each of {_READS_MAX} reads'
@@ -149,12 +149,12 @@ class Placement:
 
     def read_classes_in_use(self, uuid: str) -> frozenset[str]:
         """Return the classes of which a provider has something allocated."""
-        usages = self._read(uuid, 'usages')['usages']
+        usages = self._read_part(uuid, 'usages')['usages']
         return frozenset(name for name, used in usages.items() if used)
 
     def read_consumers(self, uuid: str) -> frozenset[str]:
         """Return who has allocations on a provider."""
-        return frozenset(self._read(uuid, 'allocations')['allocations'])
+        return frozenset(self._read_part(uuid, 'allocations')['allocations'])
 
     def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
         """Return the traits that this Placement can hold.
@@ -162,14 +162,14 @@ class Placement:
         It can hold any CUSTOM_ one. A standard one that it does not know
         would fail the whole write, so it is left out.
         """
-        return self._names.usable(frozenset(traits))
+        return self._trait_names.supported(frozenset(traits))
 
     def read_new_traits(self) -> frozenset[str]:
         """Return the traits that it can hold by now, and could not before.
 
         Each is returned once. No request if it could hold all.
         """
-        return self._names.learn()
+        return self._trait_names.read_newly_supported()
 
     # Writing
 
@@ -177,7 +177,7 @@ class Placement:
         self,
         change: Write,
         generation: int,
-        require: Callable[[], None] = _nothing,
+        require: Callable[[], None] = _allow,
     ) -> int:
         """Carry out one write of a plan; return the next generation.
 
@@ -189,7 +189,7 @@ class Placement:
         :raises errors.ProviderExists: there is one of this uuid or name
         :raises errors.ProviderInUse: it would take away what is allocated
         """
-        with self._named(change):
+        with self._ensured_names(change):
             require()
             return self._write(change, generation)
 
@@ -199,17 +199,21 @@ class Placement:
         :raises errors.ProviderInUse: something is allocated on it
         """
         try:
-            self._ask('DELETE', f'/resource_providers/{uuid}')
+            self._request('DELETE', f'/resource_providers/{uuid}')
         except errors.ProviderNotFound:
             return
 
-    def _named(self, change: Write) -> contextlib.AbstractContextManager[None]:
+    def _ensured_names(
+        self, change: Write
+    ) -> contextlib.AbstractContextManager[None]:
         """See that the names exist that a write uses."""
         match change:
             case PutInventories(inventories=inventories):
-                return self._names.made('resource_classes', inventories)
+                return self._trait_names.ensured(
+                    'resource_classes', inventories
+                )
             case PutTraits(traits=traits):
-                return self._names.made('traits', traits)
+                return self._trait_names.ensured('traits', traits)
             case _:
                 return contextlib.nullcontext()
 
@@ -228,7 +232,7 @@ class Placement:
 
     def _create(self, uuid: str) -> int:
         body = {'uuid': uuid, 'name': uuid}
-        answer = self._ask('POST', '/resource_providers', body)
+        answer = self._request('POST', '/resource_providers', body)
         return int(answer['generation'])
 
     def _put_inventories(
@@ -242,14 +246,14 @@ class Placement:
     ) -> int:
         url = f'/resource_providers/{uuid}/{part}'
         fenced = {**body, 'resource_provider_generation': generation}
-        return _generation(self._ask('PUT', url, fenced))
+        return _generation(self._request('PUT', url, fenced))
 
     # HTTP
 
-    def _list(self, query: str) -> list[Listed]:
-        body = self._ask('GET', f'/resource_providers{query}')
+    def _list_matching(self, query: str) -> list[ListedProvider]:
+        body = self._request('GET', f'/resource_providers{query}')
         return [
-            Listed(
+            ListedProvider(
                 sys.intern(record['uuid']),
                 sys.intern(record['name']),
                 record['generation'],
@@ -257,10 +261,10 @@ class Placement:
             for record in body['resource_providers']
         ]
 
-    def _read(self, uuid: str, part: str) -> Any:
-        return self._ask('GET', f'/resource_providers/{uuid}/{part}')
+    def _read_part(self, uuid: str, part: str) -> Any:
+        return self._request('GET', f'/resource_providers/{uuid}/{part}')
 
-    def _ask(
+    def _request(
         self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> Any:
         begun_s, status = self._clock.now_s(), 'none'

@@ -106,7 +106,7 @@ class WantedProvider:
     inventory: Inventory | None
     traits: frozenset[str]
     aggregates: Aggregates | None
-    waits: bool = False
+    is_unconfirmed: bool = False
     is_gone: bool = False
     row_id: str = ''
 
@@ -174,7 +174,7 @@ def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
         aggregates=situation.aggregates,
         # Its row may turn out to be another's. Without an inventory nobody
         # can be sent to it, and what describes it is the same from anybody.
-        waits=not situation.confirmed,
+        is_unconfirmed=not situation.confirmed,
         row_id=situation.row_id,
     )
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from concurrent import futures
 
-from resource_tracker.placement import Clock, Listed, Placement
+from resource_tracker.placement import Clock, ListedProvider, Placement
 
 # A list this old still says what there is, but neither what there is not,
 # nor that a generation is still the same.
@@ -29,57 +29,59 @@ class ProviderIndex:
         self._placement = placement
         self._clock = clock
         self._lock = threading.Lock()
-        self._answer: futures.Future[dict[str, Listed]] | None = None
-        self._asked_at_s = 0.0
+        self._listing: futures.Future[dict[str, ListedProvider]] | None = None
+        self._loaded_at_s = 0.0
 
-    def find(self, node: str) -> Listed | None:
+    def find_provider(self, node: str) -> ListedProvider | None:
         """Return a node's provider; None if there was none a moment ago.
 
         A provider of another uuid with the node's name is one that Nova made
         before it gave both the same uuid.
         """
-        found = self._listed(renew=False).get(node)
+        found = self._providers(reload=False).get(node)
         if found is None and not self._is_fresh():
-            return self._listed(renew=True).get(node)
+            return self._providers(reload=True).get(node)
         return found
 
-    def find_as_it_is(self, node: str) -> Listed | None:
+    def find_fresh_provider(self, node: str) -> ListedProvider | None:
         """Return the same, with a generation that may be believed."""
-        return self._listed(renew=not self._is_fresh()).get(node)
+        return self._providers(reload=not self._is_fresh()).get(node)
 
-    def renew(self) -> Mapping[str, Listed]:
+    def reload(self) -> Mapping[str, ListedProvider]:
         """Ask anew and return all, by uuid and by name."""
-        return self._listed(renew=True)
+        return self._providers(reload=True)
 
-    def made(self, node: str) -> None:
+    def add_provider(self, node: str) -> None:
         """Note a provider that is new since the list."""
-        self._listed(renew=False)[node] = Listed(node, node, 0)
+        self._providers(reload=False)[node] = ListedProvider(node, node, 0)
 
     def _is_fresh(self) -> bool:
-        return self._clock.now_s() - self._asked_at_s < _FRESH_S
+        return self._clock.now_s() - self._loaded_at_s < _FRESH_S
 
-    def _listed(self, *, renew: bool) -> dict[str, Listed]:
+    def _providers(self, *, reload: bool) -> dict[str, ListedProvider]:
         with self._lock:
-            answer = self._answer
-            asks = answer is None or _is_over(answer, renew=renew)
-            if answer is None or asks:
-                self._answer = answer = futures.Future()
-        if asks:
-            self._ask(answer)
-        return answer.result()
+            listing = self._listing
+            is_first = listing is None or _must_load(listing, reload=reload)
+            if listing is None or is_first:
+                self._listing = listing = futures.Future()
+        if is_first:
+            self._load(listing)
+        return listing.result()
 
-    def _ask(self, answer: 'futures.Future[dict[str, Listed]]') -> None:
-        self._asked_at_s = self._clock.now_s()
+    def _load(
+        self, listing: 'futures.Future[dict[str, ListedProvider]]'
+    ) -> None:
+        self._loaded_at_s = self._clock.now_s()
         try:
             listed = self._placement.list_providers().values()
             names = {found.name: found for found in listed}
-            answer.set_result(names | {found.uuid: found for found in listed})
+            listing.set_result(names | {found.uuid: found for found in listed})
         except BaseException as exc:
-            answer.set_exception(exc)
+            listing.set_exception(exc)
 
 
-def _is_over(
-    answer: 'futures.Future[dict[str, Listed]]', *, renew: bool
+def _must_load(
+    listing: 'futures.Future[dict[str, ListedProvider]]', *, reload: bool
 ) -> bool:
     """Say whether to ask again; who is just being answered is not asked."""
-    return answer.done() and (renew or answer.exception() is not None)
+    return listing.done() and (reload or listing.exception() is not None)

@@ -21,13 +21,13 @@ class ProviderState:
     """
 
     known: KnownProvider | None = None
-    ours: frozenset[str] = frozenset()
-    is_doubtful: bool = False
+    our_traits: frozenset[str] = frozenset()
+    is_stale: bool = False
     is_inferred: bool = False
-    is_noted: bool = False
+    is_saved: bool = False
     row_id: str = ''
 
-    def allocated(self, generation: int | None) -> None:
+    def apply_allocation(self, generation: int | None) -> None:
         """A build was allocated on the provider.
 
         That is a write, which changes nothing of what is known here but the
@@ -39,7 +39,7 @@ class ProviderState:
         if known is None:
             return
         if generation is None or generation > known.generation + 1:
-            self.is_doubtful = True
+            self.is_stale = True
         elif generation == known.generation + 1:
             self.known = dataclasses.replace(known, generation=generation)
-            self.is_inferred, self.is_noted = True, False
+            self.is_inferred, self.is_saved = True, False

@@ -18,11 +18,11 @@ from resource_tracker.delta import (
     PutAggregates,
     PutTraits,
     Write,
-    after,
-    dropped,
-    kept,
+    after_write,
+    dropped_classes,
+    kept_classes,
     new_provider,
-    plan,
+    plan_writes,
 )
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.placement import Clock, Placement
@@ -79,7 +79,7 @@ class ProviderSync:
     def sync(
         self,
         wanted: WantedProvider,
-        memory: ProviderState,
+        state: ProviderState,
         require: Callable[[], None],
     ) -> Synced:
         """Make Placement say what is wanted of a node.
@@ -91,76 +91,76 @@ class ProviderSync:
         """
         for _ in range(_TRIES - 1):
             try:
-                return self._try(wanted, memory, require)
+                return self._try(wanted, state, require)
             except _OUTDATED:
-                self._look_again(wanted.uuid, memory)
-        return self._try(wanted, memory, require)
+                self._reread(wanted.uuid, state)
+        return self._try(wanted, state, require)
 
     def sync_if_read(
         self,
         wanted: WantedProvider,
-        memory: ProviderState,
+        state: ProviderState,
         require: Callable[[], None],
     ) -> Synced | NotRead:
         """Do the same, unless a provider has to be read before."""
-        if memory.known is None:
-            listed = self.provider_index.find(wanted.uuid)
-            if listed is not None and not self._recall(wanted, memory):
+        if state.known is None:
+            listed = self.provider_index.find_provider(wanted.uuid)
+            if listed is not None and not self._load_saved(wanted, state):
                 return NotRead()
-        if memory.is_doubtful:
+        if state.is_stale:
             return NotRead()
-        return self.sync(wanted, memory, require)
+        return self.sync(wanted, state, require)
 
-    def provider_of(self, node: str, memory: ProviderState) -> str | None:
+    def _provider_uuid(self, node: str, state: ProviderState) -> str | None:
         """Return the uuid of a node's provider; None if there is none."""
-        if memory.known is not None:
-            return memory.known.uuid
+        if state.known is not None:
+            return state.known.uuid
         return self._placement.read_provider_uuid(node)
 
     def _try(
         self,
         wanted: WantedProvider,
-        memory: ProviderState,
+        state: ProviderState,
         require: Callable[[], None],
     ) -> Synced:
-        known = self._look(wanted, memory)
+        known = self._known_provider(wanted, state)
         if wanted.is_gone:
             if known is None:
                 return Synced(0)
-            wanted = dataclasses.replace(wanted, traits=memory.ours)
+            wanted = dataclasses.replace(wanted, traits=state.our_traits)
         if known is None:
             # The next one of this uuid may come to the generation that is
             # on the disk, and would be taken for the former.
-            self._disk_cache.strike(wanted.uuid)
-        wanted = self._usable(wanted, known)
-        writes = plan(known, wanted, memory.ours)
-        if memory.is_inferred and any(map(_takes_others_with_it, writes)):
+            self._disk_cache.discard(wanted.uuid)
+        wanted = self._with_supported_traits(wanted, known)
+        writes = plan_writes(known, wanted, state.our_traits)
+        if state.is_inferred and any(map(_may_remove_others, writes)):
             # As if it had been refused: what others set is to be read first.
             raise errors.GenerationConflict(wanted.uuid)
-        now = known or new_provider(wanted.uuid)
+        current = known or new_provider(wanted.uuid)
         for change in writes:
             require()
-            now = self._write(change, now, wanted, memory, require)
+            current = self._write(change, current, wanted, state, require)
             if change is not writes[-1]:
-                self._note(wanted, memory)  # This life may end here.
-        memory.is_noted &= memory.ours == wanted.traits
-        memory.known, memory.ours = now, wanted.traits
-        self._note(wanted, memory)
-        return Synced(len(writes), kept(now, wanted))
+                self._save(wanted, state)  # This life may end here.
+        state.is_saved &= state.our_traits == wanted.traits
+        state.known, state.our_traits = current, wanted.traits
+        self._save(wanted, state)
+        return Synced(len(writes), kept_classes(current, wanted))
 
-    def _note(self, wanted: WantedProvider, memory: ProviderState) -> None:
+    def _save(self, wanted: WantedProvider, state: ProviderState) -> None:
         """Keep what is known by now, if the ledger has anything else.
 
         Between two writes of a plan ``ours`` has the former traits as well:
         those that are to go are there until the write that takes them away.
         """
-        if memory.is_noted and memory.row_id == wanted.row_id:
+        if state.is_saved and state.row_id == wanted.row_id:
             return
-        memory.row_id = wanted.row_id
-        self._disk_cache.note(wanted.uuid, memory)
-        memory.is_noted = True
+        state.row_id = wanted.row_id
+        self._disk_cache.save(wanted.uuid, state)
+        state.is_saved = True
 
-    def _usable(
+    def _with_supported_traits(
         self, wanted: WantedProvider, known: KnownProvider | None
     ) -> WantedProvider:
         """Leave out the traits that this Placement cannot hold.
@@ -174,83 +174,91 @@ class ProviderSync:
     def _write(
         self,
         change: Write,
-        now: KnownProvider,
+        current: KnownProvider,
         wanted: WantedProvider,
-        memory: ProviderState,
+        state: ProviderState,
         require: Callable[[], None],
     ) -> KnownProvider:
-        def leave() -> None:
+        def before_sending() -> None:
             # Once more: new names were made since, which may take a minute.
             require()
             if isinstance(change, PutTraits):
-                self._own(wanted, memory)
-            memory.is_noted = False
+                self._add_our_traits(wanted, state)
+            state.is_saved = False
 
-        generation = self._placement.write(change, now.generation, leave)
+        generation = self._placement.write(
+            change, current.generation, before_sending
+        )
         if isinstance(change, Create):
-            self.provider_index.made(wanted.uuid)
-        memory.known = after(now, change, generation)
-        return memory.known
+            self.provider_index.add_provider(wanted.uuid)
+        state.known = after_write(current, change, generation)
+        return state.known
 
-    def _own(self, wanted: WantedProvider, memory: ProviderState) -> None:
+    def _add_our_traits(
+        self, wanted: WantedProvider, state: ProviderState
+    ) -> None:
         """Remember traits as ours before they are sent, on disk too.
 
         The answer may be lost, or this life end, and the traits are there.
         """
-        if not wanted.traits <= memory.ours:
-            memory.ours = interning.names(memory.ours | wanted.traits)
-            memory.is_noted = False
-            self._note(wanted, memory)
+        if not wanted.traits <= state.our_traits:
+            state.our_traits = interning.names(
+                state.our_traits | wanted.traits
+            )
+            state.is_saved = False
+            self._save(wanted, state)
 
-    def _look(
-        self, wanted: WantedProvider, memory: ProviderState
+    def _known_provider(
+        self, wanted: WantedProvider, state: ProviderState
     ) -> KnownProvider | None:
         """Return what is known, with what is in use if that matters."""
-        if memory.is_doubtful:
-            self._look_again(wanted.uuid, memory)
-        known = memory.known or self._first_look(wanted, memory)
+        if state.is_stale:
+            self._reread(wanted.uuid, state)
+        known = state.known or self._first_known(wanted, state)
         if known is None:
             return None
         if wanted.aggregates is not None and known.aggregates is None:
-            known = memory.known = self._with_aggregates(known)
-            memory.is_noted = False
+            known = state.known = self._with_aggregates(known)
+            state.is_saved = False
         in_use = None
-        if dropped(known, wanted):
+        if dropped_classes(known, wanted):
             # The generation was read before this: an allocation in between
             # makes the write a conflict.
             in_use = self._placement.read_classes_in_use(known.uuid)
         return dataclasses.replace(known, in_use=in_use)
 
-    def _first_look(
-        self, wanted: WantedProvider, memory: ProviderState
+    def _first_known(
+        self, wanted: WantedProvider, state: ProviderState
     ) -> KnownProvider | None:
-        listed = self.provider_index.find(wanted.uuid)
+        listed = self.provider_index.find_provider(wanted.uuid)
         if listed is None:
             return None
-        if self._recall(wanted, memory):
-            return memory.known
+        if self._load_saved(wanted, state):
+            return state.known
         return self._placement.read_provider(listed.uuid)
 
-    def _recall(self, wanted: WantedProvider, memory: ProviderState) -> bool:
+    def _load_saved(
+        self, wanted: WantedProvider, state: ProviderState
+    ) -> bool:
         """Remember an earlier life, if nobody wrote the provider since.
 
         Who served the host meanwhile may have deleted the node's provider
         and made another, of the same uuid, which now is of that generation.
         Else the traits that we had set are ours, whoever wrote it since.
         """
-        earlier = self._disk_cache.recall(wanted.uuid)
+        earlier = self._disk_cache.take(wanted.uuid)
         if earlier is None or earlier.known is None:
             return False
         if earlier.row_id != wanted.row_id:
             return False
-        known, memory.ours = earlier.known, earlier.ours
-        listed = self.provider_index.find_as_it_is(wanted.uuid)
+        known, state.our_traits = earlier.known, earlier.our_traits
+        listed = self.provider_index.find_fresh_provider(wanted.uuid)
         if listed is None or (
             (known.uuid, known.generation) != (listed.uuid, listed.generation)
         ):
             return False
-        memory.known, memory.row_id = known, earlier.row_id
-        memory.is_inferred, memory.is_noted = earlier.is_inferred, True
+        state.known, state.row_id = known, earlier.row_id
+        state.is_inferred, state.is_saved = earlier.is_inferred, True
         return True
 
     def _with_aggregates(self, known: KnownProvider) -> KnownProvider:
@@ -259,12 +267,12 @@ class ProviderSync:
             raise errors.GenerationConflict(known.uuid)
         return dataclasses.replace(known, aggregates=aggregates)
 
-    def _look_again(self, node: str, memory: ProviderState) -> None:
-        uuid = self.provider_of(node, memory)
-        memory.known = self._placement.read_provider(uuid) if uuid else None
-        memory.is_doubtful = memory.is_inferred = memory.is_noted = False
+    def _reread(self, node: str, state: ProviderState) -> None:
+        uuid = self._provider_uuid(node, state)
+        state.known = self._placement.read_provider(uuid) if uuid else None
+        state.is_stale = state.is_inferred = state.is_saved = False
 
 
-def _takes_others_with_it(change: Write) -> bool:
+def _may_remove_others(change: Write) -> bool:
     """Say whether a write replaces what others may have set as well."""
     return isinstance(change, PutTraits | PutAggregates)

@@ -23,7 +23,7 @@ from resource_tracker.delta import KnownProvider
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.placement import Clock, Listed, Placement
+from resource_tracker.placement import Clock, ListedProvider, Placement
 from resource_tracker.provider import (
     Situation,
     WantedProvider,
@@ -36,14 +36,14 @@ from resource_tracker.report_log import ReportLog
 
 LOG = logging.getLogger(__name__)
 
-_GATE_LOOK_S = 0.5
+_GATE_POLL_S = 0.5
 # Whoever moves the clock need not know of us: that late we notice.
-_CLOCK_LOOK_S = 1.0
+_CLOCK_POLL_S = 1.0
 # Longer than a build takes to come to its driver, on a quiet machine, and
 # shorter than any deploy.
-_PATIENCE_S = 2.0
+_DEFERRAL_S = 2.0
 # How often a class that is in use is looked at again.
-_KEPT_LOOK_S = 60.0
+_KEPT_RECHECK_S = 60.0
 
 
 class Gate(Protocol):
@@ -85,7 +85,7 @@ class Reconciler:
         retry_first_s: float = 1.0,
         retry_max_s: float = 60.0,
         read_rate: float = 20.0,
-        patience_s: float = _PATIENCE_S,
+        deferral_s: float = _DEFERRAL_S,
         disk_cache: DiskCache | None = None,
         meter: Meter | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Reconciler:
         self._lock = lock
         # The others are for nodes that cannot wait.
         self._nodes = work_queue.WorkQueue(
-            max(1, parallelism // 2), patience_s
+            max(1, parallelism // 2), deferral_s
         )
         self._stopped = False
         self._parallelism = parallelism
@@ -117,16 +117,14 @@ class Reconciler:
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Say what is known of a node; the newest call for a node wins."""
         occupied = has_server(facts)
-        self._want(
-            wanted_provider(facts, situation), situation.claim, occupied
-        )
-        self._report_log.described(facts)
+        self._put(wanted_provider(facts, situation), situation.claim, occupied)
+        self._report_log.log_missing_class(facts)
 
     def withdraw_node(self, node: NodeId) -> None:
         """Let nobody be sent to a node that Ironic denies; else as it is."""
-        self._want(withdrawn_provider(node))
+        self._put(withdrawn_provider(node))
 
-    def _want(
+    def _put(
         self,
         provider: WantedProvider,
         claim: Claim | None = None,
@@ -136,7 +134,7 @@ class Reconciler:
             if self._stopped:
                 return
             now_s = self._clock.now_s()
-            if self._nodes.want(
+            if self._nodes.put(
                 provider, now_s, claim=claim, occupied=occupied
             ):
                 self._work_to_do.notify()
@@ -150,8 +148,8 @@ class Reconciler:
         """
         with self._lock:
             self._nodes.forget(node)
-        self._report_log.forgotten(node)
-        self._disk_cache.strike(node)
+        self._report_log.forget_node(node)
+        self._disk_cache.discard(node)
 
     def audit_providers(self) -> int:
         """Find the providers that others have written, or deleted.
@@ -163,35 +161,35 @@ class Reconciler:
         :returns: how many there are
         :raises errors.PlacementError: Placement did not answer
         """
-        before = self._known()
-        listed = self._provider_sync.provider_index.renew()
+        before = self._idle_providers()
+        listed = self._provider_sync.provider_index.reload()
         drifted = [
             node
-            for node, held in self._known().items()
+            for node, held in self._idle_providers().items()
             # What we wrote meanwhile the list may show or not.
             if held is before.get(node)
             and is_drifted(held, listed.get(held.uuid))
         ]
-        self._in_turn(drifted, self._nodes.doubt)
+        self._schedule_reads(drifted, self._nodes.mark_stale)
         self._meter.count_drift(len(drifted))
-        self._learn()
+        self._rewrite_for_new_traits()
         return len(drifted)
 
-    def _known(self) -> dict[NodeId, KnownProvider]:
+    def _idle_providers(self) -> dict[NodeId, KnownProvider]:
         """Return what is known of each node that nobody is working on."""
         with self._lock:
             return {
-                node: entry.memory.known
-                for node, entry in self._nodes.at_rest().items()
-                if entry.memory.known is not None
+                node: entry.state.known
+                for node, entry in self._nodes.idle_entries().items()
+                if entry.state.known is not None
             }
 
-    def _learn(self) -> None:
+    def _rewrite_for_new_traits(self) -> None:
         """Have the nodes written that lack a trait Placement knows by now."""
-        if learned := self._placement.read_new_traits():
+        if new_traits := self._placement.read_new_traits():
             with self._lock:
-                lacking = self._nodes.wanting(learned)
-            self._in_turn(lacking, self._nodes.revisit)
+                nodes = self._nodes.list_nodes_wanting(new_traits)
+            self._schedule_reads(nodes, self._nodes.schedule_rewrite)
 
     def delete_provider(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
@@ -204,22 +202,22 @@ class Reconciler:
         """
         with self._lock:
             entry = self._nodes.forget(node)
-            self._work_done.wait_for(lambda: self._nodes.hold(node))
-        self._report_log.forgotten(node)
-        self._disk_cache.strike(node)
+            self._work_done.wait_for(lambda: self._nodes.lock_node(node))
+        self._report_log.forget_node(node)
+        self._disk_cache.discard(node)
         try:
-            return self._delete(node, entry)
+            return self._delete_provider(node, entry)
         finally:
             with self._lock:
-                self._nodes.release(node)
+                self._nodes.unlock_node(node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
 
-    def acknowledged(self, node: NodeId) -> KnownProvider | None:
+    def acknowledged_provider(self, node: NodeId) -> KnownProvider | None:
         """Return what Placement last acknowledged of a node."""
         with self._lock:
             entry = self._nodes.entry(node)
-        return entry.memory.known if entry else None
+        return entry.state.known if entry else None
 
     def backlog(self) -> tuple[int, float]:
         """Return how many changes are not said yet, and the oldest's age.
@@ -227,7 +225,7 @@ class Reconciler:
         :returns: a count, and seconds
         """
         with self._lock:
-            count, since_s = self._nodes.waiting()
+            count, since_s = self._nodes.backlog()
         now_s = self._clock.now_s()
         # What can wait is not late yet.
         age_s = 0.0 if since_s is None else max(0.0, now_s - since_s)
@@ -261,124 +259,126 @@ class Reconciler:
         """Start late: the process may fork between making and using us."""
         while len(self._threads) < self._parallelism:
             name = f'placement-{len(self._threads)}'
-            thread = threading.Thread(
-                target=self._work, name=name, daemon=True
-            )
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
             thread.start()  # It may fail, and is tried again then.
             self._threads.append(thread)
 
-    def _work(self) -> None:
-        while (task := self._next()) is not None:
-            outcome = self._say(task)
+    def _run(self) -> None:
+        while (item := self._next_item()) is not None:
+            outcome = self._sync(item)
             with self._lock:
-                self._nodes.done(task, outcome, self._clock.now_s())
-                if not self._nodes.is_current(task.entry):
-                    self._report_log.forgotten(task.entry.node)
-                    self._disk_cache.strike(task.entry.node)
+                self._nodes.finish(item, outcome, self._clock.now_s())
+                if not self._nodes.is_current(item.entry):
+                    self._report_log.forget_node(item.entry.node)
+                    self._disk_cache.discard(item.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
 
-    def _next(self) -> work_queue.WorkItem | None:
+    def _next_item(self) -> work_queue.WorkItem | None:
         """Wait for a node that is due; None: the end."""
         with self._lock:
             while not self._stopped:
-                task: work_queue.WorkItem | None = None
-                wait_s: float | None = _GATE_LOOK_S
+                item: work_queue.WorkItem | None = None
+                wait_s: float | None = _GATE_POLL_S
                 if self._gate.is_open():
                     now_s = self._clock.now_s()
-                    task = self._nodes.take(now_s)
-                    wait_s = self._idle_s(now_s)
-                if task is not None:
-                    return task
+                    item = self._nodes.take(now_s)
+                    wait_s = self._wait_s(now_s)
+                if item is not None:
+                    return item
                 self._work_to_do.wait(wait_s)
         return None
 
-    def _idle_s(self, now_s: float) -> float | None:
+    def _wait_s(self, now_s: float) -> float | None:
         due_s = self._nodes.next_due_s()
         if due_s is None:
             return None
-        return min(max(due_s - now_s, 0.0), _CLOCK_LOOK_S)
+        return min(max(due_s - now_s, 0.0), _CLOCK_POLL_S)
 
-    def _say(self, task: work_queue.WorkItem) -> work_queue.Outcome:
-        entry = task.entry
+    def _sync(self, item: work_queue.WorkItem) -> work_queue.Outcome:
+        entry = item.entry
         provider_sync = self._provider_sync
-        say = (
+        sync = (
             provider_sync.sync
             if entry.may_read
             else provider_sync.sync_if_read
         )
         try:
-            said = say(task.wanted, entry.memory, lambda: self._require(entry))
+            outcome = sync(
+                item.wanted, entry.state, lambda: self._require_current(entry)
+            )
         except _NotAllowed:
             return work_queue.Interrupted()
         except Exception as exc:
-            return self._failed(entry, exc)
-        if isinstance(said, NotRead):
-            self._report_log.answered(entry)
-            return work_queue.InTurn(self._turn_s())
-        self._succeeded(entry)
-        if said.kept:
-            self._report_log.kept(entry, task.wanted, said.kept)
-        entry.kept = said.kept
+            return self._report_failed(entry, exc)
+        if isinstance(outcome, NotRead):
+            self._report_log.mark_answered(entry)
+            return work_queue.ReadAt(self._reserve_read_time_s())
+        self._report_succeeded(entry)
+        if outcome.kept:
+            self._report_log.log_kept_classes(entry, item.wanted, outcome.kept)
+        entry.kept = outcome.kept
         return (
-            work_queue.LookAgain(_KEPT_LOOK_S)
-            if said.kept
+            work_queue.RecheckAfter(_KEPT_RECHECK_S)
+            if outcome.kept
             else work_queue.Settled()
         )
 
-    def _turn_s(self) -> float:
+    def _reserve_read_time_s(self) -> float:
         """Return when the next provider is read that has not changed."""
         with self._lock:
             turn_s = max(self._next_read_s, self._clock.now_s())
             self._next_read_s = turn_s + self._read_interval_s
         return turn_s
 
-    def _in_turn(
+    def _schedule_reads(
         self,
         nodes: Iterable[NodeId],
-        look: Callable[[NodeId, float], None],
+        schedule: Callable[[NodeId, float], None],
     ) -> None:
         """Have nodes looked at that have not changed, each when it may be."""
         for node in nodes:
-            at_s = self._turn_s()
+            at_s = self._reserve_read_time_s()
             with self._lock:
-                look(node, at_s)
+                schedule(node, at_s)
                 self._work_to_do.notify()
 
-    def _require(self, entry: work_queue.Entry) -> None:
+    def _require_current(self, entry: work_queue.Entry) -> None:
         """The fence before each write."""
         with self._lock:
             allowed = self._nodes.is_current(entry) and not self._stopped
         if not allowed or not self._gate.is_open():
             raise _NotAllowed
 
-    def _succeeded(self, entry: work_queue.Entry) -> None:
+    def _report_succeeded(self, entry: work_queue.Entry) -> None:
         since_s = entry.dirty_since_s
         if since_s is not None:
             self._meter.count_report(self._clock.now_s() - since_s)
-        waiting = self._report_log.succeeded(entry)
+        waiting = self._report_log.log_success(entry)
         if waiting:
             with self._lock:
                 for node in waiting:
-                    self._nodes.hurry(node, self._clock.now_s())
+                    self._nodes.retry_now(node, self._clock.now_s())
                 self._work_to_do.notify_all()
 
-    def _failed(
+    def _report_failed(
         self, entry: work_queue.Entry, exc: Exception
     ) -> work_queue.Outcome:
-        self._report_log.failed(entry, exc)
+        self._report_log.log_failure(entry, exc)
         doubled_s = self._retry_first_s * 2.0 ** min(entry.failures_count, 30)
         delay_s = min(self._retry_max_s, doubled_s)
         match exc:
             case errors.Retriable():
                 return work_queue.RetryAfter(delay_s)
             case errors.TrackerError():
-                return work_queue.Refused()
+                return work_queue.Rejected()
             case _:
                 return work_queue.RetryAfter(self._retry_max_s)
 
-    def _delete(self, node: NodeId, entry: work_queue.Entry | None) -> bool:
-        known = entry.memory.known if entry else None
+    def _delete_provider(
+        self, node: NodeId, entry: work_queue.Entry | None
+    ) -> bool:
+        known = entry.state.known if entry else None
         uuid = (
             known.uuid if known else self._placement.read_provider_uuid(node)
         )
@@ -388,12 +388,12 @@ class Reconciler:
         try:
             self._placement.delete_provider(uuid)
         except errors.ProviderInUse as exc:
-            self._report_log.could_not_remove(node, exc)
+            self._report_log.log_kept_provider(node, exc)
             return False
         return True
 
 
-def is_drifted(known: KnownProvider, listed: Listed | None) -> bool:
+def is_drifted(known: KnownProvider, listed: ListedProvider | None) -> bool:
     """Say whether somebody else wrote a provider, or deleted it.
 
     An older list than what we know shows a lower generation.

@@ -23,10 +23,10 @@ class ReportLog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classless: set[NodeId] = set()
-        self._cut_off: set[NodeId] = set()
-        self._is_back = False  # Those that are cut off were told so.
+        self._unanswered: set[NodeId] = set()
+        self._are_retried = False  # Those that are cut off were told so.
 
-    def described(self, facts: NodeFacts) -> None:
+    def log_missing_class(self, facts: NodeFacts) -> None:
         """A node was submitted: say if it can never be offered like this."""
         node = facts.uuid
         with self._lock:
@@ -42,19 +42,19 @@ class ReportLog:
                 {'node': node},
             )
 
-    def forgotten(self, node: NodeId) -> None:
+    def forget_node(self, node: NodeId) -> None:
         """A node is another's: nothing more is said of it."""
         with self._lock:
             self._classless.discard(node)
-            self._cut_off.discard(node)
+            self._unanswered.discard(node)
 
-    def failed(self, entry: Entry, exc: Exception) -> None:
+    def log_failure(self, entry: Entry, exc: Exception) -> None:
         """A node could not be reported."""
         if isinstance(exc, errors.PlacementUnavailable):
-            self._cut(entry.node, exc)
+            self._log_unanswered(entry.node, exc)
             return
         with self._lock:
-            self._cut_off.discard(entry.node)
+            self._unanswered.discard(entry.node)
         if not isinstance(exc, errors.TrackerError):
             LOG.error(
                 'Could not report node %(node)s, and this should not happen',
@@ -69,32 +69,35 @@ class ReportLog:
             {'node': entry.node, 'reason': exc},
         )
 
-    def answered(self, entry: Entry) -> bool:
+    def mark_answered(self, entry: Entry) -> bool:
         """Placement answered about a node; say whether it was cut off."""
         with self._lock:
-            was_cut_off = entry.node in self._cut_off
-            self._cut_off.discard(entry.node)
-            is_last = was_cut_off and not self._cut_off
+            was_unanswered = entry.node in self._unanswered
+            self._unanswered.discard(entry.node)
+            is_last = was_unanswered and not self._unanswered
         if is_last:
             LOG.info('Placement answers again, and no node waits for it')
-        return was_cut_off
+        return was_unanswered
 
-    def succeeded(self, entry: Entry) -> frozenset[NodeId]:
+    def log_success(self, entry: Entry) -> frozenset[NodeId]:
         """A node was reported; return those that may be tried at once.
 
         Once after each time that Placement was away: the first that succeeds
         returns all the others.
         """
-        was_cut_off = self.answered(entry)
-        if entry.failures_count and not was_cut_off:
+        was_unanswered = self.mark_answered(entry)
+        if entry.failures_count and not was_unanswered:
             LOG.info('Reported node %(node)s again', {'node': entry.node})
         with self._lock:
-            is_first = was_cut_off and not self._is_back
-            self._is_back |= was_cut_off
-            return frozenset(self._cut_off) if is_first else frozenset()
+            is_first = was_unanswered and not self._are_retried
+            self._are_retried |= was_unanswered
+            return frozenset(self._unanswered) if is_first else frozenset()
 
-    def kept(
-        self, entry: Entry, wanted: WantedProvider, kept: frozenset[str]
+    def log_kept_classes(
+        self,
+        entry: Entry,
+        wanted: WantedProvider,
+        kept: frozenset[str],
     ) -> None:
         """A class stays that the node does not have any more."""
         if kept == entry.kept:
@@ -110,18 +113,18 @@ class ReportLog:
             },
         )
 
-    def could_not_remove(self, node: NodeId, exc: Exception) -> None:
+    def log_kept_provider(self, node: NodeId, exc: Exception) -> None:
         """A deleted node's provider has allocations."""
         LOG.warning(
             'Kept the provider of the deleted node %(node)s: %(reason)s',
             {'node': node, 'reason': exc},
         )
 
-    def _cut(self, node: NodeId, exc: Exception) -> None:
+    def _log_unanswered(self, node: NodeId, exc: Exception) -> None:
         with self._lock:
-            is_first = not self._cut_off
-            self._cut_off.add(node)
-            self._is_back = False
+            is_first = not self._unanswered
+            self._unanswered.add(node)
+            self._are_retried = False
         level = logging.WARNING if is_first else logging.DEBUG
         LOG.log(
             level,

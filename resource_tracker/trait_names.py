@@ -32,26 +32,26 @@ class TraitNames:
     :param ask: sends (method, url) to Placement and returns the JSON answer
     """
 
-    def __init__(self, ask: Callable[[str, str], Any]) -> None:
-        self._ask = ask
-        self._made: set[tuple[Kind, str]] = set()
+    def __init__(self, request: Callable[[str, str], Any]) -> None:
+        self._request = request
+        self._created: set[tuple[Kind, str]] = set()
         self._standard: dict[str, bool] = {}
         self._lock = threading.Lock()
-        self._asking: dict[Hashable, futures.Future[None]] = {}
+        self._pending: dict[Hashable, futures.Future[None]] = {}
 
-    def usable(self, traits: frozenset[str]) -> frozenset[str]:
+    def supported(self, traits: frozenset[str]) -> frozenset[str]:
         """Return the traits that can be written: one request at most."""
         standard = {t for t in traits if not _is_custom(t)}
         unseen = frozenset(standard - self._standard.keys())
         if unseen:
-            self._once(
+            self._request_once(
                 unseen,
                 lambda: unseen <= self._standard.keys(),
-                lambda: self._look_up(unseen),
+                lambda: self._read_standard(unseen),
             )
         return frozenset(t for t in traits if self._standard.get(t, True))
 
-    def learn(self) -> frozenset[str]:
+    def read_newly_supported(self) -> frozenset[str]:
         """Ask again for the standard traits that were unknown.
 
         :returns: those that are known by now; without a request if none
@@ -59,7 +59,7 @@ class TraitNames:
         """
         seen = self._standard.copy()  # Other threads add to it.
         unknown = frozenset(t for t, known in seen.items() if not known)
-        learned = self._known(unknown) if unknown else frozenset()
+        learned = self._read_known(unknown) if unknown else frozenset()
         self._standard.update(dict.fromkeys(learned, True))
         if learned:
             LOG.info(
@@ -70,58 +70,58 @@ class TraitNames:
         return learned
 
     @contextlib.contextmanager
-    def made(self, kind: Kind, names: Iterable[str]) -> Iterator[None]:
+    def ensured(self, kind: Kind, names: Iterable[str]) -> Iterator[None]:
         """See that custom names exist while something is written with them.
 
         :raises errors.NameVanished: Placement refused the write, and a name
             that somebody removed may be why; the next try makes it anew
         """
         custom = {(kind, name) for name in names if _is_custom(name)}
-        new = custom - self._made
+        new = custom - self._created
         for key in sorted(new):
-            self._make(key)
+            self._create(key)
         try:
             yield
         except errors.PlacementRefused as exc:
             if new == custom:
                 raise  # All were just made: it is something else.
             # Which name is missing is not said in a way to rely on.
-            self._made -= custom
+            self._created -= custom
             raise errors.NameVanished(str(exc)) from exc
 
-    def _make(self, key: tuple[Kind, str]) -> None:
-        def make() -> None:
-            self._ask('PUT', f'/{key[0]}/{key[1]}')
-            self._made.add(key)
+    def _create(self, key: tuple[Kind, str]) -> None:
+        def create() -> None:
+            self._request('PUT', f'/{key[0]}/{key[1]}')
+            self._created.add(key)
 
-        self._once(key, lambda: key in self._made, make)
+        self._request_once(key, lambda: key in self._created, create)
 
-    def _once(
+    def _request_once(
         self,
         key: Hashable,
         is_known: Callable[[], bool],
-        ask: Callable[[], None],
+        request: Callable[[], None],
     ) -> None:
         """Ask, unless it is known by now or somebody is asking."""
         with self._lock:
             if is_known():
                 return
-            answer = self._asking.get(key)
+            answer = self._pending.get(key)
             asks = answer is None
             if answer is None:
-                answer = self._asking[key] = futures.Future()
+                answer = self._pending[key] = futures.Future()
         if asks:
             try:
-                ask()
+                request()
                 answer.set_result(None)
             except BaseException as exc:
                 answer.set_exception(exc)
             finally:
-                del self._asking[key]
+                del self._pending[key]
         answer.result()
 
-    def _look_up(self, traits: frozenset[str]) -> None:
-        known = self._known(traits)
+    def _read_standard(self, traits: frozenset[str]) -> None:
+        known = self._read_known(traits)
         self._standard.update({trait: trait in known for trait in traits})
         unknown = ', '.join(sorted(traits - known))
         if unknown:
@@ -130,9 +130,9 @@ class TraitNames:
                 {'traits': unknown},
             )
 
-    def _known(self, traits: frozenset[str]) -> frozenset[str]:
+    def _read_known(self, traits: frozenset[str]) -> frozenset[str]:
         asked = ','.join(sorted(traits))
-        answer = self._ask('GET', f'/traits?name=in:{asked}')
+        answer = self._request('GET', f'/traits?name=in:{asked}')
         return traits & frozenset(answer['traits'])
 
 

@@ -28,7 +28,7 @@ class Settled:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LookAgain:
+class RecheckAfter:
     """All that can be said is said; something allocated keeps the rest."""
 
     seconds: float
@@ -42,7 +42,7 @@ class RetryAfter:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """Placement will not take it; it is tried when it is wanted again."""
 
 
@@ -52,7 +52,7 @@ class Interrupted:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class InTurn:
+class ReadAt:
     """Its provider has to be read first; nothing has changed, so it waits.
 
     :param at_s: its place in the order of those that are read
@@ -61,7 +61,7 @@ class InTurn:
     at_s: float
 
 
-Outcome = Settled | LookAgain | RetryAfter | Refused | Interrupted | InTurn
+Outcome = Settled | RecheckAfter | RetryAfter | Rejected | Interrupted | ReadAt
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -79,11 +79,11 @@ class Entry:
 
     node: NodeId
     wanted: WantedProvider
-    said: WantedProvider | None = None
+    written: WantedProvider | None = None
     due_s: float | None = None
     failures_count: int = 0
     kept: frozenset[str] = frozenset()
-    memory: ProviderState = dataclasses.field(default_factory=ProviderState)
+    state: ProviderState = dataclasses.field(default_factory=ProviderState)
     may_read: bool = False
     can_wait: bool = False
     dirty_since_s: float | None = None
@@ -107,21 +107,21 @@ class WorkQueue:
     :param patience_s: how long they do
     """
 
-    def __init__(self, patient_max: int = 1, patience_s: float = 0.0) -> None:
+    def __init__(self, deferred_max: int = 1, deferral_s: float = 0.0) -> None:
         self._entries: dict[NodeId, Entry] = {}
         self._busy: set[NodeId] = set()
         self._order = itertools.count()
         self._due: _Queue = []
-        self._patient: _Queue = []
-        self._patient_max = patient_max
-        self._patience_s = patience_s
-        self._patient_taken: set[NodeId] = set()
+        self._deferred: _Queue = []
+        self._deferred_max = deferred_max
+        self._deferral_s = deferral_s
+        self._deferred_taken: set[NodeId] = set()
 
     def entry(self, node: NodeId) -> Entry | None:
         """Return what is kept of a node."""
         return self._entries.get(node)
 
-    def want(
+    def put(
         self,
         wanted: WantedProvider,
         now_s: float,
@@ -137,35 +137,35 @@ class WorkQueue:
         :param occupied: a server has it
         """
         entry = self._entries.get(wanted.uuid)
-        was_patient = entry is not None and entry.can_wait
-        can_wait = claim is not None or (occupied and was_patient)
+        could_wait = entry is not None and entry.can_wait
+        can_wait = claim is not None or (occupied and could_wait)
         if entry is None:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
-        elif wanted == entry.wanted and self._is_cared_for(entry):
-            return not can_wait and self._let_pass(entry, now_s)
+        elif wanted == entry.wanted and self._is_handled(entry):
+            return not can_wait and self._end_deferral(entry, now_s)
         else:
             entry.may_read = True  # It changed: nothing is more urgent.
             if claim and entry.node not in self._busy:
-                entry.memory.allocated(claim.generation)
+                entry.state.apply_allocation(claim.generation)
         entry.wanted, entry.can_wait = wanted, can_wait
-        self._say_by(entry, now_s + self._patience_s * can_wait)
+        self._schedule_change(entry, now_s + self._deferral_s * can_wait)
         return True
 
-    def _let_pass(self, entry: Entry, now_s: float) -> bool:
+    def _end_deferral(self, entry: Entry, now_s: float) -> bool:
         """Let a node whose build is gone wait no longer; say if it did."""
         if entry.due_s is None or not entry.can_wait:
             return False
         entry.can_wait = False
-        self._say_by(entry, now_s)
+        self._schedule_change(entry, now_s)
         return True
 
-    def _say_by(self, entry: Entry, due_s: float) -> None:
+    def _schedule_change(self, entry: Entry, due_s: float) -> None:
         """Have a wish said by then, or by when the one before it was due."""
         since_s = entry.dirty_since_s
         entry.dirty_since_s = due_s if since_s is None else min(since_s, due_s)
         self._schedule(entry, entry.dirty_since_s)
 
-    def doubt(self, node: NodeId, at_s: float) -> None:
+    def mark_stale(self, node: NodeId, at_s: float) -> None:
         """Somebody else wrote a node's provider: look at it then.
 
         Not if we are at work on the node: it may have been us.
@@ -173,22 +173,22 @@ class WorkQueue:
         if node in self._busy or node not in self._entries:
             return
         entry = self._entries[node]
-        entry.memory.is_doubtful, entry.said = True, None
+        entry.state.is_stale, entry.written = True, None
         if entry.due_s is None:
             entry.may_read = True
             self._schedule(entry, at_s)
 
-    def revisit(self, node: NodeId, at_s: float) -> None:
+    def schedule_rewrite(self, node: NodeId, at_s: float) -> None:
         """More can be said of a node by now: say it then, if not before.
 
         Who is just saying it may have begun too early to know.
         """
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is None:
-            entry.said = None
+            entry.written = None
             self._schedule(entry, at_s)
 
-    def wanting(self, traits: frozenset[str]) -> list[NodeId]:
+    def list_nodes_wanting(self, traits: frozenset[str]) -> list[NodeId]:
         """Return the nodes that are to have any of these traits."""
         return [
             node
@@ -196,7 +196,7 @@ class WorkQueue:
             if traits & entry.wanted.traits
         ]
 
-    def at_rest(self) -> dict[NodeId, Entry]:
+    def idle_entries(self) -> dict[NodeId, Entry]:
         """Return the entries that nobody is working on."""
         return {
             node: entry
@@ -217,31 +217,31 @@ class WorkQueue:
         return None
 
     def _open_queues(self) -> tuple[_Queue, ...]:
-        if len(self._patient_taken) < self._patient_max:
-            return self._due, self._patient
+        if len(self._deferred_taken) < self._deferred_max:
+            return self._due, self._deferred
         return (self._due,)
 
     def _taken(self, entry: Entry) -> WorkItem:
         entry.due_s = None
         # A pass that fails leaves neither the old nor the new.
-        entry.said = None
+        entry.written = None
         self._busy.add(entry.node)
         if entry.can_wait:
-            self._patient_taken.add(entry.node)
+            self._deferred_taken.add(entry.node)
         return WorkItem(entry, entry.wanted)
 
-    def done(self, task: WorkItem, outcome: Outcome, now_s: float) -> None:
+    def finish(self, item: WorkItem, outcome: Outcome, now_s: float) -> None:
         """Note how it went, and let the node be taken again.
 
         An entry that was forgotten meanwhile is noted and never looked at.
         """
-        entry = task.entry
-        self._note(task, outcome, now_s)
-        if entry.wanted != task.wanted:
+        entry = item.entry
+        self._apply(item, outcome, now_s)
+        if entry.wanted != item.wanted:
             # No wait for what is newer.
             entry.dirty_since_s = entry.dirty_since_s or now_s
             self._schedule(entry, now_s)
-        self.release(entry.node)
+        self.unlock_node(entry.node)
 
     def is_current(self, entry: Entry) -> bool:
         """Say whether an entry was not forgotten."""
@@ -251,29 +251,29 @@ class WorkQueue:
         """Strike a node out; return what was known of it."""
         return self._entries.pop(node, None)
 
-    def hold(self, node: NodeId) -> bool:
+    def lock_node(self, node: NodeId) -> bool:
         """Keep a node from being taken; False if it is busy."""
         if node in self._busy:
             return False
         self._busy.add(node)
         return True
 
-    def release(self, node: NodeId) -> None:
+    def unlock_node(self, node: NodeId) -> None:
         """Let a node be taken again."""
         self._busy.discard(node)
-        self._patient_taken.discard(node)
+        self._deferred_taken.discard(node)
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             # Its place in the order may have come and gone while it was busy.
             self._schedule(entry, entry.due_s)
 
-    def hurry(self, node: NodeId, now_s: float) -> None:
+    def retry_now(self, node: NodeId, now_s: float) -> None:
         """Say a node now that waits for another try."""
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             self._schedule(entry, now_s)
 
-    def waiting(self) -> tuple[int, float | None]:
+    def backlog(self) -> tuple[int, float | None]:
         """Return how many wishes are not said yet, and since when."""
         since_s = [
             entry.dirty_since_s
@@ -289,14 +289,14 @@ class WorkQueue:
     def is_idle(self) -> bool:
         """Say whether all that can be said is said."""
         return not self._busy and not any(
-            entry.due_s is not None and entry.said != entry.wanted
+            entry.due_s is not None and entry.written != entry.wanted
             for entry in self._entries.values()
         )
 
-    def _is_cared_for(self, entry: Entry) -> bool:
+    def _is_handled(self, entry: Entry) -> bool:
         """Say whether what is wanted is said, under way, or to be tried."""
         return (
-            entry.said == entry.wanted
+            entry.written == entry.wanted
             or entry.due_s is not None
             or entry.node in self._busy
         )
@@ -306,29 +306,29 @@ class WorkQueue:
 
     def _schedule(self, entry: Entry, due_s: float) -> None:
         entry.due_s = due_s
-        queue = self._patient if entry.can_wait else self._due
+        queue = self._deferred if entry.can_wait else self._due
         heapq.heappush(queue, (due_s, next(self._order), entry))
 
-    def _note(self, task: WorkItem, outcome: Outcome, now_s: float) -> None:
-        entry = task.entry
+    def _apply(self, item: WorkItem, outcome: Outcome, now_s: float) -> None:
+        entry = item.entry
         match outcome:
             case Settled():
-                self._said(task)
-            case LookAgain(seconds=delay_s):
-                self._said(task)
+                self._mark_written(item)
+            case RecheckAfter(seconds=delay_s):
+                self._mark_written(item)
                 self._schedule(entry, now_s + delay_s)
             case RetryAfter(seconds=delay_s):
                 entry.failures_count += 1
                 self._schedule(entry, now_s + delay_s)
-            case Refused():
+            case Rejected():
                 entry.failures_count += 1
             case Interrupted():
                 self._schedule(entry, now_s)
-            case InTurn(at_s=at_s):
+            case ReadAt(at_s=at_s):
                 # Not a change, so it is not late either.
                 entry.may_read, entry.dirty_since_s = True, None
                 self._schedule(entry, at_s)
 
-    def _said(self, task: WorkItem) -> None:
-        task.entry.said, task.entry.failures_count = task.wanted, 0
-        task.entry.can_wait, task.entry.dirty_since_s = False, None
+    def _mark_written(self, item: WorkItem) -> None:
+        item.entry.written, item.entry.failures_count = item.wanted, 0
+        item.entry.can_wait, item.entry.dirty_since_s = False, None

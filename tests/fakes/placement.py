@@ -24,7 +24,7 @@ from resource_tracker.delta import (
     PutTraits,
     Write,
 )
-from resource_tracker.placement import Listed
+from resource_tracker.placement import ListedProvider
 
 _STANDARD = frozenset(os_traits.get_traits())
 
@@ -43,40 +43,41 @@ class FakePlacement:
     """The client and the service in one."""
 
     def __init__(self) -> None:
-        self.held: dict[str, _Provider] = {}
+        self.providers: dict[str, _Provider] = {}
         self.requests: list[str] = []
         self.fail_next: list[tuple[str, errors.PlacementError]] = []
         self.on_request: Callable[[str, str], None] = lambda kind, uuid: None
         self.standard_traits = _STANDARD
         self._lock = threading.RLock()
-        self._unknown: set[str] = set()  # What was left out so far.
+        self._left_out: set[str] = set()  # What was left out so far.
 
     # The client's methods
 
-    def list_providers(self) -> dict[str, Listed]:
+    def list_providers(self) -> dict[str, ListedProvider]:
         """Answer the list of all."""
         self._arrive('list', '')
         with self._lock:
             return {
-                uuid: Listed(uuid, present.name, present.generation)
-                for uuid, present in self.held.items()
+                uuid: ListedProvider(uuid, present.name, present.generation)
+                for uuid, present in self.providers.items()
             }
 
     def read_provider_uuid(self, node: str) -> str | None:
         """Answer for one, by uuid or name."""
         self._arrive('find', node)
         with self._lock:
-            if node in self.held:
+            if node in self.providers:
                 return node
             return next(
-                (u for u, held in self.held.items() if held.name == node), None
+                (u for u, held in self.providers.items() if held.name == node),
+                None,
             )
 
     def read_provider(self, uuid: str) -> KnownProvider | None:
         """Answer inventories and traits."""
         self._arrive('read', uuid)
         with self._lock:
-            present = self.held.get(uuid)
+            present = self.providers.get(uuid)
             if present is None:
                 return None
             return KnownProvider(
@@ -105,22 +106,22 @@ class FakePlacement:
         wanted = frozenset(traits)
         custom = frozenset(filter(os_traits.is_custom, wanted))
         with self._lock:
-            known = self.standard_traits - self._unknown
-            self._unknown |= wanted - custom - known
+            known = self.standard_traits - self._left_out
+            self._left_out |= wanted - custom - known
         return custom | (wanted & known)
 
-    def _unheard(self, traits: Iterable[str]) -> frozenset[str]:
+    def _unknown_traits(self, traits: Iterable[str]) -> frozenset[str]:
         standard = itertools.filterfalse(os_traits.is_custom, traits)
         return frozenset(standard) - self.standard_traits
 
     def read_new_traits(self) -> frozenset[str]:
         """Ask again for what was left out, if anything was."""
-        if not self._unknown:
+        if not self._left_out:
             return frozenset()
         self._arrive('learn', '')
         with self._lock:
-            learned = frozenset(self._unknown & self.standard_traits)
-            self._unknown -= learned
+            learned = frozenset(self._left_out & self.standard_traits)
+            self._left_out -= learned
         return learned
 
     def write(
@@ -140,7 +141,7 @@ class FakePlacement:
                 self._create(change.uuid)
             else:
                 self._put(change, generation)
-            answer = self.held[change.uuid].generation
+            answer = self.providers[change.uuid].generation
         self._fail('after')
         return answer
 
@@ -148,27 +149,27 @@ class FakePlacement:
         """Delete, unless something is allocated."""
         self._arrive('delete', uuid)
         with self._lock:
-            if uuid in self.held and self.held[uuid].allocations:
+            if uuid in self.providers and self.providers[uuid].allocations:
                 raise errors.ProviderInUse(uuid)
-            self.held.pop(uuid, None)
+            self.providers.pop(uuid, None)
 
     # The service's rules
 
     def _create(self, uuid: str) -> None:
-        if self.find_quietly(uuid):
+        if self.is_taken(uuid):
             raise errors.ProviderExists(uuid)
-        self.held[uuid] = _Provider(uuid)
+        self.providers[uuid] = _Provider(uuid)
 
-    def find_quietly(self, name: str) -> bool:
+    def is_taken(self, name: str) -> bool:
         """Say whether a uuid or name is taken."""
-        return name in self.held or any(
-            held.name == name for held in self.held.values()
+        return name in self.providers or any(
+            held.name == name for held in self.providers.values()
         )
 
     def _present(self, uuid: str) -> _Provider:
-        if uuid not in self.held:
+        if uuid not in self.providers:
             raise errors.ProviderNotFound(uuid)
-        return self.held[uuid]
+        return self.providers[uuid]
 
     def _put(
         self,
@@ -185,7 +186,7 @@ class FakePlacement:
                     raise errors.ProviderInUse(str(lost))
                 provider.inventories = dict(inventories)
             case PutTraits(traits=traits):
-                if unknown := self._unheard(traits):
+                if unknown := self._unknown_traits(traits):
                     raise errors.PlacementRefused(f'No such trait {unknown}')
                 if provider.traits == traits:
                     return  # Nothing new: the generation stays.
@@ -208,34 +209,34 @@ class FakePlacement:
 
     # What others do
 
-    def make(self, uuid: str, name: str) -> None:
+    def make_provider(self, uuid: str, name: str) -> None:
         """Another client makes a provider of another name."""
-        self.held[uuid] = _Provider(name)
+        self.providers[uuid] = _Provider(name)
 
     def allocate(self, uuid: str, consumer: str, resource_class: str) -> None:
         """Another client allocates one unit."""
         with self._lock:
-            provider = self.held[uuid]
+            provider = self.providers[uuid]
             provider.allocations[consumer] = resource_class
             provider.generation += 1
 
     def deallocate(self, uuid: str, consumer: str) -> None:
         """The allocations of a consumer end; the generation stays."""
         with self._lock:
-            self.held[uuid].allocations.pop(consumer, None)
+            self.providers[uuid].allocations.pop(consumer, None)
 
-    def join(self, uuid: str, aggregate: str) -> None:
+    def add_aggregate(self, uuid: str, aggregate: str) -> None:
         """Another client puts a provider into an aggregate."""
         with self._lock:
-            self.held[uuid].aggregates |= {aggregate}
-            self.held[uuid].generation += 1
+            self.providers[uuid].aggregates |= {aggregate}
+            self.providers[uuid].generation += 1
 
-    def upgrade(self, trait: str) -> None:
+    def add_standard_trait(self, trait: str) -> None:
         """An operator installs a newer library of traits."""
         self.standard_traits |= {trait}
 
-    def tag(self, uuid: str, trait: str) -> None:
+    def add_trait(self, uuid: str, trait: str) -> None:
         """Another client sets a trait."""
         with self._lock:
-            self.held[uuid].traits |= {trait}
-            self.held[uuid].generation += 1
+            self.providers[uuid].traits |= {trait}
+            self.providers[uuid].generation += 1

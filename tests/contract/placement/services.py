@@ -22,13 +22,15 @@ class RealPlacement(Placement):
         self._conf = conf
         self.requests = []
 
-    def _ask(self, method, url, body=None):
+    def _request(self, method, url, body=None):
         self.requests.append(f'{method} {url}')
-        return super()._ask(method, url, body)
+        return super()._request(method, url, body)
 
-    def make(self, uuid, name):
+    def make_provider(self, uuid, name):
         """Another client makes a provider of another name."""
-        self._ask('POST', '/resource_providers', {'uuid': uuid, 'name': name})
+        self._request(
+            'POST', '/resource_providers', {'uuid': uuid, 'name': name}
+        )
 
     def allocate(self, uuid, consumer, resource_class):
         """Allocate one unit as Nova's scheduler would."""
@@ -39,37 +41,37 @@ class RealPlacement(Placement):
             'user_id': 'u',
             'consumer_type': 'INSTANCE',
         }
-        self._ask('PUT', f'/allocations/{consumer}', body)
+        self._request('PUT', f'/allocations/{consumer}', body)
 
-    def allocated(self, consumer):
+    def read_allocations(self, consumer):
         """Return what a consumer has, by provider, as Nova asks for it."""
-        return self._ask('GET', f'/allocations/{consumer}')['allocations']
+        return self._request('GET', f'/allocations/{consumer}')['allocations']
 
     def deallocate(self, uuid, consumer):
         """End the allocations of a consumer."""
-        self._ask('DELETE', f'/allocations/{consumer}')
+        self._request('DELETE', f'/allocations/{consumer}')
 
-    def tag(self, uuid, trait):
+    def add_trait(self, uuid, trait):
         """Another client adds a trait."""
-        self._ask('PUT', f'/traits/{trait}')
+        self._request('PUT', f'/traits/{trait}')
         url = f'/resource_providers/{uuid}/traits'
-        body = self._ask('GET', url)
+        body = self._request('GET', url)
         body['traits'].append(trait)
-        self._ask('PUT', url, body)
+        self._request('PUT', url, body)
 
-    def upgrade(self, trait):
+    def add_standard_trait(self, trait):
         """An operator installs a newer library of traits."""
         traits.Trait(
             context.RequestContext(config=self._conf), name=trait
         ).create()
 
-    def untag_everywhere(self, uuid, trait):
+    def delete_trait(self, uuid, trait):
         """An operator removes a trait from a provider, and for good."""
         url = f'/resource_providers/{uuid}/traits'
-        body = self._ask('GET', url)
+        body = self._request('GET', url)
         body['traits'].remove(trait)
-        self._ask('PUT', url, body)
-        self._ask('DELETE', f'/traits/{trait}')
+        self._request('PUT', url, body)
+        self._request('DELETE', f'/traits/{trait}')
 
     def candidates(self, resource_class, required):
         """Ask as Nova's scheduler does; return the providers offered."""
@@ -77,14 +79,14 @@ class RealPlacement(Placement):
             f'/allocation_candidates?resources={resource_class}:1'
             f'&required={required}'
         )
-        return set(self._ask('GET', url)['provider_summaries'])
+        return set(self._request('GET', url)['provider_summaries'])
 
-    def join(self, uuid, aggregate):
+    def add_aggregate(self, uuid, aggregate):
         """Another client puts a provider into an aggregate."""
         url = f'/resource_providers/{uuid}/aggregates'
-        body = self._ask('GET', url)
+        body = self._request('GET', url)
         body['aggregates'].append(aggregate)
-        self._ask('PUT', url, body)
+        self._request('PUT', url, body)
 
 
 @contextlib.contextmanager

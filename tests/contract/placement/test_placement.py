@@ -68,7 +68,7 @@ def test_absent_provider_reads_as_none(placement):
 def test_provider_is_found_by_uuid_and_by_name(placement, node):
     """A provider that is older than the rule uuid = name is found too."""
     uuid_of_old, name = _new_uuid(), _new_uuid()
-    placement.make(uuid_of_old, name)
+    placement.make_provider(uuid_of_old, name)
     assert placement.read_provider_uuid(node) == node
     assert placement.read_provider_uuid(name) == uuid_of_old
 
@@ -82,7 +82,7 @@ def test_second_of_a_uuid_is_refused(placement, node):
 def test_second_of_a_name_is_refused(placement):
     """Bug 1714248: another uuid with the node's name is in the way."""
     name = _new_uuid()
-    placement.make(_new_uuid(), name)
+    placement.make_provider(_new_uuid(), name)
     with pytest.raises(errors.ProviderExists):
         placement.write(Create(name), 0)
 
@@ -194,7 +194,7 @@ def test_trait_that_an_upgrade_brings_is_learned(placement, node):
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE'})
     placement.supported_traits(traits)
     assert placement.read_new_traits() == frozenset()
-    placement.upgrade('HW_FROM_THE_FUTURE')
+    placement.add_standard_trait('HW_FROM_THE_FUTURE')
     assert placement.supported_traits(traits) == {'COMPUTE_NODE'}
     assert placement.read_new_traits() == {'HW_FROM_THE_FUTURE'}
     assert placement.read_new_traits() == frozenset()
@@ -233,7 +233,7 @@ def test_name_that_an_operator_removed_is_made_anew(real):
     made = _new_uuid()
     change = PutTraits(made, frozenset({'CUSTOM_A'}))
     real.write(change, real.write(Create(made), 0))
-    real.untag_everywhere(made, 'CUSTOM_A')
+    real.delete_trait(made, 'CUSTOM_A')
     with pytest.raises(errors.NameVanished):
         _write(real, change)
     _write(real, change)

@@ -4,7 +4,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resource_tracker.delta import (
@@ -13,9 +13,9 @@ from resource_tracker.delta import (
     PutAggregates,
     PutInventories,
     PutTraits,
-    after,
+    after_write,
     new_provider,
-    plan,
+    plan_writes,
 )
 from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
@@ -48,58 +48,67 @@ def _kinds(writes):
 
 def test_equal_is_no_write():
     """What Placement acknowledged is not said again."""
-    assert plan(_known(), _wanted()) == ()
+    assert plan_writes(_known(), _wanted()) == ()
 
 
 def test_fields_that_placement_adds_are_no_difference():
     """A record with more in it than we set is still ours."""
     body = {**Inventory(A, reserved=False).body(), 'new': 1}
-    assert plan(_known(inventories={A: body}), _wanted()) == ()
+    assert plan_writes(_known(inventories={A: body}), _wanted()) == ()
 
 
 def test_new_node_is_described_before_it_is_offered():
     """No scheduler finds a node that does not say yet what it is."""
     aggregates = Aggregates(member=frozenset({'g'}))
-    writes = plan(None, _wanted(aggregates=aggregates))
+    writes = plan_writes(None, _wanted(aggregates=aggregates))
     assert _kinds(writes) == [Create, PutTraits, PutAggregates, PutInventories]
 
 
 def test_withdrawn_node_is_reserved_before_it_is_described():
     """What is not to be had any more is not to be had at once."""
-    writes = plan(_known(), _wanted(reserved=True, traits={'CUSTOM_NEW'}))
+    writes = plan_writes(
+        _known(), _wanted(reserved=True, traits={'CUSTOM_NEW'})
+    )
     assert _kinds(writes) == [PutInventories, PutTraits]
 
 
 def test_nothing_of_a_gone_node_can_be_had_and_all_else_stays():
     """All its inventories are reserved, once; no provider is made."""
     known = _known(in_use=frozenset({A}), traits={'CUSTOM_FOREIGN'})
-    (write,) = plan(known, withdrawn_provider(NODE), ours=OURS)
+    (write,) = plan_writes(known, withdrawn_provider(NODE), our_traits=OURS)
     assert write == PutInventories(
         NODE, {A: Inventory(A, reserved=True).body()}
     )
-    assert plan(after(known, write, 8), withdrawn_provider(NODE)) == ()
-    assert plan(None, withdrawn_provider(NODE)) == ()
+    assert (
+        plan_writes(after_write(known, write, 8), withdrawn_provider(NODE))
+        == ()
+    )
+    assert plan_writes(None, withdrawn_provider(NODE)) == ()
 
 
 def test_only_what_differs_is_written():
     """One change, one write."""
-    assert _kinds(plan(_known(), _wanted(traits={'CUSTOM_NEW'}))) == [
+    assert _kinds(plan_writes(_known(), _wanted(traits={'CUSTOM_NEW'}))) == [
         PutTraits
     ]
-    assert _kinds(plan(_known(), _wanted(reserved=True))) == [PutInventories]
+    assert _kinds(plan_writes(_known(), _wanted(reserved=True))) == [
+        PutInventories
+    ]
 
 
 def test_foreign_trait_stays_and_ours_goes():
     """We answer for what we set, and for nothing else."""
     known = _known(traits=OURS | {'CUSTOM_FOREIGN'})
-    (write,) = plan(known, _wanted(traits={'CUSTOM_NEW'}), ours=OURS)
+    (write,) = plan_writes(
+        known, _wanted(traits={'CUSTOM_NEW'}), our_traits=OURS
+    )
     assert write.traits == {'CUSTOM_NEW', 'CUSTOM_FOREIGN'}
 
 
 def test_t6_disabled_goes_without_a_memory():
     """Nobody but a compute service sets it."""
     known = _known(traits=OURS | {COMPUTE_STATUS_DISABLED})
-    (write,) = plan(known, _wanted())
+    (write,) = plan_writes(known, _wanted())
     assert write.traits == OURS
 
 
@@ -111,14 +120,14 @@ def test_writes_go_to_the_provider_that_is_known():
         traits={'CUSTOM_NEW'},
         aggregates=Aggregates(member=frozenset({'g'})),
     )
-    assert {write.uuid for write in plan(known, wanted)} == {'old'}
+    assert {write.uuid for write in plan_writes(known, wanted)} == {'old'}
 
 
 @pytest.mark.parametrize('name', [B, None])
 def test_class_in_use_is_kept_and_reserved(name):
     """Bug 1751472: the new class waits, or one machine is offered twice."""
     known = _known(in_use=frozenset({A}))
-    (write,) = plan(known, _wanted(name))
+    (write,) = plan_writes(known, _wanted(name))
     assert {k: v['reserved'] for k, v in write.inventories.items()} == {A: 1}
 
 
@@ -126,7 +135,7 @@ def test_all_of_a_large_inventory_is_reserved():
     """What an old driver reported may have more than one unit."""
     body = {**Inventory('VCPU', reserved=False).body(), 'total': 64}
     known = _known(inventories={'VCPU': body}, in_use=frozenset({'VCPU'}))
-    (write,) = plan(known, _wanted())
+    (write,) = plan_writes(known, _wanted())
     assert write.inventories['VCPU']['reserved'] == 64
 
 
@@ -134,7 +143,7 @@ def test_two_classes_in_use_both_stay():
     """An allocation of the old and the new class keeps both."""
     both = {n: Inventory(n, reserved=False).body() for n in (A, B)}
     known = _known(inventories=both, in_use=frozenset({A, B}))
-    (write,) = plan(known, _wanted(B, reserved=True))
+    (write,) = plan_writes(known, _wanted(B, reserved=True))
     assert {k: v['reserved'] for k, v in write.inventories.items()} == {
         A: 1,
         B: 1,
@@ -148,9 +157,9 @@ def test_aggregates_of_others_stay():
         member=frozenset({'joined'}), managed=frozenset({'joined', 'left'})
     )
     wanted = _wanted(aggregates=aggregates)
-    (write,) = plan(known, wanted)
+    (write,) = plan_writes(known, wanted)
     assert write.aggregates == {'joined', 'foreign'}
-    assert plan(after(known, write, 8), wanted) == ()
+    assert plan_writes(after_write(known, write, 8), wanted) == ()
 
 
 _NAMES = st.sampled_from([A, B, 'VCPU'])
@@ -190,26 +199,28 @@ _KNOWN = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(_KNOWN, _WANTED, _TRAITS)
-def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, ours):
+def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, our_traits):
     """One pass is enough, keeps what is in use and what is foreign."""
     now = known or new_provider(NODE)
-    for write in plan(known, wanted, ours):
-        now = after(now, write, now.generation + 1)
-    assert plan(now, wanted, ours | wanted.traits) == ()
+    for write in plan_writes(known, wanted, our_traits):
+        now = after_write(now, write, now.generation + 1)
+    assert plan_writes(now, wanted, our_traits | wanted.traits) == ()
     assert wanted.traits <= now.traits
     assert set(now.inventories) >= (now.in_use or set())
     if known is not None:
-        foreign = known.traits - ours - {COMPUTE_STATUS_DISABLED}
+        foreign = known.traits - our_traits - {COMPUTE_STATUS_DISABLED}
         assert foreign <= now.traits
 
 
+@settings(deadline=None)
 @given(_KNOWN, _WANTED, _TRAITS)
-def test_no_step_of_a_plan_offers_a_machine_twice(known, wanted, ours):
+def test_no_step_of_a_plan_offers_a_machine_twice(known, wanted, our_traits):
     """At no moment more than one unreserved class we wrote."""
     now = known or new_provider(NODE)
-    for write in plan(known, wanted, ours):
-        now = after(now, write, now.generation + 1)
+    for write in plan_writes(known, wanted, our_traits):
+        now = after_write(now, write, now.generation + 1)
         if isinstance(write, PutInventories):
             free = [r for r in now.inventories.values() if not r['reserved']]
             assert len(free) <= 1

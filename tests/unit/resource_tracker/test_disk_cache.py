@@ -19,7 +19,7 @@ from resource_tracker.provider_state import ProviderState
 HOST = 'c1'
 
 
-def memory(generation=3, **fields):
+def make_state(generation=3, **fields):
     """What is known of a provider."""
     values = {
         'inventories': {'CUSTOM_A': Inventory('CUSTOM_A', False).body()},
@@ -29,7 +29,9 @@ def memory(generation=3, **fields):
     }
     known = KnownProvider('uuid', generation, **values)
     return ProviderState(
-        known=known, ours=frozenset({'COMPUTE_NODE'}), row_id='1700000000'
+        known=known,
+        our_traits=frozenset({'COMPUTE_NODE'}),
+        row_id='1700000000',
     )
 
 
@@ -47,84 +49,84 @@ def disk_cache(path):
     made.close()
 
 
-def facts_of(recalled):
+def facts_of(found):
     """What a memory knows, without how it is kept."""
-    return recalled and (recalled.known, recalled.ours, recalled.row_id)
+    return found and (found.known, found.our_traits, found.row_id)
 
 
 def read(path, host=HOST):
     """All that another life recalls of these nodes."""
     disk_cache = FileDiskCache(path, host)
-    found = {n: facts_of(disk_cache.recall(n)) for n in ('n0', 'n1', 'n2')}
+    found = {n: facts_of(disk_cache.take(n)) for n in ('n0', 'n1', 'n2')}
     disk_cache.close()
     return {node: facts for node, facts in found.items() if facts}
 
 
 @pytest.mark.parametrize(
-    'noted',
+    'state',
     [
-        memory(),
-        memory(aggregates=frozenset()),
-        memory(aggregates=frozenset({'g'}), inventories={}),
-        memory(traits=frozenset()),
+        make_state(),
+        make_state(aggregates=frozenset()),
+        make_state(aggregates=frozenset({'g'}), inventories={}),
+        make_state(traits=frozenset()),
     ],
 )
-def test_what_was_noted_is_recalled(path, disk_cache, noted):
+def test_what_was_noted_is_recalled(path, disk_cache, state):
     """Each part of it, and the newest of each node."""
-    disk_cache.note('n0', memory(generation=1))
-    disk_cache.note('n0', noted)
-    assert read(path) == {'n0': facts_of(noted)}
-    assert read(path) == {'n0': facts_of(noted)}
+    disk_cache.save('n0', make_state(generation=1))
+    disk_cache.save('n0', state)
+    assert read(path) == {'n0': facts_of(state)}
+    assert read(path) == {'n0': facts_of(state)}
 
 
 def test_earlier_life_is_recalled_once(path, disk_cache):
     """What was looked at since is known better."""
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     again = FileDiskCache(path, HOST)
-    assert again.recall('n0')
-    assert again.recall('n0') is None
+    assert again.take('n0')
+    assert again.take('n0') is None
     again.close()
 
 
 def test_struck_node_is_void(path, disk_cache):
     """Given away: what another holder writes is not in here."""
-    disk_cache.note('n0', memory())
-    disk_cache.note('n1', memory())
-    disk_cache.strike('n0')
-    assert read(path) == {'n1': facts_of(memory())}
+    disk_cache.save('n0', make_state())
+    disk_cache.save('n1', make_state())
+    disk_cache.discard('n0')
+    assert read(path) == {'n1': facts_of(make_state())}
     again = FileDiskCache(path, HOST)
-    again.strike('n1')
-    assert again.recall('n1') is None
+    again.discard('n1')
+    assert again.take('n1') is None
     again.close()
     assert read(path) == {}
 
 
 def history():
     """Ten facts, and what they come to after each."""
-    state, states, steps = {}, [{}], []
+    expected, all_expected, steps = {}, [{}], []
     for number in range(10):
         node = f'n{number % 3}'
         if number == 7:
             steps.append((node, None))
-            state = {k: v for k, v in state.items() if k != node}
+            expected = {k: v for k, v in expected.items() if k != node}
         else:
-            noted = memory(generation=number)
-            steps.append((node, noted))
-            state = {**state, node: facts_of(noted)}
-        states.append(state)
-    return steps, states
+            state = make_state(generation=number)
+            steps.append((node, state))
+            expected = {**expected, node: facts_of(state)}
+        all_expected.append(expected)
+    return steps, all_expected
 
 
 def test_killed_between_any_two_bytes(path):
     """What is read is what was true after some fact, and not before."""
     disk_cache = FileDiskCache(path, HOST)
     ends = [path.stat().st_size]
-    steps, states = history()
-    for node, noted in steps:
-        if noted is None:
-            disk_cache.strike(node)
+    steps, all_expected = history()
+    for node, state in steps:
+        if state is None:
+            disk_cache.discard(node)
         else:
-            disk_cache.note(node, noted)
+            disk_cache.save(node, state)
         ends.append(path.stat().st_size)
     disk_cache.close()
     whole = path.read_bytes()
@@ -132,16 +134,16 @@ def test_killed_between_any_two_bytes(path):
         path.write_bytes(whole[:length])
         # A line whose line end alone is missing is whole.
         facts_count = sum(end - 1 <= length for end in ends) - 1
-        assert read(path) == states[max(0, facts_count)], length
+        assert read(path) == all_expected[max(0, facts_count)], length
 
 
 def test_any_byte_may_be_wrong(path, disk_cache):
     """A flipped byte costs its line, or all; nothing untrue is recalled."""
     steps, _ = history()
-    for node, noted in steps[:6]:
-        disk_cache.note(node, noted)
+    for node, state in steps[:6]:
+        disk_cache.save(node, state)
     whole = path.read_bytes()
-    true = [facts_of(noted) for _, noted in steps[:6]]
+    true = [facts_of(state) for _, state in steps[:6]]
     for place in range(0, len(whole), 3):
         wrong = bytes([whole[place] ^ 0x20])
         path.write_bytes(whole[:place] + wrong + whole[place + 1 :])
@@ -157,24 +159,24 @@ def test_rubbish_is_no_ledger(path, content):
     path.write_bytes(content)
     assert read(path) == {}
     disk_cache = FileDiskCache(path, HOST)
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     disk_cache.close()
-    assert read(path) == {'n0': facts_of(memory())}
+    assert read(path) == {'n0': facts_of(make_state())}
 
 
 def test_file_of_another_host_is_not_read(path, disk_cache):
     """Its nodes are not ours; from now on the file is."""
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     assert read(path, 'c2') == {}
     assert read(path) == {}
 
 
 def test_file_of_another_format_is_not_read(path, disk_cache):
     """After an upgrade that changes the format all is read once."""
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     disk_cache.close()
     older = FileDiskCache(path, HOST, format_number=0)
-    older.note('n0', memory())
+    older.save('n0', make_state())
     older.close()
     assert read(path) == {}
 
@@ -183,7 +185,7 @@ def test_file_stays_short(path):
     """A node that changes all day does not fill the disk."""
     disk_cache = FileDiskCache(path, HOST, spare_lines_count=10)
     for number in range(500):
-        disk_cache.note(f'n{number % 3}', memory(generation=number))
+        disk_cache.save(f'n{number % 3}', make_state(generation=number))
         assert len(path.read_bytes().splitlines()) <= 1 + 3 + 11
     disk_cache.close()
     assert {n: f[0].generation for n, f in read(path).items()} == {
@@ -195,9 +197,9 @@ def test_file_stays_short(path):
 
 def test_half_written_successor_is_not_read(path, disk_cache):
     """Killed while the file was being replaced: the old one counts."""
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     path.with_name('c1.new').write_bytes(path.read_bytes()[:20])
-    assert read(path) == {'n0': facts_of(memory())}
+    assert read(path) == {'n0': facts_of(make_state())}
 
 
 def test_disk_that_fails_is_said_once(tmp_path, caplog):
@@ -207,9 +209,9 @@ def test_disk_that_fails_is_said_once(tmp_path, caplog):
     in_the_way.write_text('')
     disk_cache = FileDiskCache(in_the_way / 'c1', HOST)
     for _ in range(3):
-        disk_cache.note('n0', memory())
-        disk_cache.strike('n0')
-    assert disk_cache.recall('n0') is None
+        disk_cache.save('n0', make_state())
+        disk_cache.discard('n0')
+    assert disk_cache.take('n0') is None
     assert len(caplog.messages) == 1
 
 
@@ -222,25 +224,25 @@ def test_full_disk_is_said_once(path, disk_cache, caplog):
     caplog.set_level(logging.WARNING)
     if not pathlib.Path('/dev/full').exists():
         pytest.skip('no /dev/full on this system')
-    disk_cache.note('n0', memory())
+    disk_cache.save('n0', make_state())
     full = os.open('/dev/full', os.O_WRONLY)
     os.dup2(full, disk_cache.descriptor)
     os.close(full)
     for _ in range(3):
-        disk_cache.note('n1', memory())
+        disk_cache.save('n1', make_state())
     assert len(caplog.messages) == 1
-    assert read(path) == {'n0': facts_of(memory())}
+    assert read(path) == {'n0': facts_of(make_state())}
 
 
 _WRITER = textwrap.dedent(
     """
     import sys
     from resource_tracker.disk_cache import FileDiskCache
-    from tests.unit.resource_tracker.test_disk_cache import memory
+    from tests.unit.resource_tracker.test_disk_cache import make_state
     disk_cache = FileDiskCache(sys.argv[1], 'c1', spare_lines_count=5)
     open(sys.argv[2], 'w').close()
     for number in range(10**9):
-        disk_cache.note(f'n{number % 3}', memory(generation=number))
+        disk_cache.save(f'n{number % 3}', make_state(generation=number))
     """
 )
 

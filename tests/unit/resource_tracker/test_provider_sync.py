@@ -35,10 +35,10 @@ from tests.unit.resource_tracker.nodes import (
 class World:
     """A Placement, one node, one daemon; a crash makes the daemon forget."""
 
-    def __init__(self, ledger_path=None):
+    def __init__(self, cache_path=None):
         self.placement = FakePlacement()
         self.facts = READY
-        self._ledger_path = ledger_path
+        self._cache_path = cache_path
         self._disk_cache = None
         self.crash()
 
@@ -47,24 +47,24 @@ class World:
         self.clock = ManualClock()
         if self._disk_cache is not None:
             self._disk_cache.close()
-        if self._ledger_path is not None:
-            self._disk_cache = FileDiskCache(self._ledger_path, 'c1')
+        if self._cache_path is not None:
+            self._disk_cache = FileDiskCache(self._cache_path, 'c1')
         self.provider_sync = ProviderSync(
             self.placement, self.clock, self._disk_cache
         )
-        self.memory = ProviderState()
+        self.state = ProviderState()
 
-    def say(self, **situation):
+    def report(self, **situation):
         """Report the node."""
         return self.provider_sync.sync(
             wanted_provider(self.facts, Situation(**situation)),
-            self.memory,
+            self.state,
             lambda: None,
         )
 
-    def held(self):
+    def provider(self):
         """What Placement has of the node."""
-        return self.placement.held[NODE]
+        return self.placement.providers[NODE]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def world():
 
 def test_new_node_takes_a_list_and_three_writes(world):
     """Nothing is read of a node that the list does not show."""
-    assert world.say().writes_count == 3
+    assert world.report().writes_count == 3
     assert world.placement.requests == [
         'list',
         'Create',
@@ -86,81 +86,81 @@ def test_new_node_takes_a_list_and_three_writes(world):
 
 def test_unconfirmed_node_is_described_and_not_offered(world):
     """Its row may be another's; once confirmed it costs no write more."""
-    world.say(confirmed=False)
+    world.report(confirmed=False)
     assert world.placement.requests == ['list', 'Create', 'PutTraits']
-    assert world.held().inventories == {}
-    world.say()
+    assert world.provider().inventories == {}
+    world.report()
     assert world.placement.requests[3:] == ['PutInventories']
 
 
 def test_unconfirmed_node_with_a_provider_stays_as_it_is(world):
     """The holder before us had confirmed it, and died soon after."""
-    world.say()
+    world.report()
     world.crash()
-    assert world.say(confirmed=False).writes_count == 0
-    assert world.say().writes_count == 0
+    assert world.report(confirmed=False).writes_count == 0
+    assert world.report().writes_count == 0
 
 
 def test_unconfirmed_node_that_is_not_fit_is_reserved(world):
     """It is as unfit as any; and stays reserved until it is confirmed."""
-    world.say()
+    world.report()
     world.facts = changed(maintenance=True)
-    world.say(confirmed=False)
-    assert world.held().inventories[GOLD]['reserved'] == 1
+    world.report(confirmed=False)
+    assert world.provider().inventories[GOLD]['reserved'] == 1
     world.facts = READY
-    world.say(confirmed=False)
-    assert world.held().inventories[GOLD]['reserved'] == 1
-    world.say()
-    assert world.held().inventories[GOLD]['reserved'] == 0
+    world.report(confirmed=False)
+    assert world.provider().inventories[GOLD]['reserved'] == 1
+    world.report()
+    assert world.provider().inventories[GOLD]['reserved'] == 0
 
 
 def test_unconfirmed_node_that_is_not_fit_is_not_made_known(world):
     """Nothing of it can be had anyhow."""
     world.facts = changed(maintenance=True)
-    world.say(confirmed=False)
-    assert world.held().inventories == {}
+    world.report(confirmed=False)
+    assert world.provider().inventories == {}
 
 
 def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
     """Its provider is read and reserved; nothing else of it changes."""
-    world.say()
-    traits = world.held().traits
+    world.report()
+    traits = world.provider().traits
     world.crash()
     world.provider_sync.sync(
-        withdrawn_provider(NODE), world.memory, lambda: None
+        withdrawn_provider(NODE), world.state, lambda: None
     )
-    assert world.held().inventories[GOLD]['reserved'] == 1
-    assert world.held().traits == traits
+    assert world.provider().inventories[GOLD]['reserved'] == 1
+    assert world.provider().traits == traits
 
 
 def test_gone_node_that_has_no_provider_gets_none(world):
     """Ironic deleted it before anybody reported it."""
-    said = world.provider_sync.sync(
-        withdrawn_provider(NODE), world.memory, lambda: None
+    outcome = world.provider_sync.sync(
+        withdrawn_provider(NODE), world.state, lambda: None
     )
-    assert said.writes_count == 0
-    assert not world.placement.held
-    world.say()
-    assert world.held().inventories[GOLD]['reserved'] == 0
+    assert outcome.writes_count == 0
+    assert not world.placement.providers
+    world.report()
+    assert world.provider().inventories[GOLD]['reserved'] == 0
 
 
 def test_gone_node_that_comes_back_is_told_apart_from_foreign_traits(world):
     """Which traits are ours is remembered meanwhile."""
     world.facts = changed(traits=frozenset({'CUSTOM_OLD'}))
-    world.say()
+    world.report()
     world.provider_sync.sync(
-        withdrawn_provider(NODE), world.memory, lambda: None
+        withdrawn_provider(NODE), world.state, lambda: None
     )
     world.facts = READY
-    world.say()
-    assert 'CUSTOM_OLD' not in world.held().traits
+    world.report()
+    assert 'CUSTOM_OLD' not in world.provider().traits
 
 
 def test_unchanged_node_costs_no_request(world):
     """What Placement acknowledged is remembered."""
-    world.say()
+    world.report()
     world.placement.requests.clear()
-    assert world.say().writes_count == 0
+    assert world.report().writes_count == 0
     assert world.placement.requests == []
 
 
@@ -178,9 +178,9 @@ def test_one_list_serves_all_nodes(world):
 
 def test_old_list_is_not_believed_about_what_is_absent(world):
     """A node that came to us later may have been made by its holder."""
-    world.say()
+    world.report()
     other = numbered(2)
-    world.placement.make(other.uuid, other.uuid)
+    world.placement.make_provider(other.uuid, other.uuid)
     world.clock.advance(3600)
     world.placement.requests.clear()
     world.provider_sync.sync(
@@ -191,32 +191,32 @@ def test_old_list_is_not_believed_about_what_is_absent(world):
 
 def test_old_list_proves_nothing_and_is_asked_anew(tmp_path):
     """A start may take long: one list more, not a read of each node."""
-    world = World(tmp_path / 'ledger')
-    world.say()
+    world = World(tmp_path / 'cache')
+    world.report()
     world.crash()
-    world.provider_sync.provider_index.renew()
+    world.provider_sync.provider_index.reload()
     world.clock.advance(31)
     world.placement.requests.clear()
-    world.say()
+    world.report()
     assert world.placement.requests == ['list']
 
 
 def test_provider_made_anew_is_not_taken_for_the_former(tmp_path):
     """Deleted by somebody, made by us, killed before we knew."""
-    world = World(tmp_path / 'ledger')
-    world.say()
-    generation = world.held().generation
-    del world.placement.held[NODE]
+    world = World(tmp_path / 'cache')
+    world.report()
+    generation = world.provider().generation
+    del world.placement.providers[NODE]
     world.crash()
     lost = errors.PlacementUnavailable('no answer')
     world.placement.fail_next = [('after', lost)]
     with pytest.raises(errors.PlacementUnavailable):
-        world.say()
-    while world.held().generation < generation:
-        world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+        world.report()
+    while world.provider().generation < generation:
+        world.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     world.crash()
-    world.say()
-    assert world.held().inventories[GOLD]['reserved'] == 0
+    world.report()
+    assert world.provider().inventories[GOLD]['reserved'] == 0
 
 
 class Killed(BaseException):
@@ -232,7 +232,7 @@ def _end_before(world, kind, error):
 
     world.placement.on_request = end
     with pytest.raises(type(error)):
-        world.say()
+        world.report()
     world.placement.on_request = lambda what, uuid: None
     world.crash()
 
@@ -248,35 +248,35 @@ def test_life_that_ends_between_two_writes_leaves_no_trait(
 
     A build gave the node a new record meanwhile, or none did.
     """
-    world = World(tmp_path / 'ledger')
-    world.say(row_id=record)
+    world = World(tmp_path / 'cache')
+    world.report(row_id=record)
     world.facts = changed(maintenance=True, traits=frozenset())
     _end_before(world, 'PutTraits', end)
-    assert world.held().inventories[GOLD]['reserved'] == 1
+    assert world.provider().inventories[GOLD]['reserved'] == 1
     world.placement.requests.clear()
-    world.say()
-    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+    world.report()
+    assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
     assert world.placement.requests == ['list', 'PutTraits']
 
 
 def test_life_that_ends_before_a_new_node_is_offered(tmp_path):
     """Its traits are ours though its first plan never came to its end."""
-    world = World(tmp_path / 'ledger')
+    world = World(tmp_path / 'cache')
     _end_before(world, 'PutInventories', Killed())
     world.facts = changed(traits=frozenset())
-    world.say()
-    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+    world.report()
+    assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
 def test_trait_that_another_set_between_two_lives_is_not_ours(tmp_path):
     """Of another generation than the disk has: only ours is taken away."""
-    world = World(tmp_path / 'ledger')
-    world.say()
+    world = World(tmp_path / 'cache')
+    world.report()
     world.facts = changed(maintenance=True, traits=frozenset())
     _end_before(world, 'PutTraits', Killed())
-    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
-    world.say()
-    traits = world.held().traits
+    world.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
+    world.report()
+    traits = world.provider().traits
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
@@ -285,31 +285,31 @@ def test_each_write_is_noted_once_and_nothing_else(tmp_path):
 
     New traits have one more, before they are sent.
     """
-    path = tmp_path / 'ledger'
+    path = tmp_path / 'cache'
     world = World(path)
 
     def lines_count():
         return path.read_text().count('\n') - 1
 
-    world.say()
+    world.report()
     assert lines_count() == 4
-    world.say()
+    world.report()
     assert lines_count() == 4
     world.facts = changed(maintenance=True, traits=frozenset({'CUSTOM_B'}))
-    world.say()
+    world.report()
     assert lines_count() == 7
     world.facts = changed(traits=frozenset())
-    world.say()
+    world.report()
     assert lines_count() == 9
 
 
 def test_conflict_is_read_again_and_tried_once_more(world):
     """A foreign write in between costs one read and one more write."""
-    world.say()
-    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    world.report()
+    world.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     world.placement.requests.clear()
     world.facts = changed(maintenance=True)
-    world.say()
+    world.report()
     assert world.placement.requests == [
         'PutInventories',
         'read',
@@ -319,81 +319,82 @@ def test_conflict_is_read_again_and_tried_once_more(world):
 
 def test_endless_conflicts_end(world):
     """A provider that somebody writes all the time is left for later."""
-    world.say()
+    world.report()
     world.placement.on_request = lambda kind, uuid: (
-        kind == 'PutInventories' and world.placement.tag(NODE, 'CUSTOM_BUSY')
+        kind == 'PutInventories'
+        and world.placement.add_trait(NODE, 'CUSTOM_BUSY')
     )
     world.facts = changed(maintenance=True)
     with pytest.raises(errors.GenerationConflict):
-        world.say()
+        world.report()
     assert world.placement.requests.count('PutInventories') <= 4
 
 
 def test_allocation_between_look_and_write_is_not_lost(world):
     """Bug 1751472: the class is asked for, found free, and taken just then."""
-    world.say()
+    world.report()
 
     def allocate(kind, uuid):
-        if kind == 'PutInventories' and not world.held().allocations:
+        if kind == 'PutInventories' and not world.provider().allocations:
             world.placement.allocate(NODE, 'server', GOLD)
 
     world.placement.on_request = allocate
     world.facts = changed(resource_class='silver')
-    assert world.say().kept == {GOLD}
-    assert set(world.held().inventories) == {GOLD}
+    assert world.report().kept == {GOLD}
+    assert set(world.provider().inventories) == {GOLD}
 
 
 def test_traits_whose_answer_was_lost_are_still_ours(world):
     """What may have been set is removed when nobody wants it any more."""
-    world.say()
+    world.report()
     world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
     lost = errors.PlacementUnavailable('no answer')
     world.placement.fail_next = [('after', lost)]
     with pytest.raises(errors.PlacementUnavailable):
-        world.say()
+        world.report()
     world.facts = changed(traits=frozenset())
-    world.say()
-    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+    world.report()
+    assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
 def test_traits_found_as_wanted_are_ours_from_then_on(world):
     """A daemon that restarted removes what goes while it looks."""
-    world.say()
+    world.report()
     world.crash()
-    assert world.say().writes_count == 0
+    assert world.report().writes_count == 0
     world.facts = changed(traits=frozenset())
-    world.say()
-    assert world.held().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+    world.report()
+    assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
 def test_trait_that_placement_has_learned_and_another_set_stays(world):
     """We were told that there is no such trait, and have not asked again."""
     world.placement.standard_traits -= {'OWNER_NOVA'}
-    world.say()
-    assert 'OWNER_NOVA' not in world.held().traits
-    world.placement.upgrade('OWNER_NOVA')
-    world.placement.tag(NODE, 'OWNER_NOVA')
+    world.report()
+    assert 'OWNER_NOVA' not in world.provider().traits
+    world.placement.add_standard_trait('OWNER_NOVA')
+    world.placement.add_trait(NODE, 'OWNER_NOVA')
     world.facts = changed(traits=frozenset({'CUSTOM_NEW'}))
-    world.say()
-    assert {'OWNER_NOVA', 'CUSTOM_NEW'} <= world.held().traits
-    assert world.memory.known.traits == world.held().traits
+    world.report()
+    assert {'OWNER_NOVA', 'CUSTOM_NEW'} <= world.provider().traits
+    assert world.state.known.traits == world.provider().traits
 
 
 def test_traits_whose_answer_was_lost_are_ours_in_the_next_life(tmp_path):
     """Sent, and then the process ends: they are there all the same."""
-    world = World(tmp_path / 'ledger')
-    world.say()
+    world = World(tmp_path / 'cache')
+    world.report()
     world.facts = changed(traits=frozenset({'CUSTOM_GPU', 'CUSTOM_SHORT'}))
     world.placement.fail_next = [
         ('after', errors.PlacementUnavailable('no answer'))
     ]
     with pytest.raises(errors.PlacementUnavailable):
-        world.say()
-    assert 'CUSTOM_SHORT' in world.held().traits
+        world.report()
+    assert 'CUSTOM_SHORT' in world.provider().traits
     world.crash()
     world.facts = READY
-    world.say()
-    assert 'CUSTOM_SHORT' not in world.held().traits
+    world.report()
+    assert 'CUSTOM_SHORT' not in world.provider().traits
 
 
 def test_provider_whose_answer_was_lost_is_found(world):
@@ -401,9 +402,9 @@ def test_provider_whose_answer_was_lost_is_found(world):
     lost = errors.PlacementUnavailable('no answer')
     world.placement.fail_next = [('after', lost)]
     with pytest.raises(errors.PlacementUnavailable):
-        world.say()
-    world.say()
-    assert set(world.held().inventories) == {GOLD}
+        world.report()
+    world.report()
+    assert set(world.provider().inventories) == {GOLD}
 
 
 def test_write_that_is_not_allowed_is_not_sent(world):
@@ -415,10 +416,10 @@ def test_write_that_is_not_allowed_is_not_sent(world):
 
     with pytest.raises(PermissionError):
         world.provider_sync.sync(
-            wanted_provider(READY, Situation()), world.memory, require
+            wanted_provider(READY, Situation()), world.state, require
         )
     assert world.placement.requests == ['list', 'Create']
-    world.say()
+    world.report()
     assert world.placement.requests.count('Create') == 1
 
 
@@ -432,9 +433,9 @@ def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
 
     Traits that never left are not ours either.
     """
-    world.say()
+    world.report()
     world.placement.requests.clear()
-    ours, made = world.memory.ours, []
+    our_traits, made = world.state.our_traits, []
     world.placement.on_request = lambda what, uuid: made.append(what)
 
     def require():
@@ -443,21 +444,21 @@ def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
 
     with pytest.raises(PermissionError):
         world.provider_sync.sync(
-            wanted_provider(facts, Situation()), world.memory, require
+            wanted_provider(facts, Situation()), world.state, require
         )
     assert world.placement.requests == []
-    assert world.memory.ours == ours
+    assert world.state.our_traits == our_traits
 
 
 def test_many_at_once_ask_for_one_list():
     """The first asks, the others wait for its answer."""
     placement, start = FakePlacement(), threading.Barrier(8)
-    placement.make('u', 'n')
+    placement.make_provider('u', 'n')
     provider_index, found = ProviderIndex(placement, ManualClock()), []
 
     def look():
         start.wait()
-        found.append(provider_index.find('n').uuid)
+        found.append(provider_index.find_provider('n').uuid)
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
@@ -474,18 +475,18 @@ def test_list_that_failed_is_asked_for_again():
     provider_index = ProviderIndex(placement, ManualClock())
     placement.fail_next = [('before', errors.PlacementUnavailable('down'))]
     with pytest.raises(errors.PlacementUnavailable):
-        provider_index.find('n')
-    assert provider_index.find('n') is None
+        provider_index.find_provider('n')
+    assert provider_index.find_provider('n') is None
 
 
 def _built_on(world):
     """A node that was allocated, and tagged before Nova looked."""
-    world.say()
+    world.report()
     world.placement.allocate(NODE, 'server', GOLD)
     world.facts = changed(power_state='error')
-    world.say()
-    world.placement.tag(NODE, 'CUSTOM_FOREIGN')
-    world.memory.allocated(world.held().generation)
+    world.report()
+    world.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
+    world.state.apply_allocation(world.provider().generation)
     world.placement.requests.clear()
 
 
@@ -493,22 +494,22 @@ def test_foreign_trait_taken_for_an_allocation_stays(world):
     """The one write since was not the build's: that one we had seen."""
     _built_on(world)
     world.facts = changed(traits=frozenset({'CUSTOM_B'}))
-    world.say()
-    assert world.held().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
+    world.report()
+    assert world.provider().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
     assert world.placement.requests[0] == 'read'
 
 
 def test_next_life_knows_what_was_inferred(tmp_path):
     """That the generation is right proves nothing of the traits."""
-    world = World(tmp_path / 'ledger')
+    world = World(tmp_path / 'cache')
     _built_on(world)
     world.facts = READY
-    world.say()
+    world.report()
     assert world.placement.requests == ['PutInventories']
     world.crash()
     world.facts = changed(traits=frozenset({'CUSTOM_B'}))
-    world.say()
-    assert world.held().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
+    world.report()
+    assert world.provider().traits >= {'CUSTOM_B', 'CUSTOM_FOREIGN'}
 
 
 _FOREIGN = 'CUSTOM_FOREIGN'
@@ -545,7 +546,7 @@ _STEPS = st.lists(
         st.tuples(st.just('audit'), st.none()),
         st.tuples(st.just('delete'), st.none()),
         st.tuples(st.just('fault'), st.tuples(st.booleans(), _FAULTS)),
-        st.tuples(st.just('say'), st.none()),
+        st.tuples(st.just('report'), st.none()),
     ),
     max_size=20,
 )
@@ -554,8 +555,8 @@ _STEPS = st.lists(
 class Storm(World):
     """A world in which things happen, between and inside the passes."""
 
-    def __init__(self, ledger_path=None):
-        super().__init__(ledger_path)
+    def __init__(self, cache_path=None):
+        super().__init__(cache_path)
         self.tagged = self.joined = False
         self.member = frozenset()
         self.inside = []
@@ -568,79 +569,83 @@ class Storm(World):
 
     def step(self, what, value):
         """Let one thing happen."""
-        held = self.placement.held.get(NODE)
+        provider = self.placement.providers.get(NODE)
         if what == 'change':
             self.facts = dataclasses.replace(self.facts, **dict([value]))
         elif what == 'fault':
             after, error = value
             when = 'after' if after else 'before'
             self.placement.fail_next.append((when, error))
-        elif what == 'say':
-            self.try_to_say()
+        elif what == 'report':
+            self.try_to_report()
         elif what == 'move':
             self.member = value
         elif what == 'audit':
             self.audit()
-        elif held is not None:
-            getattr(self, f'_{what}')(held)
+        elif provider is not None:
+            getattr(self, f'_{what}')(provider)
         self.check()
 
-    def _allocate(self, held):
-        for name, record in held.inventories.items():
-            used = name in held.allocations.values()
+    def _allocate(self, provider):
+        for name, record in provider.inventories.items():
+            used = name in provider.allocations.values()
             if not record['reserved'] and not used:
                 self.placement.allocate(NODE, f'server-{name}', name)
                 return
 
-    def _claim(self, held):
+    def _claim(self, provider):
         """Nova has seen the allocation, and whatever else was written."""
-        if held.allocations:
-            self.memory.allocated(held.generation)
+        if provider.allocations:
+            self.state.apply_allocation(provider.generation)
 
-    def _free(self, held):
-        for consumer in list(held.allocations):
+    def _free(self, provider):
+        for consumer in list(provider.allocations):
             self.placement.deallocate(NODE, consumer)
 
-    def _tag(self, held):
-        self.placement.tag(NODE, _FOREIGN)
+    def _tag(self, provider):
+        self.placement.add_trait(NODE, _FOREIGN)
         self.tagged = True
 
-    def _delete(self, held):
-        if not held.allocations:
-            del self.placement.held[NODE]
+    def _delete(self, provider):
+        if not provider.allocations:
+            del self.placement.providers[NODE]
             self.tagged = self.joined = False
 
-    def _join(self, held):
-        self.placement.join(NODE, 'foreign')
+    def _join(self, provider):
+        self.placement.add_aggregate(NODE, 'foreign')
         self.joined = True
 
     def audit(self):
         """Doubt what is not as the list says, and say it again."""
-        held = self.placement.held.get(NODE)
-        known = self.memory.known
-        if known and (held is None or held.generation != known.generation):
-            self.memory.is_doubtful = True
-        self.try_to_say()
+        provider = self.placement.providers.get(NODE)
+        known = self.state.known
+        if known and (
+            provider is None or provider.generation != known.generation
+        ):
+            self.state.is_stale = True
+        self.try_to_report()
 
-    def say(self, **situation):
+    def report(self, **situation):
         """Report the node, in the aggregates of its host."""
         aggregates = Aggregates(self.member, frozenset('gh'))
-        return super().say(aggregates=aggregates, **situation)
+        return super().report(aggregates=aggregates, **situation)
 
-    def try_to_say(self):
+    def try_to_report(self):
         """Report the node; it may fail, it may not break."""
         try:
-            self.say()
+            self.report()
         except errors.PlacementError:
             return
 
     def check(self):
         """What holds at each moment."""
-        held = self.placement.held.get(NODE)
-        if held is not None:
-            assert set(held.allocations.values()) <= set(held.inventories)
-            assert not self.tagged or _FOREIGN in held.traits
-            assert not self.joined or 'foreign' in held.aggregates
+        provider = self.placement.providers.get(NODE)
+        if provider is not None:
+            assert set(provider.allocations.values()) <= set(
+                provider.inventories
+            )
+            assert not self.tagged or _FOREIGN in provider.traits
+            assert not self.joined or 'foreign' in provider.aggregates
 
     def calm(self):
         """No more faults; what is allocated is freed; the host flickers.
@@ -649,10 +654,10 @@ class Storm(World):
         for the audit to find.
         """
         self.placement.fail_next, self.inside = [], []
-        if NODE in self.placement.held:
-            self._free(self.held())
-        self.say(disabled=True)
-        self.say()
+        if NODE in self.placement.providers:
+            self._free(self.provider())
+        self.report(disabled=True)
+        self.report()
 
 
 @settings(max_examples=300, deadline=None)
@@ -664,25 +669,28 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     and a daemon that remembers its life leaves no trait of its own behind.
     """
     storm = Storm()
-    storm.say()
+    storm.report()
     # One thread says a node, and to that one a claim tells nothing just then.
-    alone = ('say', 'audit', 'fault', 'claim')
+    alone = ('report', 'audit', 'fault', 'claim')
     inside = [step for step in inside if step[0] not in alone]
     storm.inside = inside
     for step in between:
         storm.step(*step)
     storm.calm()
-    want, held = wanted_provider(storm.facts, Situation()), storm.held()
+    want, provider = (
+        wanted_provider(storm.facts, Situation()),
+        storm.provider(),
+    )
     inventory = want.inventory
-    assert held.inventories == (
+    assert provider.inventories == (
         {inventory.resource_class: inventory.body()} if inventory else {}
     )
     usable = storm.placement.supported_traits(want.traits)
-    assert held.traits == usable | ({_FOREIGN} if storm.tagged else set())
+    assert provider.traits == usable | ({_FOREIGN} if storm.tagged else set())
     foreign = {'foreign'} if storm.joined else set()
-    assert held.aggregates == storm.member | foreign
+    assert provider.aggregates == storm.member | foreign
     storm.placement.requests.clear()
-    assert storm.say().writes_count == 0
+    assert storm.report().writes_count == 0
     assert storm.placement.requests == []
 
 
@@ -696,7 +704,7 @@ def test_any_history_of_several_lives_ends_in_what_is_wanted(
     With a ledger or without: what it remembers wrongly would be seen here.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, 'ledger') if has_a_disk else None
+        path = pathlib.Path(folder, 'cache') if has_a_disk else None
         _live(Storm(path), lives)
 
 
@@ -707,9 +715,12 @@ def _live(storm, lives):
             storm.step(*step)
     storm.crash()
     storm.calm()
-    want, held = wanted_provider(storm.facts, Situation()), storm.held()
+    want, provider = (
+        wanted_provider(storm.facts, Situation()),
+        storm.provider(),
+    )
     inventory = want.inventory
-    assert held.inventories == (
+    assert provider.inventories == (
         {inventory.resource_class: inventory.body()} if inventory else {}
     )
-    assert storm.placement.supported_traits(want.traits) <= held.traits
+    assert storm.placement.supported_traits(want.traits) <= provider.traits

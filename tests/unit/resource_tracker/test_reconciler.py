@@ -25,7 +25,7 @@ from tests.unit.resource_tracker.nodes import (
 )
 
 # More than any of this takes; a test that waits that long has failed.
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 DOWN = errors.PlacementUnavailable('no answer')
 
 
@@ -42,7 +42,7 @@ class Gate:
 
     def wait(self):
         """Wait until it is."""
-        assert self._open.wait(PATIENCE_S)
+        assert self._open.wait(TIMEOUT_S)
 
     def shut(self):
         """Shut it."""
@@ -65,11 +65,11 @@ class Turnstile:
     def _request(self, kind, uuid):
         if kind == self._kind:
             self.arrived.set()
-            assert self.let_go.wait(PATIENCE_S)
+            assert self.let_go.wait(TIMEOUT_S)
 
     def wait(self):
         """Wait until a request stands before it."""
-        assert self.arrived.wait(PATIENCE_S)
+        assert self.arrived.wait(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def _reconciler(placement, gate, **changes):
         'parallelism': 4,
         'retry_first_s': 0.01,
         'retry_max_s': 0.05,
-        'patience_s': 0.01,
+        'deferral_s': 0.01,
     }
     return Reconciler(
         placement, gate, SystemClock(), **{**arguments, **changes}
@@ -104,55 +104,55 @@ def reconciler(placement, gate):
     made.stop(0)
 
 
-def say(reconciler, facts, **situation):
+def report(reconciler, facts, **situation):
     """Submit and wait until it is said."""
     reconciler.submit(facts, Situation(**situation))
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
 
 
 def reserved(placement, facts=READY):
     """Whether Placement says that a node is reserved."""
-    return placement.held[facts.uuid].inventories[GOLD]['reserved']
+    return placement.providers[facts.uuid].inventories[GOLD]['reserved']
 
 
 def test_node_is_reported(placement, reconciler):
     """From a submit to a provider, and what was acknowledged is known."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     assert reserved(placement) == 0
-    known = reconciler.acknowledged(NODE)
-    assert known.generation == placement.held[NODE].generation
-    assert known.traits == placement.held[NODE].traits
+    known = reconciler.acknowledged_provider(NODE)
+    assert known.generation == placement.providers[NODE].generation
+    assert known.traits == placement.providers[NODE].traits
 
 
 def test_no_change_costs_no_request(placement, reconciler):
     """However often a node is submitted."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     placement.requests.clear()
     for _ in range(100):
-        say(reconciler, READY)
+        report(reconciler, READY)
     assert placement.requests == []
 
 
 def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
     """The allocation of its build raised the generation: no conflict."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     placement.requests.clear()
     taken = changed(instance_uuid='server', provision_state='deploying')
-    say(reconciler, taken, claim=Claim('server'))
+    report(reconciler, taken, claim=Claim('server'))
     assert placement.requests == ['read', 'PutInventories']
     placement.requests.clear()
-    say(reconciler, changed(instance_uuid=None))
+    report(reconciler, changed(instance_uuid=None))
     assert placement.requests == ['PutInventories']
 
 
 def test_node_of_a_build_costs_one_request(placement, reconciler):
     """Nova has seen the generation with the allocation; nothing is read."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     placement.requests.clear()
-    seen = placement.held[NODE].generation
-    say(reconciler, READY, claim=Claim('server', seen))
+    seen = placement.providers[NODE].generation
+    report(reconciler, READY, claim=Claim('server', seen))
     assert placement.requests == ['PutInventories']
     assert reserved(placement) == 1
 
@@ -162,20 +162,20 @@ def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
     built = [numbered(number) for number in range(2, 12)]
     for facts in [*built, READY]:
         reconciler.submit(facts, Situation())
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     turnstile = Turnstile(placement, 'read')
     for facts in built:
         placement.allocate(facts.uuid, 'server', GOLD)
         reconciler.submit(facts, Situation(claim=Claim('server')))
     turnstile.wait()
     reconciler.submit(changed(maintenance=True), Situation())
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TIMEOUT_S
     while not reserved(placement) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert reserved(placement)
     assert {reserved(placement, facts) for facts in built} == {0}
     turnstile.let_go.set()
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     assert {reserved(placement, facts) for facts in built} == {1}
 
 
@@ -187,7 +187,7 @@ def test_burst_is_said_once(placement, reconciler):
     for n in range(50):
         reconciler.submit(changed(maintenance=bool(n % 2)), Situation())
     turnstile.let_go.set()
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     assert reserved(placement) == 1
     assert placement.requests.count('PutInventories') <= 2
 
@@ -215,7 +215,7 @@ def test_writes_of_one_node_never_overlap(placement, reconciler):
                 Situation(),
             )
         pause.wait(0.01)
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     assert {most[numbered(n).uuid] for n in range(2, 22)} == {1}
     assert 1 < most['all'] <= 4
     assert all(reserved(placement, numbered(n)) for n in range(2, 22))
@@ -223,7 +223,7 @@ def test_writes_of_one_node_never_overlap(placement, reconciler):
 
 def test_slow_node_does_not_hold_up_others(placement, reconciler):
     """A claim or a report of one node never waits for another's request."""
-    say(reconciler, numbered(2))
+    report(reconciler, numbered(2))
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
     turnstile.wait()
@@ -240,7 +240,7 @@ def test_slow_node_does_not_hold_up_others(placement, reconciler):
 def test_failure_is_tried_again_until_it_works(placement, reconciler):
     """Nobody has to submit the node again."""
     placement.fail_next = [('before', DOWN)] * 3
-    say(reconciler, READY)
+    report(reconciler, READY)
     assert reserved(placement) == 0
 
 
@@ -248,9 +248,9 @@ def test_newer_wish_is_not_undone_by_an_older_retry(placement, reconciler):
     """What failed is not brought back when something else is wanted."""
     placement.fail_next = [('before', DOWN)] * 2
     reconciler.submit(READY, Situation())
-    say(reconciler, changed(maintenance=True))
+    report(reconciler, changed(maintenance=True))
     for _ in range(10):
-        assert reconciler.drain(PATIENCE_S)
+        assert reconciler.drain(TIMEOUT_S)
         assert reserved(placement) == 1
         threading.Event().wait(0.01)
 
@@ -269,7 +269,7 @@ def test_failing_nodes_come_back_together(placement, gate):
         placement.on_request = lambda kind, uuid: None
         changed_node = dataclasses.replace(numbered(2), maintenance=True)
         slow.submit(changed_node, Situation())
-        assert slow.drain(PATIENCE_S)
+        assert slow.drain(TIMEOUT_S)
 
 
 def _raise_down(kind, uuid):
@@ -289,11 +289,11 @@ class _Stopped:
 def test_refused_node_ends_and_others_go_on(placement, reconciler):
     """What can never work is not tried for ever."""
     placement.fail_next = [('before', errors.PlacementRefused('no'))]
-    say(reconciler, READY)
-    assert NODE not in placement.held
-    say(reconciler, numbered(2))
+    report(reconciler, READY)
+    assert NODE not in placement.providers
+    report(reconciler, numbered(2))
     assert not reserved(placement, numbered(2))
-    say(reconciler, READY)
+    report(reconciler, READY)
     assert not reserved(placement)
 
 
@@ -308,7 +308,7 @@ def test_unforeseen_error_ends_no_thread(placement, gate):
                 raise faults.pop()
 
         placement.on_request = fail
-        say(single, READY)
+        report(single, READY)
         assert not reserved(placement)
 
 
@@ -321,7 +321,7 @@ def test_nothing_is_written_while_the_gate_is_shut(placement, gate):
         assert not reconciler.drain(0.1)
         assert placement.requests == []
         gate.open()
-        assert reconciler.drain(PATIENCE_S)
+        assert reconciler.drain(TIMEOUT_S)
 
 
 def test_gate_that_shuts_stops_before_the_next_write(
@@ -336,7 +336,7 @@ def test_gate_that_shuts_stops_before_the_next_write(
     assert not reconciler.drain(0.1)
     assert placement.requests == ['list', 'Create']
     gate.open()
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     assert placement.requests.count('Create') == 1
 
 
@@ -347,9 +347,9 @@ def test_forgotten_node_is_not_written(placement, reconciler):
     turnstile.wait()
     reconciler.forget_node(NODE)
     turnstile.let_go.set()
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     assert placement.requests == ['list', 'Create']
-    assert reconciler.acknowledged(NODE) is None
+    assert reconciler.acknowledged_provider(NODE) is None
 
 
 def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
@@ -358,9 +358,9 @@ def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
     reconciler.submit(READY, Situation())
     reconciler.forget_node(NODE)
     placement.fail_next = []
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     threading.Event().wait(0.1)
-    assert NODE not in placement.held
+    assert NODE not in placement.providers
 
 
 def test_forgotten_node_does_not_prolong_an_outage(
@@ -374,54 +374,54 @@ def test_forgotten_node_does_not_prolong_an_outage(
     turnstile.wait()
     reconciler.forget_node(NODE)
     turnstile.let_go.set()
-    assert reconciler.drain(PATIENCE_S)
+    assert reconciler.drain(TIMEOUT_S)
     placement.fail_next = [('before', DOWN)]
-    say(reconciler, numbered(2))
+    report(reconciler, numbered(2))
     assert caplog.messages[-1].startswith('Placement answers again')
 
 
 def test_given_away_and_taken_back_is_read_again(placement, reconciler):
     """What another holder wrote meanwhile is neither lost nor doubled."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     reconciler.forget_node(NODE)
-    placement.tag(NODE, 'CUSTOM_FOREIGN')
+    placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     placement.requests.clear()
-    say(reconciler, changed(maintenance=True))
+    report(reconciler, changed(maintenance=True))
     assert placement.requests == ['read', 'PutInventories']
-    assert 'CUSTOM_FOREIGN' in placement.held[NODE].traits
+    assert 'CUSTOM_FOREIGN' in placement.providers[NODE].traits
 
 
 def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
     """Bug 1751472: kept while allocated, new as soon as it can be."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     silver = changed(resource_class='silver', instance_uuid='i')
-    say(reconciler, silver)
+    report(reconciler, silver)
     assert reserved(placement) == 1
     placement.requests.clear()
-    say(reconciler, silver)
+    report(reconciler, silver)
     assert placement.requests == []
     placement.deallocate(NODE, 'server')
-    say(reconciler, changed(resource_class='silver'))
-    assert set(placement.held[NODE].inventories) == {'CUSTOM_SILVER'}
+    report(reconciler, changed(resource_class='silver'))
+    assert set(placement.providers[NODE].inventories) == {'CUSTOM_SILVER'}
 
 
 def test_deleted_node_loses_its_provider(placement, reconciler):
     """By explicit call, and it stays away."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     assert reconciler.delete_provider(NODE)
-    assert NODE not in placement.held
+    assert NODE not in placement.providers
     assert reconciler.delete_provider(NODE)
-    assert reconciler.drain(PATIENCE_S)
-    assert NODE not in placement.held
+    assert reconciler.drain(TIMEOUT_S)
+    assert NODE not in placement.providers
 
 
 def test_provider_in_use_is_not_removed(placement, reconciler):
     """What is allocated stays, whatever Ironic said."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     assert not reconciler.delete_provider(NODE)
-    assert NODE in placement.held
+    assert NODE in placement.providers
     assert placement.requests.count('delete') == 1
 
 
@@ -437,18 +437,18 @@ def test_removal_waits_for_the_write_under_way(placement, reconciler):
     remover.start()
     assert not removed.wait(0.05)
     turnstile.let_go.set()
-    assert removed.wait(PATIENCE_S)
+    assert removed.wait(TIMEOUT_S)
     remover.join()
-    assert reconciler.drain(PATIENCE_S)
-    assert NODE not in placement.held
+    assert reconciler.drain(TIMEOUT_S)
+    assert NODE not in placement.providers
     assert 'PutInventories' not in placement.requests
 
 
 def test_stop_ends_the_threads(placement, gate):
     """After it nothing is begun, whatever is submitted."""
     reconciler = _reconciler(placement, gate)
-    say(reconciler, READY)
-    assert reconciler.stop(PATIENCE_S)
+    report(reconciler, READY)
+    assert reconciler.stop(TIMEOUT_S)
     placement.requests.clear()
     reconciler.submit(changed(maintenance=True), Situation())
     assert placement.requests == []
@@ -464,8 +464,8 @@ def test_threads_that_could_not_start_start_later(
             with pytest.raises(RuntimeError):
                 reconciler.submit(numbered(number), Situation())
     reconciler.submit(numbered(6), Situation())
-    assert reconciler.drain(PATIENCE_S)
-    assert len(placement.held) == 6
+    assert reconciler.drain(TIMEOUT_S)
+    assert len(placement.providers) == 6
 
 
 def _no_thread_left(thread):
@@ -480,7 +480,7 @@ def test_stop_does_not_wait_for_an_answer_that_never_comes(placement, gate):
     turnstile.wait()
     assert not reconciler.stop(0.05)
     turnstile.let_go.set()
-    assert reconciler.stop(PATIENCE_S)
+    assert reconciler.stop(TIMEOUT_S)
     assert placement.requests == ['list', 'Create']
 
 
@@ -489,20 +489,20 @@ def test_stop_does_not_wait_for_the_gate(placement, gate):
     reconciler = _reconciler(placement, gate)
     gate.shut()
     reconciler.submit(READY, Situation())
-    assert reconciler.stop(PATIENCE_S)
+    assert reconciler.stop(TIMEOUT_S)
 
 
 def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
     """The list shows it, and nobody else wrote the node."""
-    say(reconciler, READY)
+    report(reconciler, READY)
     now = [changed(maintenance=True)]
 
     def write(kind, uuid):
         if kind == 'list' and now:
-            say(reconciler, now.pop())
+            report(reconciler, now.pop())
 
     placement.on_request = write
     assert reconciler.audit_providers() == 0
     assert reserved(placement) == 1
-    placement.held[NODE].generation += 1
+    placement.providers[NODE].generation += 1
     assert reconciler.audit_providers() == 1

@@ -44,12 +44,12 @@ def test_outage_is_one_line_and_so_is_its_end(lines):
     report_log, many = ReportLog(), [numbered(n) for n in range(2, 12)]
     for _ in range(3):
         for facts in many:
-            report_log.failed(_entry(facts), DOWN)
+            report_log.log_failure(_entry(facts), DOWN)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert 'no answer' in line
     for facts in many:
-        report_log.succeeded(_entry(facts, failures_count=3))
+        report_log.log_success(_entry(facts, failures_count=3))
     ((level, line),) = lines()
     assert (level, line) == (
         'INFO',
@@ -60,31 +60,31 @@ def test_outage_is_one_line_and_so_is_its_end(lines):
 def test_first_success_after_an_outage_names_who_waits():
     """Those may be tried at once; a success elsewhere proves nothing."""
     report_log = ReportLog()
-    report_log.failed(_entry(), DOWN)
-    report_log.failed(_entry(numbered(2)), DOWN)
-    assert report_log.succeeded(_entry(numbered(3))) == frozenset()
-    assert report_log.succeeded(_entry()) == {numbered(2).uuid}
+    report_log.log_failure(_entry(), DOWN)
+    report_log.log_failure(_entry(numbered(2)), DOWN)
+    assert report_log.log_success(_entry(numbered(3))) == frozenset()
+    assert report_log.log_success(_entry()) == {numbered(2).uuid}
 
 
 def test_who_waits_is_named_once_an_outage():
     """Thousands that succeed one after another name nobody again."""
     report_log = ReportLog()
     for number in range(1, 5):
-        report_log.failed(_entry(numbered(number)), DOWN)
-    assert len(report_log.succeeded(_entry(numbered(1)))) == 3
-    assert report_log.succeeded(_entry(numbered(2))) == frozenset()
-    report_log.failed(_entry(numbered(3)), DOWN)
-    assert report_log.succeeded(_entry(numbered(3))) == {numbered(4).uuid}
+        report_log.log_failure(_entry(numbered(number)), DOWN)
+    assert len(report_log.log_success(_entry(numbered(1)))) == 3
+    assert report_log.log_success(_entry(numbered(2))) == frozenset()
+    report_log.log_failure(_entry(numbered(3)), DOWN)
+    assert report_log.log_success(_entry(numbered(3))) == {numbered(4).uuid}
 
 
 def test_node_whose_turn_has_not_come_waits_for_no_outage(lines):
     """Placement has answered about it; it is read when it is its turn."""
     report_log = ReportLog()
-    report_log.failed(_entry(), DOWN)
-    report_log.failed(_entry(numbered(2)), DOWN)
-    report_log.answered(_entry())
+    report_log.log_failure(_entry(), DOWN)
+    report_log.log_failure(_entry(numbered(2)), DOWN)
+    report_log.mark_answered(_entry())
     lines()
-    assert report_log.succeeded(_entry(numbered(2))) == frozenset()
+    assert report_log.log_success(_entry(numbered(2))) == frozenset()
     ((_, line),) = lines()
     assert 'answers again' in line
 
@@ -93,25 +93,25 @@ def test_node_that_fails_alone_is_named_once(lines):
     """Once when it begins and once when it ends."""
     report_log = ReportLog()
     for failures_count in range(3):
-        report_log.failed(_entry(failures_count=failures_count), BROKEN)
+        report_log.log_failure(_entry(failures_count=failures_count), BROKEN)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert NODE in line
     assert 'it broke' in line
-    report_log.succeeded(_entry(failures_count=3))
+    report_log.log_success(_entry(failures_count=3))
     ((level, line),) = lines()
     assert (level, line) == ('INFO', f'Reported node {NODE} again')
 
 
 def test_success_as_usual_is_not_news(lines):
     """Nothing is said of what goes well."""
-    ReportLog().succeeded(_entry())
+    ReportLog().log_success(_entry())
     assert lines() == []
 
 
 def test_fault_of_ours_comes_with_its_traceback(caplog):
     """What should not happen is for a developer."""
-    ReportLog().failed(_entry(), ZeroDivisionError('x'))
+    ReportLog().log_failure(_entry(), ZeroDivisionError('x'))
     (record,) = caplog.records
     assert record.levelname == 'ERROR'
     assert record.exc_info[0] is ZeroDivisionError
@@ -121,23 +121,23 @@ def test_node_without_a_class_is_named_once(lines):
     """The line says which field to set; a class ends it."""
     report_log, classless = ReportLog(), changed(resource_class=None)
     for _ in range(3):
-        report_log.described(classless)
+        report_log.log_missing_class(classless)
     ((level, line),) = lines()
     assert level == 'WARNING'
     assert NODE in line
     assert 'resource_class' in line
-    report_log.described(READY)
-    report_log.described(classless)
+    report_log.log_missing_class(READY)
+    report_log.log_missing_class(classless)
     assert len(lines()) == 1
 
 
 def test_forgotten_node_is_not_waited_for(lines):
     """A node given away during an outage does not keep it going."""
     report_log = ReportLog()
-    report_log.failed(_entry(), DOWN)
-    report_log.forgotten(NODE)
+    report_log.log_failure(_entry(), DOWN)
+    report_log.forget_node(NODE)
     lines()
-    report_log.failed(_entry(numbered(2)), DOWN)
+    report_log.log_failure(_entry(numbered(2)), DOWN)
     assert len(lines()) == 1
 
 
@@ -145,9 +145,9 @@ def test_kept_class_is_named_once(lines):
     """An operator who changed a class reads why nothing happens."""
     report_log, entry = ReportLog(), _entry()
     silver = wanted_provider(changed(resource_class='silver'), Situation())
-    report_log.kept(entry, silver, frozenset({GOLD}))
+    report_log.log_kept_classes(entry, silver, frozenset({GOLD}))
     entry.kept = frozenset({GOLD})
-    report_log.kept(entry, silver, frozenset({GOLD}))
+    report_log.log_kept_classes(entry, silver, frozenset({GOLD}))
     ((_, line),) = lines()
     assert GOLD in line
     assert 'CUSTOM_SILVER' in line

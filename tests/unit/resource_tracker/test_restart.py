@@ -16,7 +16,7 @@ from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import GOLD, NODE, changed, numbered
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 NODES = [numbered(number) for number in range(1, 31)]
 
 
@@ -57,18 +57,18 @@ class Worker:
     def stop(self):
         """End this life."""
         if self.reconciler is not None:
-            self.reconciler.stop(PATIENCE_S)
+            self.reconciler.stop(TIMEOUT_S)
 
-    def say(self, *nodes, **situation):
+    def report(self, *nodes, **situation):
         """Submit nodes and wait until they are said."""
         for facts in nodes:
             self.reconciler.submit(facts, Situation(**situation))
-        assert self.reconciler.drain(PATIENCE_S)
+        assert self.reconciler.drain(TIMEOUT_S)
 
     def audit(self):
         """Compare all generations, and heal what is found."""
         found = self.reconciler.audit_providers()
-        assert self.reconciler.drain(PATIENCE_S)
+        assert self.reconciler.drain(TIMEOUT_S)
         return found
 
     @property
@@ -80,9 +80,9 @@ class Worker:
 @pytest.fixture
 def worker(tmp_path):
     """A worker that has reported all nodes once and starts again."""
-    made = Worker(tmp_path / 'ledger')
+    made = Worker(tmp_path / 'cache')
     made.restart()
-    made.say(*NODES)
+    made.report(*NODES)
     made.restart()
     with contextlib.closing(_Stopped(made)):
         yield made
@@ -97,50 +97,50 @@ class _Stopped:
 
 def test_restart_without_a_change_is_one_request(worker):
     """The list of all proves that nothing was written since."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     assert worker.requests == ['list']
 
 
 def test_restart_writes_only_what_changed_meanwhile(worker):
     """A node that changed while nobody looked costs its write."""
     facts = dataclasses.replace(NODES[3], maintenance=True)
-    worker.say(*NODES[:3], facts, *NODES[4:])
+    worker.report(*NODES[:3], facts, *NODES[4:])
     assert worker.requests == ['list', 'PutInventories']
 
 
 def test_trait_that_went_while_nobody_looked_is_removed(worker):
     """What we had set is remembered over a restart."""
-    worker.say(dataclasses.replace(NODES[0], traits=frozenset()))
-    held = worker.placement.held[NODES[0].uuid]
+    worker.report(dataclasses.replace(NODES[0], traits=frozenset()))
+    held = worker.placement.providers[NODES[0].uuid]
     assert held.traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
 def test_provider_written_meanwhile_is_read(worker):
     """A record of another generation proves nothing, and is not used."""
-    worker.placement.tag(NODES[0].uuid, 'CUSTOM_FOREIGN')
-    worker.say(*NODES)
+    worker.placement.add_trait(NODES[0].uuid, 'CUSTOM_FOREIGN')
+    worker.report(*NODES)
     assert worker.requests == ['list', 'read']
     bare = dataclasses.replace(NODES[0], traits=frozenset())
-    worker.say(bare)
-    traits = worker.placement.held[NODES[0].uuid].traits
+    worker.report(bare)
+    traits = worker.placement.providers[NODES[0].uuid].traits
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
 def test_trait_that_went_is_removed_whoever_wrote_the_provider(worker):
     """A server's allocation does not make our traits those of others."""
     worker.placement.allocate(NODE, 'server', GOLD)
-    worker.placement.tag(NODE, 'CUSTOM_FOREIGN')
-    worker.say(dataclasses.replace(NODES[0], traits=frozenset()))
-    traits = worker.placement.held[NODE].traits
+    worker.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
+    worker.report(dataclasses.replace(NODES[0], traits=frozenset()))
+    traits = worker.placement.providers[NODE].traits
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
 def test_trait_of_others_stays_after_a_provider_was_made_anew(worker):
     """What we had set on the former one says nothing of this one."""
-    worker.placement.tag(NODE, 'CUSTOM_FOREIGN')
+    worker.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     bare = dataclasses.replace(NODES[0], traits=frozenset())
-    worker.say(bare, row_id='2')
-    traits = worker.placement.held[NODE].traits
+    worker.report(bare, row_id='2')
+    traits = worker.placement.providers[NODE].traits
     assert traits == {'OWNER_NOVA', 'COMPUTE_NODE', 'CUSTOM_FOREIGN'} | (
         NODES[0].traits
     )
@@ -151,48 +151,48 @@ def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
 
     The new provider has had as many writes as the file has of the former.
     """
-    worker.placement.held[NODE].inventories[GOLD]['reserved'] = 1
-    worker.say(NODES[0], row_id='2')
+    worker.placement.providers[NODE].inventories[GOLD]['reserved'] = 1
+    worker.report(NODES[0], row_id='2')
     assert worker.requests == ['list', 'read', 'PutInventories']
-    assert not worker.placement.held[NODE].inventories[GOLD]['reserved']
+    assert not worker.placement.providers[NODE].inventories[GOLD]['reserved']
     worker.restart()
-    worker.say(NODES[0], row_id='2')
+    worker.report(NODES[0], row_id='2')
     assert worker.requests == ['list']
 
 
 def test_provider_deleted_meanwhile_is_made(worker):
     """The record of a provider that is gone is of no use."""
-    del worker.placement.held[NODES[0].uuid]
-    worker.say(*NODES)
+    del worker.placement.providers[NODES[0].uuid]
+    worker.report(*NODES)
     assert worker.requests.count('Create') == 1
-    assert worker.placement.held[NODES[0].uuid].inventories
+    assert worker.placement.providers[NODES[0].uuid].inventories
 
 
 def test_what_was_read_once_is_known_in_the_next_life(worker):
     """A server's allocation costs one read, not one each start."""
     worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.restart()
-    worker.say(*NODES)
+    worker.report(*NODES)
     assert worker.requests == ['list']
 
 
 def test_node_given_away_is_not_recalled(worker):
     """What its next holder did is looked at when it comes back."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.reconciler.forget_node(NODE)
     worker.restart()
-    worker.say(*NODES)
+    worker.report(*NODES)
     assert worker.requests == ['list', 'read']
 
 
 def test_file_of_another_host_is_not_believed(worker):
     """An adopter reads what it takes over."""
     worker.restart(host='c2')
-    worker.say(*NODES)
+    worker.report(*NODES)
     assert worker.requests.count('read') == len(NODES)
     worker.restart(host='c2')
-    worker.say(*NODES)
+    worker.report(*NODES)
     assert worker.requests == ['list']
 
 
@@ -205,7 +205,7 @@ def test_adopter_reads_at_its_rate(worker):
     """Thousands of nodes taken over at once do not storm Placement."""
     _adopter(worker, read_rate=20.0)
     begun_s = SystemClock().now_s()
-    worker.say(*NODES[:11])
+    worker.report(*NODES[:11])
     # The first is read at once, the eleventh half a second later.
     assert 0.45 < SystemClock().now_s() - begun_s < 5
     assert worker.requests.count('read') == 11
@@ -214,7 +214,7 @@ def test_adopter_reads_at_its_rate(worker):
 def test_adopter_reads_at_its_rate_after_an_outage_too(worker):
     """It is over for all of them at once, and the rate is for just that."""
     worker.restart()
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.restart(host='c2', read_rate=20.0)
     is_down = [True]
 
@@ -228,7 +228,7 @@ def test_adopter_reads_at_its_rate_after_an_outage_too(worker):
     time.sleep(0.3)
     is_down[0] = False
     begun_s = time.monotonic()
-    assert worker.reconciler.drain(PATIENCE_S)
+    assert worker.reconciler.drain(TIMEOUT_S)
     # The first needs no interval before it.
     assert time.monotonic() - begun_s > (len(NODES) - 2) / 20.0
 
@@ -241,10 +241,10 @@ def test_adopter_reports_a_change_at_once(worker):
     late = dataclasses.replace(NODES[-1], maintenance=True)
     worker.reconciler.submit(late, Situation())
     for _ in range(500):
-        if worker.placement.held[late.uuid].inventories[GOLD]['reserved']:
+        if worker.placement.providers[late.uuid].inventories[GOLD]['reserved']:
             break
         threading.Event().wait(0.01)
-    assert worker.placement.held[late.uuid].inventories[GOLD]['reserved']
+    assert worker.placement.providers[late.uuid].inventories[GOLD]['reserved']
     assert worker.requests.count('read') <= 2
 
 
@@ -256,10 +256,10 @@ def test_adopter_makes_new_providers_at_once(worker):
     new = numbered(77)
     worker.reconciler.submit(new, Situation())
     for _ in range(500):
-        if new.uuid in worker.placement.held:
+        if new.uuid in worker.placement.providers:
             break
         threading.Event().wait(0.01)
-    assert new.uuid in worker.placement.held
+    assert new.uuid in worker.placement.providers
 
 
 def test_adopter_reads_in_the_order_it_is_told(worker):
@@ -272,7 +272,7 @@ def test_adopter_reads_in_the_order_it_is_told(worker):
     for facts in NODES:
         worker.reconciler.submit(facts, Situation())
         threading.Event().wait(0.005)
-    assert worker.reconciler.drain(PATIENCE_S)
+    assert worker.reconciler.drain(TIMEOUT_S)
     assert order == [facts.uuid for facts in NODES]
 
 
@@ -281,7 +281,7 @@ def test_adopter_reads_in_the_order_it_is_told(worker):
 
 def test_audit_of_what_nobody_wrote_is_one_request(worker):
     """Whatever the number of nodes."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.requests.clear()
     assert worker.audit() == 0
     assert worker.requests == ['list']
@@ -289,8 +289,8 @@ def test_audit_of_what_nobody_wrote_is_one_request(worker):
 
 def test_audit_heals_what_others_wrote(worker):
     """An inventory that somebody changed, a trait that somebody took."""
-    worker.say(*NODES)
-    one, other = (worker.placement.held[n.uuid] for n in NODES[:2])
+    worker.report(*NODES)
+    one, other = (worker.placement.providers[n.uuid] for n in NODES[:2])
     one.inventories, one.generation = {}, one.generation + 1
     other.traits, other.generation = frozenset(), other.generation + 1
     worker.requests.clear()
@@ -309,7 +309,7 @@ def test_audit_heals_what_others_wrote(worker):
 
 def test_audit_reads_allocations_once_and_writes_nothing(worker):
     """An allocation raises the generation; its end does not."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
     worker.requests.clear()
     assert worker.audit() == 1
@@ -320,67 +320,67 @@ def test_audit_reads_allocations_once_and_writes_nothing(worker):
 
 def test_audit_sets_a_trait_that_an_upgrade_brought(tmp_path):
     """One request more while it is unknown, and none when it is known."""
-    worker = Worker(tmp_path / 'ledger')
+    worker = Worker(tmp_path / 'cache')
     worker.placement.standard_traits -= {'OWNER_NOVA'}
     worker.restart()
     with contextlib.closing(_Stopped(worker)):
-        worker.say(*NODES[:3])
+        worker.report(*NODES[:3])
         worker.requests.clear()
         assert worker.audit() == 0
         assert worker.requests == ['list', 'learn']
-        worker.placement.upgrade('OWNER_NOVA')
+        worker.placement.add_standard_trait('OWNER_NOVA')
         worker.audit()
         assert worker.requests[2:] == ['list', 'learn'] + ['PutTraits'] * 3
         worker.requests.clear()
         assert worker.audit() == 0
         assert worker.requests == ['list']
-    held = worker.placement.held.values()
+    held = worker.placement.providers.values()
     assert all('OWNER_NOVA' in provider.traits for provider in held)
 
 
 def test_audit_makes_a_deleted_provider_anew(worker):
     """An operator who deletes the wrong provider has it again."""
-    worker.say(*NODES)
-    del worker.placement.held[NODES[0].uuid]
+    worker.report(*NODES)
+    del worker.placement.providers[NODES[0].uuid]
     assert worker.audit() == 1
-    assert GOLD in worker.placement.held[NODES[0].uuid].inventories
+    assert GOLD in worker.placement.providers[NODES[0].uuid].inventories
 
 
 def test_audit_leaves_a_foreign_consumer_alone(worker):
     """What somebody else allocated and reserved is only looked at."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.placement.allocate(NODES[0].uuid, 'metal3', GOLD)
-    worker.placement.tag(NODES[0].uuid, 'CUSTOM_METAL3')
+    worker.placement.add_trait(NODES[0].uuid, 'CUSTOM_METAL3')
     worker.audit()
-    held = worker.placement.held[NODES[0].uuid]
+    held = worker.placement.providers[NODES[0].uuid]
     assert held.allocations == {'metal3': GOLD}
     assert 'CUSTOM_METAL3' in held.traits
 
 
 def test_audit_without_an_answer_changes_nothing(worker):
     """An error is not an empty list."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     worker.requests.clear()
     down = errors.PlacementUnavailable('no answer')
     worker.placement.fail_next = [('before', down)]
     with pytest.raises(errors.PlacementUnavailable):
         worker.audit()
-    assert worker.reconciler.drain(PATIENCE_S)
+    assert worker.reconciler.drain(TIMEOUT_S)
     assert worker.requests == ['list']
 
 
 def test_audit_during_a_write_is_harmless(worker):
     """A list that is older than what we wrote costs a read, no write."""
-    worker.say(*NODES)
+    worker.report(*NODES)
     facts = changed(maintenance=True)
 
     def meanwhile(kind, uuid):
         if kind == 'list':
             worker.placement.on_request = lambda kind, uuid: None
-            worker.say(facts)
+            worker.report(facts)
 
     worker.placement.on_request = meanwhile
     worker.requests.clear()
     worker.audit()
     assert worker.requests.count('PutInventories') == 1
-    assert worker.placement.held[NODE].inventories[GOLD]['reserved'] == 1
+    assert worker.placement.providers[NODE].inventories[GOLD]['reserved'] == 1

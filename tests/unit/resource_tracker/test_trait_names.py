@@ -52,7 +52,7 @@ def test_class_is_made_once(slow):
     names = TraitNames(slow)
 
     def write():
-        with names.made('resource_classes', {GOLD: {}}):
+        with names.ensured('resource_classes', {GOLD: {}}):
             return 'written'
 
     assert _all_at_once(slow, write) == ['written'] * THREADS_COUNT
@@ -63,7 +63,7 @@ def test_standard_traits_are_looked_up_once(slow):
     """All nodes of a driver have the same ones."""
     names = TraitNames(slow)
     wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
-    found = _all_at_once(slow, lambda: names.usable(wanted))
+    found = _all_at_once(slow, lambda: names.supported(wanted))
     assert found == [{'COMPUTE_NODE', GOLD}] * THREADS_COUNT
     assert len(slow.asked) == 1
 
@@ -73,13 +73,13 @@ def test_what_an_upgrade_brings_is_learned_once(slow):
     slow.may_answer.set()
     names = TraitNames(slow)
     wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
-    names.usable(wanted)
-    assert names.learn() == frozenset()
+    names.supported(wanted)
+    assert names.read_newly_supported() == frozenset()
     slow.standard = ['COMPUTE_NODE', 'OF_TOMORROW']
-    assert names.learn() == {'OF_TOMORROW'}
+    assert names.read_newly_supported() == {'OF_TOMORROW'}
     assert slow.asked[1:] == [('GET', '/traits?name=in:OF_TOMORROW')] * 2
-    assert names.usable(wanted) == wanted
-    assert names.learn() == frozenset()
+    assert names.supported(wanted) == wanted
+    assert names.read_newly_supported() == frozenset()
     assert len(slow.asked) == 3
 
 
@@ -88,9 +88,9 @@ def test_unknown_traits_are_told_once(slow, caplog):
     caplog.set_level(logging.INFO, 'resource_tracker')
     slow.may_answer.set()
     names = TraitNames(slow)
-    names.usable(frozenset({'OF_TOMORROW'}))
+    names.supported(frozenset({'OF_TOMORROW'}))
     for _ in range(3):
-        names.learn()
+        names.read_newly_supported()
     assert len(caplog.messages) == 1
 
 
@@ -98,9 +98,9 @@ def test_nothing_is_asked_when_nothing_was_unknown(slow):
     """An idle daemon asks Placement for no names."""
     slow.may_answer.set()
     names = TraitNames(slow)
-    assert names.learn() == frozenset()
-    names.usable(frozenset({'COMPUTE_NODE', GOLD}))
-    assert names.learn() == frozenset()
+    assert names.read_newly_supported() == frozenset()
+    names.supported(frozenset({'COMPUTE_NODE', GOLD}))
+    assert names.read_newly_supported() == frozenset()
     assert len(slow.asked) == 1
 
 
@@ -109,7 +109,7 @@ def test_who_waited_for_an_error_fails_as_well_and_may_ask_again(slow):
     names, slow.error = TraitNames(slow), errors.PlacementUnavailable('away')
 
     def write():
-        with names.made('traits', [GOLD]):
+        with names.ensured('traits', [GOLD]):
             return 'written'
 
     outcomes = _all_at_once(slow, write)
