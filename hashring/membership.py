@@ -290,7 +290,8 @@ class Membership:
         if name not in self._malformed:
             self._malformed.add(name)
             LOG.warning(
-                'Left out member %(name)s, whose record is not ours: %(why)s',
+                'Ignored member %(name)s of the group, whose record cannot '
+                'be read: %(why)s',
                 {'name': name, 'why': exc},
             )
 

@@ -105,7 +105,7 @@ class OperatorLog:
             self._is_disagreement_logged = True
             LOG.info(
                 'The pool has not agreed on its hosts for %(waited_s)d s and '
-                'takes up no new nodes: %(others)s',
+                'takes no new nodes: %(others)s',
                 {
                     'waited_s': waited_s,
                     'others': ', '.join(map(_describe_ring, others)),
@@ -115,7 +115,7 @@ class OperatorLog:
     def log_leaving(self, *, restarting: bool) -> None:
         """Log that the agent begins to leave."""
         LOG.info(
-            'Leaving %(how)s; letting go of every host',
+            'Leaving %(how)s; releasing every host',
             {'how': 'for a restart' if restarting else 'for good'},
         )
 
@@ -136,7 +136,7 @@ class OperatorLog:
                 )
             case events.Start(host=host, tenure=tenure):
                 LOG.info(
-                    'Took up %(host)s, tenure %(tenure)d',
+                    'Serving home host %(host)s, tenure %(tenure)d',
                     {'host': host, 'tenure': tenure},
                 )
             case events.Stop(host=host, why=why):

@@ -77,7 +77,7 @@ def run_isolated(node: NodeId, act: Callable[..., object], *args: Any) -> bool:
         act(*args)
     except Exception:
         LOG.exception(
-            'Could not take in a change of node %(node)s', {'node': node}
+            'Could not process a change of node %(node)s', {'node': node}
         )
         return False
     return True

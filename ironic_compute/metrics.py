@@ -156,8 +156,8 @@ class Metrics:
 
 def _tell_no_port(address: str, port: int, reason: object) -> None:
     LOG.warning(
-        'Could not serve metrics on %(address)s from port %(port)d on, and '
-        'goes on without: %(reason)s',
+        'Could not serve metrics on %(address)s from port %(port)d on; the '
+        'worker runs without: %(reason)s',
         {'address': address, 'port': port, 'reason': reason},
     )
 

@@ -178,7 +178,7 @@ class FileDiskCache:
         """Go on without; the next worker will read each provider once."""
         self._close()
         LOG.warning(
-            'Could not keep what Placement acknowledged in %(path)s; the '
+            'Could not save to %(path)s what Placement acknowledged; the '
             'next start reads each provider: %(error)s',
             {'path': self._path, 'error': exc},
         )
@@ -210,7 +210,11 @@ def _lines(
         return
     with file:
         if _parsed(file.readline()) != header:
-            LOG.info('Did not use %(path)s: it is not ours', {'path': path})
+            LOG.info(
+                'Did not use %(path)s: it was written for another host '
+                'or version',
+                {'path': path},
+            )
             return
         yield from filter(None, map(_parsed, file))
 

@@ -105,7 +105,7 @@ class ReportLog:
         offered = wanted.inventory
         LOG.warning(
             'Kept %(kept)s of node %(node)s while it is allocated; %(class)s '
-            'comes after that',
+            'follows when it is free',
             {
                 'node': entry.node,
                 'kept': ', '.join(sorted(kept)),

@@ -63,8 +63,8 @@ class TraitNames:
         self._standard.update(dict.fromkeys(learned, True))
         if learned:
             LOG.info(
-                'Placement knows %(traits)s by now; set on all nodes that '
-                'want it',
+                'Placement knows these traits now, and nodes are reported '
+                'with them: %(traits)s',
                 {'traits': ', '.join(sorted(learned))},
             )
         return learned
@@ -126,7 +126,8 @@ class TraitNames:
         unknown = ', '.join(sorted(traits - known))
         if unknown:
             LOG.info(
-                'Placement does not know %(traits)s; left out of all nodes',
+                'Placement does not know these traits, so no node is '
+                'reported with them: %(traits)s',
                 {'traits': unknown},
             )
 

@@ -219,8 +219,8 @@ class WorkerProcesses:
         for worker in self._workers.values():
             if now_s - worker.heard_s > self._silence_s:
                 LOG.error(
-                    'Killed the worker of host %(host)s: it gave no sign of '
-                    'life for %(silence)d s',
+                    'Killed the worker of host %(host)s: it sent no message '
+                    'for %(silence)d s',
                     {'host': worker.host, 'silence': self._silence_s},
                 )
                 worker.heard_s = now_s

@@ -44,7 +44,7 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
     """
     members = tuple(pools.get(mine, ()))
     if host in known_to(members):
-        return f'Host {host} is known in this pool already.'
+        return f'Host {host} is a host of this pool already.'
     for name, others in pools.items():
         if name != mine and host in known_to(others):
             raise NovaRefused(
@@ -52,7 +52,9 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
                 f'{describe_pool(name)}'
             )
     give(send, served_by(members))
-    return f'Host {host} is known in this pool now; it is served within a term'
+    return (
+        f'Host {host} is a host of this pool now; it is served within a term'
+    )
 
 
 def give(send: Send, hosts: Iterable[Host]) -> None:
@@ -103,7 +105,7 @@ class _OfOneHost(command.Command):
 
 
 class HostAdopt(_OfOneHost):
-    """Make a host known in this pool, so that it is served again.
+    """Add a host to this pool, so that it is served again.
 
     For a host whose own daemon does not come back, where no daemon of the
     pool remembers it: their state folders are lost. A host is refused that
@@ -151,7 +153,9 @@ class HostMapped(_OfOneHost):
             lambda to: peer_rpc.request_confirm_mapping(to, host),
             served_by(members),
         )
-        print(f'Host {host} is taken for mapped.', file=self.app.stdout)
+        print(
+            f'Host {host} is declared mapped to a cell.', file=self.app.stdout
+        )
 
 
 def _mine() -> str:

@@ -102,7 +102,7 @@ class Console:
 
 def _unavailable(kind: str, node: NodeId, reason: str) -> Exception:
     LOG.warning(
-        'No %(kind)s console of node %(node)s can be had: %(reason)s',
+        'No %(kind)s console of node %(node)s is available: %(reason)s',
         {'kind': kind, 'node': node, 'reason': reason},
     )
     unavailable: Exception = nova_exception.ConsoleTypeUnavailable(

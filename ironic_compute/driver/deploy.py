@@ -342,7 +342,7 @@ def _raise_if_deleted(instance: Any) -> None:
     except Exception as exc:
         # An outage of nova-conductor must not end the deploy.
         LOG.debug(
-            'Could not look at server %(server)s and will again: %(error)s',
+            'Could not read server %(server)s and will try again: %(error)s',
             {'server': instance.uuid, 'error': exc},
         )
         return

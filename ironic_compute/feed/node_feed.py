@@ -274,7 +274,7 @@ class NodeFeed:
         try:
             self._sink.audit_nodes(nodes)
         except Exception:
-            LOG.exception('Could not take in a list of all nodes')
+            LOG.exception('Could not process a list of all nodes')
 
     def _keep_reading_delta(self) -> None:
         while not self._stopping.wait(self._options.delta_interval_s):

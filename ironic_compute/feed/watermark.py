@@ -39,9 +39,9 @@ class Watermark:
         self._is_ahead = timestamps.is_ahead(stamp, self._clock.wall_s())
         if self._is_ahead and not was_ahead:
             LOG.warning(
-                'Ironic says that a node changed at %(stamp)s, which is yet '
-                'to come: the clock of an ironic-conductor or of this machine '
-                'is wrong',
+                'Ironic says that a node changed at %(stamp)s, which is in '
+                'the future: the clock of an ironic-conductor or of this '
+                'machine is wrong',
                 {'stamp': stamp},
             )
 

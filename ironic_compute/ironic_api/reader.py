@@ -142,7 +142,7 @@ class IronicReader:
             try:
                 facts = NodeFacts.parse(record.to_dict())
             except MalformedNode as exc:
-                LOG.warning('%(exc)s; left it out', {'exc': exc})
+                LOG.warning('%(exc)s; ignored it', {'exc': exc})
             else:
                 if self.is_in_pool(facts):
                     yield facts
@@ -171,8 +171,8 @@ class IronicReader:
             marker, size = page[-1].uuid, limit
         else:
             LOG.warning(
-                'More than %(count)d nodes changed lately; the rest is seen '
-                'by the next audit',
+                'More than %(count)d nodes changed lately; the next audit '
+                'reads the rest',
                 {'count': len(found)},
             )
         oldest = updated_at or ''

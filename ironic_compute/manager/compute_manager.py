@@ -191,8 +191,8 @@ class IronicComputeManager(
         elif not (has_drained or self._components.gate.is_open()):
             # Without the lease, threads may wait at the gate for ever.
             LOG.warning(
-                'Leaving what waits for the lease, which is not in force, to '
-                'the next worker'
+                'Leaving the requests that wait for the lapsed lease to the '
+                'next worker'
             )
             self._components.leave()
         self.cleanup_host()
@@ -322,7 +322,7 @@ class IronicComputeManager(
             # A cast returns no error to its sender. The claim of the build
             # fails here, and the conductor takes an alternate.
             LOG.warning(
-                'Could not find out who holds node %(node)s: %(error)s',
+                'Could not read which host holds node %(node)s: %(error)s',
                 {'node': node, 'error': exc},
             )
             return None

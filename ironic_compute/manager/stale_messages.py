@@ -100,7 +100,8 @@ def _is_built(instance: Any) -> bool:
 
 def _drop(name: str, instance: Any) -> None:
     LOG.info(
-        'Dropped a message %(name)s for server %(server)s: it is done already',
+        'Dropped a message %(name)s for server %(server)s: its task is done '
+        'already',
         {'name': name, 'server': instance.uuid},
     )
 

@@ -165,7 +165,7 @@ class NodeCache:
         except errors.IronicComputeError as exc:
             if not isinstance(exc, errors.Retriable):
                 raise
-            LOG.debug('Could not read a node anew: %(exc)s', {'exc': exc})
+            LOG.debug('Could not read a node: %(exc)s', {'exc': exc})
             return None
 
 

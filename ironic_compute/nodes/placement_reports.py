@@ -66,15 +66,15 @@ def audit_providers(reconciler: Reconciler) -> None:
         count = reconciler.audit_providers()
     except PlacementError as exc:
         LOG.warning(
-            'Could not compare with Placement what it acknowledged, and will '
-            'at the next audit: %(error)s',
+            "Could not compare Placement's providers with the ones it "
+            'acknowledged; the next audit tries again: %(error)s',
             {'error': exc},
         )
         return
     if count:
         LOG.info(
-            'Found %(count)d providers that others have written; reads them '
-            'again',
+            'Found %(count)d providers that others have written; reading '
+            'them again',
             {'count': count},
         )
 

@@ -241,7 +241,7 @@ class NewNodes:
         )
         if row is not None:
             self._hold(row, facts, read.read_at, created=True)
-            LOG.info('Took up new node %(node)s', {'node': facts.uuid})
+            LOG.info('Took new node %(node)s', {'node': facts.uuid})
         elif self._is_wanted(facts.uuid):
             self._unheld.add(facts)  # The rows are stale: read them again.
         else:
@@ -283,7 +283,7 @@ class NewNodes:
         ):
             self._hold(row, facts, read_at)
             LOG.info(
-                'Took node %(node)s of host %(holder)s, which Nova does not '
-                'know any more',
+                'Took node %(node)s of host %(holder)s, whose record Nova '
+                'has deleted',
                 {'node': facts.uuid, 'holder': former},
             )

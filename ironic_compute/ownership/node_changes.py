@@ -107,7 +107,8 @@ class NodeChanges:
             self._row_audit.check_rows(rests=rests)
         except Exception:
             LOG.exception(
-                'Could not look at the records of nodes; the next audit will'
+                'Could not read the records of nodes; the next audit tries '
+                'again'
             )
 
     def _accept_all(

@@ -79,7 +79,7 @@ class OperatorRequests:
         """Count a host as mapped, if Nova does not say whether it is."""
         if host not in self._pool.known:
             return (
-                f'Host {host} is not known in this pool; "ironic-computectl '
+                f'Host {host} is not a host of this pool; "ironic-computectl '
                 f'host list" shows who is'
             )
         match self._read_mapping(host):
@@ -112,7 +112,7 @@ class OperatorRequests:
                 return f'A daemon of another pool serves host {host}'
             case False:
                 return (
-                    f'A nova-compute that is not ours serves host {host}; '
+                    f'A nova-compute outside of this pool serves host {host}; '
                     f'stop it first'
                 )
             case None:
@@ -148,7 +148,7 @@ class OperatorRequests:
             self._clock.sleep(_WAIT_S)
             if message.host in applied():
                 LOG.info(
-                    "By an operator's order host %(host)s is %(what)s",
+                    'An operator declared host %(host)s %(what)s',
                     {'host': message.host, 'what': _WHAT[type(message)]},
                 )
                 return None
@@ -158,4 +158,7 @@ class OperatorRequests:
         )
 
 
-_WHAT = {HostAdded: 'known in this pool', MappingConfirmed: 'taken for mapped'}
+_WHAT = {
+    HostAdded: 'a host of this pool',
+    MappingConfirmed: 'mapped to a cell',
+}

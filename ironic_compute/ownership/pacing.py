@@ -63,8 +63,8 @@ class RowWriters:
                 done[node] = future.result()
                 continue
             LOG.warning(
-                'Could not settle who holds node %(node)s and will try '
-                'again: %(error)s',
+                'Could not determine the holder of node %(node)s and will '
+                'try again: %(error)s',
                 {'node': node, 'error': error},
             )
         return done

@@ -102,7 +102,7 @@ class Rebalancer:
         try:
             self.run_round()
         except Exception:
-            LOG.exception('Could not hand nodes over; trying again')
+            LOG.exception('Could not push nodes; trying again')
         return ROUND_INTERVAL_S
 
     def run_round(self) -> None:

@@ -114,7 +114,7 @@ class Removal:
         LOG.warning(
             'Node %(node)s is in Ironic but not in this pool any more '
             '(conductor group or shard); its record stays until an operator '
-            'says "ironic-computectl node forget %(node)s"',
+            'runs "ironic-computectl node forget %(node)s"',
             {'node': node},
         )
 

@@ -78,15 +78,16 @@ class ForeignHosts:
         self._logged.add((host, is_stock))
         if is_stock:
             LOG.warning(
-                'A nova-compute that is not ours serves host %(host)s and '
-                'holds node %(node)s of this pool; no free node is handed to '
-                'another host while it runs',
+                'A nova-compute outside of this pool serves host %(host)s '
+                'and holds node %(node)s of this pool; no free node is '
+                'handed to another host while it runs',
                 {'host': host, 'node': node},
             )
             return
         LOG.warning(
-            'Host %(host)s is not of this pool and holds node %(node)s of '
-            'it, which stays there; if the node came from another pool, say '
-            '"ironic-computectl node forget %(node)s" in that one',
+            'Host %(host)s is outside of this pool and holds node %(node)s, '
+            'which stays there; if the node came from another pool, run '
+            '"ironic-computectl node forget %(node)s" with the nova.conf of '
+            'that pool',
             {'host': host, 'node': node},
         )

@@ -189,13 +189,13 @@ _WARNINGS = {
         'is; run: nova-manage cell_v2 discover_hosts --by-service'
     ),
     Mapped.UNREADABLE: (
-        'Could not ask nova-conductor nor nova-api whether host %(host)s is '
-        'mapped to a cell, so it gets no nodes until you say so: run '
-        'nova-manage cell_v2 discover_hosts --by-service, then '
-        'ironic-computectl host mapped %(host)s'
+        'Neither nova-conductor nor nova-api can tell whether host %(host)s '
+        'is mapped to a cell, so it gets no nodes: run nova-manage cell_v2 '
+        'discover_hosts --by-service, then ironic-computectl host mapped '
+        '%(host)s'
     ),
     Mapped.NO_ANSWER: (
-        'Nova did not answer whether host %(host)s is mapped to a cell, '
-        "so it gets no nodes by this worker's word; asking again"
+        'Nova did not answer whether host %(host)s is mapped to a cell, so '
+        'this worker gives it no nodes; asking again'
     ),
 }

@@ -60,8 +60,8 @@ class TaskFailures:
     def log_new_task(instance: Any) -> None:
         """Log that a server is left alone because it has got another task."""
         LOG.info(
-            'Left server %(server)s as it is: it has got another task '
-            'meanwhile',
+            'Did not continue the interrupted task of server %(server)s: the '
+            'server has another task now',
             {'server': instance.uuid},
         )
 

@@ -168,7 +168,7 @@ class InterruptedTasks:
         if instance.host != self._host or task is None:
             return
         LOG.info(
-            'Taking up server %(server)s where it was left: %(state)s',
+            'Continuing the interrupted task of server %(server)s: %(state)s',
             {'server': instance.uuid, 'state': instance.task_state},
         )
         self._methods()[task](self._context_of(instance), instance)

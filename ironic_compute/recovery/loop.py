@@ -95,7 +95,7 @@ class RecoveryLoop:
             check()
         except Exception as exc:
             LOG.warning(
-                'Could not look for unfinished work and will try again: '
+                'Could not search for interrupted tasks and will try again: '
                 '%(error)s',
                 {'error': exc},
             )

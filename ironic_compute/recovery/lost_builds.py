@@ -91,7 +91,8 @@ class LostBuilds:
                 self._check_one(context, instance)
         except Exception as exc:
             LOG.warning(
-                'Could not look for lost builds and will try again: %(error)s',
+                'Could not search for lost builds and will try again: '
+                '%(error)s',
                 {'error': exc},
             )
         finally:

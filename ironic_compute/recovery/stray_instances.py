@@ -166,8 +166,8 @@ class StrayInstances:
         if self._deleted_action != _NOOP:
             LOG.warning(
                 'Node %(node)s still has server %(server)s, which Nova has '
-                'deleted; it is left so, as running_deleted_instance_action '
-                'says',
+                'deleted; the server stays because of [DEFAULT] '
+                'running_deleted_instance_action',
                 {'node': key[0], 'server': key[1]},
             )
 

@@ -75,7 +75,9 @@ class AgentPipe:
             # or nova-api deletes servers without asking a compute daemon.
             silent_s = self._tenure.clock.now_s() - self._received_s
             if silent_s > self._silence_s:
-                LOG.error('The agent says nothing; this worker ends')
+                LOG.error(
+                    'The agent sent no message for too long; this worker ends'
+                )
                 os._exit(exit_codes.EX_AGENT_SILENT)
 
     def _receive(self, line: bytes) -> None:

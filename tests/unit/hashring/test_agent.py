@@ -171,7 +171,7 @@ def test_adoption_and_hand_back_are_logged(
     caplog.set_level(logging.INFO)
     run(world, 40)
     assert 'Joined the group as c2' in caplog.text
-    assert 'Took up c2' in caplog.text
+    assert 'Serving home host c2' in caplog.text
     world.machines[0].kill(40.0)
     run(world, 30)
     assert 'Adopted c1 after' in caplog.text

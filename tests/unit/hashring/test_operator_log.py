@@ -24,7 +24,7 @@ def test_disagreeing_members_are_logged_once(
         operator_log.log_disagreement([NONE, OTHER], float(now_s))
     (said,) = caplog.messages
     assert said == (
-        'The pool has not agreed on its hosts for 60 s and takes up no new '
+        'The pool has not agreed on its hosts for 60 s and takes no new '
         'nodes: c2 on m2 has no ring yet, c3 on m3 has another ring'
     )
 

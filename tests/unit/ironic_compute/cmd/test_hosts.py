@@ -41,7 +41,7 @@ class Wire:
 def test_order_goes_to_the_first_who_answers() -> None:
     """Home hosts come first, as an adopted host may be handed back."""
     wire = Wire(C1, C2)
-    assert 'is known in this pool now' in hosts.adopt(C9, POOLS, MINE, wire)
+    assert 'is a host of this pool now' in hosts.adopt(C9, POOLS, MINE, wire)
     assert wire.sent == [C1, C2, C3]
 
 

@@ -119,7 +119,7 @@ def test_host_without_a_service_record_is_refused(desk: Desk) -> None:
     ('is_ironic_compute', 'sentence'),
     [
         (True, 'A daemon of another pool serves host c9'),
-        (False, 'A nova-compute that is not ours serves host c9'),
+        (False, 'A nova-compute outside of this pool serves host c9'),
         (None, 'does not answer'),
     ],
 )
@@ -168,7 +168,7 @@ def test_mapping_is_not_confirmed_if_nova_answers(
 
 def test_mapping_of_an_unknown_host_is_refused(desk: Desk) -> None:
     """A mistyped name would otherwise be stored by every agent for ever."""
-    assert 'is not known in this pool' in (
+    assert 'is not a host of this pool' in (
         desk.requests.confirm_mapping(C9) or ''
     )
     assert not desk.sent

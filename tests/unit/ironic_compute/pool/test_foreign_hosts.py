@@ -39,7 +39,10 @@ def test_stock_nova_compute_stops_all_pushes(
     cloud.show('c2')
     cloud.settle()
     assert cloud.moved == []
-    assert 'not ours serves host stock and holds node node-0' in caplog.text
+    assert (
+        'outside of this pool serves host stock and holds node node-0'
+        in caplog.text
+    )
     assert len(caplog.records) == 2  # Each of two hosts logs it once.
 
 
