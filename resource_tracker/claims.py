@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is using which node right now, before Ironic can say so.
+"""Claims of builds on nodes, in memory: at most one consumer for each node.
 
-One entry a node, in memory, no I/O. A claim covers the time between the
-choice of a node and the moment its ``instance_uuid`` says the same; it is
-gone with the worker, as the work it stands for is.
+A claim covers the time between Nova's choice of a node for a build and the
+moment at which Ironic's ``instance_uuid`` shows the server. A claim is not
+saved: it ends with the worker process, like the build that it stands for. The
+worker's tracker makes claims; the reports to Placement use them. Sends no
+request.
 """
 
 import dataclasses
@@ -15,10 +17,11 @@ from resource_tracker.node import NodeId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """Who has a node.
+    """The claim of one consumer on a node.
 
-    :param generation: of the node's provider, with what was allocated to
-        the consumer; None: not known
+    :param consumer: uuid of the server
+    :param generation: generation of the node's provider in Placement, as Nova
+        read it together with the build's allocation; None: not known
     """
 
     consumer: str
@@ -26,7 +29,10 @@ class Claim:
 
 
 class ClaimBook:
-    """One consumer a node at most; any thread may call, nothing waits."""
+    """The claims on all nodes of a worker.
+
+    Any thread may call, and no call blocks.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[NodeId, Claim] = {}
@@ -35,10 +41,11 @@ class ClaimBook:
     def claim(
         self, node: NodeId, consumer: str, generation: int | None = None
     ) -> None:
-        """Enter a claim; of one consumer the newest counts.
+        """Claim a node; a new claim of the same consumer replaces the old one.
 
+        :param consumer: uuid of the server
         :param generation: see ``Claim``
-        :raises NodeClaimed: another consumer has the node
+        :raises NodeClaimed: another consumer has claimed the node
         """
         with self._lock:
             present = self.consumer(node)
@@ -47,21 +54,21 @@ class ClaimBook:
             self._claims[node] = Claim(consumer, generation)
 
     def release(self, node: NodeId, consumer: str) -> None:
-        """Strike a consumer out; another's entry stays."""
+        """Remove a consumer's claim on a node; do nothing if it has none."""
         with self._lock:
             if self.consumer(node) == consumer:
                 del self._claims[node]
 
     def claim_of(self, node: NodeId) -> Claim | None:
-        """Return the claim on a node."""
+        """Return the claim on a node, or None."""
         return self._claims.get(node)
 
     def consumers(self) -> dict[NodeId, str]:
-        """Return who has each node that is claimed."""
+        """Return the consumer of each claimed node."""
         with self._lock:
             return {n: claim.consumer for n, claim in self._claims.items()}
 
     def consumer(self, node: NodeId) -> str | None:
-        """Return who has the node."""
+        """Return the consumer that has claimed a node, or None."""
         claim = self._claims.get(node)
         return None if claim is None else claim.consumer

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fewest writes that turn what Placement has into what it should have.
+"""The writes that turn a provider in Placement into the wanted provider.
 
-Pure: known and wanted in, an ordered plan out. Each write carries the
-generation Placement answered to the one before, so a foreign write in
-between ends the plan with a conflict instead of being overwritten.
+Pure functions: known and wanted provider in, an ordered list of writes out. A
+write carries the generation that Placement returned for the write before it.
+If another client writes the provider in between, Placement therefore answers
+with a conflict, and the other client's write is not overwritten.
 """
 
 import dataclasses
@@ -18,12 +19,15 @@ Inventories = Mapping[str, Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownProvider:
-    """A provider as Placement last acknowledged it.
+    """A provider as Placement last returned or acknowledged it.
 
-    :param uuid: the node's, but for a provider made before Nova said so
-    :param aggregates: None: nobody looked; they have to be read before they
-        can be planned
-    :param in_use: classes with an allocation; None: nobody looked
+    :param uuid: the node's uuid, except for a provider from before Nova gave a
+        node and its provider the same uuid
+    :param inventories: inventory records by resource class
+    :param aggregates: None: not read yet; they must be read before a plan that
+        changes them
+    :param in_use: resource classes of which something is allocated; None: not
+        read
     """
 
     uuid: str
@@ -36,7 +40,7 @@ class KnownProvider:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Create:
-    """Make the provider; uuid and name are the node's uuid."""
+    """Create the provider; the node's uuid is its uuid and its name."""
 
     uuid: str
 
@@ -73,15 +77,18 @@ def plan_writes(
     wanted: WantedProvider,
     our_traits: frozenset[str] = frozenset(),
 ) -> tuple[Write, ...]:
-    """Return the writes in their order; empty when nothing differs.
+    """Return the writes in the order in which to send them.
 
-    A node is described before it is offered, and withdrawn before its
-    description changes: nobody finds it by what it is not.
+    The result is empty if nothing differs. A new provider gets its traits and
+    aggregates before its inventory, and a provider is reserved before its
+    traits and aggregates change. The scheduler therefore never offers a node
+    with wrong traits.
 
-    :param known: None: there is no provider yet
-    :param ours: the traits we may have set; others' are left alone. On first
-        sight it is empty: what the node had in Ironic some time ago cannot
-        be told from what somebody else set, so both stay
+    :param known: None: the provider does not exist yet
+    :param our_traits: traits that this project has set, or may have set. Only
+        these are removed, because other clients set traits as well. Empty for
+        a provider that is read for the first time, so a trait that the node
+        lost in Ironic before then stays
     """
     if wanted.is_gone:
         return _inventory_writes(known, wanted) if known else ()
@@ -100,16 +107,16 @@ def plan_writes(
 
 
 def new_provider(uuid: str) -> KnownProvider:
-    """Return a provider as it is when it has just been made."""
+    """Return a provider as it is directly after its creation."""
     return KnownProvider(uuid, generation=0, aggregates=frozenset())
 
 
 def dropped_classes(
     known: KnownProvider, wanted: WantedProvider
 ) -> frozenset[str]:
-    """Return the classes that the wanted state would take away.
+    """Return the resource classes that the wanted provider does not have.
 
-    Before that happens somebody has to look whether they are in use.
+    The caller reads whether they are in use before it plans the writes.
     """
     if wanted.is_gone:
         return frozenset()
@@ -129,7 +136,10 @@ def kept_classes(
 def after_write(
     known: KnownProvider, change: Write, generation: int
 ) -> KnownProvider:
-    """Return what Placement holds after it acknowledged a write."""
+    """Return the known provider after Placement acknowledged a write.
+
+    :param generation: the generation in Placement's answer
+    """
     known = dataclasses.replace(known, generation=generation)
     match change:
         case Create():
@@ -156,14 +166,15 @@ def _description_writes(
     known: KnownProvider, wanted: WantedProvider, our_traits: frozenset[str]
 ) -> tuple[Write, ...]:
     writes: list[Write] = []
-    # Never anybody else's, so it may go without a memory of having set it.
+    # Only compute services set this trait, so it is removed even if this
+    # process does not know that it has set it.
     our_traits = our_traits | {COMPUTE_STATUS_DISABLED}
     traits = wanted.traits | (known.traits - our_traits)
     if traits != known.traits:
         writes.append(PutTraits(known.uuid, traits))
     if wanted.aggregates is not None:
         present = known.aggregates
-        assert present is not None  # noqa: S101 - whoever plans has read it
+        assert present is not None  # noqa: S101 - read before the plan
         aggregates = wanted.aggregates.merged_with(present)
         if aggregates != present:
             writes.append(PutAggregates(known.uuid, aggregates))
@@ -173,10 +184,10 @@ def _description_writes(
 def _inventories(
     known: KnownProvider, wanted: WantedProvider
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the wanted inventories; one in use is never dropped.
+    """Return the inventories to write; a class in use is never dropped.
 
-    While another class is in use the wanted one does not appear: the same
-    machine would be offered twice. Where both are in use both stay.
+    While another class is in use, the wanted class is not added, because the
+    same machine would be offered twice. If both are in use, both stay.
     """
     stays = (
         known.inventories if wanted.is_gone else kept_classes(known, wanted)
@@ -196,7 +207,7 @@ def _inventories(
 def _record(
     present: Mapping[str, Any] | None, wanted: WantedProvider
 ) -> Mapping[str, Any] | None:
-    """Return the record of the wanted class; None: it is not to be there."""
+    """Return the inventory record of the wanted class; None: no record."""
     assert wanted.inventory is not None  # noqa: S101 - see _inventories
     if wanted.is_unconfirmed and not (present and wanted.inventory.reserved):
         return present
@@ -204,12 +215,15 @@ def _record(
 
 
 def _fully_reserved(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an inventory of which nothing more can be had."""
+    """Return an inventory record of which nothing can be allocated."""
     return {**record, 'reserved': record['total']}
 
 
 def _are_equal(one: Inventories, other: Inventories) -> bool:
-    """Compare what we set; Placement adds nothing we would not repeat."""
+    """Return whether each field that we set has the same value.
+
+    Placement may return more fields than we sent; these are not compared.
+    """
     if set(one) != set(other):
         return False
     return all(

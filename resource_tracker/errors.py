@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the resource tracker; foreign ones stop in ``placement``."""
+"""Errors of the resource tracker.
+
+``placement`` translates the errors of keystoneauth1 and HTTP into these, so
+callers need no other types.
+"""
 
 
 class TrackerError(Exception):
-    """Root of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class Retriable:
-    """Mixin: the same request may succeed later."""
+    """Mixin for errors after which the same request may succeed later."""
 
 
 class MalformedNode(TrackerError):
-    """A record of Ironic is not what its API reference says.
+    """Ironic's record of a node does not have the documented form.
 
-    :param node: uuid of the node, or what else it may be found by
-    :param field: the first field that cannot be read
+    :param node: uuid of the node, or else its name or the start of the record
+    :param field: name of the first field that cannot be used
     """
 
     def __init__(self, node: str, field: str) -> None:
@@ -26,10 +30,10 @@ class MalformedNode(TrackerError):
 
 
 class NodeClaimed(TrackerError):
-    """A node has a consumer already.
+    """A node is claimed already.
 
     :param node: uuid of the node
-    :param consumer: who has it
+    :param consumer: uuid of the server that has claimed it
     """
 
     def __init__(self, node: str, consumer: str) -> None:
@@ -39,36 +43,39 @@ class NodeClaimed(TrackerError):
 
 
 class PlacementError(TrackerError):
-    """Placement did not do what it was asked."""
+    """A request to Placement failed."""
 
 
 class GenerationConflict(PlacementError, Retriable):
-    """Somebody wrote this provider after we read it (409)."""
+    """Another client wrote the provider after we read it (409)."""
 
 
 class ProviderExists(PlacementError, Retriable):
-    """There is a provider of this uuid or name already (409)."""
+    """A provider with this uuid or name exists already (409)."""
 
 
 class ProviderNotFound(PlacementError, Retriable):
-    """There is no such provider (404); it is created by the next try."""
+    """The provider does not exist (404); the next try creates it."""
 
 
 class ProviderInUse(PlacementError, Retriable):
-    """The provider has allocations, so it can neither go nor lose them."""
+    """Allocations prevent the deletion of a provider or an inventory (409)."""
 
 
 class NameVanished(PlacementError, Retriable):
-    """Somebody removed a CUSTOM_ name that we had made before."""
+    """Another client deleted a custom trait or class that we had created."""
 
 
 class PlacementUnavailable(PlacementError, Retriable):
-    """No answer, or one that says: not now, or not to you, whatever it was."""
+    """Placement did not answer, or refused every request (401, 403, 503, …).
+
+    The cause concerns all nodes, not the node of the request.
+    """
 
 
 class PlacementFailed(PlacementError, Retriable):
-    """Placement broke over this very request (500)."""
+    """Placement failed while it handled this request (500)."""
 
 
 class PlacementRefused(PlacementError):
-    """Placement says that the request is wrong."""
+    """Placement refused the request as invalid (400 and other 4xx)."""

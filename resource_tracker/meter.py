@@ -1,38 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is worth counting; whoever wants figures hands a meter in."""
+"""Interface of the metrics that the resource tracker counts.
+
+``ironic_compute.metrics`` implements it for Prometheus.
+"""
 
 from typing import Protocol
 
 
 class Meter(Protocol):
-    """Any thread may call; nothing waits, nothing raises."""
+    """Counts requests and reports.
+
+    Any thread may call; no method blocks or raises.
+    """
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
-        """Placement was asked for something and answered, or did not.
+        """Count one request to Placement, answered or not.
 
-        :param what: the kind of thing, never a name or uuid
-        :param status: the HTTP status, or ``none``
+        :param method: the HTTP method
+        :param what: the kind of resource, such as ``inventories``; never a
+            name or uuid
+        :param status: the HTTP status, or ``none`` without an answer
+        :param seconds: duration of the request
         """
 
     def count_report(self, seconds: float) -> None:
-        """A change has reached Placement, so long after it was to."""
+        """Count a change that was written to Placement.
+
+        :param seconds: delay from the time when the change was due
+        """
 
     def count_drift(self, count: int) -> None:
-        """An audit found so many providers that others have written."""
+        """Count the providers that an audit found changed by other clients."""
 
 
 class NoMeter:
-    """Counts nothing."""
+    """A meter that counts nothing."""
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
-        """Count nothing."""
+        """Do nothing."""
 
     def count_report(self, seconds: float) -> None:
-        """Count nothing."""
+        """Do nothing."""
 
     def count_drift(self, count: int) -> None:
-        """Count nothing."""
+        """Do nothing."""

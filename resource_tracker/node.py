@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ironic says of one node, parsed once where it enters.
+"""Ironic's record of a node, parsed into a value: ``NodeFacts``.
 
-Behind this line nobody looks into Ironic's JSON. A record that cannot be
-read harms itself, not the list it came in. Fields follow Ironic's API
-reference (baremetal/#list-nodes-detailed).
+``ironic_compute.ironic_api`` and the feed parse records where they receive
+them; no other module reads Ironic's JSON. A malformed record raises an error
+for itself and does not affect the other records of its list. The fields follow
+Ironic's API reference (baremetal/#list-nodes-detailed).
 """
 
 import dataclasses
@@ -16,8 +17,8 @@ from resource_tracker.errors import MalformedNode
 
 NodeId = NewType('NodeId', str)
 
-# Field of Ironic's API -> first microversion that has it. Traits are 1.37,
-# conductor_group 1.46, so anything below 1.46 is not supported.
+# Field of Ironic's API -> first microversion that has it. conductor_group
+# needs 1.46, so older microversions are not supported.
 _FIELD_SINCE = {
     'uuid': (1, 1),
     'name': (1, 5),
@@ -43,10 +44,12 @@ OLDEST_MICROVERSION = (1, 46)
 
 
 def fields_for(microversion: tuple[int, int]) -> tuple[str, ...]:
-    """Return what to ask an Ironic of this microversion for in ``fields=``.
+    """Return the names for ``fields=`` in a request of this microversion.
 
-    Ironic refuses a request that names a field it does not know at the
-    microversion of the request, so newer fields are left out for an older one.
+    Ironic refuses a request that names a field which is newer than the
+    request's microversion.
+
+    :param microversion: major and minor number
     """
     return tuple(
         field for field, since in _FIELD_SINCE.items() if since <= microversion
@@ -58,10 +61,10 @@ FIELDS = fields_for(OLDEST_MICROVERSION)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node as Ironic last described it.
+    """One node as Ironic last returned it.
 
-    ``updated_at`` is None where the list did not carry it: Ironic refuses
-    it in ``fields=`` and shows it in detailed records only.
+    ``updated_at`` is None in records from a list with ``fields=``, because
+    Ironic refuses this name there; detailed records have it.
     """
 
     uuid: NodeId
@@ -87,12 +90,12 @@ class NodeFacts:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> 'NodeFacts':
-        """Read a record of Ironic's API.
+        """Parse a node record of Ironic's API.
 
-        A field that is absent or null has its default, so that a record of
-        an older Ironic, or one with fewer fields, is a node all the same.
+        A field that is absent or null gets its default, so a record of an
+        older Ironic, or one with fewer fields, is accepted.
 
-        :raises MalformedNode: it has no uuid, or a field of another type
+        :raises MalformedNode: the uuid is missing, or a field has a wrong type
         """
         plain: dict[str, Any] = {
             **{name: _flag(raw, name) for name in _FLAGS},
@@ -108,9 +111,9 @@ class NodeFacts:
 
 
 _FLAGS = ('maintenance', 'retired')
-# Fields that many nodes, or many records of a node, say the same in. Some
-# releases of Python never let go of what is interned, so a stamp or an error
-# would be kept for ever.
+# Fields that have few different values, or one value in all records of a
+# node. Some releases of Python never free an interned string, so timestamps
+# and error texts must not be interned.
 _INTERNED = frozenset(
     {
         'uuid',
@@ -134,7 +137,10 @@ _TEXTS = tuple(
 
 
 def _value(raw: Any, name: str, kind: type) -> Any:
-    """Return a field of this type, or None if it is absent or null."""
+    """Return a field, or None if it is absent or null.
+
+    :raises MalformedNode: the field has another type than ``kind``
+    """
     if not isinstance(raw, Mapping):
         raise MalformedNode(repr(raw)[:80], name)
     value = raw.get(name)
@@ -173,5 +179,5 @@ def _properties(raw: Any) -> Mapping[str, Any]:
 
 
 def _name_of(raw: Mapping[str, Any]) -> str:
-    """Return what a person may find the record by."""
+    """Return a uuid or name by which an operator finds the record."""
     return str(raw.get('uuid') or raw.get('name') or 'without a name')

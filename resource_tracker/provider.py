@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement should say of a node. Pure: facts in, wanted state out.
+"""The provider that Placement should have for a node: inventory, traits.
 
-A node is one resource provider with one unit of its custom resource class,
-reserved unless the node can take a build now. Never VCPU, MEMORY_MB or
-DISK_GB: flavors of virtual machines would land on bare metal (bug 1796920).
-Never an empty inventory in place of a reserved one while something is
-allocated (bugs 1751472, 1771577, 1974070).
+Pure functions: the node's record and situation in, the wanted provider out. A
+node is one resource provider with one unit of its custom resource class. The
+unit is reserved unless the node can take a build now. It never has VCPU,
+MEMORY_MB or DISK_GB, because flavors of virtual machines would then select
+bare metal (bug 1796920). A node in use keeps a reserved inventory and not an
+empty one (bugs 1751472, 1771577, 1974070).
 """
 
 import dataclasses
@@ -19,13 +20,13 @@ from resource_tracker.claims import Claim
 from resource_tracker.node import NodeFacts, NodeId
 
 COMPUTE_NODE = os_traits.COMPUTE_NODE
-# The scheduler of Nova 34 asks for it as soon as all computes are that new;
-# older os_traits lack the name, and an older Placement is not told of it.
+# The scheduler of Nova 34 requires this trait once all computes are that new.
+# Older releases of os_traits do not have the name, and for an older Placement
+# ``trait_names`` leaves it out.
 OWNER_NOVA = getattr(os_traits, 'OWNER_NOVA', 'OWNER_NOVA')
 COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
-# Ironic's words for it; null is what Ironic says of a power state that it
-# could never read.
+# Ironic's values; the power state is null if Ironic could never read it.
 _AVAILABLE = 'available'
 _DELETING = 'deleting'
 _POWER_UNUSABLE = (None, 'error')
@@ -33,50 +34,54 @@ _POWER_UNUSABLE = (None, 'error')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Aggregates:
-    """Which aggregates a provider is to be in, and which are none of ours.
+    """The Placement aggregates of a provider.
 
-    :param member: those it is to be in
-    :param managed: all that we answer for; it leaves those of them that are
-        not in ``member``, and others' are left alone
+    :param member: aggregates that the provider should be in
+    :param managed: aggregates that this project manages. The provider is
+        removed from those that are not in ``member``; all other aggregates are
+        left alone
     """
 
     member: frozenset[str] = frozenset()
     managed: frozenset[str] = frozenset()
 
     def merged_with(self, present: frozenset[str]) -> frozenset[str]:
-        """Return what a provider should be in, that is in these now."""
+        """Return the wanted aggregates of a provider.
+
+        :param present: the aggregates that it is in now
+        """
         return self.member | (present - self.managed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Situation:
-    """What besides Ironic decides how a node is offered."""
+    """What decides, besides Ironic's record, how a node is offered."""
 
     claim: Claim | None = None
-    """The build that has the node, while Ironic cannot say so yet."""
+    """The claim of a build on the node, while Ironic does not show it yet."""
     confirmed: bool = True
-    """Nova's row of the node is certainly its holder's."""
+    """Whether the node's row in Nova is confirmed as this host's."""
     disabled: bool = False
-    """The holder's Service is disabled in Nova."""
+    """Whether the Service of the node's host is disabled in Nova."""
     capability_traits: frozenset[str] = frozenset()
-    """What the virt driver can do, as traits."""
+    """The virt driver's capabilities, as traits."""
     aggregates: Aggregates | None = None
-    """Those of the holder's host; None leaves them to others."""
+    """The aggregates of the node's host; None: leave them unchanged."""
     traits_of_capabilities: frozenset[str] = frozenset()
     """Keys of ``properties.capabilities`` that become CUSTOM_ traits."""
     row_id: str = ''
-    """Tells Nova's row of the node from an earlier one of the same uuid."""
+    """Distinguishes the node's row in Nova from an earlier one of its uuid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inventory:
-    """One unit of one class."""
+    """One unit of one resource class."""
 
     resource_class: str
     reserved: bool
 
     def body(self) -> dict[str, int | float]:
-        """Return Placement's record of it."""
+        """Return the inventory record for Placement."""
         return {
             'total': 1,
             'reserved': int(self.reserved),
@@ -89,17 +94,19 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WantedProvider:
-    """What Placement should hold of a node.
+    """The provider that Placement should have for a node.
 
-    :param uuid: the node's, and so the provider's uuid and name
-    :param inventory: None: nothing can be asked of the node
-    :param traits: those that we answer for; others' are not in here
-    :param aggregates: None: they are left as they are
-    :param waits: it is not to be offered yet, nor withdrawn for that: its
-        inventory is not made, and one that is there is at most reserved
-    :param is_gone: nothing of it is to be had, and nothing else is said;
-        there is none if there was none
-    :param row_id: see Situation; the provider goes and comes with it
+    :param uuid: uuid of the node; uuid and name of a new provider
+    :param inventory: None: the node has no resource class
+    :param traits: the traits that this project sets; other clients' traits are
+        not included
+    :param aggregates: None: they are left unchanged
+    :param is_unconfirmed: the node's row in Nova is not confirmed yet. No
+        inventory is created; an existing one is not changed, except that it is
+        reserved if the node cannot take a build
+    :param is_gone: Ironic does not have the node any more. All inventories of
+        an existing provider are reserved, and nothing else changes
+    :param row_id: see ``Situation``; a new row means a new provider
     """
 
     uuid: NodeId
@@ -112,10 +119,10 @@ class WantedProvider:
 
 
 def resource_class_of(facts: NodeFacts) -> str | None:
-    """Return the custom class a node offers; None if Ironic has none.
+    """Return the custom class of a node; None if Ironic has no class for it.
 
-    Normalised as flavors' ``resources:CUSTOM_…`` are written for Nova's own
-    driver, "gold.x-large" to CUSTOM_GOLD_X_LARGE.
+    Normalised like ``resources:CUSTOM_…`` in the flavors of Nova's own Ironic
+    driver: gold.x-large becomes CUSTOM_GOLD_X_LARGE.
     """
     if not facts.resource_class:
         return None
@@ -126,8 +133,8 @@ def resource_class_of(facts: NodeFacts) -> str | None:
 def why_not_schedulable(facts: NodeFacts, situation: Situation) -> str | None:
     """Return why a node cannot take a build now, as a phrase; None: it can.
 
-    The owner or lessee of a node changes nothing here, nor does a disabled
-    host: its nodes are kept from builds by a trait.
+    The node's owner and lessee have no influence. Nor has a disabled Service,
+    because a trait keeps builds off its nodes.
     """
     reasons = (
         (not facts.resource_class, 'its resource_class is not set in Ironic'),
@@ -152,18 +159,18 @@ def why_not_schedulable(facts: NodeFacts, situation: Situation) -> str | None:
 
 
 def has_server(facts: NodeFacts) -> bool:
-    """Say whether a server has a node, and is not about to leave it."""
+    """Return whether a server has the node and is not being deleted."""
     has_server = facts.instance_uuid is not None
     return has_server and facts.provision_state != _DELETING
 
 
 def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
-    """Return what Placement should hold of a node."""
+    """Return the provider that Placement should have for a node."""
     resource_class = resource_class_of(facts)
     inventory = None
     if resource_class is not None:
-        # Whether it waits for its row is not told by a reservation: who comes
-        # after a holder that had confirmed it would take it back.
+        # An unconfirmed row does not reserve the inventory: a new holder
+        # would otherwise withdraw a node that the last one had confirmed.
         confirmed = dataclasses.replace(situation, confirmed=True)
         reserved = why_not_schedulable(facts, confirmed) is not None
         inventory = Inventory(resource_class, reserved)
@@ -172,23 +179,23 @@ def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
         inventory=inventory,
         traits=_traits(facts, situation),
         aggregates=situation.aggregates,
-        # Its row may turn out to be another's. Without an inventory nobody
-        # can be sent to it, and what describes it is the same from anybody.
+        # The row may turn out to belong to another host. Without an inventory
+        # the node gets no build, and its traits are the same on any host.
         is_unconfirmed=not situation.confirmed,
         row_id=situation.row_id,
     )
 
 
 def withdrawn_provider(node: NodeId) -> WantedProvider:
-    """Return what Placement should hold of a node that Ironic denies.
+    """Return the wanted provider of a node that Ironic does not have any more.
 
-    It may be deleted later; until then no build must be sent to it.
+    The provider is deleted later; until then no build must get the node.
     """
     return WantedProvider(node, None, frozenset(), None, is_gone=True)
 
 
 def capabilities_of(facts: NodeFacts) -> dict[str, str]:
-    """Parse ``properties.capabilities``, ``k1:v1,k2:v2``."""
+    """Parse ``properties.capabilities``, for example ``k1:v1,k2:v2``."""
     raw = facts.properties.get('capabilities')
     if isinstance(raw, Mapping):
         return {str(key): str(value) for key, value in raw.items()}
@@ -211,7 +218,7 @@ def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
 def _capability_traits(
     facts: NodeFacts, keys: frozenset[str]
 ) -> frozenset[str]:
-    """Return boot_mode:uefi as CUSTOM_BOOT_MODE_UEFI, for chosen keys."""
+    """Return CUSTOM_BOOT_MODE_UEFI for boot_mode:uefi, for the given keys."""
     if not keys:
         return frozenset()
     return frozenset(
