@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement acknowledged, on this machine's disk.
+"""Disk cache of acknowledged provider states, for a fast worker restart.
 
-A worker that starts again believes a record if Placement's list shows the
-very generation that the record has; so after a restart one request proves
-that nothing changed. The file is worth nothing if it is lost: then each
-provider is read once. Therefore nothing waits for the disk, and a disk that
-fails is said once and done without.
+After a restart the worker uses a saved state if Placement's list of all
+providers shows the same generation. One request then proves that no provider
+has changed. Without the file each provider is read once; therefore a failing
+disk is logged once and otherwise ignored, and no write waits until the disk
+has synced.
 
-One line a fact, with its own checksum; the newest line of a node counts. A
-line that cannot be read is left out and harms only itself, so the process may
-be killed between any two bytes. From time to time the file is replaced by a
-shorter one that says the same.
+File format: one JSON record on each line, with a checksum. The last line of a
+node counts. A line that cannot be read is skipped, so the process may be
+killed between any two bytes. When many lines are outdated, the file is
+replaced by a shorter one.
 
-A provider that was deleted and made anew, with as many writes as the former
-had, shows in the record that Nova has of the node, which is another one then.
-What this cannot see: a provider that an operator deleted alone.
+A provider that was deleted and created again can have the saved generation.
+The node then has a new row in Nova, and the saved state of the old row is not
+used. One case is not detected: an operator deleted only the provider, and it
+was created again.
 """
 
 import json
@@ -36,46 +37,51 @@ from resource_tracker.provider_state import ProviderState
 LOG = logging.getLogger(__name__)
 
 FORMAT = 2
-# Lines that say nothing any more before the file is replaced; the file has
-# at most this many, and twice as many as there are nodes.
+# The file is replaced when it has more outdated lines than this number, and
+# more than it has nodes.
 _SPARE_LINES_COUNT = 1000
 
 
 class DiskCache(Protocol):
-    """What outlives a worker; any thread may call, nothing waits long."""
+    """Storage for provider states that survives the worker process.
+
+    Any thread may call; a call lasts as long as one write to the local disk.
+    """
 
     def take(self, node: NodeId) -> ProviderState | None:
-        """Return what an earlier life knew of a node, once."""
+        """Remove and return the state that an earlier process saved."""
 
     def save(self, node: NodeId, state: ProviderState) -> None:
-        """Keep what Placement acknowledged of a node."""
+        """Save the acknowledged state of a node's provider."""
 
     def discard(self, node: NodeId) -> None:
-        """A node is not ours any more: what we know of it is void."""
+        """Discard the saved state of a node that the host has lost."""
 
 
 class NoDiskCache:
-    """Keeps nothing."""
+    """A cache that stores nothing."""
 
     def take(self, node: NodeId) -> ProviderState | None:
-        """Know nothing."""
+        """Return None."""
         return None
 
     def save(self, node: NodeId, state: ProviderState) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def discard(self, node: NodeId) -> None:
-        """There is nothing to strike."""
+        """Do nothing."""
 
 
 class FileDiskCache:
-    """A ledger in one file.
+    """A disk cache in one file.
 
-    Reads the file when it is made: milliseconds for thousands of nodes.
+    The constructor reads the file: milliseconds for thousands of nodes.
 
-    :param path: its folder is made if need be
-    :param host: whose nodes these are; a file of another host is not read
-    :param spare_lines_count: when to replace the file by a shorter one
+    :param path: the file; its folder is created if it does not exist
+    :param host: the host that holds the nodes; a file of another host is not
+        read
+    :param spare_lines_count: number of outdated lines at which the file is
+        replaced by a shorter one
     :param format_number: a file of another format is not read
     """
 
@@ -104,26 +110,26 @@ class FileDiskCache:
 
     @property
     def descriptor(self) -> int | None:
-        """The open file; None once the disk has failed."""
+        """The open file's descriptor; None after a disk error."""
         return self._fd
 
     def take(self, node: NodeId) -> ProviderState | None:
-        """Return what an earlier life knew of a node, once."""
+        """Remove and return the state that an earlier process saved."""
         return self._earlier.pop(node, None)
 
     def save(self, node: NodeId, state: ProviderState) -> None:
-        """Keep what Placement acknowledged of a node."""
+        """Save the acknowledged state of a node's provider."""
         if state.known is not None:
             self._append(_record(node, state))
 
     def discard(self, node: NodeId) -> None:
-        """A node is not ours any more: what we know of it is void."""
+        """Discard the saved state of a node that the host has lost."""
         self._earlier.pop(node, None)
         if node in self._nodes:
             self._append({'node': node})
 
     def close(self) -> None:
-        """Keep nothing more."""
+        """Close the file; later calls save nothing."""
         with self._lock:
             self._close()
 
@@ -154,7 +160,7 @@ class FileDiskCache:
         return _states(_lines(self._path, self._header))
 
     def _replace(self, states: Mapping[NodeId, ProviderState]) -> None:
-        """Write what counts into a new file and put it in the old's place."""
+        """Write the states to a new file and rename it over the old one."""
         beside = self._path.with_name(f'{self._path.name}.new')
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         fd = os.open(beside, flags, 0o600)
@@ -175,7 +181,7 @@ class FileDiskCache:
             self._fd = None
 
     def _stop_saving(self, exc: OSError) -> None:
-        """Go on without; the next worker will read each provider once."""
+        """Log a disk error and save nothing more in this process."""
         self._close()
         LOG.warning(
             'Could not save to %(path)s what Placement acknowledged; the '
@@ -189,7 +195,7 @@ def _write_all(
     header: Mapping[str, Any],
     states: Mapping[NodeId, ProviderState],
 ) -> None:
-    """Write a whole file."""
+    """Write the header and all states."""
     with open(fd, 'wb', closefd=False) as file:
         file.write(_line(header))
         file.writelines(_line(_record(n, m)) for n, m in states.items())
@@ -203,7 +209,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 def _lines(
     path: pathlib.Path, header: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """Return the records that can be read; none of a foreign file."""
+    """Yield the readable records; none of another host's or format's file."""
     try:
         file = path.open('rb')
     except FileNotFoundError:
@@ -269,7 +275,7 @@ def _state(record: Mapping[str, Any]) -> ProviderState:
             else interning.names(frozenset(aggregates)),
         ),
         our_traits=interning.names(frozenset(record['ours'])),
-        # Files from before this was kept have none.
+        # Older files do not have this field.
         is_inferred=record.get('inferred', False),
         row_id=record['record'],
     )

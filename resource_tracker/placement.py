@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Placement's API that a compute daemon needs, typed.
+"""Typed client for the part of Placement's API that a compute service uses.
 
-Every write carries the provider's generation and returns the next one.
-Errors of keystoneauth1 and HTTP stop here. A read is sent once more if the
-connection fails. A write never is: the right to it may be lost meanwhile, so
-the caller looks again and decides. API reference:
-https://docs.openstack.org/api-ref/placement/
+Each write carries the provider's generation and returns the next one. Errors
+of keystoneauth1 and HTTP are translated into ``resource_tracker.errors``. A
+read is sent once more if the connection fails. A write is sent once only,
+because the worker may lose its lease meanwhile; the caller decides about
+another try. API reference: https://docs.openstack.org/api-ref/placement/
 """
 
 import contextlib
@@ -29,14 +29,15 @@ from resource_tracker.delta import (
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.trait_names import TraitNames
 
-# 1.19 aggregates carry the generation, 1.20 POST answers the provider,
-# 1.23 errors have codes, 1.39 in: for traits. Placement has 1.39 since Yoga.
+# 1.19: aggregates have a generation; 1.20: POST returns the provider;
+# 1.23: errors have codes; 1.39: ``in:`` in a query for traits. Placement has
+# 1.39 since Yoga.
 MICROVERSION = '1.39'
 
 _READ_RETRIES = 1
 _READS_MAX = 3
 
-# Placement's stable error codes (its errors.py), and what they mean to us.
+# Placement's stable error codes (placement/errors.py) -> our errors.
 _CODES: Mapping[str, type[errors.PlacementError]] = {
     'placement.inventory.inuse': errors.ProviderInUse,
     'placement.resource_provider.inuse': errors.ProviderInUse,
@@ -44,9 +45,9 @@ _CODES: Mapping[str, type[errors.PlacementError]] = {
 }
 _STATUSES: Mapping[int, type[errors.PlacementError]] = {
     401: errors.PlacementUnavailable,  # Keystone may be restarting.
-    403: errors.PlacementUnavailable,  # Our role, and no node's fault.
+    403: errors.PlacementUnavailable,  # Our role lacks a permission.
     404: errors.ProviderNotFound,
-    406: errors.PlacementUnavailable,  # Older than MICROVERSION.
+    406: errors.PlacementUnavailable,  # Placement lacks MICROVERSION.
     408: errors.PlacementUnavailable,
     409: errors.GenerationConflict,
     429: errors.PlacementUnavailable,
@@ -55,27 +56,27 @@ _STATUSES: Mapping[int, type[errors.PlacementError]] = {
 
 
 class Clock(Protocol):
-    """What is needed of time."""
+    """The clock that measures the requests."""
 
     def now_s(self) -> float:
-        """Seconds on a scale that never jumps."""
+        """Return seconds on a scale that never jumps."""
 
 
 class _NoClock:
-    """For whom nobody measures."""
+    """A clock that stands still, for a client without a meter."""
 
     def now_s(self) -> float:
-        """Stand still."""
+        """Return 0."""
         return 0.0
 
 
 def _allow() -> None:
-    """Require nothing."""
+    """Allow a write."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedProvider:
-    """A provider as the list of all shows it."""
+    """One entry of Placement's list of all providers."""
 
     uuid: str
     name: str
@@ -83,12 +84,14 @@ class ListedProvider:
 
 
 class Placement:
-    """A client of Placement; any thread may call, all calls block.
+    """Client of Placement; any thread may call, and each call blocks.
 
-    :param adapter: a keystoneauth1 adapter for the service placement
-    :param timeout_s: bounds each request where the adapter's session does
-        not: a lost packet must not cost a thread for ever
-    :param meter: is told of each request, timed by ``clock``
+    Each method raises ``errors.PlacementError`` or a subclass of it.
+
+    :param adapter: a keystoneauth1 adapter for the service type placement
+    :param timeout_s: limit for one request, in seconds, if the adapter's
+        session has none; a lost packet would else block a thread for ever
+    :param meter: counts each request, timed with ``clock``
     """
 
     def __init__(
@@ -108,26 +111,31 @@ class Placement:
     # Reading
 
     def list_providers(self) -> dict[str, ListedProvider]:
-        """Return every provider by its uuid: one request."""
+        """Return all providers by uuid; one request."""
         return {found.uuid: found for found in self._list_matching('')}
 
     def read_provider_uuid(self, node: str) -> str | None:
-        """Return the uuid of a node's provider, by its uuid or its name."""
+        """Return the uuid of a node's provider; None if there is none.
+
+        :param node: the node's uuid, which is the uuid or the name of its
+            provider
+        """
         for query in (f'?uuid={node}', f'?name={node}'):
             for found in self._list_matching(query):
                 return found.uuid
         return None
 
     def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
-        """Return the aggregates of a provider, and its generation."""
+        """Return a provider's aggregates and its generation."""
         answer = self._read_part(uuid, 'aggregates')
         found = interning.names(frozenset(answer['aggregates']))
         return found, _generation(answer)
 
     def read_provider(self, uuid: str) -> KnownProvider | None:
-        """Return a provider as it is now; None if there is none.
+        """Return a provider with inventories and traits, or None.
 
-        :raises errors.GenerationConflict: it is written all the time
+        :raises errors.GenerationConflict: another client wrote the provider
+            during each of the reads
         """
         for _ in range(_READS_MAX):
             try:
@@ -136,7 +144,7 @@ class Placement:
             except errors.ProviderNotFound:
                 return None
             if _generation(inventories) == _generation(traits):
-                # Nobody wrote it between the two reads.
+                # No client wrote the provider between the two reads.
                 return KnownProvider(
                     uuid=uuid,
                     generation=_generation(inventories),
@@ -148,26 +156,27 @@ class Placement:
         )
 
     def read_classes_in_use(self, uuid: str) -> frozenset[str]:
-        """Return the classes of which a provider has something allocated."""
+        """Return the resource classes of which something is allocated."""
         usages = self._read_part(uuid, 'usages')['usages']
         return frozenset(name for name, used in usages.items() if used)
 
     def read_consumers(self, uuid: str) -> frozenset[str]:
-        """Return who has allocations on a provider."""
+        """Return the uuids of the consumers with allocations on a provider."""
         return frozenset(self._read_part(uuid, 'allocations')['allocations'])
 
     def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
-        """Return the traits that this Placement can hold.
+        """Return those of the traits that this Placement accepts.
 
-        It can hold any CUSTOM_ one. A standard one that it does not know
-        would fail the whole write, so it is left out.
+        It accepts each CUSTOM_ trait. A standard trait that an older Placement
+        does not know would make it refuse the whole write.
         """
         return self._trait_names.supported(frozenset(traits))
 
     def read_new_traits(self) -> frozenset[str]:
-        """Return the traits that it can hold by now, and could not before.
+        """Return the traits that Placement supports only since its upgrade.
 
-        Each is returned once. No request if it could hold all.
+        These are standard traits that ``supported_traits`` left out before.
+        Each is returned once. Sends no request if none was left out.
         """
         return self._trait_names.read_newly_supported()
 
@@ -179,22 +188,23 @@ class Placement:
         generation: int,
         require: Callable[[], None] = _allow,
     ) -> int:
-        """Carry out one write of a plan; return the next generation.
+        """Send one write of a plan; return the provider's next generation.
 
-        New names are made before it, and that may take long.
+        First creates custom traits and classes that do not exist yet, which
+        can take a minute.
 
-        :param require: called just before the write itself is sent; raises
-            if it is not to be
-        :raises errors.GenerationConflict: somebody else wrote meanwhile
-        :raises errors.ProviderExists: there is one of this uuid or name
-        :raises errors.ProviderInUse: it would take away what is allocated
+        :param require: called directly before the write is sent; raises if the
+            write is not allowed any more
+        :raises errors.GenerationConflict: another client wrote the provider
+        :raises errors.ProviderExists: the uuid or name exists already
+        :raises errors.ProviderInUse: the write would remove an allocated class
         """
         with self._ensured_names(change):
             require()
             return self._write(change, generation)
 
     def delete_provider(self, uuid: str) -> None:
-        """Delete a provider; one that is not there is no error.
+        """Delete a provider; no error if it does not exist.
 
         :raises errors.ProviderInUse: something is allocated on it
         """
@@ -206,7 +216,7 @@ class Placement:
     def _ensured_names(
         self, change: Write
     ) -> contextlib.AbstractContextManager[None]:
-        """See that the names exist that a write uses."""
+        """Return a context in which the custom names of a write exist."""
         match change:
             case PutInventories(inventories=inventories):
                 return self._trait_names.ensured(
@@ -285,7 +295,7 @@ class Placement:
         if method == 'GET':
             arguments['connect_retries'] = _READ_RETRIES
         else:
-            # Whatever nova.conf says: the gate is not asked before those.
+            # Retries set in nova.conf would bypass the gate.
             arguments['connect_retries'] = arguments['status_code_retries'] = 0
         try:
             return self._adapter.request(
@@ -303,7 +313,7 @@ class Placement:
 
 
 def _kind(url: str) -> str:
-    """Return what a request is about: inventories, traits, …"""
+    """Return the kind of resource in a URL: inventories, traits, …"""
     parts = url.partition('?')[0].strip('/').split('/')
     return parts[2] if len(parts) == 3 else parts[0]
 
@@ -313,7 +323,7 @@ def _generation(answer: Mapping[str, Any]) -> int:
 
 
 class _Answer(dict[str, Any]):
-    """A JSON object of Placement's; what is not in it was no answer."""
+    """A JSON object of Placement; a missing key is an error."""
 
     def __missing__(self, key: str) -> Any:
         raise errors.PlacementUnavailable(
@@ -322,7 +332,11 @@ class _Answer(dict[str, Any]):
 
 
 def _parsed(method: str, url: str, response: Any) -> _Answer:
-    """Return the body; a proxy's page of HTML is no answer."""
+    """Return the body of an answer as a JSON object.
+
+    :raises errors.PlacementUnavailable: the body is something else, such as
+        the HTML page of a proxy
+    """
     if not response.content:
         return _Answer()
     try:
@@ -347,7 +361,7 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
 
 
 def _details(response: Any) -> tuple[str, str]:
-    """Return Placement's error code and text, as far as there are any."""
+    """Return the error code and text of an answer, or empty strings."""
     try:
         first = response.json()['errors'][0]
         return str(first.get('code', '')), str(first.get('detail', '')).strip()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which providers there are, and their generations: one request for all.
+"""Cache of Placement's list of all providers, with their generations.
 
-The list proves what did not change: a provider whose generation is the one
-that Placement answered to our last write was written by nobody since. It does
-not prove that nothing was freed: in Placement the end of an allocation leaves
-the generation as it is, its beginning raises it.
+One request replaces a read of each provider. If the list shows the generation
+that Placement returned for our last write, no other client has written the
+provider since. An equal generation does not prove that nothing was freed: a
+new allocation raises the generation, its end does not.
 """
 
 import threading
@@ -13,16 +13,17 @@ from concurrent import futures
 
 from resource_tracker.placement import Clock, ListedProvider, Placement
 
-# A list this old still says what there is, but neither what there is not,
-# nor that a generation is still the same.
+# The age in seconds from which a list is old: its providers still exist, but
+# others may have been created, and generations may be outdated.
 _FRESH_S = 30.0
 
 
 class ProviderIndex:
     """The newest list of all providers.
 
-    Any thread may call. The first asks, the others wait for its answer; an
-    error reaches all of them, and the next call asks anew.
+    Any thread may call. The first call sends the request, and concurrent calls
+    block until its answer. An error reaches all of them, and the next call
+    sends a new request. Each method raises ``errors.PlacementError``.
     """
 
     def __init__(self, placement: Placement, clock: Clock) -> None:
@@ -33,10 +34,13 @@ class ProviderIndex:
         self._loaded_at_s = 0.0
 
     def find_provider(self, node: str) -> ListedProvider | None:
-        """Return a node's provider; None if there was none a moment ago.
+        """Return a node's provider, or None if it does not exist.
 
-        A provider of another uuid with the node's name is one that Nova made
-        before it gave both the same uuid.
+        Before it returns None, an old list is read again. The provider may
+        have another uuid and the node's name, if Nova created it before nodes
+        and providers had the same uuid.
+
+        :param node: uuid of the node
         """
         found = self._providers(reload=False).get(node)
         if found is None and not self._is_fresh():
@@ -44,15 +48,18 @@ class ProviderIndex:
         return found
 
     def find_fresh_provider(self, node: str) -> ListedProvider | None:
-        """Return the same, with a generation that may be believed."""
+        """Return a node's provider from a list that is not old, or None.
+
+        The generation of the returned provider is up to date.
+        """
         return self._providers(reload=not self._is_fresh()).get(node)
 
     def reload(self) -> Mapping[str, ListedProvider]:
-        """Ask anew and return all, by uuid and by name."""
+        """Read the list again; return the providers by uuid and by name."""
         return self._providers(reload=True)
 
     def add_provider(self, node: str) -> None:
-        """Note a provider that is new since the list."""
+        """Add a provider that was created after the list was read."""
         self._providers(reload=False)[node] = ListedProvider(node, node, 0)
 
     def _is_fresh(self) -> bool:
@@ -83,5 +90,5 @@ class ProviderIndex:
 def _must_load(
     listing: 'futures.Future[dict[str, ListedProvider]]', *, reload: bool
 ) -> bool:
-    """Say whether to ask again; who is just being answered is not asked."""
+    """Return whether to send a new request; never while one is under way."""
     return listing.done() and (reload or listing.exception() is not None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker remembers of one node's provider."""
+"""The state that a worker keeps of one node's provider."""
 
 import dataclasses
 
@@ -8,16 +8,18 @@ from resource_tracker.delta import KnownProvider
 
 @dataclasses.dataclass(slots=True)
 class ProviderState:
-    """What is remembered of one node; only its present thread writes it.
+    """The state of one node's provider; only one thread at a time changes it.
 
-    :param known: None: not looked at yet
-    :param ours: traits that we have set, or may have: an answer was lost
-    :param is_doubtful: somebody else wrote the provider, or a build has
-        been allocated on it: look again
-    :param is_inferred: its generation is an allocation's, as Nova saw it;
-        nobody looked whether that was the one write since
-    :param is_noted: the ledger has all of this
-    :param row_id: see provider.Situation; of when this was remembered
+    :param known: the provider as Placement last returned it; None: not read
+    :param our_traits: traits that we have set, or may have set if an answer
+        was lost
+    :param is_stale: another client wrote the provider, or an allocation with
+        an unknown generation was made; the provider must be read again
+    :param is_inferred: ``known.generation`` is the one that Nova read with an
+        allocation; the provider itself was not read, so the traits and
+        aggregates of ``known`` may be outdated
+    :param is_saved: the disk cache has all of this
+    :param row_id: see ``provider.Situation``; the value at the last save
     """
 
     known: KnownProvider | None = None
@@ -28,12 +30,14 @@ class ProviderState:
     row_id: str = ''
 
     def apply_allocation(self, generation: int | None) -> None:
-        """A build was allocated on the provider.
+        """Update the state for the allocation of a build on the provider.
 
-        That is a write, which changes nothing of what is known here but the
-        generation: one write since what is known will have been that one.
+        The allocation is a write that changes only the generation. If the new
+        generation is the next after the known one, it is assumed to be the
+        only write; ``is_inferred`` records this.
 
-        :param generation: the provider's, with the allocation; None: not told
+        :param generation: the provider's generation after the allocation;
+            None: not known
         """
         known = self.known
         if known is None:

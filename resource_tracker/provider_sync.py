@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node at a time: look, take the difference, write it.
+"""Writes the wanted provider of one node to Placement.
 
-``ProviderSync.sync`` is level-triggered: it may be called at any time, as
-often as one likes, and ends when Placement says what is wanted or
-raises. What it learns stays in the node's ``ProviderState``, so that an
-unchanged node costs no request. Whoever calls sees to it that
-one node is said by one thread.
+The reconciler's threads call it, one thread for each node at a time.
+``ProviderSync.sync`` compares the wanted provider with the node's
+``ProviderState`` and writes the difference. It may be called at any time and
+any number of times; an unchanged node costs no request.
 """
 
 import dataclasses
@@ -30,11 +29,11 @@ from resource_tracker.provider import WantedProvider
 from resource_tracker.provider_index import ProviderIndex
 from resource_tracker.provider_state import ProviderState
 
-# One conflict is read again and tried once more; a provider that also turns
-# out to be in use just then has one try left.
+# The second try follows a conflict, the third one a class that turns out to
+# be in use during the second.
 _TRIES = 3
 
-# What another look at the provider may put right.
+# Errors after which the provider is read again.
 _OUTDATED = (
     errors.GenerationConflict,
     errors.NameVanished,
@@ -46,9 +45,10 @@ _OUTDATED = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Synced:
-    """Placement says what is wanted, but for what must wait.
+    """The provider in Placement is as wanted, except for the kept classes.
 
-    :param kept: classes that stay because something of them is allocated
+    :param writes_count: number of writes that were sent
+    :param kept: unwanted classes that stay because something is allocated
     """
 
     writes_count: int
@@ -57,13 +57,13 @@ class Synced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NotRead:
-    """There is a provider that has to be read first, and it is not urgent."""
+    """Nothing was written, because the provider must be read first."""
 
 
 class ProviderSync:
-    """Write what is wanted of a node; blocks, holds no lock.
+    """Writes wanted providers; each call blocks and holds no lock.
 
-    :param ledger: what an earlier life was told by Placement
+    :param disk_cache: states that an earlier process saved
     """
 
     def __init__(
@@ -82,12 +82,15 @@ class ProviderSync:
         state: ProviderState,
         require: Callable[[], None],
     ) -> Synced:
-        """Make Placement say what is wanted of a node.
+        """Make the provider of a node as wanted.
 
-        :param require: called before each write, and again just before it is
-            sent; raises if it is not to be
-        :raises errors.PlacementError: it did not work; what was written
-            before is remembered
+        Reads the provider again after a conflict, and tries at most three
+        times.
+
+        :param require: called before each write and again directly before it
+            is sent; raises if the write is not allowed any more
+        :raises errors.PlacementError: a request failed; ``state`` has the
+            result of the writes before it
         """
         for _ in range(_TRIES - 1):
             try:
@@ -102,7 +105,10 @@ class ProviderSync:
         state: ProviderState,
         require: Callable[[], None],
     ) -> Synced | NotRead:
-        """Do the same, unless a provider has to be read before."""
+        """Sync like ``sync``, but only if no provider has to be read before.
+
+        :raises errors.PlacementError: see ``sync``
+        """
         if state.known is None:
             listed = self.provider_index.find_provider(wanted.uuid)
             if listed is not None and not self._load_saved(wanted, state):
@@ -129,30 +135,31 @@ class ProviderSync:
                 return Synced(0)
             wanted = dataclasses.replace(wanted, traits=state.our_traits)
         if known is None:
-            # The next one of this uuid may come to the generation that is
-            # on the disk, and would be taken for the former.
+            # A new provider with this uuid can reach the generation saved on
+            # disk and be mistaken for the old one.
             self._disk_cache.discard(wanted.uuid)
         wanted = self._with_supported_traits(wanted, known)
         writes = plan_writes(known, wanted, state.our_traits)
         if state.is_inferred and any(map(_may_remove_others, writes)):
-            # As if it had been refused: what others set is to be read first.
+            # Read the traits and aggregates of other clients first, as after
+            # a conflict.
             raise errors.GenerationConflict(wanted.uuid)
         current = known or new_provider(wanted.uuid)
         for change in writes:
             require()
             current = self._write(change, current, wanted, state, require)
             if change is not writes[-1]:
-                self._save(wanted, state)  # This life may end here.
+                self._save(wanted, state)  # The process may be killed here.
         state.is_saved &= state.our_traits == wanted.traits
         state.known, state.our_traits = current, wanted.traits
         self._save(wanted, state)
         return Synced(len(writes), kept_classes(current, wanted))
 
     def _save(self, wanted: WantedProvider, state: ProviderState) -> None:
-        """Keep what is known by now, if the ledger has anything else.
+        """Save the state in the disk cache, if it differs from what is there.
 
-        Between two writes of a plan ``ours`` has the former traits as well:
-        those that are to go are there until the write that takes them away.
+        Between two writes of a plan, ``our_traits`` includes the former
+        traits, until the write that removes them.
         """
         if state.is_saved and state.row_id == wanted.row_id:
             return
@@ -163,9 +170,9 @@ class ProviderSync:
     def _with_supported_traits(
         self, wanted: WantedProvider, known: KnownProvider | None
     ) -> WantedProvider:
-        """Leave out the traits that this Placement cannot hold.
+        """Leave out the traits that this Placement does not support.
 
-        What it holds already is not asked for.
+        Traits that the provider has already are not checked.
         """
         held = wanted.traits & (known.traits if known else frozenset())
         usable = held | self._placement.supported_traits(wanted.traits - held)
@@ -180,7 +187,7 @@ class ProviderSync:
         require: Callable[[], None],
     ) -> KnownProvider:
         def before_sending() -> None:
-            # Once more: new names were made since, which may take a minute.
+            # Checked again, because creating names may have taken a minute.
             require()
             if isinstance(change, PutTraits):
                 self._add_our_traits(wanted, state)
@@ -197,9 +204,10 @@ class ProviderSync:
     def _add_our_traits(
         self, wanted: WantedProvider, state: ProviderState
     ) -> None:
-        """Remember traits as ours before they are sent, on disk too.
+        """Add traits to ``our_traits`` before they are sent, also on disk.
 
-        The answer may be lost, or this life end, and the traits are there.
+        If the answer is lost or the process is killed, Placement may have
+        them.
         """
         if not wanted.traits <= state.our_traits:
             state.our_traits = interning.names(
@@ -211,7 +219,7 @@ class ProviderSync:
     def _known_provider(
         self, wanted: WantedProvider, state: ProviderState
     ) -> KnownProvider | None:
-        """Return what is known, with what is in use if that matters."""
+        """Return the known provider; reads it, and its usage, if necessary."""
         if state.is_stale:
             self._reread(wanted.uuid, state)
         known = state.known or self._first_known(wanted, state)
@@ -222,8 +230,8 @@ class ProviderSync:
             state.is_saved = False
         in_use = None
         if dropped_classes(known, wanted):
-            # The generation was read before this: an allocation in between
-            # makes the write a conflict.
+            # The generation was read before the usage, so an allocation in
+            # between makes the write a conflict.
             in_use = self._placement.read_classes_in_use(known.uuid)
         return dataclasses.replace(known, in_use=in_use)
 
@@ -240,11 +248,12 @@ class ProviderSync:
     def _load_saved(
         self, wanted: WantedProvider, state: ProviderState
     ) -> bool:
-        """Remember an earlier life, if nobody wrote the provider since.
+        """Use the saved state of an earlier process, if it is up to date.
 
-        Who served the host meanwhile may have deleted the node's provider
-        and made another, of the same uuid, which now is of that generation.
-        Else the traits that we had set are ours, whoever wrote it since.
+        Return whether it is. A saved state of another row is not used: another
+        host may have deleted the provider and created one with the same uuid,
+        whose generation may be equal by now. If only the generation differs,
+        the saved ``our_traits`` are used.
         """
         earlier = self._disk_cache.take(wanted.uuid)
         if earlier is None or earlier.known is None:
@@ -274,5 +283,5 @@ class ProviderSync:
 
 
 def _may_remove_others(change: Write) -> bool:
-    """Say whether a write replaces what others may have set as well."""
+    """Return whether a write replaces values that other clients set, too."""
     return isinstance(change, PutTraits | PutAggregates)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make Placement say what is wanted of each node, by difference alone.
+"""Reports nodes to Placement: threads that write only what has changed.
 
-``submit`` says what is known of a node and returns at once; a bounded set of
-threads does the rest. Of several submits of one node the newest counts, and
-writes of one node never overlap. What Placement acknowledged is remembered,
-so a node about which nothing changed costs no request. A provider that we
-know nothing of is read, at a bounded rate unless its node changes; and one
-that an audit shows to be written by others likewise. What fails and may
-pass is tried again, ever less often, and said once. No lock is held across a
-request, and no request that writes leaves while the gate is shut.
+Each worker has one. ``submit`` queues the wanted provider of a node and
+returns at once; a fixed number of threads write. The newest submit of a node
+replaces older ones, and two writes of one node never overlap. The acknowledged
+state of each provider is kept, so an unchanged node costs no request. A
+provider of which nothing is known is read first: at once if its node changes,
+else at a limited rate. The same holds for a provider that an audit finds
+changed by another client. A failed write is retried with growing delays and
+logged once. No lock is held during a request, and no write is sent while the
+lease gate is shut.
 """
 
 import threading
@@ -37,42 +38,45 @@ from resource_tracker.report_log import ReportLog
 LOG = logging.getLogger(__name__)
 
 _GATE_POLL_S = 0.5
-# Whoever moves the clock need not know of us: that late we notice.
+# Upper bound of a wait, so that a manual clock in tests is noticed.
 _CLOCK_POLL_S = 1.0
-# Longer than a build takes to come to its driver, on a quiet machine, and
-# shorter than any deploy.
+# Longer than the time from a build's claim to its first request to Ironic on
+# an idle machine, and shorter than any deploy.
 _DEFERRAL_S = 2.0
-# How often a class that is in use is looked at again.
+# Interval at which a class that is in use is checked again.
 _KEPT_RECHECK_S = 60.0
 
 
 class Gate(Protocol):
-    """What stands before each request that changes something."""
+    """The lease gate, checked before each write."""
 
     def is_open(self) -> bool:
-        """Say whether writing is allowed now; returns at once."""
+        """Return whether writing is allowed now, without blocking."""
 
     def wait(self) -> None:
-        """Block until it is."""
+        """Block until writing is allowed."""
 
 
 class _NotAllowed(Exception):
-    """The gate is shut, the node is another's, or we are stopping."""
+    """The gate is shut, the node was dropped, or the reconciler stops."""
 
 
 class Reconciler:
-    """Report nodes to Placement; any thread may call.
+    """Reports the nodes of one worker to Placement; any thread may call.
 
-    All but ``audit``, ``remove``, ``drain`` and ``stop`` return at once.
+    ``audit_providers``, ``delete_provider``, ``drain`` and ``stop`` block; all
+    other methods return at once.
 
-    :param parallelism: nodes reported at once, each by a thread of its own;
-        they start with the first submit
-    :param retry_first_s: wait after a first failure; doubles each time
-    :param retry_max_s: longest wait between two tries
-    :param read_rate: providers read in a second when nothing has changed
-    :param patience_s: how long the node of a build waits for its turn
-    :param ledger: what an earlier life was told by Placement
-    :param meter: what is counted
+    :param parallelism: number of threads, and so of nodes that are reported at
+        the same time; the threads start with the first submit
+    :param retry_first_s: seconds from the first failure to the next try;
+        doubled after each further failure
+    :param retry_max_s: longest time between two tries, in seconds
+    :param read_rate: providers that are read in a second without a change
+    :param deferral_s: seconds by which the report of a node that a build has
+        claimed is deferred
+    :param disk_cache: states that an earlier process saved
+    :param meter: counts requests and reports
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Reconciler:
         self._work_to_do = threading.Condition(lock)
         self._work_done = threading.Condition(lock)
         self._lock = lock
-        # The others are for nodes that cannot wait.
+        # Half of the threads are free for nodes that cannot wait.
         self._nodes = work_queue.WorkQueue(
             max(1, parallelism // 2), deferral_s
         )
@@ -112,16 +116,23 @@ class Reconciler:
         self._parallelism = parallelism
         self._threads: list[threading.Thread] = []
 
-    # What callers say
+    # For callers
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
-        """Say what is known of a node; the newest call for a node wins."""
+        """Report a node; replaces an older report that is not written yet.
+
+        :param facts: the node as Ironic returned it
+        :param situation: what else decides how the node is offered
+        """
         occupied = has_server(facts)
         self._put(wanted_provider(facts, situation), situation.claim, occupied)
         self._report_log.log_missing_class(facts)
 
     def withdraw_node(self, node: NodeId) -> None:
-        """Let nobody be sent to a node that Ironic denies; else as it is."""
+        """Reserve the provider of a node that Ironic does not have any more.
+
+        The rest of the provider stays unchanged.
+        """
         self._put(withdrawn_provider(node))
 
     def _put(
@@ -141,10 +152,11 @@ class Reconciler:
             self._start_threads()
 
     def forget_node(self, node: NodeId) -> None:
-        """Write nothing more for a node: it is another's.
+        """Write nothing more for a node that the host does not hold any more.
 
-        A request that has left already is not called back; its generation
-        is its fence.
+        A request under way is not cancelled. It cannot overwrite the write of
+        the next holder, because it carries the generation that this worker
+        knew.
         """
         with self._lock:
             self._nodes.forget(node)
@@ -152,13 +164,12 @@ class Reconciler:
         self._disk_cache.discard(node)
 
     def audit_providers(self) -> int:
-        """Find the providers that others have written, or deleted.
+        """Find providers that other clients have written or deleted.
 
-        One request for all; those that are not as we know them are read
-        again soon. Nodes that lack a trait which Placement did not know are
-        written again if it does by now. Blocks for Placement.
+        Sends one list request. Schedules a read of each changed provider, and
+        a write of each node with a trait that Placement supports only now.
 
-        :returns: how many there are
+        :returns: number of changed providers
         :raises errors.PlacementError: Placement did not answer
         """
         before = self._idle_providers()
@@ -166,7 +177,7 @@ class Reconciler:
         drifted = [
             node
             for node, held in self._idle_providers().items()
-            # What we wrote meanwhile the list may show or not.
+            # The list may or may not show a write of ours during the list.
             if held is before.get(node)
             and is_drifted(held, listed.get(held.uuid))
         ]
@@ -176,7 +187,7 @@ class Reconciler:
         return len(drifted)
 
     def _idle_providers(self) -> dict[NodeId, KnownProvider]:
-        """Return what is known of each node that nobody is working on."""
+        """Return the known providers of nodes without a write in progress."""
         with self._lock:
             return {
                 node: entry.state.known
@@ -185,7 +196,7 @@ class Reconciler:
             }
 
     def _rewrite_for_new_traits(self) -> None:
-        """Have the nodes written that lack a trait Placement knows by now."""
+        """Write nodes again that want a trait which Placement supports now."""
         if new_traits := self._placement.read_new_traits():
             with self._lock:
                 nodes = self._nodes.list_nodes_wanting(new_traits)
@@ -194,11 +205,11 @@ class Reconciler:
     def delete_provider(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
 
-        Nothing more is written for the node. Blocks for what is just being
-        written for it, for the gate, and for Placement.
+        Writes nothing more for the node. Blocks until a write of the node in
+        progress has ended, until the gate is open, and for Placement.
 
-        :returns: False if something is allocated on it; it stays then
-        :raises errors.PlacementError: Placement did not do it
+        :returns: False if something is allocated, so that the provider stays
+        :raises errors.PlacementError: Placement did not delete it
         """
         with self._lock:
             entry = self._nodes.forget(node)
@@ -220,30 +231,34 @@ class Reconciler:
         return entry.state.known if entry else None
 
     def backlog(self) -> tuple[int, float]:
-        """Return how many changes are not said yet, and the oldest's age.
+        """Return the number of unwritten changes, and the age of the oldest.
 
-        :returns: a count, and seconds
+        :returns: a count, and seconds since the oldest was due
         """
         with self._lock:
             count, since_s = self._nodes.backlog()
         now_s = self._clock.now_s()
-        # What can wait is not late yet.
+        # A deferred change is due in the future; its age is 0.
         age_s = 0.0 if since_s is None else max(0.0, now_s - since_s)
         return count, age_s
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to report; False if time runs out.
+        """Block until all changes are written.
 
-        What waits for another try is left; what was refused is not.
+        A change that waits for a retry counts as unwritten, one that Placement
+        refused does not.
+
+        :returns: False if ``timeout_s`` seconds have passed before
         """
         with self._lock:
             return self._work_done.wait_for(self._nodes.is_idle, timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> bool:
-        """Begin no request more, and wait for those that have left.
+        """Send no new request, and wait for the requests under way.
 
-        :returns: False if one is still out after this time; its thread ends
-            with it and writes no other
+        :param timeout_s: longest wait, in seconds
+        :returns: False if a request is still under way; its thread then ends
+            after the answer and sends no other
         """
         with self._lock:
             self._stopped = True
@@ -253,14 +268,14 @@ class Reconciler:
             thread.join(max(0.0, deadline_s - self._clock.now_s()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    # What the threads do
+    # In the threads
 
     def _start_threads(self) -> None:
-        """Start late: the process may fork between making and using us."""
+        """Start missing threads; late, because the process may fork before."""
         while len(self._threads) < self._parallelism:
             name = f'placement-{len(self._threads)}'
             thread = threading.Thread(target=self._run, name=name, daemon=True)
-            thread.start()  # It may fail, and is tried again then.
+            thread.start()  # If it fails, the next submit tries again.
             self._threads.append(thread)
 
     def _run(self) -> None:
@@ -275,7 +290,7 @@ class Reconciler:
                 self._work_done.notify_all()
 
     def _next_item(self) -> work_queue.WorkItem | None:
-        """Wait for a node that is due; None: the end."""
+        """Wait for a node that is due; None: the reconciler stops."""
         with self._lock:
             while not self._stopped:
                 item: work_queue.WorkItem | None = None
@@ -325,7 +340,10 @@ class Reconciler:
         )
 
     def _reserve_read_time_s(self) -> float:
-        """Return when the next provider is read that has not changed."""
+        """Return the time for the next read that the read rate allows.
+
+        The following call returns a later time.
+        """
         with self._lock:
             turn_s = max(self._next_read_s, self._clock.now_s())
             self._next_read_s = turn_s + self._read_interval_s
@@ -336,7 +354,10 @@ class Reconciler:
         nodes: Iterable[NodeId],
         schedule: Callable[[NodeId, float], None],
     ) -> None:
-        """Have nodes looked at that have not changed, each when it may be."""
+        """Schedule nodes that have not changed, at the read rate.
+
+        :param schedule: called with each node and its time
+        """
         for node in nodes:
             at_s = self._reserve_read_time_s()
             with self._lock:
@@ -344,7 +365,7 @@ class Reconciler:
                 self._work_to_do.notify()
 
     def _require_current(self, entry: work_queue.Entry) -> None:
-        """The fence before each write."""
+        """Raise ``_NotAllowed`` unless a write of the entry may be sent."""
         with self._lock:
             allowed = self._nodes.is_current(entry) and not self._stopped
         if not allowed or not self._gate.is_open():
@@ -394,8 +415,5 @@ class Reconciler:
 
 
 def is_drifted(known: KnownProvider, listed: ListedProvider | None) -> bool:
-    """Say whether somebody else wrote a provider, or deleted it.
-
-    An older list than what we know shows a lower generation.
-    """
+    """Return whether another client wrote or deleted a provider."""
     return listed is None or listed.generation != known.generation

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads of reporting: each thing once, and its end.
+"""Log messages about reports to Placement: each problem once, and its end.
 
-A node that Placement does not take is named once until it does. When
-Placement itself is away, that is one line and not one a node.
+The reconciler calls it. A node that cannot be reported is logged once, and
+again when it succeeds. An outage of Placement is one message for all nodes.
 """
 
 import threading
@@ -18,16 +18,16 @@ LOG = logging.getLogger(__name__)
 
 
 class ReportLog:
-    """Remember what was said; any thread may call."""
+    """Logs each problem once; any thread may call, no call blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classless: set[NodeId] = set()
         self._unanswered: set[NodeId] = set()
-        self._are_retried = False  # Those that are cut off were told so.
+        self._are_retried = False  # Whether log_success returned the nodes.
 
     def log_missing_class(self, facts: NodeFacts) -> None:
-        """A node was submitted: say if it can never be offered like this."""
+        """Log once that a submitted node has no resource class."""
         node = facts.uuid
         with self._lock:
             known = node in self._classless
@@ -43,13 +43,13 @@ class ReportLog:
             )
 
     def forget_node(self, node: NodeId) -> None:
-        """A node is another's: nothing more is said of it."""
+        """Forget a node that the host does not hold any more."""
         with self._lock:
             self._classless.discard(node)
             self._unanswered.discard(node)
 
     def log_failure(self, entry: Entry, exc: Exception) -> None:
-        """A node could not be reported."""
+        """Log that a node could not be reported."""
         if isinstance(exc, errors.PlacementUnavailable):
             self._log_unanswered(entry.node, exc)
             return
@@ -70,7 +70,10 @@ class ReportLog:
         )
 
     def mark_answered(self, entry: Entry) -> bool:
-        """Placement answered about a node; say whether it was cut off."""
+        """Note an answer of Placement for a node; return if it had none.
+
+        Logs the end of an outage when the last node has an answer.
+        """
         with self._lock:
             was_unanswered = entry.node in self._unanswered
             self._unanswered.discard(entry.node)
@@ -80,10 +83,10 @@ class ReportLog:
         return was_unanswered
 
     def log_success(self, entry: Entry) -> frozenset[NodeId]:
-        """A node was reported; return those that may be tried at once.
+        """Log that a failed node was reported; return nodes to retry at once.
 
-        Once after each time that Placement was away: the first that succeeds
-        returns all the others.
+        The first success after an outage of Placement returns all other nodes
+        that had no answer; any other success returns none.
         """
         was_unanswered = self.mark_answered(entry)
         if entry.failures_count and not was_unanswered:
@@ -99,7 +102,10 @@ class ReportLog:
         wanted: WantedProvider,
         kept: frozenset[str],
     ) -> None:
-        """A class stays that the node does not have any more."""
+        """Log that a node's old resource class stays while it is allocated.
+
+        :param kept: the old classes
+        """
         if kept == entry.kept:
             return
         offered = wanted.inventory

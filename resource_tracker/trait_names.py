@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names of traits and resource classes Placement can be told.
+"""Names of traits and resource classes that Placement accepts.
 
-A CUSTOM_ name must exist before its first use; it is made once a process,
-and once more if somebody removed it since. A standard name exists or does
-not, by the age of Placement's own library; what it does not know is left out,
-and asked for again from time to time: Placement may have been upgraded.
+A CUSTOM_ name must exist before its first use. It is created once in each
+process, and again if another client has deleted it. A standard trait exists
+only if Placement's os_traits library has it. An unknown one is left out of
+writes, and each audit reads whether Placement knows it by now, because
+Placement may have been upgraded.
 """
 
 import contextlib
@@ -24,12 +25,13 @@ Kind = Literal['traits', 'resource_classes']
 
 
 class TraitNames:
-    """What Placement was seen to know; any thread may call.
+    """The names that exist in Placement; any thread may call, and calls block.
 
-    Of several threads that meet a new name at once the first asks, and the
-    others wait for its answer, good or bad.
+    If several threads use a new name at the same time, the first one sends the
+    request and the others wait for its result, which may be an error. Each
+    method raises ``errors.PlacementError``.
 
-    :param ask: sends (method, url) to Placement and returns the JSON answer
+    :param request: sends (method, url) to Placement and returns the JSON body
     """
 
     def __init__(self, request: Callable[[str, str], Any]) -> None:
@@ -40,7 +42,10 @@ class TraitNames:
         self._pending: dict[Hashable, futures.Future[None]] = {}
 
     def supported(self, traits: frozenset[str]) -> frozenset[str]:
-        """Return the traits that can be written: one request at most."""
+        """Return those of the traits that exist in Placement.
+
+        Sends at most one request.
+        """
         standard = {t for t in traits if not _is_custom(t)}
         unseen = frozenset(standard - self._standard.keys())
         if unseen:
@@ -52,12 +57,11 @@ class TraitNames:
         return frozenset(t for t in traits if self._standard.get(t, True))
 
     def read_newly_supported(self) -> frozenset[str]:
-        """Ask again for the standard traits that were unknown.
+        """Return the standard traits that were unknown before and exist now.
 
-        :returns: those that are known by now; without a request if none
-            was unknown
+        Sends no request if none was unknown.
         """
-        seen = self._standard.copy()  # Other threads add to it.
+        seen = self._standard.copy()  # Other threads add entries.
         unknown = frozenset(t for t, known in seen.items() if not known)
         learned = self._read_known(unknown) if unknown else frozenset()
         self._standard.update(dict.fromkeys(learned, True))
@@ -71,10 +75,11 @@ class TraitNames:
 
     @contextlib.contextmanager
     def ensured(self, kind: Kind, names: Iterable[str]) -> Iterator[None]:
-        """See that custom names exist while something is written with them.
+        """Create the custom names that do not exist; the body sends the write.
 
-        :raises errors.NameVanished: Placement refused the write, and a name
-            that somebody removed may be why; the next try makes it anew
+        :raises errors.NameVanished: Placement refused the write, possibly
+            because another client deleted a name; the next try creates it
+            again
         """
         custom = {(kind, name) for name in names if _is_custom(name)}
         new = custom - self._created
@@ -84,8 +89,8 @@ class TraitNames:
             yield
         except errors.PlacementRefused as exc:
             if new == custom:
-                raise  # All were just made: it is something else.
-            # Which name is missing is not said in a way to rely on.
+                raise  # All names were just created, so none is missing.
+            # Placement's text does not reliably name the missing one.
             self._created -= custom
             raise errors.NameVanished(str(exc)) from exc
 
@@ -102,7 +107,11 @@ class TraitNames:
         is_known: Callable[[], bool],
         request: Callable[[], None],
     ) -> None:
-        """Ask, unless it is known by now or somebody is asking."""
+        """Call ``request``, unless the result is known or a call is under way.
+
+        :param key: identifies the call
+        :param is_known: returns whether the result is known
+        """
         with self._lock:
             if is_known():
                 return

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes are to be said to Placement, in which order, and when.
+"""Queue of the nodes whose providers are to be written: which node, and when.
 
-A plain value that decides; ``reconciler`` locks it, waits for it and carries
-it out. It holds one entry a node: the newest that is wanted counts, and a
-node that is being said is not taken a second time.
+A pure data structure; ``reconciler`` locks it and carries out the writes. It
+has one entry for each node. The newest wanted provider replaces an older one,
+and a node with a write in progress is not taken again.
 
-A node that a build has can wait: Nova's allocation keeps it from all others
-already. A hundred builds at once would else stand before the node that has
-just come free, and before the one that must not be offered any more. It also
-waits a little if there is nothing else to do: the build itself is the better
-for it, and one that fails at once never has to be said.
+The report of a node that a build has claimed can wait, because the build's
+allocation already keeps other builds off the node. A burst of a hundred builds
+would otherwise delay the nodes that have become free, and those that must not
+be offered any more. Such a report is deferred by some seconds even if the
+queue is empty. A build that fails within that time needs no report.
 """
 
 import dataclasses
@@ -24,38 +24,38 @@ from resource_tracker.provider_state import ProviderState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settled:
-    """Placement says what is wanted."""
+    """The provider is as wanted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecheckAfter:
-    """All that can be said is said; something allocated keeps the rest."""
+    """The provider is as wanted, except for classes that are still in use."""
 
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """It did not work and may work later."""
+    """The write failed and may succeed later."""
 
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
-    """Placement will not take it; it is tried when it is wanted again."""
+    """Placement refused the write; it is tried again when the node changes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The right to write was missing; nobody's fault."""
+    """The write was not allowed: the gate shut, or the node was dropped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadAt:
-    """Its provider has to be read first; nothing has changed, so it waits.
+    """The provider must be read first, and no change makes that urgent.
 
-    :param at_s: its place in the order of those that are read
+    :param at_s: the time of the read, which the read rate determines
     """
 
     at_s: float
@@ -66,15 +66,18 @@ Outcome = Settled | RecheckAfter | RetryAfter | Rejected | Interrupted | ReadAt
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Entry:
-    """One node.
+    """The queue's entry of one node. All times are seconds of the clock.
 
-    :param said: what Placement acknowledged as a whole; None while trying
-    :param due_s: when to say it; None: nothing to do before a change
-    :param failures_count: in a row
-    :param kept: classes that could not go, because something is allocated
-    :param may_read: its turn has come, or it is urgent
-    :param can_wait: a build has it, and all others go first
-    :param dirty_since_s: when that was to be said which is not said yet
+    :param written: the provider that was written completely; None during a
+        write and after a failure
+    :param due_s: when to write; None: there is nothing to do
+    :param failures_count: consecutive failures
+    :param kept: unwanted classes that stay because something is allocated
+    :param may_read: the provider may be read now, because the node has changed
+        or the read rate allows it
+    :param can_wait: a build has claimed the node, so other nodes go first
+    :param dirty_since_s: when the oldest change that is not written was due;
+        None: all is written
     """
 
     node: NodeId
@@ -94,17 +97,21 @@ _Queue = list[tuple[float, int, Entry]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One node to be said now, as it is wanted now."""
+    """A node to be written now.
+
+    :param wanted: the provider to write, also if the entry changes meanwhile
+    """
 
     entry: Entry
     wanted: WantedProvider
 
 
 class WorkQueue:
-    """The entries of all nodes; not for two threads at once.
+    """The entries of all nodes; the caller must hold a lock.
 
-    :param patient_max: of the nodes that can wait, so many are said at once
-    :param patience_s: how long they do
+    :param deferred_max: number of deferred nodes that are taken at the same
+        time
+    :param deferral_s: seconds by which a node that can wait is deferred
     """
 
     def __init__(self, deferred_max: int = 1, deferral_s: float = 0.0) -> None:
@@ -118,7 +125,7 @@ class WorkQueue:
         self._deferred_taken: set[NodeId] = set()
 
     def entry(self, node: NodeId) -> Entry | None:
-        """Return what is kept of a node."""
+        """Return the entry of a node, or None."""
         return self._entries.get(node)
 
     def put(
@@ -129,12 +136,12 @@ class WorkQueue:
         claim: Claim | None = None,
         occupied: bool = False,
     ) -> bool:
-        """Note what is wanted of a node; say if there is something to do.
+        """Set the wanted provider of a node; return whether to wake a thread.
 
-        :param claim: a build has the node, so its allocation was written to
-            the provider since; to read that first, where it is not told, is
-            cheaper than a write that conflicts
-        :param occupied: a server has it
+        :param claim: the claim of a build on the node. Its allocation has
+            changed the provider; if the new generation is not known, the
+            provider is read first, because a conflict would cost more requests
+        :param occupied: a server has the node
         """
         entry = self._entries.get(wanted.uuid)
         could_wait = entry is not None and entry.can_wait
@@ -144,7 +151,7 @@ class WorkQueue:
         elif wanted == entry.wanted and self._is_handled(entry):
             return not can_wait and self._end_deferral(entry, now_s)
         else:
-            entry.may_read = True  # It changed: nothing is more urgent.
+            entry.may_read = True  # A change is urgent.
             if claim and entry.node not in self._busy:
                 entry.state.apply_allocation(claim.generation)
         entry.wanted, entry.can_wait = wanted, can_wait
@@ -160,15 +167,16 @@ class WorkQueue:
         return True
 
     def _schedule_change(self, entry: Entry, due_s: float) -> None:
-        """Have a wish said by then, or by when the one before it was due."""
+        """Schedule a change, or keep the earlier time of an unwritten one."""
         since_s = entry.dirty_since_s
         entry.dirty_since_s = due_s if since_s is None else min(since_s, due_s)
         self._schedule(entry, entry.dirty_since_s)
 
     def mark_stale(self, node: NodeId, at_s: float) -> None:
-        """Somebody else wrote a node's provider: look at it then.
+        """Schedule a read of a provider that another client has written.
 
-        Not if we are at work on the node: it may have been us.
+        Ignored while the node is being written, because that write may be the
+        one that was seen.
         """
         if node in self._busy or node not in self._entries:
             return
@@ -179,9 +187,9 @@ class WorkQueue:
             self._schedule(entry, at_s)
 
     def schedule_rewrite(self, node: NodeId, at_s: float) -> None:
-        """More can be said of a node by now: say it then, if not before.
+        """Write a node again, because Placement supports more of its traits.
 
-        Who is just saying it may have begun too early to know.
+        A write in progress may have begun too early, so it does not count.
         """
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is None:
@@ -189,7 +197,7 @@ class WorkQueue:
             self._schedule(entry, at_s)
 
     def list_nodes_wanting(self, traits: frozenset[str]) -> list[NodeId]:
-        """Return the nodes that are to have any of these traits."""
+        """Return the nodes whose wanted providers have any of these traits."""
         return [
             node
             for node, entry in self._entries.items()
@@ -197,7 +205,7 @@ class WorkQueue:
         ]
 
     def idle_entries(self) -> dict[NodeId, Entry]:
-        """Return the entries that nobody is working on."""
+        """Return the entries of the nodes that are not being written."""
         return {
             node: entry
             for node, entry in self._entries.items()
@@ -205,9 +213,10 @@ class WorkQueue:
         }
 
     def take(self, now_s: float) -> WorkItem | None:
-        """Return the node that is due longest; it is busy until ``done``.
+        """Return the node that has been due longest, and mark it busy.
 
-        Those that can wait come after all others.
+        Nodes that can wait come after all others. The node is busy until
+        ``finish``.
         """
         for queue in self._open_queues():
             while queue and queue[0][0] <= now_s:
@@ -223,7 +232,7 @@ class WorkQueue:
 
     def _taken(self, entry: Entry) -> WorkItem:
         entry.due_s = None
-        # A pass that fails leaves neither the old nor the new.
+        # A failed write may leave a mixture of the old and the new provider.
         entry.written = None
         self._busy.add(entry.node)
         if entry.can_wait:
@@ -231,44 +240,44 @@ class WorkQueue:
         return WorkItem(entry, entry.wanted)
 
     def finish(self, item: WorkItem, outcome: Outcome, now_s: float) -> None:
-        """Note how it went, and let the node be taken again.
+        """Record the outcome of a write; the node can be taken again.
 
-        An entry that was forgotten meanwhile is noted and never looked at.
+        The outcome for an entry that was forgotten meanwhile has no effect.
         """
         entry = item.entry
         self._apply(item, outcome, now_s)
         if entry.wanted != item.wanted:
-            # No wait for what is newer.
+            # A newer change does not wait for the retry of an older one.
             entry.dirty_since_s = entry.dirty_since_s or now_s
             self._schedule(entry, now_s)
         self.unlock_node(entry.node)
 
     def is_current(self, entry: Entry) -> bool:
-        """Say whether an entry was not forgotten."""
+        """Return whether an entry is still in the queue."""
         return self._entries.get(entry.node) is entry
 
     def forget(self, node: NodeId) -> Entry | None:
-        """Strike a node out; return what was known of it."""
+        """Remove the entry of a node and return it."""
         return self._entries.pop(node, None)
 
     def lock_node(self, node: NodeId) -> bool:
-        """Keep a node from being taken; False if it is busy."""
+        """Mark a node busy, so that it is not taken; False if it is busy."""
         if node in self._busy:
             return False
         self._busy.add(node)
         return True
 
     def unlock_node(self, node: NodeId) -> None:
-        """Let a node be taken again."""
+        """Mark a node as not busy."""
         self._busy.discard(node)
         self._deferred_taken.discard(node)
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
-            # Its place in the order may have come and gone while it was busy.
+            # Its item in the heap may have been dropped while it was busy.
             self._schedule(entry, entry.due_s)
 
     def retry_now(self, node: NodeId, now_s: float) -> None:
-        """Say a node now that waits for another try."""
+        """Write a node now that waits for another try."""
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             self._schedule(entry, now_s)
@@ -283,18 +292,21 @@ class WorkQueue:
         return len(since_s), min(since_s, default=None)
 
     def next_due_s(self) -> float | None:
-        """Return when to call ``take`` at the latest; None: no need."""
+        """Return the earliest time at which a node is due.
+
+        None: no node that may be taken is scheduled.
+        """
         return min((q[0][0] for q in self._open_queues() if q), default=None)
 
     def is_idle(self) -> bool:
-        """Say whether all that can be said is said."""
+        """Return whether everything that can be written is written."""
         return not self._busy and not any(
             entry.due_s is not None and entry.written != entry.wanted
             for entry in self._entries.values()
         )
 
     def _is_handled(self, entry: Entry) -> bool:
-        """Say whether what is wanted is said, under way, or to be tried."""
+        """Return whether the wanted provider is written or going to be."""
         return (
             entry.written == entry.wanted
             or entry.due_s is not None
@@ -325,7 +337,7 @@ class WorkQueue:
             case Interrupted():
                 self._schedule(entry, now_s)
             case ReadAt(at_s=at_s):
-                # Not a change, so it is not late either.
+                # No change is waiting, so none can be late.
                 entry.may_read, entry.dirty_since_s = True, None
                 self._schedule(entry, at_s)
 
