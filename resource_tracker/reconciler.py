@@ -225,7 +225,7 @@ class Reconciler:
                 self._work_done.notify_all()
 
     def acknowledged_provider(self, node: NodeId) -> KnownProvider | None:
-        """Return what Placement last acknowledged of a node."""
+        """Return a node's provider as Placement last acknowledged it."""
         with self._lock:
             entry = self._nodes.entry(node)
         return entry.state.known if entry else None

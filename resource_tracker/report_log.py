@@ -120,7 +120,7 @@ class ReportLog:
         )
 
     def log_kept_provider(self, node: NodeId, exc: Exception) -> None:
-        """A deleted node's provider has allocations."""
+        """Log that a deleted node's provider stays, because it is in use."""
         LOG.warning(
             'Kept the provider of the deleted node %(node)s: %(reason)s',
             {'node': node, 'reason': exc},

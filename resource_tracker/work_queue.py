@@ -159,7 +159,7 @@ class WorkQueue:
         return True
 
     def _end_deferral(self, entry: Entry, now_s: float) -> bool:
-        """Let a node whose build is gone wait no longer; say if it did."""
+        """Write a deferred node at once; False if it is not deferred."""
         if entry.due_s is None or not entry.can_wait:
             return False
         entry.can_wait = False
@@ -283,7 +283,7 @@ class WorkQueue:
             self._schedule(entry, now_s)
 
     def backlog(self) -> tuple[int, float | None]:
-        """Return how many wishes are not said yet, and since when."""
+        """Return the number of unwritten changes and the oldest's due time."""
         since_s = [
             entry.dirty_since_s
             for entry in self._entries.values()
