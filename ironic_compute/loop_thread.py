@@ -2,7 +2,7 @@
 """A daemon thread that calls one function again and again until stopped.
 
 Used by a worker for all work that repeats: reading Nova's Service records,
-rounds of the rebalancer, following the lease with RPC.
+rounds of the rebalancer and of the recovery, following the lease with RPC.
 """
 
 import threading
@@ -16,7 +16,6 @@ class LoopThread:
     :param act: called in the thread; returns the seconds until its next
         call, or None to end the thread. It handles its own errors.
     :param first_wait_s: seconds between :meth:`start` and the first call
-    :param wake: an event that ends a wait early when somebody sets it
     """
 
     def __init__(
@@ -24,12 +23,11 @@ class LoopThread:
         name: str,
         act: Callable[[], float | None],
         first_wait_s: float = 0.0,
-        wake: threading.Event | None = None,
     ) -> None:
         self._name = name
         self._act = act
         self._first_wait_s = first_wait_s
-        self._wake = wake or threading.Event()
+        self._wake = threading.Event()
         self._is_stopped = False
 
     def start(self) -> None:

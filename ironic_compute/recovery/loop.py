@@ -7,13 +7,13 @@ round tries again.
 """
 
 import math
-import threading
 from collections.abc import Callable
 
 from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
+from ironic_compute.loop_thread import LoopThread
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.recovery.stray_instances import StrayInstances
@@ -58,37 +58,40 @@ class RecoveryLoop:
         self._queue_s = queue_s
         self._lost_s = lost_s
         self._recheck_s = recheck_s
-        self._stopping = threading.Event()
+        self._served_since_s = 0.0
+        self._rechecked_at_s = 0.0
+        self._lost_checked_at_s = -math.inf
+        self._thread = LoopThread('upkeep', self._run_round, _FIRST_ROUND_S)
 
     def start(self) -> None:
         """Start the thread; RPC is served from now on."""
-        threading.Thread(target=self._run, name='upkeep', daemon=True).start()
+        self._served_since_s = self._rechecked_at_s = self._clock.now_s()
+        self._thread.start()
 
     def stop(self) -> None:
         """Start no further round; returns at once."""
-        self._stopping.set()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        served_s = recheck_s = self._clock.now_s()
-        lost_s = -math.inf
-        wait_s = _FIRST_ROUND_S
-        while not self._stopping.wait(wait_s):
-            wait_s = self._interval_s
-            if not self._gate.is_open():
-                # Messages may have waited in the queue meanwhile.
-                served_s = self._clock.now_s()
-                wait_s = _FIRST_ROUND_S
-                continue
-            now_s = self._clock.now_s()
-            if now_s - recheck_s >= self._recheck_s:
-                recheck_s = now_s
-                self._strays.forget_checked()
-            self._run_check(self._tasks.check)
-            self._run_check(self._strays.check)
-            is_due = now_s - lost_s >= self._lost_s
-            if is_due and now_s - served_s >= self._queue_s:
-                lost_s = now_s
-                self._run_check(self._lost.check)
+    def _run_round(self) -> float:
+        """Run the checks that are due; return the seconds to the next round.
+
+        While the gate is shut no check runs, and messages may wait in the
+        queue.
+        """
+        now_s = self._clock.now_s()
+        if not self._gate.is_open():
+            self._served_since_s = now_s
+            return _FIRST_ROUND_S
+        if now_s - self._rechecked_at_s >= self._recheck_s:
+            self._rechecked_at_s = now_s
+            self._strays.forget_checked()
+        self._run_check(self._tasks.check)
+        self._run_check(self._strays.check)
+        is_due = now_s - self._lost_checked_at_s >= self._lost_s
+        if is_due and now_s - self._served_since_s >= self._queue_s:
+            self._lost_checked_at_s = now_s
+            self._run_check(self._lost.check)
+        return self._interval_s
 
     def _run_check(self, check: Callable[[], None]) -> None:
         try:

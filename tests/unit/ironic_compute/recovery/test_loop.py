@@ -13,13 +13,6 @@ from ironic_compute.recovery.loop import RecoveryLoop
 def _run(rounds_count: int, *, is_open: bool) -> list[str]:
     """Run some rounds without waiting; return the checks that were called."""
     called: list[str] = []
-    waits_count = 0
-
-    def wait(seconds: float) -> bool:
-        nonlocal waits_count
-        clock.sleep(seconds)
-        waits_count += 1
-        return waits_count > rounds_count
 
     def fail() -> None:
         called.append('tasks')
@@ -41,9 +34,11 @@ def _run(rounds_count: int, *, is_open: bool) -> list[str]:
         lost_s=60.0,
         recheck_s=30.0,
     )
-    stopping: Any = types.SimpleNamespace(wait=wait)
-    recovery_loop._stopping = stopping
-    recovery_loop._run()
+    thread: Any = parts(start=lambda: clock.sleep(loop._FIRST_ROUND_S))
+    recovery_loop._thread = thread
+    recovery_loop.start()
+    for _ in range(rounds_count):
+        clock.sleep(recovery_loop._run_round())
     return called
 
 
