@@ -53,7 +53,8 @@ def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
             )
     give(send, served_by(members))
     return (
-        f'Host {host} is a host of this pool now; it is served within a term'
+        f'Host {host} is a host of this pool now; it is served within one '
+        f'lease term'
     )
 
 

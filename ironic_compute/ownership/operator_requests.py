@@ -80,7 +80,7 @@ class OperatorRequests:
         if host not in self._pool.known:
             return (
                 f'Host {host} is not a host of this pool; "ironic-computectl '
-                f'host list" shows who is'
+                f'host list" shows its hosts'
             )
         match self._read_mapping(host):
             case Mapped.YES:

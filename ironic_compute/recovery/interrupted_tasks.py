@@ -152,8 +152,8 @@ class InterruptedTasks:
             self._in_progress,
             instance.uuid,
             functools.partial(self._resume_or_leave, instance),
-            'Could not take up server %(server)s where it was left; trying '
-            'again later',
+            'Could not continue the interrupted task of server %(server)s; '
+            'trying again later',
         )
 
     def _resume_or_leave(self, instance: Any) -> None:
