@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was read of single nodes while lists are read and taken in.
+"""Single-node reads made while a list of nodes is read and processed.
 
-A list takes seconds to come, and longer to be taken in. What it says of a
-node that was read since it was asked for may be old, and the read wins.
+A list takes seconds to read, and longer to process. Its entry for a node that
+was read in the meantime may be stale, so the later read of the one node wins.
+The node feed of each worker uses it.
 """
 
 import contextlib

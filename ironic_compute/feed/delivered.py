@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the feed has told of each node, to compare with what comes.
+"""The facts last delivered for each node, to find out what is new or stale.
 
-A notification comes with most of what Ironic's API says of the node. Mostly
-it tells of something that we did ourselves and have read since. One that
-says nothing else than what was told already is no reason to read the node;
-in any doubt it is. One that is later than what was told is news, before an
-Ironic that is busy has answered what the node is now. An answer of the same
-second may be older than such news, and is not believed.
+A notification carries most of a node's record. If it differs in nothing from
+the facts that were delivered last, the node is not read again; most such
+notifications come from changes that this worker made and has read already. If
+its time is later, its facts are delivered before Ironic has answered a read.
+In doubt the node is read. An answer stamped with the same second as a newer
+notification may be older than it, and is not delivered.
 """
 
 import dataclasses

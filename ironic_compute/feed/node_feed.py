@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where changes of nodes come from: three sources, one sink.
+"""The node feed: notifications, delta list and audit, delivered to one sink.
 
-Ironic's notifications say within a second that a node may have changed; the
-delta list finds every few seconds what they missed; the full audit finds what
-neither can see, deletions above all. A notification is believed if it is later
-than all that is known; in any doubt the node is read again, bursts as one.
-Nothing is ever inferred from an error: the sink hears only of what was read
-well, and an Ironic that is down is said once.
+Ironic's notifications arrive within a second of a change. The delta list finds
+the changes whose notification was lost, and the audit finds what neither can
+show, deletions above all. The facts in a notification are delivered only if
+they are later than all facts delivered before; in doubt the node is read
+again, once for a burst of notifications. Nothing is derived from an error: the
+sink gets only facts that were read without one, and an outage of Ironic is
+logged once. Each worker has one feed, with threads of its own.
 """
 
 import collections

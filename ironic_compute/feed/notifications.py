@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ironic says by itself: which notifications are worth a look.
+"""Ironic's notifications: which ones carry a node, and which need a read.
 
-Each host has a queue of its own, which outlives the worker. What came while
-nobody served the host is all there, days of it perhaps; the first audit has
-seen what became of it, so it is left out.
+Each host has a queue of its own, which exists longer than its worker. It may
+contain the notifications of days in which no worker served the host. The first
+audit reads the result of those changes, so they are skipped.
 """
 
 import enum

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes to be read one by one: a few threads, bursts as one.
+"""Queue of nodes to read one by one; a burst of requests becomes one read.
 
-A node that is poked while it waits is read once; one that is poked while it
-is being read is read once more, as the answer may be older than the request.
+A few threads read the nodes. A node that is requested while it waits is read
+once; a node that is requested while it is being read is read once more,
+because the answer may be older than the request.
 """
 
 import queue

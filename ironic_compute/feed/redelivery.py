@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes whose news could not be taken in; no list may show them again.
+"""Redelivery: nodes whose facts the sink could not process, to be read again.
 
-What stands in the way is mostly the same for all: nova-conductor is away. So
-one of them is tried at a time, each in its turn, until one is taken in; then
-all the others are.
+No later list may contain these nodes. The cause is usually the same for all of
+them: nova-conductor is away. Therefore only one node is tried at a time, each
+in its turn; after the first success all others follow.
 """
 
 import threading

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From where on the list of changed nodes is read.
+"""Watermark of the delta list: from which ``updated_at`` it is read next.
 
-The record of a node can be seen a little later than it is stamped. So the
-list is read again from a while before the newest stamp seen. Once nothing
-newer has come for that while, all that has this stamp has been seen, and one
-short page says that nothing is new, however many nodes were changed at once.
+A record may become visible a little later than its time stamp, so each read
+starts some seconds before the newest stamp that was seen. If no newer stamp
+has come for that many seconds, every record with the newest stamp was seen,
+and the next read starts after it: one short page is then enough, however many
+nodes had changed at once.
 """
 
 from oslo_log import log as logging

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic, typed: everything we ask of it.
+"""Client of Ironic's API: the requests that change nodes, with types.
 
-Each request that changes something waits at the gate and is sent once.
-API reference: https://docs.openstack.org/api-ref/baremetal/
+Each of these requests waits at the lease gate and is sent once; the driver
+decides whether it may be repeated. The read requests are inherited from
+``reader``. API reference: https://docs.openstack.org/api-ref/baremetal/
 """
 
 from collections.abc import Callable, Sequence

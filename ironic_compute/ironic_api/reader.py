@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic, typed, to read.
+"""Client of Ironic's API: the requests that only read, with types.
 
-Lists follow all pages and raise on any error: a short list is never
-returned. API reference: https://docs.openstack.org/api-ref/baremetal/
+A list follows all pages and raises on any error, so a list that is returned is
+complete. API reference: https://docs.openstack.org/api-ref/baremetal/
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

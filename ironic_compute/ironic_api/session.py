@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to Ironic: one session, one client, and errors in our words.
+"""Session with Ironic: its clients, API microversion, and error translation.
 
-One client repeats a request that met a busy Ironic, one never does. Both are
-made when first needed, so an Ironic that is down at start stops nothing, and
-made anew when Ironic's API version no longer fits, so that an Ironic that was
-upgraded or rolled back is found again. Exceptions of ironicclient and
-keystoneauth1 stop here.
+One client repeats a request that a busy Ironic refused, the other never does.
+Both are created at the first request, so that an Ironic that is down does not
+stop the worker's start. They are created again when Ironic no longer supports
+their API version, because Ironic may have been upgraded or rolled back.
+Exceptions of ironicclient and keystoneauth1 do not leave this module.
 """
 
 import contextlib

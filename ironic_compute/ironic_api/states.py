@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's states, and what each means for Nova, in one table.
+"""Ironic's provision and power states, and what each means for Nova: a table.
 
 Source: https://docs.openstack.org/ironic/latest/user/states.html and
-``ironic.common.states``. A state that Ironic invents tomorrow is UNKNOWN:
-not available, logged once, and never a crash.
+``ironic.common.states``. A state that this table lacks is UNKNOWN: the node
+takes no builds, and the state is logged once.
 """
 
 import enum

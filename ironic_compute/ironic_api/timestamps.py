@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ironic's ``updated_at`` can be relied on for.
+"""Ironic's ``updated_at``: its precision, its clocks, and how it is compared.
 
-Whichever of Ironic's machines writes a node stamps it, in whole seconds, by
-its own clock. ISO 8601 texts of one service sort as time does, so stamps are
-compared as they are; one that lies in the future says only that a clock is
-wrong, and must hide nothing that others write meanwhile.
+The machine of Ironic that writes a node stamps it, in whole seconds, by its
+own clock. ISO 8601 texts of one service sort as time does, so they are
+compared as texts. A stamp in the future shows only that a clock is wrong, and
+must not hide the changes that other machines write meanwhile.
 """
 
 import datetime

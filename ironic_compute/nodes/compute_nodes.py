@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeNode rows: how a node looks to Nova's scheduler.
+"""ComputeNode rows: read, create, update, delete them through the conductor.
 
-Reads are in bulk, at most a thousand rows a reply, but for all rows of a host
-at its start. A row is written only when a field that the scheduler reads has
-changed, or when its holder does (``rebalance`` and ``new_nodes`` alone ask for
-that). ``ComputeNode.create()`` is an upsert that takes over a live row of the
-same uuid without a word, so it is no lock; and ``save()`` returns the row,
-which tells at once whether it is still ours.
+Nova's scheduler knows a node by its row. Reads are in bulk, at most a thousand
+rows in a reply, except the rows of a host at its start. A row is written only
+when a field that the scheduler reads has changed, or when ``rebalance`` or
+``new_nodes`` change its holder. ``ComputeNode.create()`` takes over an
+existing row of the same uuid without an error, so it is no lock; ``save()``
+returns the row, which shows whether this host still holds it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this worker knows of its nodes, and who waits for them to change.
+"""Node cache: the facts of the held nodes, and waits for a node to change.
 
-The feed writes, everybody reads. A deploy or a power action waits here for
-the node it concerns, whatever brought the news, so hundreds of waiting builds
-cost Ironic no request of their own. A waiter may bring a cheap re-read of its
-one node for the case that no news comes at all.
+The feed writes it; any thread may read. A deploy or a power action waits here
+for its node, whichever source delivers the change, so that hundreds of waiting
+builds cost Ironic no requests of their own. A waiting thread may pass a
+function that reads its one node again if no change comes.
 """
 
 import dataclasses

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a worker's reports to Placement are put together.
+"""Reports to Placement: creates a worker's reconciler, audits its providers.
 
-The ledger lies below ``[ironic_compute] state_path``, one file a host: a
-machine may serve several hosts, and each worker recalls its own alone.
+The file of what Placement acknowledged lies below ``[ironic_compute]
+state_path``. There is one file for each host, because a machine may serve
+several hosts and each worker reads only its own.
 """
 
 import pathlib

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeNode rows that share what they have in common.
+"""Interning of ComputeNode rows: equal values of many rows share one object.
 
-A worker keeps the rows of thousands of nodes. As Nova makes them each takes
-3.8 KiB, most of it copies of the same few names, and of objects that say
-nothing else than those of the next row. Nobody changes what is shared: all
-who write a row give it a new value.
+A worker keeps the rows of thousands of nodes in memory. As Nova creates them,
+each takes 3.8 KiB, most of it copies of the same names and of objects equal to
+those of other rows. Shared objects are never changed: code that writes a row
+assigns a new value.
 """
 
 import functools
