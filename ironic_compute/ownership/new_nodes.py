@@ -224,11 +224,17 @@ class NewNodes:
         *,
         created: bool = False,
     ) -> None:
-        """Hold a node; store its facts unless the node is missing by now."""
+        """Hold a node; store its facts unless the node is missing by now.
+
+        The feed delivers a held node to ``HeldNodes``. Facts left in a
+        waiting list would therefore get old, and a later pass would put them
+        in place of newer ones.
+        """
         self._held_nodes.add_node(row, None, read_at, created=created)
+        newest = self._unheld.pop_due(facts.uuid) or facts
         # A thread that marks the node missing after this finds it held.
         if self._unheld.is_placing(facts.uuid):
-            self._held_nodes.accept_facts(facts)
+            self._held_nodes.accept_facts(newest)
 
     def _create(
         self, facts: NodeFacts, read: _RowsRead, service_id: int

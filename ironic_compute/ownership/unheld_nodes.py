@@ -143,6 +143,11 @@ class UnheldNodes:
         for node in list(self._of_foreign)[:_FOREIGN_COUNT]:
             self._due.setdefault(node, self._of_foreign.pop(node))
 
+    def pop_due(self, node: NodeId) -> NodeFacts | None:
+        """Remove a due node, because it is held now; return its facts."""
+        with self._lock:
+            return self._due.pop(node, None)
+
     def is_placing(self, node: NodeId) -> bool:
         """Return whether a node is in this pass and was not marked missing."""
         return node in self._placing

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placing of new and orphaned nodes: its cost, its order and its races."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -141,6 +142,27 @@ def test_rows_older_than_5_s_are_read_again_before_a_creation(
     cloud.nova.create_row = create  # type: ignore[method-assign]
     cloud.rounds(one, 3)
     assert set(cloud.providers) == set(cloud.nodes)
+
+
+def test_facts_of_a_list_do_not_replace_newer_facts_of_a_held_node(
+    cloud: Cloud,
+) -> None:
+    """A list that comes while the node is placed is used at once or never."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    listed = cloud.nodes[node]
+    newer = dataclasses.replace(listed, resource_class='lone')
+    create = cloud.nova.create_row
+
+    def meanwhile(*arguments: Any) -> Any:
+        one.new_nodes.reset_from_list({node: listed})
+        return create(*arguments)
+
+    cloud.nova.create_row = meanwhile  # type: ignore[method-assign]
+    one.new_nodes.reset_from_list({node: listed})
+    one.new_nodes.place_nodes()
+    one.held_nodes.accept_facts(newer)
+    one.new_nodes.place_nodes()
+    assert one.held_nodes.facts(node) == newer
 
 
 def test_missing_node_is_not_taken(cloud: Cloud) -> None:
