@@ -326,7 +326,8 @@ class OldRowsTest(pool.PoolTestCase):
         """A mapping is read from Nova if the conductor can read it."""
         here = Host('c1')
         self.assertIn(
-            'not known', peer_rpc.request_confirm_mapping(here, Host('c9'))
+            'not a host of this pool',
+            peer_rpc.request_confirm_mapping(here, Host('c9')),
         )
         self.assertIsNone(peer_rpc.request_confirm_mapping(here, Host('c2')))
         mapping = self.host_mappings.pop('c2')

@@ -236,7 +236,7 @@ class ForeignConsumerTest(scheduling.SchedulerTestCase):
         }
         url = f'/allocations/{consumer}'
         response = self.placement.put(url, body, version='1.28')
-        self.assertEqual(204, response.status)
+        self.assertEqual(204, response.status, response.body)
 
     def _allocated(self, consumer: str) -> list[str]:
         response = self.placement.get(f'/allocations/{consumer}')
