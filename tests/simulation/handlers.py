@@ -239,9 +239,8 @@ class Manager:
             self._worker.tracker.update_usage(context, instance, node)
 
     def delete_allocation(self, server: str) -> None:
-        self._worker.wire.write(
-            lambda request: self._placement.allocations.pop(server, None),
-            gated=False,
+        self._worker.wire.wait_and_write(
+            lambda request: self._placement.allocations.pop(server, None)
         )
 
     # Deletes

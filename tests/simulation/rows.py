@@ -229,17 +229,16 @@ class Server:
             if getattr(self, name) != getattr(self._saved, name)
         }
         self._take(
-            self._wire.write(
+            self._wire.wait_and_write(
                 lambda request: self._nova.save_server(
                     self.uuid, changes, expected_task_state
-                ),
-                gated=False,
+                )
             )
         )
 
     def destroy(self) -> None:
-        self._wire.write(
-            lambda request: self._nova.destroy_server(self.uuid), gated=False
+        self._wire.wait_and_write(
+            lambda request: self._nova.destroy_server(self.uuid)
         )
 
 

@@ -72,8 +72,7 @@ class Wire:
     ) -> Any:
         """Send a changing request and return its result.
 
-        :param gated: check the gate first; False for writes of Nova's own
-            code to a server's row
+        :param gated: check the gate first; False for a Service's report
         """
         self._may_break_down()
         if gated:
@@ -91,6 +90,11 @@ class Wire:
         if reply.error is not None:
             raise reply.error
         return reply.value
+
+    def wait_and_write(self, act: Callable[[SentRequest], Any]) -> Any:
+        """Write when the gate is open, as ``worker.gated_writes`` does."""
+        self._worker.gate.wait()
+        return self.write(act)
 
     def _carrier(
         self, act: Callable[[SentRequest], Any], way_s: float, reply: _Reply
