@@ -16,7 +16,9 @@ import dataclasses
 import socket
 from collections.abc import Callable, Sequence
 
-from hashring import events
+import attrs
+
+from hashring import events, workers
 from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
@@ -28,16 +30,6 @@ from hashring.opts import Timing
 from hashring.pool import Pool
 from hashring.ring import Host
 from hashring.state_dir import SavedState
-from hashring.workers import (
-    HostAdded,
-    MappingConfirmed,
-    ServicesRead,
-    WorkerEvent,
-    WorkerExited,
-    Workers,
-    WorkerServing,
-    WorkerView,
-)
 
 # Seconds between two turns while the lock thread has unfinished requests.
 BUSY_INTERVAL_S = 0.05
@@ -48,6 +40,7 @@ LEAVE_SLACK_S = 10.0
 CLOSE_TIMEOUT_S = 3.0
 
 
+@attrs.define(eq=False, kw_only=True, repr=False, slots=False)
 class Agent:
     """The main loop of one agent process.
 
@@ -66,60 +59,50 @@ class Agent:
     :param on_turn: called after each turn of the loop, to feed a watchdog.
     """
 
-    def __init__(
-        self,
-        *,
-        membership: Group,
-        workers: Workers,
-        home: Host,
-        timing: Timing,
-        clock: Clock,
-        saved_state: SavedState,
-        machine: str = '',
-        version: str = '',
-        find_overlap: Callable[[str], str | None] = lambda group: None,
-        on_turn: Callable[[], None] | None = None,
-    ) -> None:
+    _group: Group = attrs.field(alias='membership')
+    _workers: workers.Workers
+    _home: Host
+    _timing: Timing
+    _clock: Clock
+    _saved_state: SavedState
+    _machine: str = attrs.field(factory=socket.gethostname)
+    _version: str = ''
+    _find_overlap: Callable[[str], str | None] = lambda group: None
+    _on_turn: Callable[[], None] | None = None
+
+    def __attrs_post_init__(self) -> None:
         # The reason if the agent exits because of an error.
         self.exit_message: str | None = None
-        self._group = membership
-        self._workers = workers
-        self._home = home
-        self._timing = timing
-        self._clock = clock
-        self._saved_state = saved_state
-        self._find_overlap = find_overlap
-        self._on_turn = on_turn
         self._stop_request: events.Leave | None = None
         self._status = 0
         self._leave_by_s = 0.0
         self._members_as_of_s = 0.0
+        boot, home = self._group.boot, self._home
         self._me = Member(
-            home,
-            membership.boot,
-            machine=machine or socket.gethostname(),
-            version=version,
+            home, boot, machine=self._machine, version=self._version
         )
         self.assignment = Assignment(
             home,
-            membership.boot,
-            timing,
-            membership.traits,
-            left_lock=saved_state.read_home_lock(home),
+            boot,
+            self._timing,
+            self._group.traits,
+            left_lock=self._saved_state.read_home_lock(home),
         )
         self._saved_pool = (
-            saved_state.read_known(),
-            saved_state.read_confirmed_mappings(),
+            self._saved_state.read_known(),
+            self._saved_state.read_confirmed_mappings(),
         )
         known, confirmed_mappings = self._saved_pool
-        self.pool = Pool(home, known, timing.settle_s, confirmed_mappings)
+        self.pool = Pool(
+            home, known, self._timing.settle_s, confirmed_mappings
+        )
         self.heartbeat_thread = HeartbeatThread(
-            membership, self._me, timing, clock
+            self._group, self._me, self._timing, self._clock
         )
         self.lock_thread = LockThread(
-            membership, self.heartbeat_thread.state().lease, clock
+            self._group, self.heartbeat_thread.state().lease, self._clock
         )
-        self._operator_log = OperatorLog(home, clock.now_s())
+        self._operator_log = OperatorLog(home, self._clock.now_s())
 
     # ---- for the caller
 
@@ -200,15 +183,15 @@ class Agent:
         if answer.host == self._home:
             self._saved_state.write_home_lock(self._home, answer.token)
 
-    def _handle_worker_event(self, event: WorkerEvent) -> None:
+    def _handle_worker_event(self, event: workers.WorkerEvent) -> None:
         match event:
-            case ServicesRead(services=services):
+            case workers.ServicesRead(services=services):
                 self.pool.update_services(services)
-            case HostAdded(host=host):
+            case workers.HostAdded(host=host):
                 self.pool.add_host(host)
-            case MappingConfirmed(host=host):
+            case workers.MappingConfirmed(host=host):
                 self.pool.confirm_mapping(host)
-            case WorkerServing() | WorkerExited():
+            case workers.WorkerServing() | workers.WorkerExited():
                 self._handle(event)
 
     def _check_other_groups(self, groups: Sequence[str]) -> None:
@@ -269,7 +252,7 @@ class Agent:
         # may act on the new ring as soon as they read it, so our workers must
         # already have left the old one.
         self._workers.deliver_view(
-            WorkerView(
+            workers.WorkerView(
                 deadline_s=self.assignment.deadline_s(),
                 ring=tuple(sorted(self.pool.ring.hosts)),
                 agreed_since_s=self.pool.agreed_since_s(now_s),

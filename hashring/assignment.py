@@ -18,32 +18,12 @@ its worker has ended.
 
 from collections.abc import Iterator
 
+import attrs
+
+from hashring import events
 from hashring.adoption import Presence, PresenceWatch
 from hashring.duplicate_home import DuplicateHome
 from hashring.errors import EX_CONFIG
-from hashring.events import (
-    Abort,
-    BreakLock,
-    Effect,
-    Event,
-    Kill,
-    KnownHosts,
-    LeaseStatus,
-    Leave,
-    LockChecked,
-    LockGranted,
-    LockRefused,
-    LockReleased,
-    Pause,
-    Prove,
-    Release,
-    ResumeWorker,
-    Start,
-    Stop,
-    Tick,
-    TryLock,
-    Why,
-)
 from hashring.group import Boot, LockToken, Traits
 from hashring.host_states import (
     CERTAIN,
@@ -63,6 +43,7 @@ from hashring.workers import WorkerExited, WorkerServing
 DEAD_ENTRY_TERMS = 3
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Assignment:
     """The state machine of one agent; only its main thread calls it.
 
@@ -73,30 +54,25 @@ class Assignment:
         on this machine had last; that process is certainly dead
     """
 
-    def __init__(
-        self,
-        home: Host,
-        boot: Boot,
-        timing: Timing,
-        traits: Traits,
-        *,
-        left_lock: LockToken | None = None,
-    ) -> None:
-        self._home = home
-        self._boot = boot
-        self._timing = timing
-        self._traits = traits
-        self._left_lock = left_lock
-        self._presence_watch = PresenceWatch(boot, timing.adopt_step_s)
-        self._holds = {home: Hold(home)}
+    _home: Host
+    _boot: Boot
+    _timing: Timing
+    _traits: Traits
+    _left_lock: LockToken | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._presence_watch = PresenceWatch(
+            self._boot, self._timing.adopt_step_s
+        )
+        self._holds = {self._home: Hold(self._home)}
         self._known: frozenset[Host] = frozenset()
-        self._lease_status = LeaseStatus(deadline_s=0.0, epoch=0)
+        self._lease_status = events.LeaseStatus(deadline_s=0.0, epoch=0)
         # The last epoch in which the lease was held, and since when.
         self._held_epoch = 0
         self._held_since_s = 0.0
-        wait_s = DEAD_ENTRY_TERMS * timing.lease_term_s
-        self._duplicate_home = DuplicateHome(home, boot, wait_s)
-        self._leave: Leave | None = None
+        wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
+        self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
+        self._leave: events.Leave | None = None
         self._last_ticket = 0
 
     # ---- the present state
@@ -156,7 +132,7 @@ class Assignment:
         return {host: at_s for host, at_s in opens.items() if now_s < at_s}
 
     @property
-    def leaving(self) -> Leave | None:
+    def leaving(self) -> events.Leave | None:
         """The request to leave, or None while the agent serves."""
         return self._leave
 
@@ -173,47 +149,51 @@ class Assignment:
 
     # ---- events
 
-    def handle(self, event: Event, now_s: float) -> tuple[Effect, ...]:
+    def handle(
+        self, event: events.Event, now_s: float
+    ) -> tuple[events.Effect, ...]:
         """Apply an event; return the effects to carry out, in this order.
 
         :param now_s: this agent's clock, CLOCK_BOOTTIME
         """
         return (*self._apply(event, now_s), *self._advance_all(now_s))
 
-    def _apply(self, event: Event, now_s: float) -> Iterator[Effect]:
+    def _apply(
+        self, event: events.Event, now_s: float
+    ) -> Iterator[events.Effect]:
         match event:
-            case LeaseStatus():
+            case events.LeaseStatus():
                 self._lease_status = event
                 self._presence_watch.update(event.view, now_s)
-            case KnownHosts(hosts=hosts):
+            case events.KnownHosts(hosts=hosts):
                 self._known = hosts
-            case LockGranted() | LockRefused():
+            case events.LockGranted() | events.LockRefused():
                 yield from self._apply_lock_result(event, now_s)
-            case LockChecked():
+            case events.LockChecked():
                 yield from self._apply_lock_check(event)
-            case LockReleased():
+            case events.LockReleased():
                 self._apply_release(event, now_s)
             case WorkerExited():
                 yield from self._apply_exit(event, now_s)
-            case Leave():
+            case events.Leave():
                 self._leave = event
-            case WorkerServing() | Tick():
+            case WorkerServing() | events.Tick():
                 pass
 
     # ---- results of lock requests
 
     def _apply_lock_result(
-        self, event: LockGranted | LockRefused, now_s: float
-    ) -> Iterator[Effect]:
+        self, event: events.LockGranted | events.LockRefused, now_s: float
+    ) -> Iterator[events.Effect]:
         hold = self._find_hold(event.host, event.ticket, Phase.TRYING)
         if hold is None:
             return
-        if isinstance(event, LockRefused):
+        if isinstance(event, events.LockRefused):
             hold.move(Signal.REFUSED)
             hold.retry_at_s = now_s + self._retry_s(hold)
         elif not (event.counts and self._is_usable(hold, now_s)):
             hold.move(Signal.GRANTED_LATE)
-            yield self._release(hold, Why.USELESS)
+            yield self._release(hold, events.Why.USELESS)
         else:
             yield self._start(hold, now_s)
 
@@ -228,26 +208,30 @@ class Assignment:
         wanted = self._reason_to_stop(hold.host, now_s) is None
         return in_force and same_lease and wanted
 
-    def _start(self, hold: Hold, now_s: float) -> Effect:
+    def _start(self, hold: Hold, now_s: float) -> events.Effect:
         hold.move(Signal.GRANTED)
         if hold.host == self._home:
             self._left_lock = None
         hold.tenure = hold.ticket
         hold.granted_at_s = now_s
-        why = Why.HOME if hold.host == self._home else Why.ADOPTED
-        return Start(hold.host, hold.tenure, why, hold.orphan_for_s)
+        why = (
+            events.Why.HOME if hold.host == self._home else events.Why.ADOPTED
+        )
+        return events.Start(hold.host, hold.tenure, why, hold.orphan_for_s)
 
-    def _apply_lock_check(self, event: LockChecked) -> Iterator[Effect]:
+    def _apply_lock_check(
+        self, event: events.LockChecked
+    ) -> Iterator[events.Effect]:
         hold = self._find_hold(event.host, event.ticket, Phase.PROVING)
         if hold is None:
             return
         if event.ours:
             hold.move(Signal.PROVEN)
-            yield ResumeWorker(hold.host)
+            yield events.ResumeWorker(hold.host)
         else:
-            yield from self._kill(hold, Signal.LOST, Why.NOT_PROVEN)
+            yield from self._kill(hold, Signal.LOST, events.Why.NOT_PROVEN)
 
-    def _apply_release(self, event: LockReleased, now_s: float) -> None:
+    def _apply_release(self, event: events.LockReleased, now_s: float) -> None:
         hold = self._find_hold(event.host, event.ticket, Phase.RELEASING)
         if hold is None:
             return
@@ -266,7 +250,7 @@ class Assignment:
 
     def _apply_exit(
         self, event: WorkerExited, now_s: float
-    ) -> Iterator[Effect]:
+    ) -> Iterator[events.Effect]:
         hold = self._holds.get(event.host)
         if hold is None or hold.phase not in WITH_WORKER:
             return
@@ -276,18 +260,20 @@ class Assignment:
         if not stopped:
             hold.record_death(now_s)
         hold.move(Signal.EXITED)
-        yield self._release(hold, hold.ends_why if stopped else Why.EXITED)
+        yield self._release(
+            hold, hold.ends_why if stopped else events.Why.EXITED
+        )
         if event.fatal and event.host == self._home:
             yield from self._abort(event.fatal)
 
-    def _abort(self, message: str) -> Iterator[Effect]:
+    def _abort(self, message: str) -> Iterator[events.Effect]:
         if self._leave is None:
-            yield Abort(message, EX_CONFIG)
-        self._leave = Leave(restarting=False)
+            yield events.Abort(message, EX_CONFIG)
+        self._leave = events.Leave(restarting=False)
 
     # ---- effects that are due
 
-    def _advance_all(self, now_s: float) -> Iterator[Effect]:
+    def _advance_all(self, now_s: float) -> Iterator[events.Effect]:
         in_force = now_s < self._lease_status.deadline_s
         if in_force and self._held_epoch != self._lease_status.epoch:
             self._held_epoch = self._lease_status.epoch
@@ -301,15 +287,15 @@ class Assignment:
 
     def _advance(
         self, hold: Hold, now_s: float, in_force: bool
-    ) -> Iterator[Effect]:
+    ) -> Iterator[events.Effect]:
         if hold.phase in CERTAIN and self._is_lock_lost(hold):
-            yield from self._kill(hold, Signal.LOST, Why.FORGOTTEN)
+            yield from self._kill(hold, Signal.LOST, events.Why.FORGOTTEN)
         if hold.phase in WITH_WORKER:
             yield from self._advance_lease(hold, in_force)
         if hold.phase is Phase.SERVING:
             yield from self._stop_if_unwanted(hold, now_s)
         if hold.phase is Phase.STOPPING and now_s >= hold.due_s:
-            yield from self._kill(hold, Signal.OVERDUE, Why.OVERDUE)
+            yield from self._kill(hold, Signal.OVERDUE, events.Why.OVERDUE)
         if hold.phase is Phase.RELEASING and 0 < hold.due_s <= now_s:
             yield self._release(hold, hold.ends_why, again=True)
 
@@ -320,46 +306,50 @@ class Assignment:
             hold.host in status.lost and hold.granted_at_s <= status.read_at_s
         )
 
-    def _advance_lease(self, hold: Hold, in_force: bool) -> Iterator[Effect]:
+    def _advance_lease(
+        self, hold: Hold, in_force: bool
+    ) -> Iterator[events.Effect]:
         epoch = self._lease_status.epoch
         if not in_force or hold.epoch != epoch:
             if hold.phase is Phase.STOPPING:
-                yield from self._kill(hold, Signal.LAPSED, Why.LAPSED)
+                yield from self._kill(hold, Signal.LAPSED, events.Why.LAPSED)
             elif hold.phase is not Phase.PAUSED:
                 if hold.phase is Phase.SERVING:
-                    yield Pause(hold.host)
+                    yield events.Pause(hold.host)
                 hold.move(Signal.LAPSED)
         if hold.phase is not Phase.PAUSED:
             return
         if self._leave is not None:
-            yield from self._kill(hold, Signal.UNWANTED, Why.LEAVING)
+            yield from self._kill(hold, Signal.UNWANTED, events.Why.LEAVING)
         elif in_force:
             hold.move(Signal.RENEWED)
             hold.epoch = epoch
             hold.ticket = self._ticket()
-            yield Prove(hold.host, hold.ticket)
+            yield events.Prove(hold.host, hold.ticket)
 
-    def _stop_if_unwanted(self, hold: Hold, now_s: float) -> Iterator[Effect]:
+    def _stop_if_unwanted(
+        self, hold: Hold, now_s: float
+    ) -> Iterator[events.Effect]:
         why = self._reason_to_stop(hold.host, now_s)
         if why is None:
             return
         hold.move(Signal.UNWANTED)
         hold.ends_why = why
         hold.due_s = now_s + self._timing.drain_timeout_s
-        yield Stop(hold.host, why)
+        yield events.Stop(hold.host, why)
 
-    def _reason_to_stop(self, host: Host, now_s: float) -> Why | None:
+    def _reason_to_stop(self, host: Host, now_s: float) -> events.Why | None:
         if self._leave is not None:
-            return Why.LEAVING
+            return events.Why.LEAVING
         if host == self._home:
             return None
         if self._presence_watch.presence(host, now_s) is Presence.HOME:
-            return Why.HAND_BACK
+            return events.Why.HAND_BACK
         if host not in self._known:
-            return Why.UNKNOWN
+            return events.Why.UNKNOWN
         return None
 
-    def _try_hosts(self, now_s: float) -> Iterator[Effect]:
+    def _try_hosts(self, now_s: float) -> Iterator[events.Effect]:
         home = self._holds[self._home]
         if home.phase is Phase.IDLE and now_s >= home.retry_at_s:
             yield from self._try(home, 0.0)
@@ -379,18 +369,18 @@ class Assignment:
             if hold.phase is Phase.IDLE and now_s >= hold.retry_at_s:
                 yield from self._try(hold, due.orphan_for_s)
 
-    def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[Effect]:
+    def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[events.Effect]:
         if hold.host == self._home and self._left_lock is not None:
             # With each try, because the request may be lost; it frees only
             # the lock with this token.
-            yield BreakLock(hold.host, self._left_lock)
+            yield events.BreakLock(hold.host, self._left_lock)
         hold.move(Signal.WANTED)
         hold.orphan_for_s = orphan_for_s
         hold.epoch = self._lease_status.epoch
         hold.ticket = self._ticket()
-        yield TryLock(hold.host, hold.ticket)
+        yield events.TryLock(hold.host, hold.ticket)
 
-    def _check_duplicate_home(self, now_s: float) -> Iterator[Effect]:
+    def _check_duplicate_home(self, now_s: float) -> Iterator[events.Effect]:
         view = self._lease_status.view
         rival = self._duplicate_home.find_rival(view, now_s)
         if rival is not None and not self.holds_home():
@@ -398,17 +388,21 @@ class Assignment:
 
     # ---- helpers
 
-    def _kill(self, hold: Hold, signal: Signal, why: Why) -> Iterator[Effect]:
+    def _kill(
+        self, hold: Hold, signal: Signal, why: events.Why
+    ) -> Iterator[events.Effect]:
         """Kill the worker, then release its lock, in this order."""
         hold.move(signal)
-        yield Kill(hold.host, why)
+        yield events.Kill(hold.host, why)
         yield self._release(hold, why)
 
-    def _release(self, hold: Hold, why: Why, *, again: bool = False) -> Effect:
+    def _release(
+        self, hold: Hold, why: events.Why, *, again: bool = False
+    ) -> events.Effect:
         hold.ends_why = why
         hold.due_s = 0.0
         hold.ticket = self._ticket()
-        return Release(hold.host, hold.ticket, why, again)
+        return events.Release(hold.host, hold.ticket, why, again)
 
     def _ticket(self) -> int:
         self._last_ticket += 1

@@ -308,13 +308,7 @@ def read_pools(
     :raises BackendRefused: the URL cannot be used.
     :raises BackendUnavailable: the backend does not answer.
     """
-    watcher = Membership(
-        url,
-        '',
-        Host('observer'),
-        new_boot(),
-        term_s=term_s,
-    )
+    watcher = Membership(url, '', Host('observer'), new_boot(), term_s=term_s)
     watcher.connect()
     try:
         return watcher.pools()

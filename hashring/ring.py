@@ -41,11 +41,6 @@ class Ring:
         self.digest = _digest(self.hosts)
         self._ring = _build(self.hosts)
 
-    @classmethod
-    def of(cls, hosts: Iterable[Host]) -> 'Ring':
-        """Return the ring over these hosts; their order does not matter."""
-        return cls(hosts)
-
     def target(self, node: str) -> Host | None:
         """Return the host that should have this node.
 

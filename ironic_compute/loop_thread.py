@@ -8,7 +8,10 @@ rounds of the rebalancer and of the recovery, following the lease with RPC.
 import threading
 from collections.abc import Callable
 
+import attrs
 
+
+@attrs.define(eq=False, repr=False, slots=False)
 class LoopThread:
     """Any thread may call the methods; none of them blocks.
 
@@ -18,15 +21,11 @@ class LoopThread:
     :param first_wait_s: seconds between :meth:`start` and the first call
     """
 
-    def __init__(
-        self,
-        name: str,
-        act: Callable[[], float | None],
-        first_wait_s: float = 0.0,
-    ) -> None:
-        self._name = name
-        self._act = act
-        self._first_wait_s = first_wait_s
+    _name: str
+    _act: Callable[[], float | None]
+    _first_wait_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
         self._wake = threading.Event()
         self._is_stopped = False
 

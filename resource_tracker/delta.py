@@ -192,31 +192,21 @@ def _inventories(
     stays = (
         known.inventories if wanted.is_gone else kept_classes(known, wanted)
     )
-    inventories = {
-        name: _fully_reserved(known.inventories[name])
-        for name in sorted(stays)
-    }
+    inventories: dict[str, Mapping[str, Any]] = {}
+    for name in sorted(stays):
+        record = known.inventories[name]
+        inventories[name] = {**record, 'reserved': record['total']}
     if wanted.inventory is not None:
         name = wanted.inventory.resource_class
-        record = _record(known.inventories.get(name), wanted)
-        if record and (not stays or name in (known.in_use or ())):
-            inventories[name] = record
+        present = known.inventories.get(name)
+        # An unconfirmed node is reserved at most; it is never offered.
+        if not wanted.is_unconfirmed or (
+            present and wanted.inventory.reserved
+        ):
+            present = wanted.inventory.body()
+        if present and (not stays or name in (known.in_use or ())):
+            inventories[name] = present
     return inventories
-
-
-def _record(
-    present: Mapping[str, Any] | None, wanted: WantedProvider
-) -> Mapping[str, Any] | None:
-    """Return the inventory record of the wanted class; None: no record."""
-    assert wanted.inventory is not None  # noqa: S101 - see _inventories
-    if wanted.is_unconfirmed and not (present and wanted.inventory.reserved):
-        return present
-    return wanted.inventory.body()
-
-
-def _fully_reserved(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an inventory record of which nothing can be allocated."""
-    return {**record, 'reserved': record['total']}
 
 
 def _are_equal(one: Inventories, other: Inventories) -> bool:

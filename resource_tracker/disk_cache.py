@@ -191,9 +191,7 @@ class FileDiskCache:
 
 
 def _write_all(
-    fd: int,
-    header: Mapping[str, Any],
-    states: Mapping[NodeId, ProviderState],
+    fd: int, header: Mapping[str, Any], states: Mapping[NodeId, ProviderState]
 ) -> None:
     """Write the header and all states."""
     with open(fd, 'wb', closefd=False) as file:

@@ -111,23 +111,11 @@ class NodeFacts:
 
 
 _FLAGS = ('maintenance', 'retired')
-# Fields that have few different values, or one value in all records of a
+# All other texts have few different values, or one value in all records of a
 # node. Some releases of Python never free an interned string, so timestamps
 # and error texts must not be interned.
-_INTERNED = frozenset(
-    {
-        'uuid',
-        'resource_class',
-        'provision_state',
-        'target_provision_state',
-        'power_state',
-        'target_power_state',
-        'conductor_group',
-        'shard',
-        'owner',
-        'lessee',
-        'fault',
-    }
+_NOT_INTERNED = frozenset(
+    {'name', 'instance_uuid', 'last_error', 'reservation', 'updated_at'}
 )
 _TEXTS = tuple(
     field.name
@@ -158,7 +146,7 @@ def _uuid(raw: Any) -> str:
 
 def _text(raw: Any, name: str) -> str | None:
     found: str | None = _value(raw, name, str)
-    if found is None or name not in _INTERNED:
+    if found is None or name in _NOT_INTERNED:
         return found
     return sys.intern(found)
 

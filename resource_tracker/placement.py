@@ -16,16 +16,7 @@ from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ksa_exc
 
-from resource_tracker import errors, interning
-from resource_tracker.delta import (
-    Create,
-    Inventories,
-    KnownProvider,
-    PutAggregates,
-    PutInventories,
-    PutTraits,
-    Write,
-)
+from resource_tracker import delta, errors, interning
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.trait_names import TraitNames
 
@@ -131,7 +122,7 @@ class Placement:
         found = interning.names(frozenset(answer['aggregates']))
         return found, _generation(answer)
 
-    def read_provider(self, uuid: str) -> KnownProvider | None:
+    def read_provider(self, uuid: str) -> delta.KnownProvider | None:
         """Return a provider with inventories and traits, or None.
 
         :raises errors.GenerationConflict: another client wrote the provider
@@ -145,7 +136,7 @@ class Placement:
                 return None
             if _generation(inventories) == _generation(traits):
                 # No client wrote the provider between the two reads.
-                return KnownProvider(
+                return delta.KnownProvider(
                     uuid=uuid,
                     generation=_generation(inventories),
                     inventories=interning.record(inventories['inventories']),
@@ -184,7 +175,7 @@ class Placement:
 
     def write(
         self,
-        change: Write,
+        change: delta.Write,
         generation: int,
         require: Callable[[], None] = _allow,
     ) -> int:
@@ -214,48 +205,40 @@ class Placement:
             return
 
     def _ensured_names(
-        self, change: Write
+        self, change: delta.Write
     ) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the custom names of a write exist."""
         match change:
-            case PutInventories(inventories=inventories):
+            case delta.PutInventories(inventories=inventories):
                 return self._trait_names.ensured(
                     'resource_classes', inventories
                 )
-            case PutTraits(traits=traits):
+            case delta.PutTraits(traits=traits):
                 return self._trait_names.ensured('traits', traits)
             case _:
                 return contextlib.nullcontext()
 
-    def _write(self, change: Write, generation: int) -> int:
+    def _write(self, change: delta.Write, generation: int) -> int:
         match change:
-            case Create(uuid=uuid):
+            case delta.Create(uuid=uuid):
                 return self._create(uuid)
-            case PutInventories(uuid=uuid, inventories=inventories):
-                return self._put_inventories(uuid, inventories, generation)
-            case PutTraits(uuid=uuid, traits=traits):
-                body = {'traits': sorted(traits)}
-                return self._put(uuid, 'traits', body, generation)
-            case PutAggregates(uuid=uuid, aggregates=aggregates):
-                body = {'aggregates': sorted(aggregates)}
-                return self._put(uuid, 'aggregates', body, generation)
+            case delta.PutInventories(uuid=uuid, inventories=inventories):
+                plain = {name: dict(inventories[name]) for name in inventories}
+                return self._put(uuid, 'inventories', plain, generation)
+            case delta.PutTraits(uuid=uuid, traits=traits):
+                return self._put(uuid, 'traits', sorted(traits), generation)
+            case delta.PutAggregates(uuid=uuid, aggregates=aggregates):
+                found = sorted(aggregates)
+                return self._put(uuid, 'aggregates', found, generation)
 
     def _create(self, uuid: str) -> int:
         body = {'uuid': uuid, 'name': uuid}
         answer = self._request('POST', '/resource_providers', body)
         return int(answer['generation'])
 
-    def _put_inventories(
-        self, uuid: str, inventories: Inventories, generation: int
-    ) -> int:
-        body = {'inventories': {k: dict(v) for k, v in inventories.items()}}
-        return self._put(uuid, 'inventories', body, generation)
-
-    def _put(
-        self, uuid: str, part: str, body: Mapping[str, Any], generation: int
-    ) -> int:
+    def _put(self, uuid: str, part: str, value: Any, generation: int) -> int:
         url = f'/resource_providers/{uuid}/{part}'
-        fenced = {**body, 'resource_provider_generation': generation}
+        fenced = {part: value, 'resource_provider_generation': generation}
         return _generation(self._request('PUT', url, fenced))
 
     # HTTP

@@ -10,19 +10,7 @@ any number of times; an unchanged node costs no request.
 import dataclasses
 from collections.abc import Callable
 
-from resource_tracker import errors, interning
-from resource_tracker.delta import (
-    Create,
-    KnownProvider,
-    PutAggregates,
-    PutTraits,
-    Write,
-    after_write,
-    dropped_classes,
-    kept_classes,
-    new_provider,
-    plan_writes,
-)
+from resource_tracker import delta, errors, interning
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.placement import Clock, Placement
 from resource_tracker.provider import WantedProvider
@@ -81,7 +69,9 @@ class ProviderSync:
         wanted: WantedProvider,
         state: ProviderState,
         require: Callable[[], None],
-    ) -> Synced:
+        *,
+        may_read: bool = True,
+    ) -> Synced | NotRead:
         """Make the provider of a node as wanted.
 
         Reads the provider again after a conflict, and tries at most three
@@ -89,9 +79,12 @@ class ProviderSync:
 
         :param require: called before each write and again directly before it
             is sent; raises if the write is not allowed any more
+        :param may_read: False: do nothing if the provider has to be read first
         :raises errors.PlacementError: a request failed; ``state`` has the
             result of the writes before it
         """
+        if not may_read and self._must_read(wanted, state):
+            return NotRead()
         for _ in range(_TRIES - 1):
             try:
                 return self._try(wanted, state, require)
@@ -99,29 +92,13 @@ class ProviderSync:
                 self._reread(wanted.uuid, state)
         return self._try(wanted, state, require)
 
-    def sync_if_read(
-        self,
-        wanted: WantedProvider,
-        state: ProviderState,
-        require: Callable[[], None],
-    ) -> Synced | NotRead:
-        """Sync like ``sync``, but only if no provider has to be read before.
-
-        :raises errors.PlacementError: see ``sync``
-        """
+    def _must_read(self, wanted: WantedProvider, state: ProviderState) -> bool:
+        """Return whether the provider has to be read before a write."""
         if state.known is None:
             listed = self.provider_index.find_provider(wanted.uuid)
             if listed is not None and not self._load_saved(wanted, state):
-                return NotRead()
-        if state.is_stale:
-            return NotRead()
-        return self.sync(wanted, state, require)
-
-    def _provider_uuid(self, node: str, state: ProviderState) -> str | None:
-        """Return the uuid of a node's provider; None if there is none."""
-        if state.known is not None:
-            return state.known.uuid
-        return self._placement.read_provider_uuid(node)
+                return True
+        return state.is_stale
 
     def _try(
         self,
@@ -139,12 +116,12 @@ class ProviderSync:
             # disk and be mistaken for the old one.
             self._disk_cache.discard(wanted.uuid)
         wanted = self._with_supported_traits(wanted, known)
-        writes = plan_writes(known, wanted, state.our_traits)
+        writes = delta.plan_writes(known, wanted, state.our_traits)
         if state.is_inferred and any(map(_may_remove_others, writes)):
             # Read the traits and aggregates of other clients first, as after
             # a conflict.
             raise errors.GenerationConflict(wanted.uuid)
-        current = known or new_provider(wanted.uuid)
+        current = known or delta.new_provider(wanted.uuid)
         for change in writes:
             require()
             current = self._write(change, current, wanted, state, require)
@@ -153,7 +130,7 @@ class ProviderSync:
         state.is_saved &= state.our_traits == wanted.traits
         state.known, state.our_traits = current, wanted.traits
         self._save(wanted, state)
-        return Synced(len(writes), kept_classes(current, wanted))
+        return Synced(len(writes), delta.kept_classes(current, wanted))
 
     def _save(self, wanted: WantedProvider, state: ProviderState) -> None:
         """Save the state in the disk cache, if it differs from what is there.
@@ -168,7 +145,7 @@ class ProviderSync:
         state.is_saved = True
 
     def _with_supported_traits(
-        self, wanted: WantedProvider, known: KnownProvider | None
+        self, wanted: WantedProvider, known: delta.KnownProvider | None
     ) -> WantedProvider:
         """Leave out the traits that this Placement does not support.
 
@@ -180,25 +157,25 @@ class ProviderSync:
 
     def _write(
         self,
-        change: Write,
-        current: KnownProvider,
+        change: delta.Write,
+        current: delta.KnownProvider,
         wanted: WantedProvider,
         state: ProviderState,
         require: Callable[[], None],
-    ) -> KnownProvider:
+    ) -> delta.KnownProvider:
         def before_sending() -> None:
             # Checked again, because creating names may have taken a minute.
             require()
-            if isinstance(change, PutTraits):
+            if isinstance(change, delta.PutTraits):
                 self._add_our_traits(wanted, state)
             state.is_saved = False
 
         generation = self._placement.write(
             change, current.generation, before_sending
         )
-        if isinstance(change, Create):
+        if isinstance(change, delta.Create):
             self.provider_index.add_provider(wanted.uuid)
-        state.known = after_write(current, change, generation)
+        state.known = delta.after_write(current, change, generation)
         return state.known
 
     def _add_our_traits(
@@ -218,7 +195,7 @@ class ProviderSync:
 
     def _known_provider(
         self, wanted: WantedProvider, state: ProviderState
-    ) -> KnownProvider | None:
+    ) -> delta.KnownProvider | None:
         """Return the known provider; reads it, and its usage, if necessary."""
         if state.is_stale:
             self._reread(wanted.uuid, state)
@@ -229,7 +206,7 @@ class ProviderSync:
             known = state.known = self._with_aggregates(known)
             state.is_saved = False
         in_use = None
-        if dropped_classes(known, wanted):
+        if delta.dropped_classes(known, wanted):
             # The generation was read before the usage, so an allocation in
             # between makes the write a conflict.
             in_use = self._placement.read_classes_in_use(known.uuid)
@@ -237,7 +214,7 @@ class ProviderSync:
 
     def _first_known(
         self, wanted: WantedProvider, state: ProviderState
-    ) -> KnownProvider | None:
+    ) -> delta.KnownProvider | None:
         listed = self.provider_index.find_provider(wanted.uuid)
         if listed is None:
             return None
@@ -270,18 +247,24 @@ class ProviderSync:
         state.is_inferred, state.is_saved = earlier.is_inferred, True
         return True
 
-    def _with_aggregates(self, known: KnownProvider) -> KnownProvider:
+    def _with_aggregates(
+        self, known: delta.KnownProvider
+    ) -> delta.KnownProvider:
         aggregates, generation = self._placement.read_aggregates(known.uuid)
         if generation != known.generation:
             raise errors.GenerationConflict(known.uuid)
         return dataclasses.replace(known, aggregates=aggregates)
 
     def _reread(self, node: str, state: ProviderState) -> None:
-        uuid = self._provider_uuid(node, state)
+        uuid = (
+            state.known.uuid
+            if state.known
+            else self._placement.read_provider_uuid(node)
+        )
         state.known = self._placement.read_provider(uuid) if uuid else None
         state.is_stale = state.is_inferred = state.is_saved = False
 
 
-def _may_remove_others(change: Write) -> bool:
+def _may_remove_others(change: delta.Write) -> bool:
     """Return whether a write replaces values that other clients set, too."""
-    return isinstance(change, PutTraits | PutAggregates)
+    return isinstance(change, delta.PutTraits | delta.PutAggregates)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import attrs
 from oslo_log import log as logging
 
 from resource_tracker import errors, work_queue
@@ -61,6 +62,7 @@ class _NotAllowed(Exception):
     """The gate is shut, the node was dropped, or the reconciler stops."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Reconciler:
     """Reports the nodes of one worker to Placement; any thread may call.
 
@@ -79,41 +81,32 @@ class Reconciler:
     :param meter: counts requests and reports
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        gate: Gate,
-        clock: Clock,
-        *,
-        parallelism: int,
-        retry_first_s: float = 1.0,
-        retry_max_s: float = 60.0,
-        read_rate: float = 20.0,
-        deferral_s: float = _DEFERRAL_S,
-        disk_cache: DiskCache | None = None,
-        meter: Meter | None = None,
-    ) -> None:
-        self._placement = placement
-        self._gate = gate
-        self._clock = clock
-        self._disk_cache = disk_cache or NoDiskCache()
-        self._meter = meter or NoMeter()
-        self._read_interval_s = 1.0 / read_rate
+    _placement: Placement
+    _gate: Gate
+    _clock: Clock
+    _parallelism: int
+    _retry_first_s: float = 1.0
+    _retry_max_s: float = 60.0
+    _read_rate: float = 20.0
+    _deferral_s: float = _DEFERRAL_S
+    _disk_cache: DiskCache = attrs.field(factory=NoDiskCache)
+    _meter: Meter = attrs.field(factory=NoMeter)
+
+    def __attrs_post_init__(self) -> None:
         self._next_read_s = 0.0
-        self._provider_sync = ProviderSync(placement, clock, self._disk_cache)
+        self._provider_sync = ProviderSync(
+            self._placement, self._clock, self._disk_cache
+        )
         self._report_log = ReportLog()
-        self._retry_first_s = retry_first_s
-        self._retry_max_s = retry_max_s
         lock = threading.Lock()
         self._work_to_do = threading.Condition(lock)
         self._work_done = threading.Condition(lock)
         self._lock = lock
         # Half of the threads are free for nodes that cannot wait.
         self._nodes = work_queue.WorkQueue(
-            max(1, parallelism // 2), deferral_s
+            max(1, self._parallelism // 2), self._deferral_s
         )
         self._stopped = False
-        self._parallelism = parallelism
         self._threads: list[threading.Thread] = []
 
     # For callers
@@ -312,15 +305,12 @@ class Reconciler:
 
     def _sync(self, item: work_queue.WorkItem) -> work_queue.Outcome:
         entry = item.entry
-        provider_sync = self._provider_sync
-        sync = (
-            provider_sync.sync
-            if entry.may_read
-            else provider_sync.sync_if_read
-        )
         try:
-            outcome = sync(
-                item.wanted, entry.state, lambda: self._require_current(entry)
+            outcome = self._provider_sync.sync(
+                item.wanted,
+                entry.state,
+                lambda: self._require_current(entry),
+                may_read=entry.may_read,
             )
         except _NotAllowed:
             return work_queue.Interrupted()
@@ -333,11 +323,7 @@ class Reconciler:
         if outcome.kept:
             self._report_log.log_kept_classes(entry, item.wanted, outcome.kept)
         entry.kept = outcome.kept
-        return (
-            work_queue.RecheckAfter(_KEPT_RECHECK_S)
-            if outcome.kept
-            else work_queue.Settled()
-        )
+        return work_queue.Settled(_KEPT_RECHECK_S if outcome.kept else None)
 
     def _reserve_read_time_s(self) -> float:
         """Return the time for the next read that the read rate allows.
@@ -346,7 +332,7 @@ class Reconciler:
         """
         with self._lock:
             turn_s = max(self._next_read_s, self._clock.now_s())
-            self._next_read_s = turn_s + self._read_interval_s
+            self._next_read_s = turn_s + 1.0 / self._read_rate
         return turn_s
 
     def _schedule_reads(
@@ -390,11 +376,11 @@ class Reconciler:
         delay_s = min(self._retry_max_s, doubled_s)
         match exc:
             case errors.Retriable():
-                return work_queue.RetryAfter(delay_s)
+                return work_queue.Failed(retry_after_s=delay_s)
             case errors.TrackerError():
-                return work_queue.Rejected()
+                return work_queue.Failed()
             case _:
-                return work_queue.RetryAfter(self._retry_max_s)
+                return work_queue.Failed(retry_after_s=self._retry_max_s)
 
     def _delete_provider(
         self, node: NodeId, entry: work_queue.Entry | None

@@ -97,10 +97,7 @@ class ReportLog:
             return frozenset(self._unanswered) if is_first else frozenset()
 
     def log_kept_classes(
-        self,
-        entry: Entry,
-        wanted: WantedProvider,
-        kept: frozenset[str],
+        self, entry: Entry, wanted: WantedProvider, kept: frozenset[str]
     ) -> None:
         """Log that a node's old resource class stays while it is allocated.
 

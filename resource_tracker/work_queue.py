@@ -24,26 +24,23 @@ from resource_tracker.provider_state import ProviderState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settled:
-    """The provider is as wanted."""
+    """The provider is as wanted.
+
+    :param recheck_after_s: set if a class that is not wanted is still in use
+    """
+
+    recheck_after_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RecheckAfter:
-    """The provider is as wanted, except for classes that are still in use."""
+class Failed:
+    """The write failed.
 
-    seconds: float
+    :param retry_after_s: None: Placement refused the write, so it is tried
+        again only when the node changes
+    """
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RetryAfter:
-    """The write failed and may succeed later."""
-
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rejected:
-    """Placement refused the write; it is tried again when the node changes."""
+    retry_after_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class ReadAt:
     at_s: float
 
 
-Outcome = Settled | RecheckAfter | RetryAfter | Rejected | Interrupted | ReadAt
+Outcome = Settled | Failed | Interrupted | ReadAt
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -324,22 +321,18 @@ class WorkQueue:
     def _apply(self, item: WorkItem, outcome: Outcome, now_s: float) -> None:
         entry = item.entry
         match outcome:
-            case Settled():
+            case Settled(recheck_after_s=delay_s):
                 self._mark_written(item)
-            case RecheckAfter(seconds=delay_s):
-                self._mark_written(item)
-                self._schedule(entry, now_s + delay_s)
-            case RetryAfter(seconds=delay_s):
-                entry.failures_count += 1
-                self._schedule(entry, now_s + delay_s)
-            case Rejected():
+            case Failed(retry_after_s=delay_s):
                 entry.failures_count += 1
             case Interrupted():
-                self._schedule(entry, now_s)
+                delay_s = 0.0
             case ReadAt(at_s=at_s):
                 # No change is waiting, so none can be late.
                 entry.may_read, entry.dirty_since_s = True, None
-                self._schedule(entry, at_s)
+                delay_s = at_s - now_s
+        if delay_s is not None:
+            self._schedule(entry, now_s + delay_s)
 
     def _mark_written(self, item: WorkItem) -> None:
         item.entry.written, item.entry.failures_count = item.wanted, 0

@@ -17,10 +17,7 @@ from ironic_compute.agent import pipe
 # return it: 20 MiB stayed in use after each list of thousands of nodes. Two
 # arenas suffice, because Python runs one thread at a time. Variables of the
 # operator's environment take precedence.
-_FRUGAL = {
-    'MALLOC_ARENA_MAX': '2',
-    'MALLOC_TRIM_THRESHOLD_': str(128 * 1024),
-}
+_FRUGAL = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

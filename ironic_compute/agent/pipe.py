@@ -19,13 +19,8 @@ import select
 from collections.abc import Iterator
 from typing import Any
 
+from hashring import workers
 from hashring.ring import Host
-from hashring.workers import (
-    HostAdded,
-    MappingConfirmed,
-    ServiceFacts,
-    WorkerView,
-)
 
 _CHUNK_BYTES = 65536
 
@@ -53,7 +48,7 @@ class IsAlive:
 class Services:
     """Facts of Nova's Service records, for each host of the pool."""
 
-    facts: dict[Host, ServiceFacts]
+    facts: dict[Host, workers.ServiceFacts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ class CannotStart:
     sentence: str
 
 
-Order = HostAdded | MappingConfirmed
+Order = workers.HostAdded | workers.MappingConfirmed
 Message = IsServing | IsAlive | Services | CannotStart | Order
 
 
@@ -78,7 +73,7 @@ def decode_appointment(line: bytes) -> Appointment:
     return Appointment(host=Host(raw['host']), is_home=raw['is_home'])
 
 
-def encode_view(view: WorkerView) -> bytes:
+def encode_view(view: workers.WorkerView) -> bytes:
     """Return a view as a line for a worker."""
     raw = dataclasses.asdict(view)
     # The key keeps its first name, so that an agent and a worker of two
@@ -87,10 +82,10 @@ def encode_view(view: WorkerView) -> bytes:
     return _line(raw)
 
 
-def decode_view(line: bytes) -> WorkerView:
+def decode_view(line: bytes) -> workers.WorkerView:
     """Read a line made by :func:`encode_view`."""
     raw = json.loads(line)
-    return WorkerView(
+    return workers.WorkerView(
         deadline_s=raw['deadline_s'],
         ring=tuple(raw['ring']),
         # An agent of an older release sends fewer keys.
@@ -114,9 +109,9 @@ def encode_message(message: Message) -> bytes:
             return _line({'is': 'services', 'services': services})
         case CannotStart(sentence=sentence):
             return _line({'is': 'cannot start', 'sentence': sentence})
-        case HostAdded(host=host):
+        case workers.HostAdded(host=host):
             return _line({'is': 'admitted', 'host': host})
-        case MappingConfirmed(host=host):
+        case workers.MappingConfirmed(host=host):
             return _line({'is': 'vouched', 'host': host})
 
 
@@ -134,16 +129,16 @@ def decode_message(line: bytes) -> Message:
         case 'services':
             return Services(
                 {
-                    Host(host): ServiceFacts(**facts)
+                    Host(host): workers.ServiceFacts(**facts)
                     for host, facts in raw['services'].items()
                 }
             )
         case 'cannot start':
             return CannotStart(raw['sentence'])
         case 'admitted':
-            return HostAdded(Host(raw['host']))
+            return workers.HostAdded(Host(raw['host']))
         case 'vouched':
-            return MappingConfirmed(Host(raw['host']))
+            return workers.MappingConfirmed(Host(raw['host']))
         case other:
             raise ValueError(f'unknown message {other!r}')
 

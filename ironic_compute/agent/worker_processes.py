@@ -14,19 +14,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+import attrs
 from oslo_log import log as logging
 
+from hashring import workers
 from hashring.clock import Clock
 from hashring.ring import Host
-from hashring.workers import (
-    HostAdded,
-    MappingConfirmed,
-    ServicesRead,
-    WorkerEvent,
-    WorkerExited,
-    WorkerServing,
-    WorkerView,
-)
 from ironic_compute.agent import pipe
 from ironic_compute.agent.child import Child
 from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
@@ -51,6 +44,7 @@ class _Worker:
     is_serving: bool = False
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class WorkerProcesses:
     """The workers of one agent; the main thread makes all calls.
 
@@ -60,24 +54,17 @@ class WorkerProcesses:
     :param keeps_spare: keep a spare worker ready for the next host
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        home: Host,
-        clock: Clock,
-        *,
-        silence_s: float,
-        keeps_spare: bool,
-    ) -> None:
-        self._command = list(command)
-        self._home = home
-        self._clock = clock
-        self._silence_s = silence_s
-        self._keeps_spare = keeps_spare
+    _command: Sequence[str]
+    _home: Host
+    _clock: Clock
+    _silence_s: float
+    _keeps_spare: bool
+
+    def __attrs_post_init__(self) -> None:
         self._spare: Child | None = None
         self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
-        self._not_started: list[WorkerEvent] = []
+        self._not_started: list[workers.WorkerEvent] = []
 
     def start(self, host: Host, tenure: int) -> None:
         """Start the worker of a host; does not block."""
@@ -91,7 +78,7 @@ class WorkerProcesses:
                 {'host': host, 'error': exc},
             )
             self._not_started.append(
-                WorkerExited(host, EX_OSERR, None, tenure)
+                workers.WorkerExited(host, EX_OSERR, None, tenure)
             )
             return
         self._spare = None
@@ -126,13 +113,13 @@ class WorkerProcesses:
             self._spare.kill()
             self._spare = None
 
-    def deliver_view(self, view: WorkerView) -> None:
+    def deliver_view(self, view: workers.WorkerView) -> None:
         """Send a view to each worker, to be replaced until it is read."""
         line = pipe.encode_view(view)
         for worker in self._workers.values():
             worker.child.down.write(line)
 
-    def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
+    def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
         self._keep_spare()
         fds = {}
@@ -176,8 +163,8 @@ class WorkerProcesses:
             )
             self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
 
-    def _receive(self, worker: _Worker) -> list[WorkerEvent]:
-        events: list[WorkerEvent] = []
+    def _receive(self, worker: _Worker) -> list[workers.WorkerEvent]:
+        events: list[workers.WorkerEvent] = []
         # First: what it said last is in the pipe by then.
         has_ended = worker.child.has_ended()
         try:
@@ -187,23 +174,25 @@ class WorkerProcesses:
             worker.mute = True  # It is ending; its exit is seen by itself.
         return [*events, self._bury(worker)] if has_ended else events
 
-    def _understand(self, worker: _Worker, line: bytes) -> list[WorkerEvent]:
+    def _understand(
+        self, worker: _Worker, line: bytes
+    ) -> list[workers.WorkerEvent]:
         worker.heard_s = self._clock.now_s()
         match pipe.decode_message(line):
             case pipe.IsServing():
                 worker.is_serving = True
-                return [WorkerServing(worker.host, worker.tenure)]
+                return [workers.WorkerServing(worker.host, worker.tenure)]
             case pipe.Services(facts=facts):
-                return [ServicesRead(facts)]
+                return [workers.ServicesRead(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.sentence = sentence
-            case HostAdded() | MappingConfirmed() as order:
+            case workers.HostAdded() | workers.MappingConfirmed() as order:
                 return [order]
             case pipe.IsAlive():
                 pass  # Heard; that is all it says.
         return []
 
-    def _bury(self, worker: _Worker) -> WorkerExited:
+    def _bury(self, worker: _Worker) -> workers.WorkerExited:
         del self._workers[worker.host]
         worker.child.close()
         status = worker.child.process.returncode
@@ -212,7 +201,7 @@ class WorkerProcesses:
             {'host': worker.host, 'status': status},
         )
         fatal = worker.sentence if status == EX_CONFIG else None
-        return WorkerExited(worker.host, status, fatal, worker.tenure)
+        return workers.WorkerExited(worker.host, status, fatal, worker.tenure)
 
     def _kill_silent(self) -> None:
         now_s = self._clock.now_s()

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 from oslo_log import log as logging
@@ -44,21 +45,17 @@ def _do_nothing() -> None:
     """Do nothing before the request for a deploy."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Deploy:
     """Deploys nodes for servers; any thread may call."""
 
-    def __init__(
-        self,
-        waiter: NodeWaiter,
-        network: Network,
-        volumes: Volumes,
-        teardown: Teardown,
-    ) -> None:
-        self._waiter = waiter
-        self._client = waiter.client
-        self._network = network
-        self._volumes = volumes
-        self._teardown = teardown
+    _waiter: NodeWaiter
+    _network: Network
+    _volumes: Volumes
+    _teardown: Teardown
+
+    def __attrs_post_init__(self) -> None:
+        self._client = self._waiter.client
         self._build_slots = BuildSlots()
 
     def reserve_node(self, node: NodeId, instance: Any) -> None:

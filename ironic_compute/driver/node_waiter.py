@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
+import attrs
 import nova.conf
 from oslo_log import log as logging
 
@@ -71,23 +72,19 @@ class WaitingThreads:
         return frozenset(self._idents.copy())
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class NodeWaiter:
     """Reads nodes, retries requests and waits; any thread may call.
 
     :param feed: receives each node that is read here
     """
 
-    def __init__(
-        self,
-        client: IronicClient,
-        node_cache: NodeCache,
-        feed: Feed,
-        clock: Clock,
-    ) -> None:
-        self.client = client
-        self.node_cache = node_cache
-        self.clock = clock
-        self._feed = feed
+    client: IronicClient
+    node_cache: NodeCache
+    _feed: Feed
+    clock: Clock
+
+    def __attrs_post_init__(self) -> None:
         self.waiting_threads = WaitingThreads()
 
     def read_node(self, node: NodeId) -> NodeFacts:

@@ -12,6 +12,7 @@ refuse, or do nothing where Nova calls them on every path.
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import attrs
 from nova import exception as nova_exception
 from nova.compute import claims as nova_claims
 from nova.compute import vm_states
@@ -46,6 +47,7 @@ class NodeClaim(nova_claims.NopClaim):
         self._tracker.abort_instance_claim(self._instance, self._node)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class BareMetalTracker:
     """The resource tracker of a ComputeManager; any thread may call.
 
@@ -53,24 +55,16 @@ class BareMetalTracker:
         of its node is confirmed
     """
 
-    def __init__(
-        self,
-        host: str,
-        held_nodes: HeldNodes,
-        claims: ClaimBook,
-        compute_nodes: ComputeNodes,
-        client: IronicClient,
-        reportclient: Any,
-        confirm_timeout_s: float = 0.0,
-    ) -> None:
-        self.host = host
+    host: str
+    _held_nodes: HeldNodes
+    _claims: ClaimBook
+    _compute_nodes: ComputeNodes
+    _client: IronicClient
+    _reportclient: Any
+    _confirm_timeout_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
         self.service_ref: Any = None
-        self._confirm_timeout_s = confirm_timeout_s
-        self._held_nodes = held_nodes
-        self._claims = claims
-        self._compute_nodes = compute_nodes
-        self._client = client
-        self._reportclient = reportclient
 
     # The host and its nodes
 

@@ -12,6 +12,7 @@ Only ``compute_manager`` imports this module, because importing Nova's manager
 freezes the intervals of its periodic tasks.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,27 +79,6 @@ REASONS: Mapping[str, str] = {
         'log in and change it there, or use rescue'
     ),
 }
-
-# The positional parameters of ``rebuild_instance`` after the instance; only
-# Nova's RPC proxy for older callers passes them by position.
-_REBUILD_ARGS = (
-    'orig_image_ref',
-    'image_ref',
-    'injected_files',
-    'new_pass',
-    'orig_sys_metadata',
-    'bdms',
-    'recreate',
-    'on_shared_storage',
-    'preserve_ephemeral',
-    'migration',
-    'scheduled_node',
-    'limits',
-    'request_spec',
-    'accel_uuids',
-    'reimage_boot_volume',
-    'target_state',
-)
 
 Method = Callable[..., Any]
 
@@ -222,10 +202,12 @@ class UnsupportedOperations:
         would be a deploy as well, so it is refused, too.
         """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
-        request = {
-            **dict(zip(_REBUILD_ARGS, args, strict=False)),
-            **kwargs,
-        }
+        # Nova's RPC proxy for older callers passes arguments by position.
+        request = (
+            inspect.signature(parent)
+            .bind(context, instance, *args, **kwargs)
+            .arguments
+        )
         if request['recreate']:
             return _refuse_evacuation(self, context, instance, request)
         if compute_utils.is_volume_backed_instance(

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NewType, Protocol
 
+import attrs
 from nova import exception as nova_exception
 from oslo_log import log as logging
 
@@ -73,6 +74,7 @@ class _Held:
     since: HeldVersion
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class HeldNodes:
     """The held nodes of one host; any thread may call.
 
@@ -85,28 +87,19 @@ class HeldNodes:
     :param new_lock: makes the lock of one node
     """
 
-    def __init__(
-        self,
-        host: Host,
-        compute_nodes: ComputeNodes,
-        node_cache: NodeCache,
-        claims: ClaimBook,
-        reporter: Reporter,
-        unconfirmed_rows: UnconfirmedRows,
-        on_unheld: Callable[[NodeFacts], None],
-        new_lock: Callable[
-            [], contextlib.AbstractContextManager[Any]
-        ] = threading.Lock,
-    ) -> None:
-        self.host = host
+    host: Host
+    _compute_nodes: ComputeNodes
+    _node_cache: NodeCache
+    _claims: ClaimBook
+    _reporter: Reporter
+    unconfirmed_rows: UnconfirmedRows
+    _on_unheld: Callable[[NodeFacts], None]
+    _new_lock: Callable[[], contextlib.AbstractContextManager[Any]] = (
+        threading.Lock
+    )
+
+    def __attrs_post_init__(self) -> None:
         self.host_status = HostStatus()
-        self.unconfirmed_rows = unconfirmed_rows
-        self._compute_nodes = compute_nodes
-        self._node_cache = node_cache
-        self._claims = claims
-        self._reporter = reporter
-        self._on_unheld = on_unheld
-        self._new_lock = new_lock
         self._held: dict[NodeId, _Held] = {}
         self._missing: set[NodeId] = set()
         self._dropped: dict[NodeId, HeldVersion] = {}

@@ -43,9 +43,7 @@ def make_reconciler(
     return Reconciler(
         placement
         or Placement(
-            nova_utils.get_ksa_adapter('placement'),
-            meter=metrics,
-            clock=clock,
+            nova_utils.get_ksa_adapter('placement'), meter=metrics, clock=clock
         ),
         gate,
         clock,

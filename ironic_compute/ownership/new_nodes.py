@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -46,6 +47,7 @@ class _RowsRead:
     began_at_s: float
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class NewNodes:
     """Places the nodes that no host holds; one thread calls ``place_nodes``.
 
@@ -55,29 +57,24 @@ class NewNodes:
     :param foreign: gets the hosts outside the pool that rows name
     """
 
-    def __init__(
-        self,
-        unheld: UnheldNodes,
-        held_nodes: HeldNodes,
-        compute_nodes: ComputeNodes,
-        services: ServiceDirectory,
-        foreign: ForeignHosts,
-        pool: PoolView,
-        clock: Clock,
-        pace: Pace,
-        writers: RowWriters,
-    ) -> None:
-        self._unheld = unheld
-        self._held_nodes = held_nodes
-        self._compute_nodes = compute_nodes
-        self._services = services
-        self._foreign = foreign
-        self._pool = pool
-        self._clock = clock
-        self._writers = writers
-        self._pace = pace
+    _unheld: UnheldNodes
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _services: ServiceDirectory
+    _foreign: ForeignHosts
+    _pool: PoolView
+    _clock: Clock
+    _pace: Pace
+    _writers: RowWriters
+
+    def __attrs_post_init__(self) -> None:
         self._confirmation = RowConfirmation(
-            held_nodes, compute_nodes, pool, clock, writers, pace.confirm_s
+            self._held_nodes,
+            self._compute_nodes,
+            self._pool,
+            self._clock,
+            self._writers,
+            self._pace.confirm_s,
         )
         self._legacy_nodes: frozenset[NodeId] | None = None
 

@@ -10,6 +10,7 @@ nodes are not affected.
 
 from collections.abc import Callable, Mapping
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -26,31 +27,23 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class NodeChanges:
     """The feed's sink; any thread may call, the audit's alone ``audit_nodes``.
 
     :param request_read: has a node read from Ironic again soon
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        unheld: UnheldNodes,
-        new_nodes: NewNodes,
-        removal: Removal,
-        row_audit: RowAudit,
-        reconciler: Reconciler,
-        clock: Clock,
-        request_read: Callable[[NodeId], None],
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._unheld = unheld
-        self._new_nodes = new_nodes
-        self._removal = removal
-        self._row_audit = row_audit
-        self._reconciler = reconciler
-        self._clock = clock
-        self._request_read = request_read
+    _held_nodes: HeldNodes
+    _unheld: UnheldNodes
+    _new_nodes: NewNodes
+    _removal: Removal
+    _row_audit: RowAudit
+    _reconciler: Reconciler
+    _clock: Clock
+    _request_read: Callable[[NodeId], None]
+
+    def __attrs_post_init__(self) -> None:
         self.has_audited = False
 
     def node_changed(self, facts: NodeFacts) -> None:

@@ -11,6 +11,7 @@ them to the other agents.
 
 from collections.abc import Callable, Iterable
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -29,6 +30,7 @@ _WAIT_S = 0.5
 _WAITS_MAX = 20
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class OperatorRequests:
     """Checks the requests of an operator and sends them to the agent.
 
@@ -45,26 +47,14 @@ class OperatorRequests:
     :param send_to_agent: sends a message to the agent; it may be lost
     """
 
-    def __init__(
-        self,
-        pool: PoolView,
-        compute_nodes: ComputeNodes,
-        clock: Clock,
-        *,
-        make_directory: Callable[[], ServiceDirectory],
-        is_ironic_compute: Callable[[Host], bool | None],
-        list_nodes: Callable[[], Iterable[NodeId]],
-        read_mapping: Callable[[Host], Mapped],
-        send_to_agent: Callable[[HostAdded | MappingConfirmed], None],
-    ) -> None:
-        self._pool = pool
-        self._compute_nodes = compute_nodes
-        self._clock = clock
-        self._make_directory = make_directory
-        self._is_ironic_compute = is_ironic_compute
-        self._list_nodes = list_nodes
-        self._read_mapping = read_mapping
-        self._send_to_agent = send_to_agent
+    _pool: PoolView
+    _compute_nodes: ComputeNodes
+    _clock: Clock
+    _make_directory: Callable[[], ServiceDirectory]
+    _is_ironic_compute: Callable[[Host], bool | None]
+    _list_nodes: Callable[[], Iterable[NodeId]]
+    _read_mapping: Callable[[Host], Mapped]
+    _send_to_agent: Callable[[HostAdded | MappingConfirmed], None]
 
     def adopt_host(self, host: Host) -> str | None:
         """Add a host to this pool, so that one of its agents adopts it."""

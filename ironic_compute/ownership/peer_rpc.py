@@ -11,6 +11,7 @@ None, or a sentence for the operator that says why nothing was done.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import oslo_messaging
 from nova import context as nova_context
 from nova import rpc as nova_rpc
@@ -29,6 +30,7 @@ _HELLO_TIMEOUT_S = 5
 _REQUEST_TIMEOUT_S = 30
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class PeerEndpoint:
     """The receiving side; oslo.messaging calls it from any RPC thread.
 
@@ -39,15 +41,9 @@ class PeerEndpoint:
 
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
 
-    def __init__(
-        self,
-        given: Callable[[list[NodeId]], None],
-        forget: Callable[[NodeId], str | None],
-        requests: OperatorRequests,
-    ) -> None:
-        self._given = given
-        self._forget = forget
-        self._requests = requests
+    _given: Callable[[list[NodeId]], None]
+    _forget: Callable[[NodeId], str | None]
+    _requests: OperatorRequests
 
     def nodes_given(self, context: Any, nodes: Sequence[str]) -> None:
         """Receive that another host gave ``nodes`` to this host."""

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.ring import Host, Ring
@@ -37,6 +38,7 @@ ROUND_INTERVAL_S = 1.0
 _RECHECK_ROUNDS = 60
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Rebalancer:
     """Places new nodes and pushes free nodes.
 
@@ -47,29 +49,18 @@ class Rebalancer:
     :param notify_given: called with a host and the nodes it was given
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        compute_nodes: ComputeNodes,
-        services: ServiceDirectory,
-        new_nodes: NewNodes,
-        foreign: ForeignHosts,
-        pool: PoolView,
-        gate: Gate,
-        pace: Pace,
-        writers: RowWriters,
-        notify_given: Callable[[Host, list[NodeId]], None],
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._compute_nodes = compute_nodes
-        self._services = services
-        self._new_nodes = new_nodes
-        self._foreign = foreign
-        self._pool = pool
-        self._gate = gate
-        self._pace = pace
-        self._writers = writers
-        self._notify_given = notify_given
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _services: ServiceDirectory
+    _new_nodes: NewNodes
+    _foreign: ForeignHosts
+    _pool: PoolView
+    _gate: Gate
+    _pace: Pace
+    _writers: RowWriters
+    _notify_given: Callable[[Host, list[NodeId]], None]
+
+    def __attrs_post_init__(self) -> None:
         self._computed_for: tuple[Ring, frozenset[NodeId]] | None = None
         self._targets: dict[NodeId, Host] = {}
         self._with_server: set[NodeId] = set()

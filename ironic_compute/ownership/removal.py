@@ -11,6 +11,7 @@ time-outs, short lists and empty lists remove nothing (bugs 1750450, 1853009).
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 from oslo_log import log as logging
 
 from ironic_compute import errors
@@ -25,23 +26,19 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Removal:
     """Removes deleted nodes; the feed's audit thread calls.
 
     An RPC thread may call ``forget_node``. All methods block.
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        compute_nodes: ComputeNodes,
-        client: IronicClient,
-        reconciler: Reconciler,
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._compute_nodes = compute_nodes
-        self._client = client
-        self._reconciler = reconciler
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _client: IronicClient
+    _reconciler: Reconciler
+
+    def __attrs_post_init__(self) -> None:
         self._missing: frozenset[NodeId] = frozenset()
         self._left: frozenset[NodeId] = frozenset()
 

@@ -7,6 +7,8 @@ other host's request to create it can still be on its way and the row, read
 again, names this host. The rebalancer's thread of each worker does so.
 """
 
+import attrs
+
 from hashring.clock import Clock
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -15,6 +17,7 @@ from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeId
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class RowConfirmation:
     """Reads new rows again once they are due; one thread calls.
 
@@ -22,21 +25,14 @@ class RowConfirmation:
         a row can still be carried out (the option of this name)
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        compute_nodes: ComputeNodes,
-        pool: PoolView,
-        clock: Clock,
-        writers: RowWriters,
-        confirm_s: float,
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._compute_nodes = compute_nodes
-        self._pool = pool
-        self._clock = clock
-        self._writers = writers
-        self._confirm_s = confirm_s
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _pool: PoolView
+    _clock: Clock
+    _writers: RowWriters
+    _confirm_s: float
+
+    def __attrs_post_init__(self) -> None:
         self._new_since_s: dict[NodeId, float] = {}
 
     def confirm_due_rows(self) -> None:

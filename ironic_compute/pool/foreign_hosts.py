@@ -10,6 +10,7 @@ resource tracker).
 
 from collections.abc import Callable
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.ring import Host
@@ -20,6 +21,7 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ForeignHosts:
     """The foreign hosts, found in the rows of the pool's nodes.
 
@@ -29,15 +31,11 @@ class ForeignHosts:
         it; None if it does not answer
     """
 
-    def __init__(
-        self,
-        services: ServiceDirectory,
-        pool: PoolView,
-        is_ironic_compute: Callable[[Host], bool | None],
-    ) -> None:
-        self._services = services
-        self._pool = pool
-        self._is_ironic_compute = is_ironic_compute
+    _services: ServiceDirectory
+    _pool: PoolView
+    _is_ironic_compute: Callable[[Host], bool | None]
+
+    def __attrs_post_init__(self) -> None:
         self._example: dict[Host, NodeId] = {}
         self._is_ours: dict[Host, bool | None] = {}
         self._logged: set[tuple[Host, bool]] = set()

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import oslo_messaging
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exceptions
@@ -124,6 +125,7 @@ def _nova_api() -> Any:
     )
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class HostMappings:
     """The mappings of the pool's hosts; one thread calls, except ``read``.
 
@@ -135,15 +137,11 @@ class HostMappings:
     :param api: reads a host from nova-api, if the conductor has no access
     """
 
-    def __init__(
-        self,
-        is_confirmed: Callable[[Host], bool],
-        conductor: Callable[[Host], Mapped] = read_from_conductor,
-        api: Callable[[Host], Mapped] = read_from_api,
-    ) -> None:
-        self._is_confirmed = is_confirmed
-        self._conductor = conductor
-        self._api = api
+    _is_confirmed: Callable[[Host], bool]
+    _conductor: Callable[[Host], Mapped] = read_from_conductor
+    _api: Callable[[Host], Mapped] = read_from_api
+
+    def __attrs_post_init__(self) -> None:
         self._mapped: set[Host] = set()
         self._logged: set[tuple[Host, Mapped]] = set()
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -22,6 +23,7 @@ from ironic_compute.pool.view import PoolView
 LOG = logging.getLogger(__name__)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ServiceWatcher:
     """Passes on what Nova's Service records say; one thread calls it.
 
@@ -34,27 +36,18 @@ class ServiceWatcher:
         aggregates; 0: never read them
     """
 
-    def __init__(
-        self,
-        host: Host,
-        services: ServiceDirectory,
-        pool: PoolView,
-        clock: Clock,
-        *,
-        send_facts: Callable[[dict[Host, ServiceFacts]], None],
-        update_host_status: Callable[..., None],
-        interval_s: float,
-        aggregates_interval_s: float,
-    ) -> None:
-        self._host = host
-        self._services = services
+    _host: Host
+    _services: ServiceDirectory
+    _pool: PoolView
+    _clock: Clock
+    _send_facts: Callable[[dict[Host, ServiceFacts]], None]
+    _update_host_status: Callable[..., None]
+    _interval_s: float
+    _aggregates_interval_s: float
+
+    def __attrs_post_init__(self) -> None:
         self._aggregates = HostAggregates()
-        self._pool = pool
-        self._clock = clock
-        self._send_facts = send_facts
-        self._update_host_status = update_host_status
-        self._poll = PollInterval(interval_s)
-        self._aggregates_interval_s = aggregates_interval_s
+        self._poll = PollInterval(self._interval_s)
         self._aggregates_read_s = -math.inf
 
     def try_read(self) -> float:

@@ -9,6 +9,7 @@ module in a thread for each server, and holds the server exclusively meanwhile.
 import datetime
 from typing import Any, Protocol
 
+import attrs
 from nova import context as nova_context
 from nova.compute import power_state, vm_states
 from oslo_log import log as logging
@@ -38,6 +39,7 @@ class Driver(Protocol):
         """Block until the node is active; raise if the deploy failed."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class InterruptedDeploys:
     """Waits for deploys that Ironic has started, and ends all others.
 
@@ -48,17 +50,10 @@ class InterruptedDeploys:
     :param network_api: Nova's client of Neutron
     """
 
-    def __init__(
-        self,
-        client: IronicClient,
-        driver: Driver,
-        failures: TaskFailures,
-        network_api: Any,
-    ) -> None:
-        self._client = client
-        self._driver = driver
-        self._failures = failures
-        self._network_api = network_api
+    _client: IronicClient
+    _driver: Driver
+    _failures: TaskFailures
+    _network_api: Any
 
     def continue_build(self, context: Any, instance: Any) -> None:
         """Wait for a build that Ironic has started, or end the build."""

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import attrs
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
@@ -23,15 +24,9 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.ironic_api.client import IronicClient
-from ironic_compute.recovery import decisions
+from ironic_compute.recovery import decisions, in_progress
 from ironic_compute.recovery.decisions import InterruptedTask, RescueState
 from ironic_compute.recovery.failures import TaskFailures, clear_task
-from ironic_compute.recovery.in_progress import (
-    InProgress,
-    StartThread,
-    run_exclusive,
-    start_thread,
-)
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 
 LOG = logging.getLogger(__name__)
@@ -60,6 +55,7 @@ class Driver(Protocol):
         """Return the power state of a server."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class InterruptedTasks:
     """Resumes or ends the interrupted tasks of one host's servers.
 
@@ -70,29 +66,18 @@ class InterruptedTasks:
     :param begin: runs a function in a thread of its own
     """
 
-    def __init__(
-        self,
-        host: str,
-        manager: Any,
-        client: IronicClient,
-        driver: Driver,
-        deploys: InterruptedDeploys,
-        failures: TaskFailures,
-        in_progress: InProgress,
-        clock: Clock,
-        idle_s: float,
-        begin: StartThread = start_thread,
-    ) -> None:
-        self._host = host
-        self._manager = manager
-        self._client = client
-        self._driver = driver
-        self._deploys = deploys
-        self._failures = failures
-        self._in_progress = in_progress
-        self._clock = clock
-        self._idle_s = idle_s
-        self._begin = begin
+    _host: str
+    _manager: Any
+    _client: IronicClient
+    _driver: Driver
+    _deploys: InterruptedDeploys
+    _failures: TaskFailures
+    _in_progress: in_progress.InProgress
+    _clock: Clock
+    _idle_s: float
+    _begin: in_progress.StartThread = in_progress.start_thread
+
+    def __attrs_post_init__(self) -> None:
         self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
         self._rounds_count = 0
 
@@ -148,7 +133,7 @@ class InterruptedTasks:
         )
 
     def _run(self, instance: Any) -> None:
-        run_exclusive(
+        in_progress.run_exclusive(
             self._in_progress,
             instance.uuid,
             functools.partial(self._resume_or_leave, instance),

@@ -9,6 +9,7 @@ round tries again.
 import math
 from collections.abc import Callable
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -25,6 +26,7 @@ LOG = logging.getLogger(__name__)
 _FIRST_ROUND_S = 5.0
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class RecoveryLoop:
     """One thread that checks tasks, stray instances and lost builds in turn.
 
@@ -36,28 +38,17 @@ class RecoveryLoop:
         checked again
     """
 
-    def __init__(
-        self,
-        tasks: InterruptedTasks,
-        strays: StrayInstances,
-        lost: LostBuilds,
-        gate: Gate,
-        clock: Clock,
-        *,
-        interval_s: float,
-        queue_s: float,
-        lost_s: float,
-        recheck_s: float,
-    ) -> None:
-        self._tasks = tasks
-        self._strays = strays
-        self._lost = lost
-        self._gate = gate
-        self._clock = clock
-        self._interval_s = interval_s
-        self._queue_s = queue_s
-        self._lost_s = lost_s
-        self._recheck_s = recheck_s
+    _tasks: InterruptedTasks
+    _strays: StrayInstances
+    _lost: LostBuilds
+    _gate: Gate
+    _clock: Clock
+    _interval_s: float
+    _queue_s: float
+    _lost_s: float
+    _recheck_s: float
+
+    def __attrs_post_init__(self) -> None:
         self._served_since_s = 0.0
         self._rechecked_at_s = 0.0
         self._lost_checked_at_s = -math.inf

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 from nova import context as nova_context
 from nova import objects
 from nova.compute import vm_states
@@ -19,14 +20,9 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.recovery import in_progress
 from ironic_compute.recovery.decisions import UNSHELVING
 from ironic_compute.recovery.failures import TaskFailures
-from ironic_compute.recovery.in_progress import (
-    InProgress,
-    StartThread,
-    run_exclusive,
-    start_thread,
-)
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -39,6 +35,7 @@ LOST_STATES = (vm_states.BUILDING, vm_states.ERROR, vm_states.DELETED)
 """The VM states of servers that have no host but may have an allocation."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class LostBuilds:
     """Ends lost builds with an allocation on a node that this host holds.
 
@@ -54,21 +51,14 @@ class LostBuilds:
     :param begin: runs a function in a thread of its own
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        failures: TaskFailures,
-        list_allocated_nodes: Callable[[Any, str], list[NodeId]],
-        in_progress: InProgress,
-        lost_s: float,
-        begin: StartThread = start_thread,
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._failures = failures
-        self._list_allocated_nodes = list_allocated_nodes
-        self._in_progress = in_progress
-        self._lost_s = lost_s
-        self._begin = begin
+    _held_nodes: HeldNodes
+    _failures: TaskFailures
+    _list_allocated_nodes: Callable[[Any, str], list[NodeId]]
+    _in_progress: in_progress.InProgress
+    _lost_s: float
+    _begin: in_progress.StartThread = in_progress.start_thread
+
+    def __attrs_post_init__(self) -> None:
         self._is_checking = threading.Lock()
         self._without_node: set[str] = set()
 
@@ -148,7 +138,7 @@ class LostBuilds:
         return any(node in held for node in nodes)
 
     def _run(self, context: Any, instance: Any) -> None:
-        run_exclusive(
+        in_progress.run_exclusive(
             self._in_progress,
             instance.uuid,
             functools.partial(self._end, context, instance),

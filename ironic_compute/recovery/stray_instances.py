@@ -11,18 +11,15 @@ thread of its own, so that a slow or failing node never delays the others.
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.batching import run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.recovery import in_progress
 from ironic_compute.recovery.decisions import StrayState, stray_state
-from ironic_compute.recovery.in_progress import (
-    InProgress,
-    StartThread,
-    start_thread,
-)
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +39,7 @@ class FreeNode(Protocol):
         """Tear down a node in any provision state; blocks until it is free."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class StrayInstances:
     """Checks the servers on held nodes; the recovery loop calls ``check``.
 
@@ -53,23 +51,15 @@ class StrayInstances:
         ``reap`` frees the node of a server that Nova deleted
     """
 
-    def __init__(
-        self,
-        held_nodes: HeldNodes,
-        compute_nodes: ComputeNodes,
-        give_to: Callable[[NodeId, Host], None],
-        free_node: FreeNode,
-        in_progress: InProgress,
-        begin: StartThread = start_thread,
-        deleted_action: str = _REAP,
-    ) -> None:
-        self._held_nodes = held_nodes
-        self._compute_nodes = compute_nodes
-        self._give_to = give_to
-        self._free_node = free_node
-        self._in_progress = in_progress
-        self._begin_thread = begin
-        self._deleted_action = deleted_action
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _give_to: Callable[[NodeId, Host], None]
+    _free_node: FreeNode
+    _in_progress: in_progress.InProgress
+    _begin: in_progress.StartThread = in_progress.start_thread
+    _deleted_action: str = _REAP
+
+    def __attrs_post_init__(self) -> None:
         self._checked: set[_Found] = set()
         self._failed_builds: frozenset[_Found] = frozenset()
         self._logged: set[_Found] = set()
@@ -146,9 +136,7 @@ class StrayInstances:
                 self._end_deleted(key)
             case StrayState.ON_OTHER_HOST:
                 host = Host(rows[server].host)
-                self._begin_thread(
-                    'stray', lambda: self._follow(node, server, host)
-                )
+                self._begin('stray', lambda: self._follow(node, server, host))
             case StrayState.NOT_IN_NOVA:
                 # Checked again after ``forget_checked``, not in each round.
                 self._checked.add(key)
@@ -195,7 +183,7 @@ class StrayInstances:
                 )
 
     def _begin_end(self, key: _Found, why: str) -> None:
-        self._begin_thread('stray', lambda: self._end(*key, why))
+        self._begin('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:
         with self._in_progress.exclusive(server) as free:

@@ -13,7 +13,6 @@ import pytest
 
 from hashring.adoption import View
 from hashring.assignment import Assignment
-from hashring.clock import ManualClock
 from hashring.events import (
     BreakLock,
     Effect,
@@ -36,6 +35,7 @@ from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import WorkerExited
 from ironic_compute.manager.forwarding import HOPS_MAX, next_hop
+from tests.fakes.clock import ManualClock
 from tests.simulation.defects import IgnoresLostLocks, endless_hop
 from tests.unit.hashring.coordination import (
     CACHE,

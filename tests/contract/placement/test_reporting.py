@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 
-from hashring.clock import ManualClock
 from resource_tracker.delta import Create, PutInventories
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import (
@@ -17,6 +16,7 @@ from resource_tracker.provider import (
 )
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
+from tests.fakes.clock import ManualClock
 from tests.fakes.placement import FakePlacement
 
 GOLD, SILVER = 'CUSTOM_GOLD', 'CUSTOM_SILVER'

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from hashring import errors
 from hashring.agent import Agent
-from hashring.clock import ManualClock
 from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import (
@@ -19,6 +18,7 @@ from hashring.workers import (
     WorkerServing,
     WorkerView,
 )
+from tests.fakes.clock import ManualClock
 from tests.fakes.controller import Controller
 from tests.unit.hashring import coordination
 

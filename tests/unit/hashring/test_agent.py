@@ -228,7 +228,7 @@ def test_a_disabled_host_leaves_the_ring(world: World) -> None:
     world.facts[C2] = ServiceFacts(mapped=True, disabled=True, exists=True)
     one.workers.crash(C1)
     run(world, 20)
-    assert agent(one).pool.ring == Ring.of([C1])
+    assert agent(one).pool.ring == Ring([C1])
     assert view(one, C1).ring == (C1,)
 
 

@@ -3,7 +3,8 @@
 
 import time
 
-from hashring.clock import ManualClock, SystemClock
+from hashring.clock import SystemClock
+from tests.fakes.clock import ManualClock
 
 
 def test_system_clock_is_the_boot_time() -> None:

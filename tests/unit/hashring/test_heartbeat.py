@@ -7,12 +7,13 @@ import logging
 import pytest
 
 from hashring import errors
-from hashring.clock import ManualClock, SystemClock
+from hashring.clock import SystemClock
 from hashring.group import Boot, Member
 from hashring.heartbeat import HeartbeatThread
 from hashring.lease import Verdict
 from hashring.opts import Timing
 from hashring.ring import Host
+from tests.fakes.clock import ManualClock
 from tests.unit.hashring.coordination import CACHE, FakeGroup, Service
 
 TIMING = Timing()

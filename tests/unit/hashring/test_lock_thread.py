@@ -4,7 +4,7 @@
 import pytest
 
 from hashring import errors
-from hashring.clock import ManualClock, SystemClock
+from hashring.clock import SystemClock
 from hashring.events import (
     BreakLock,
     LockChecked,
@@ -20,6 +20,7 @@ from hashring.group import Boot, LockToken
 from hashring.lease import Lease
 from hashring.lock_thread import Answer, LockThread, Request
 from hashring.ring import Host
+from tests.fakes.clock import ManualClock
 from tests.unit.hashring.coordination import (
     ETCD,
     ZOOKEEPER,

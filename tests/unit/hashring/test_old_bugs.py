@@ -14,7 +14,6 @@ import pytest
 from hashring.adoption import PresenceWatch, View
 from hashring.agent import Agent
 from hashring.assignment import Assignment
-from hashring.clock import ManualClock
 from hashring.events import (
     BreakLock,
     KnownHosts,
@@ -30,6 +29,7 @@ from hashring.lock_thread import LockThread
 from hashring.pool import Pool
 from hashring.ring import Host, Ring, moves
 from hashring.workers import ServiceFacts, WorkerView
+from tests.fakes.clock import ManualClock
 from tests.unit.hashring import coordination
 from tests.unit.hashring.machine import TIMING, Machine
 from tests.unit.hashring.world import STEP_S, World
@@ -109,7 +109,7 @@ def test_bug_1866380_host_renamed_leaves_no_host_unserved(
         world.facts[renamed] = FINE
         run(world, 30 + ADOPTED_S)
         assert set(served(world)) == {C1, renamed}
-        assert agent(machine).pool.ring == Ring.of([C1, renamed])
+        assert agent(machine).pool.ring == Ring([C1, renamed])
         assert 'Adopted c1 after' in caplog.text
         caplog.clear()
 
@@ -123,7 +123,7 @@ def test_bug_1866380_record_that_ignores_case_is_one_ring_member() -> None:
     machine.home = renamed
     world.facts[renamed] = GONE
     run(world, 30 + ADOPTED_S)
-    assert agent(machine).pool.ring == Ring.of([C1])
+    assert agent(machine).pool.ring == Ring([C1])
     assert C1 in served(world)
 
 
@@ -167,7 +167,7 @@ def test_disabled_host_does_not_count_itself() -> None:
         pool.update_services(
             {C2: ServiceFacts(mapped=True, disabled=True, exists=True)}
         )
-        assert pool.ring == Ring.of([C1, C3])
+        assert pool.ring == Ring([C1, C3])
         changed = moves(before, pool.ring, NODES)
         # Only nodes of the disabled host move.
         assert {old for old, _ in changed.values()} == {C2}
@@ -237,11 +237,11 @@ def test_sap_update_host_takes_nobody_from_another_group(
 
 def test_bug_1365334_ring_is_stable_when_one_joins_and_leaves() -> None:
     """A joined host gets its share of nodes; a leave undoes it."""
-    two, three = Ring.of([C1, C2]), Ring.of([C1, C2, C3])
+    two, three = Ring([C1, C2]), Ring([C1, C2, C3])
     joined = moves(two, three, NODES)
     assert {new for _, new in joined.values()} == {C3}
     assert 0.25 < len(joined) / len(NODES) < 0.42
-    left = moves(three, Ring.of([C2, C1]), NODES)
+    left = moves(three, Ring([C2, C1]), NODES)
     assert left == {n: (new, old) for n, (old, new) in joined.items()}
 
 
@@ -256,11 +256,11 @@ def test_bug_1378570_newcomer_is_seen_without_a_restart(
     run(world, 60)
     (early,) = world.machines
     before = agent(early)
-    assert before.pool.ring == Ring.of([C1])
+    assert before.pool.ring == Ring([C1])
     world.machines.append(late)
     run(world, 40)
     assert agent(early) is before
-    assert before.pool.ring == Ring.of([C1, C2])
+    assert before.pool.ring == Ring([C1, C2])
     assert early.workers.live[C1].view == next(views(world))
 
 
@@ -467,9 +467,7 @@ def test_designate_join_moves_its_share_alone() -> None:
     """When a host joins, only that host gets nodes."""
     hosts = [Host(f'c{number}') for number in range(9)]
     for count in range(1, 9):
-        joined = moves(
-            Ring.of(hosts[:count]), Ring.of(hosts[: count + 1]), NODES
-        )
+        joined = moves(Ring(hosts[:count]), Ring(hosts[: count + 1]), NODES)
         assert {new for _, new in joined.values()} == {hosts[count]}
         assert len(joined) / len(NODES) < 1.4 / (count + 1)
 

@@ -75,7 +75,7 @@ def test_the_ring_has_mapped_enabled_services_only() -> None:
             C3: ServiceFacts(mapped=True, disabled=True, exists=True),
         }
     )
-    assert pool.ring == Ring.of([C1])
+    assert pool.ring == Ring([C1])
 
 
 def test_foreign_hosts_never_enter() -> None:

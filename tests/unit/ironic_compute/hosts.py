@@ -14,7 +14,6 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute import errors
@@ -34,6 +33,7 @@ from ironic_compute.pool.view import PoolView
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
+from tests.fakes.clock import ManualClock
 from tests.simulation.compute import Inline
 from tests.simulation.nova import Nova, ServiceRecord
 from tests.simulation.rows import Rows, Services

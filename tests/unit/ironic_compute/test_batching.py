@@ -3,9 +3,9 @@
 
 import pytest
 
-from hashring.clock import ManualClock
 from ironic_compute import batching
 from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
 
 
 @pytest.mark.parametrize(

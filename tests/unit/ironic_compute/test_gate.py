@@ -3,8 +3,8 @@
 
 import threading
 
-from hashring.clock import ManualClock
 from ironic_compute.gate import LeaseGate
+from tests.fakes.clock import ManualClock
 
 
 def test_gate_shuts_by_itself():

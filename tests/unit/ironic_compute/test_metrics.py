@@ -8,10 +8,10 @@ import urllib.request
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import ManualClock
 from ironic_compute import errors, opts
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts
+from tests.fakes.clock import ManualClock
 
 NODE = '11111111-1111-1111-1111-111111111111'
 

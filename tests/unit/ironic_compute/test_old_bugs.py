@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import ManualClock
 from hashring.group import Boot, Member
 from hashring.membership import Membership
 from hashring.ring import Host, Ring
@@ -26,6 +25,7 @@ from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, One
 
@@ -304,7 +304,7 @@ def test_two_claims_at_once_have_one_winner(
     cloud.show('c1', 'c2')
     cloud.settle()
     (holders,) = cloud.holders().values()
-    assert holders == [Ring.of([C1, C2]).target(N)]
+    assert holders == [Ring([C1, C2]).target(N)]
     assert list(cloud.providers.values()) == holders
 
 
@@ -346,10 +346,10 @@ def test_bug_1792872_ring_and_its_age_are_read_as_one() -> None:
     clock.advance(60.0)
     before = pool.ring_status()
     pool.update(WorkerView(9.0, ring=(C2,), agreed_since_s=None, known=()))
-    assert (before.ring, before.agreed) == (Ring.of([C1]), True)
+    assert (before.ring, before.agreed) == (Ring([C1]), True)
     assert before.settled_for_s == 60.0
     after = pool.ring_status()
-    assert (after.ring, after.agreed) == (Ring.of([C2]), False)
+    assert (after.ring, after.agreed) == (Ring([C2]), False)
     assert after.settled_for_s == 0.0
 
 
@@ -376,7 +376,7 @@ def test_bug_1792872_ring_that_changes_meanwhile_pushes_nothing(
     one.pool.ring_status = read_and_change  # type: ignore[method-assign]
     for _ in range(4):
         one.rebalancer.run_round()
-    assert one.pool.ring_status().ring == Ring.of([C2])
+    assert one.pool.ring_status().ring == Ring([C2])
     assert cloud.moved == []
 
 

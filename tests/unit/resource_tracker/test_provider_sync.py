@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashring.clock import ManualClock
 from resource_tracker import errors
 from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.provider import (
@@ -22,6 +21,7 @@ from resource_tracker.provider import (
 from resource_tracker.provider_index import ProviderIndex
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
+from tests.fakes.clock import ManualClock
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import (
     GOLD,

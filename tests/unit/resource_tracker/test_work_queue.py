@@ -11,10 +11,8 @@ from resource_tracker.claims import Claim
 from resource_tracker.delta import KnownProvider
 from resource_tracker.provider import WantedProvider
 from resource_tracker.work_queue import (
+    Failed,
     Interrupted,
-    RecheckAfter,
-    Rejected,
-    RetryAfter,
     Settled,
     WorkQueue,
 )
@@ -158,7 +156,7 @@ def test_builds_leave_room_for_others():
     assert queue.next_due_s() is None
     queue.put(_named('free'), 1)
     assert queue.take(1).wanted.uuid == 'free'
-    queue.finish(first, RetryAfter(60), 2)
+    queue.finish(first, Failed(60), 2)
     assert queue.next_due_s() == 0
     assert queue.take(2).wanted.uuid == 'c'
 
@@ -215,7 +213,7 @@ def test_what_is_said_is_not_dirty(queue):
 def test_failed_node_waits_and_does_not_count_as_said(queue):
     """The same wish does not shorten the wait, another one does."""
     queue.put(ONE, 0)
-    queue.finish(queue.take(0), RetryAfter(10), 0)
+    queue.finish(queue.take(0), Failed(10), 0)
     assert not queue.put(ONE, 1)
     assert queue.take(9) is None
     assert not queue.is_idle()
@@ -228,7 +226,7 @@ def test_newer_wish_does_not_sit_out_the_older_ones_wait(queue):
     queue.put(ONE, 0)
     item = queue.take(0)
     queue.put(TWO, 0)
-    queue.finish(item, RetryAfter(99), 1)
+    queue.finish(item, Failed(99), 1)
     assert queue.take(1).wanted == TWO
 
 
@@ -237,7 +235,7 @@ def test_former_wish_is_not_said_after_another_was_tried(queue):
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Settled(), 0)
     queue.put(TWO, 0)
-    queue.finish(queue.take(0), RetryAfter(9), 0)
+    queue.finish(queue.take(0), Failed(9), 0)
     queue.put(ONE, 1)
     assert not queue.is_idle()
     assert queue.take(1).wanted == ONE
@@ -246,7 +244,7 @@ def test_former_wish_is_not_said_after_another_was_tried(queue):
 def test_refused_node_is_tried_when_it_is_wanted_again(queue):
     """Somebody may have put it right in Placement."""
     queue.put(ONE, 0)
-    queue.finish(queue.take(0), Rejected(), 0)
+    queue.finish(queue.take(0), Failed(), 0)
     assert queue.next_due_s() is None
     assert queue.put(ONE, 1)
     assert queue.take(1).entry.failures_count == 1
@@ -255,7 +253,7 @@ def test_refused_node_is_tried_when_it_is_wanted_again(queue):
 def test_kept_node_is_said_and_looked_at_again(queue):
     """What waits for an allocation to end is not left to do."""
     queue.put(ONE, 0)
-    queue.finish(queue.take(0), RecheckAfter(60), 0)
+    queue.finish(queue.take(0), Settled(60), 0)
     assert queue.is_idle()
     assert not queue.put(ONE, 1)
     assert queue.take(60).wanted == ONE
@@ -274,7 +272,7 @@ def test_forgotten_node_stays_forgotten(queue):
     item = queue.take(0)
     queue.forget(NODE)
     assert not queue.is_current(item.entry)
-    queue.finish(item, RetryAfter(1), 0)
+    queue.finish(item, Failed(1), 0)
     queue.put(OTHER, 0)
     queue.forget('other')
     assert queue.take(100) is None
@@ -288,7 +286,7 @@ def test_node_that_came_back_waits_for_its_former_task(queue):
     queue.forget(NODE)
     assert queue.put(TWO, 0)
     assert queue.take(0) is None
-    queue.finish(former, RetryAfter(99), 0)
+    queue.finish(former, Failed(99), 0)
     item = queue.take(0)
     assert item.wanted == TWO
     assert item.entry.failures_count == 0
@@ -297,7 +295,7 @@ def test_node_that_came_back_waits_for_its_former_task(queue):
 def test_hurried_node_need_not_wait(queue):
     """Placement is back: whoever waits for it goes on."""
     queue.put(ONE, 0)
-    queue.finish(queue.take(0), RetryAfter(60), 0)
+    queue.finish(queue.take(0), Failed(60), 0)
     queue.retry_now(NODE, 1)
     assert queue.take(1) is not None
 
@@ -315,10 +313,10 @@ def test_held_node_is_not_taken(queue):
 _OUTCOMES = st.sampled_from(
     [
         Settled(),
-        RetryAfter(1.0),
-        RetryAfter(9.0),
-        Rejected(),
-        RecheckAfter(5.0),
+        Failed(1.0),
+        Failed(9.0),
+        Failed(),
+        Settled(5.0),
     ]
 )
 _EVENTS = st.lists(
@@ -356,7 +354,7 @@ def test_any_order_of_events_ends_with_the_newest_wish_said(events):
         elif what == 'wait':
             now_s += value
     for item in items:
-        queue.finish(item, RetryAfter(1.0), now_s)
+        queue.finish(item, Failed(1.0), now_s)
     for wanted in newest.values():
         queue.put(wanted, now_s)
     now_s += 100

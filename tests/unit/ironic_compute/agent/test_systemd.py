@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hashring.clock import ManualClock
 from ironic_compute.agent.systemd import Watchdog
+from tests.fakes.clock import ManualClock
 
 
 @pytest.fixture

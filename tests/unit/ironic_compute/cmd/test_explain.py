@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 
-from hashring.clock import ManualClock
 from ironic_compute.cmd.ctl import gather
 from ironic_compute.cmd.explain import explain
 from resource_tracker.claims import Claim
 from resource_tracker.provider import Situation, wanted_provider
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
+from tests.fakes.clock import ManualClock
 from tests.fakes.ironic import NODE, FakeIronic
 from tests.fakes.placement import FakePlacement
 

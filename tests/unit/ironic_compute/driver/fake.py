@@ -13,11 +13,11 @@ import nova.conf
 from nova import objects
 from nova.network import model as network_model
 
-from hashring.clock import ManualClock
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts
+from tests.fakes.clock import ManualClock
 from tests.fakes.ironic import NODE, FakeIronic
 
 objects.register_all()

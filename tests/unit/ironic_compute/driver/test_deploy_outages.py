@@ -9,10 +9,10 @@ import oslo_messaging
 import pytest
 from nova import exception as nova_exception
 
-from hashring.clock import ManualClock
 from ironic_compute import errors
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 from tests.fakes.ironic import FakeIronic
 
 from . import fake

@@ -8,13 +8,14 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import ManualClock, SystemClock
+from hashring.clock import SystemClock
 from ironic_compute import errors, opts
 from ironic_compute.batching import CHUNK_PAUSE_S, NODES_PER_CHUNK
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.notifications import NodeEvents, Worth
 from ironic_compute.ironic_api import timestamps
 from resource_tracker.node import NodeFacts
+from tests.fakes.clock import ManualClock
 
 WAIT_S = 60.0
 QUIET_S = 0.3

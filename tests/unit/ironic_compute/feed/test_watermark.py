@@ -5,8 +5,8 @@ import datetime
 
 import pytest
 
-from hashring.clock import ManualClock
 from ironic_compute.feed.watermark import Watermark
+from tests.fakes.clock import ManualClock
 
 START = datetime.datetime.fromtimestamp(ManualClock().wall_s(), datetime.UTC)
 HOUR_S = 3600

@@ -11,11 +11,11 @@ from typing import Any
 import nova.conf
 import pytest
 
-from hashring.clock import ManualClock
 from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.recovery.in_progress import InProgress
+from tests.fakes.clock import ManualClock
 
 from ..driver import fake
 

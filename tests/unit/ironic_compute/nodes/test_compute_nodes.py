@@ -4,10 +4,10 @@
 import pytest
 from nova import objects
 
-from hashring.clock import ManualClock
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 
 objects.register_all()
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from nova import objects
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from ironic_compute.nodes import compute_nodes, records
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -19,6 +18,7 @@ from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
+from tests.fakes.clock import ManualClock
 
 objects.register_all()
 

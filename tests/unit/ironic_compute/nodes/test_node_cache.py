@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from hashring.clock import ManualClock, SystemClock
+from hashring.clock import SystemClock
 from ironic_compute import errors
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts
+from tests.fakes.clock import ManualClock
 
 OLD = '2023-01-01T00:00:01+00:00'
 NEW = '2023-01-01T00:00:02+00:00'

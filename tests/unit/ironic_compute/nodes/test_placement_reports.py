@@ -6,12 +6,12 @@ import logging
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import ManualClock
 from ironic_compute import opts
 from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.errors import PlacementUnavailable
 from resource_tracker.node import NodeFacts
+from tests.fakes.clock import ManualClock
 
 
 class Reconciler:

@@ -5,7 +5,6 @@ import dataclasses
 import types
 from typing import Any
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
@@ -19,6 +18,7 @@ from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 

@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-from hashring.clock import ManualClock
 from hashring.ring import Host, Ring
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.new_nodes import NewNodes
@@ -13,6 +12,7 @@ from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.view import RingStatus
+from tests.fakes.clock import ManualClock
 
 NODES = [f'node-{number}' for number in range(50)]
 HERE, THERE = Host('c1'), Host('c2')

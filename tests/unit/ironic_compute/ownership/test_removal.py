@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from nova import objects
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -18,6 +17,7 @@ from ironic_compute.ownership.removal import Removal
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 
 objects.register_all()
 

@@ -8,9 +8,9 @@ from resource_tracker.node import NodeFacts, NodeId
 
 N1, N2 = NodeId('n1'), NodeId('n2')
 FACTS = NodeFacts(N1)
-ALONE = RingStatus(Ring.of([Host('c1')]), 60.0, agreed_for_s=60.0)
-WIDER = RingStatus(Ring.of([Host('c1'), Host('c2')]), 0.0, agreed_for_s=60.0)
-DISAGREED = RingStatus(Ring.of([Host('c1')]), 60.0)
+ALONE = RingStatus(Ring([Host('c1')]), 60.0, agreed_for_s=60.0)
+WIDER = RingStatus(Ring([Host('c1'), Host('c2')]), 0.0, agreed_for_s=60.0)
+DISAGREED = RingStatus(Ring([Host('c1')]), 60.0)
 
 
 def _placing(*nodes: NodeId) -> UnheldNodes:

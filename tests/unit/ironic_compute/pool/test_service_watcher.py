@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import ServiceFacts, WorkerView
 from ironic_compute.pool.service_watcher import ServiceWatcher
 from ironic_compute.pool.view import PoolView
+from tests.fakes.clock import ManualClock
 
 C1, C2 = Host('c1'), Host('c2')
 

@@ -3,10 +3,10 @@
 
 import pytest
 
-from hashring.clock import ManualClock
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.pool.view import PoolView
+from tests.fakes.clock import ManualClock
 
 C1, C2 = Host('c1'), Host('c2')
 

@@ -5,9 +5,9 @@ import threading
 import types
 from typing import Any
 
-from hashring.clock import ManualClock
 from ironic_compute.recovery import loop
 from ironic_compute.recovery.loop import RecoveryLoop
+from tests.fakes.clock import ManualClock
 
 
 def _run(rounds_count: int, *, is_open: bool) -> list[str]:

@@ -180,7 +180,7 @@ def test_a_node_without_its_server_is_not_transferred() -> None:
     strays.check()
     assert followed.nodes == []
     one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid='moved'))
-    strays._begin_thread = lambda name, act: act()
+    strays._begin = lambda name, act: act()
     strays.check()
     assert followed.nodes == [NODE]
 

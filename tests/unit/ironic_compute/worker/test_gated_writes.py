@@ -12,9 +12,9 @@ from nova import objects
 from nova.objects import base as objects_base
 from nova.scheduler.client import report
 
-from hashring.clock import ManualClock
 from ironic_compute.gate import LeaseGate
 from ironic_compute.worker.gated_writes import GatedConductor, gate_placement
+from tests.fakes.clock import ManualClock
 
 _UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
 

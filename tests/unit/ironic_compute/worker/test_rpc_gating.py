@@ -7,10 +7,10 @@ import oslo_messaging
 from oslo_config import cfg
 from oslo_messaging import server as messaging_server
 
-from hashring.clock import ManualClock
 from ironic_compute.agent import exit_codes
 from ironic_compute.gate import LeaseGate
 from ironic_compute.worker import rpc_gating, rpc_service
+from tests.fakes.clock import ManualClock
 
 
 class _Listener:
