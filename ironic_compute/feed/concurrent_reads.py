@@ -14,47 +14,47 @@ from collections.abc import Iterator
 from resource_tracker.node import NodeFacts, NodeId
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReadsSince:
-    """The nodes that were read since a list was asked for; grows meanwhile.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RecordedReads:
+    """The results of single-node reads made inside one ``record()`` block.
 
-    :param facts: those that Ironic had when they were read last
-    :param denied: those that it did not have
+    :param facts: the nodes that Ironic had when they were read last
+    :param missing: the nodes that Ironic did not have then
     """
 
     facts: dict[NodeId, NodeFacts] = dataclasses.field(default_factory=dict)
-    denied: set[NodeId] = dataclasses.field(default_factory=set)
+    missing: set[NodeId] = dataclasses.field(default_factory=set)
 
 
 class ConcurrentReads:
-    """Note what is read for each list under way; any thread may call."""
+    """Records single-node reads for each list in progress; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lists: list[ReadsSince] = []
+        self._recordings: list[RecordedReads] = []
 
     @contextlib.contextmanager
-    def since(self) -> Iterator[ReadsSince]:
-        """Yield what grows with each node that is read in the body."""
-        since = ReadsSince()
+    def record(self) -> Iterator[RecordedReads]:
+        """Yield a live record of the nodes read, or missing, in the block."""
+        reads = RecordedReads()
         with self._lock:
-            self._lists.append(since)
+            self._recordings.append(reads)
         try:
-            yield since
+            yield reads
         finally:
             with self._lock:
-                self._lists = [one for one in self._lists if one is not since]
+                self._recordings.remove(reads)
 
     def add(self, facts: NodeFacts) -> None:
-        """Note a node that was read."""
+        """Record the facts of a node that was read."""
         with self._lock:
-            for since in self._lists:
-                since.denied.discard(facts.uuid)
-                since.facts[facts.uuid] = facts
+            for reads in self._recordings:
+                reads.missing.discard(facts.uuid)
+                reads.facts[facts.uuid] = facts
 
-    def deny(self, node: NodeId) -> None:
-        """Note a node that Ironic did not have when it was read."""
+    def mark_missing(self, node: NodeId) -> None:
+        """Record that Ironic answered the read of a node with 404."""
         with self._lock:
-            for since in self._lists:
-                since.facts.pop(node, None)
-                since.denied.add(node)
+            for reads in self._recordings:
+                reads.facts.pop(node, None)
+                reads.missing.add(node)

@@ -21,8 +21,8 @@ from resource_tracker.errors import MalformedNode
 from resource_tracker.node import NodeFacts, NodeId
 
 _UPDATED_AT = 'updated_at'
-# Without these a record does not say enough to be compared. Ironic writes
-# ``updated_at`` with all that a node is, but not with its traits.
+# A record without these fields is incomplete and cannot be compared. Ironic
+# updates ``updated_at`` with every field of a node, but not with its traits.
 _REQUIRED = frozenset({_UPDATED_AT, 'traits', 'properties'})
 _COMPARED = tuple(
     field.name
@@ -32,113 +32,130 @@ _COMPARED = tuple(
 
 
 class Delivered:
-    """The facts of the nodes that were told one by one; any thread may call.
+    """The facts last delivered for each node; any thread may call.
 
-    What is entered here is to be told; ``forget`` it if that failed.
+    The ``accept_*`` methods record facts that the caller then delivers. If
+    that delivery fails, the caller must call :meth:`forget_node`; otherwise
+    the same facts would count as delivered and would not be delivered again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._facts: dict[NodeId, NodeFacts] = {}
-        self._heard: set[NodeId] = set()
+        # Nodes whose facts come from a notification, not from a read.
+        self._notified: set[NodeId] = set()
 
-    def read(self, facts: NodeFacts) -> bool:
-        """Enter what a node was when it was read by itself.
+    def accept_read(self, facts: NodeFacts) -> bool:
+        """Record facts that a read of the single node has returned.
 
-        :returns: False if what was heard of it meanwhile may be later;
-            nothing is known of the node then, and it is to be read again
+        :returns: False if the facts may be older than those of a notification
+            that came during the read. The node is then forgotten, and the
+            caller must read it again.
         """
         with self._lock:
-            heard = facts.uuid in self._heard
-            return self._enter(
-                facts, self._facts[facts.uuid] if heard else None
-            )
+            is_notified = facts.uuid in self._notified
+            rival = self._facts[facts.uuid] if is_notified else None
+            return self._accept(facts, rival)
 
-    def listed(self, facts: NodeFacts) -> bool:
-        """Enter what a node was in a list, which takes longer to come.
+    def accept_listed(self, facts: NodeFacts) -> bool:
+        """Record facts that come from a list of nodes.
 
-        :returns: False if what was read or heard meanwhile may be later
+        :returns: False if the facts may be older than those delivered last,
+            because a list takes longer to read than a single node. The node
+            is then forgotten, and the caller must read it again.
         """
         with self._lock:
-            return self._enter(facts, self._facts.get(facts.uuid))
+            return self._accept(facts, self._facts.get(facts.uuid))
 
-    def _enter(self, facts: NodeFacts, rival: NodeFacts | None) -> bool:
+    def _accept(self, facts: NodeFacts, rival: NodeFacts | None) -> bool:
+        """Record facts unless they may be older than ``rival``."""
         node = facts.uuid
         if rival is not None and _may_be_older(facts, rival):
-            self._drop(node)
+            self._remove(node)
             return False
         if rival is None or _is_later(facts, rival):
-            self._heard.discard(node)
+            self._notified.discard(node)
             self._facts[node] = facts
         return True
 
-    def heard(self, record: Mapping[str, Any]) -> NodeFacts | None:
-        """Enter a node as a notification has it, if that is later news.
+    def accept_notification(
+        self, record: Mapping[str, Any]
+    ) -> NodeFacts | None:
+        """Record and return the facts of a notification, if it is later.
 
-        What the record lacks is as it was told, but whatever ends sets the
-        node free. None if it may be as old as that, or does not say enough:
-        the node has to be read. Traits have no stamp, so others than were
-        told may be older.
+        Fields that the record lacks keep the value delivered last, except the
+        reservation: a notification of an end means that the lock is released.
+
+        :returns: None if the record may not be later than the facts delivered
+            last, is incomplete, or has other traits. Traits have no time
+            stamp, so they may be older than the record. The caller must read
+            the node.
         """
         with self._lock:
-            said, told = self._both(record)
-            if said is None or told is None or said.traits != told.traits:
+            notified, last = self._parse_and_find(record)
+            if notified is None or last is None:
                 return None
-            if not _is_later(said, told):
+            if notified.traits != last.traits or not _is_later(notified, last):
                 return None
-            news = {n: getattr(said, n) for n in _COMPARED if n in record}
-            # As the API writes it, for whoever compares texts.
-            stamp = f'{_time(said).isoformat()}+00:00'
+            fields = {
+                n: getattr(notified, n) for n in _COMPARED if n in record
+            }
+            # The format of Ironic's API, because stamps are compared as texts.
+            stamp = f'{_time(notified).isoformat()}+00:00'
             facts = dataclasses.replace(
-                told, **news, reservation=None, updated_at=stamp
+                last, **fields, reservation=None, updated_at=stamp
             )
             self._facts[facts.uuid] = facts
-            self._heard.add(facts.uuid)
+            self._notified.add(facts.uuid)
             return facts
 
-    def forget(self, node: NodeId) -> None:
-        """What was told of a node is not true any more."""
+    def forget_node(self, node: NodeId) -> None:
+        """Remove a node, because its facts were not delivered or are stale."""
         with self._lock:
-            self._drop(node)
+            self._remove(node)
 
-    def _drop(self, node: NodeId) -> None:
+    def _remove(self, node: NodeId) -> None:
         self._facts.pop(node, None)
-        self._heard.discard(node)
+        self._notified.discard(node)
 
-    def knows(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record of a notification says nothing new.
+    def is_unchanged(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a notification's record equals the facts delivered.
 
-        Two changes within a second have the same ``updated_at``, so all that
-        the record has is compared.
+        All fields of the record are compared, because two changes within a
+        second have the same ``updated_at``.
         """
-        said, told = self._both(record)
-        if said is None or told is None:
+        notified, last = self._parse_and_find(record)
+        if notified is None or last is None:
             return False
-        return _time(said) == _time(told) and _same(
-            said, told, [name for name in _COMPARED if name in record]
+        return _time(notified) == _time(last) and _same(
+            notified, last, [name for name in _COMPARED if name in record]
         )
 
-    def _both(
+    def _parse_and_find(
         self, record: Mapping[str, Any]
     ) -> tuple[NodeFacts, NodeFacts] | tuple[None, None]:
-        """Return what a record says and what was told, if both have times."""
+        """Return a record's facts and the facts last delivered for its node.
+
+        :returns: two None if the record is malformed or incomplete, the node
+            is unknown, or one of the two has no ``updated_at``
+        """
         try:
-            said = NodeFacts.parse(record)
+            notified = NodeFacts.parse(record)
         except MalformedNode:
             return None, None
-        told = self._facts.get(said.uuid)
-        if told is None or not record.keys() >= _REQUIRED:
+        last = self._facts.get(notified.uuid)
+        if last is None or not record.keys() >= _REQUIRED:
             return None, None
-        if said.updated_at is None or told.updated_at is None:
+        if notified.updated_at is None or last.updated_at is None:
             return None, None
-        return said, told
+        return notified, last
 
 
 def _time(facts: NodeFacts) -> datetime.datetime:
-    """Return the second a node last changed in.
+    """Return ``updated_at``, cut to whole seconds, in UTC without a zone.
 
-    Ironic writes it in two ways, and with some databases less than seconds,
-    which its notifications never have.
+    Ironic's API and its notifications write it in different formats, and some
+    databases store fractions of a second, which notifications never have.
     """
     parsed = timeutils.parse_isotime(facts.updated_at or '')
     found: datetime.datetime = timeutils.normalize_time(parsed)
@@ -150,12 +167,12 @@ def _same(one: NodeFacts, other: NodeFacts, names: Iterable[str]) -> bool:
 
 
 def _is_later(one: NodeFacts, other: NodeFacts) -> bool:
-    """Say whether facts are; those without a time are not."""
+    """Return whether ``one`` is later; False if either has no time stamp."""
     if one.updated_at is None or other.updated_at is None:
         return False
     return _time(one) > _time(other)
 
 
 def _may_be_older(answer: NodeFacts, known: NodeFacts) -> bool:
-    """Say whether an answer may be from before what is known."""
+    """Return whether ``answer`` differs from ``known`` and is not later."""
     return not _is_later(answer, known) and not _same(answer, known, _COMPARED)

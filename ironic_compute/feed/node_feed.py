@@ -20,13 +20,10 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.batching import HalfTimePause, paced_chunks, run_isolated
-from ironic_compute.feed.concurrent_reads import ConcurrentReads, ReadsSince
+from ironic_compute.feed import notifications
+from ironic_compute.feed.concurrent_reads import ConcurrentReads, RecordedReads
 from ironic_compute.feed.delivered import Delivered
-from ironic_compute.feed.notifications import (
-    HEARERS_COUNT,
-    Worth,
-    new_listener,
-)
+from ironic_compute.feed.notifications import Quality
 from ironic_compute.feed.read_queue import ReadQueue
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
@@ -36,43 +33,51 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-_News = TypeVar('_News')
+_Payload = TypeVar('_Payload')
 
 _RETRY_LISTENER_S = 30.0
 _RETRY_AUDIT_MAX_S = 300.0
 
 
 class Sink(Protocol):
-    """What is told of nodes; called from several threads."""
+    """Receiver of the feed's changes; several threads of the feed call it."""
 
     def node_changed(self, facts: NodeFacts) -> None:
-        """Take in one node as it is now."""
+        """Accept the present facts of a node of this pool."""
 
     def node_left_pool(self, facts: NodeFacts) -> None:
-        """Take in one node as it is now, if it is held though not ours."""
+        """Accept the present facts of a node of another pool.
+
+        This host may still hold the node.
+        """
 
     def mark_missing(self, node: NodeId) -> None:
-        """Take in that Ironic has no such node."""
+        """Accept that Ironic answered 404 for a node."""
 
     def is_held(self, node: NodeId) -> bool:
-        """Say whether a node is held, of whatever pool."""
+        """Return whether this host holds a node, whatever its pool."""
 
     def is_missing(self, node: NodeId) -> bool:
-        """Say whether Ironic had no such held node when last asked for it."""
+        """Return whether Ironic last answered 404 for a held node."""
 
     def mark_present(self, node: NodeId) -> None:
-        """Take in that Ironic has a node when it is asked for it alone."""
+        """Accept that a read of this one node found it in Ironic."""
 
     def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Take in all nodes of the pool, read without an error."""
+        """Accept the full list of the pool's nodes, read without an error.
+
+        :param nodes: a live view: a read of one node may change or remove it
+            during the call
+        """
 
 
 class NodeFeed:
-    """Read changes until stopped.
+    """Reads the changes of Ironic's nodes and delivers them, until stopped.
 
-    :param conf: Nova's, with our group ``ironic_compute``
-    :param sink: its errors are logged and end nothing
-    :param host: names this worker's queue of notifications
+    :param conf: Nova's options, with the group ``ironic_compute``
+    :param sink: receives the changes. If it raises an exception, the feed logs
+        the exception and reads the node again later.
+    :param host: the queue of this worker's notifications is named after it
     """
 
     def __init__(
@@ -93,17 +98,18 @@ class NodeFeed:
         self._stopping = threading.Event()
         self._read_queue = ReadQueue(self._read)
         self._watermark = Watermark(clock)
-        self._newer = ConcurrentReads()
-        self._told = Delivered()
+        self._concurrent_reads = ConcurrentReads()
+        self._delivered = Delivered()
         self._redelivery = Redelivery()
-        self._foreign: set[str] = set()
+        # Nodes that belonged to another pool when they were read last.
+        self._outside_pool: set[str] = set()
         self._outage = _Outage()
         self._listener: Any = None
-        self._news_since_s = 0.0
+        self._listen_since_s = 0.0
 
     def start(self) -> None:
-        """Start reading, with a full audit first."""
-        self._news_since_s = self._clock.wall_s() - timestamps.SKEW_S
+        """Start the threads of the feed; the audit reads all nodes first."""
+        self._listen_since_s = self._clock.wall_s() - timestamps.SKEW_S
         self._read_queue.start()
         for target, name in (
             (self._keep_auditing, 'audit'),
@@ -113,7 +119,7 @@ class NodeFeed:
             threading.Thread(target=target, name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """Read nothing more."""
+        """Stop reading. A read in progress is still delivered."""
         self._stopping.set()
         self._read_queue.stop()
         if self._listener is not None:
@@ -121,147 +127,184 @@ class NodeFeed:
 
     # One node
 
-    def _hear(self, record: Mapping[str, Any], worth: Worth) -> None:
-        """Take in what a notification tells, or read the node.
+    def _accept_notification(
+        self, record: Mapping[str, Any], quality: Quality
+    ) -> None:
+        """Deliver the node in a notification, or request a read of the node.
 
-        With a hundred deploys under way Ironic takes seconds to answer, and
-        each of them would ask it five times; those of other pools, too.
+        Reads are avoided because Ironic takes seconds to answer while it
+        deploys a hundred nodes, and each deploy sends five notifications, as
+        do the deploys of all other pools.
         """
-        if self._is_foreign(record, worth):
+        if self._is_outside_pool(record, quality):
             return
-        shows_all = worth is Worth.ALL or not self._client.has_shard
-        if worth is Worth.HINT or not (self._believe(record) and shows_all):
+        is_unusable = quality is Quality.UNUSABLE
+        may_lack_shard = quality is Quality.NO_SHARD and self._client.has_shard
+        if is_unusable or not self._deliver_record(record) or may_lack_shard:
             self.request_read(record['uuid'])
 
-    def _is_foreign(self, record: Mapping[str, Any], worth: Worth) -> bool:
-        """Say whether a node was another pool's when read, and is still.
+    def _is_outside_pool(
+        self, record: Mapping[str, Any], quality: Quality
+    ) -> bool:
+        """Return whether a node was in another pool when read, and still is.
 
-        No record has a shard, but most work of Ironic's changes none.
+        False in doubt, and for a node that this host holds: the node is then
+        processed like a node of this pool.
         """
         node = record['uuid']
-        if node not in self._foreign or self._sink.is_held(node):
+        if node not in self._outside_pool or self._sink.is_held(node):
             return False
-        group = record.get('conductor_group')
-        if worth is not Worth.SAVED or self._client.has_shard or group is None:
-            return worth is Worth.ALL
-        return not self._client.is_in_group(group)
+        if quality is Quality.NO_SHARD and not self._client.has_shard:
+            group = record.get('conductor_group')
+            return group is not None and not self._client.is_in_group(group)
+        # A complete record comes from an action that moves no node to another
+        # pool.
+        return quality is Quality.COMPLETE
 
-    def _believe(self, record: Mapping[str, Any]) -> bool:
-        """Tell what a record says that is not known; False: it is in doubt."""
-        if self._told.knows(record):
+    def _deliver_record(self, record: Mapping[str, Any]) -> bool:
+        """Deliver a notification's record unless it was delivered before.
+
+        :returns: False if it was not delivered, because it may be stale, the
+            sink could not process it, or the node is in another pool
+        """
+        if self._delivered.is_unchanged(record):
             return True
-        facts = self._told.heard(record)
-        return facts is not None and self._tell(facts)
+        facts = self._delivered.accept_notification(record)
+        return facts is not None and self._deliver(facts)
 
     def accept_read(self, facts: NodeFacts) -> None:
-        """Take in a node that was read, by whomever, just now."""
-        if not self._sink.is_missing(facts.uuid) and self._told.read(facts):
-            self._tell(facts)
+        """Deliver a node that any part of the worker has just read.
+
+        If the answer may be stale, the node is read again instead. Any thread
+        may call; blocks while the sink processes the node.
+        """
+        is_missing = self._sink.is_missing(facts.uuid)
+        if not is_missing and self._delivered.accept_read(facts):
+            self._deliver(facts)
         else:
             self.request_read(facts.uuid)
 
     def request_read(self, node: str) -> None:
-        """Read a node again soon; calls in a burst count as one."""
+        """Read a node soon in another thread; a burst of calls is one read."""
         self._read_queue.add(node)
 
     def _read(self, node: str) -> None:
+        """Read a node and deliver it; called by the read queue's threads."""
         try:
             facts = self._client.read_node(node)
         except errors.NodeNotFound:
-            # That it is to be removed is for the audit to say.
-            self._deny(NodeId(node))
+            # Only an audit removes the node, if its list lacks the node too.
+            self._deliver_missing(NodeId(node))
             return
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
             return
-        # One thread at a time reads a node here, so no denial is newer.
+        # The read queue reads a node in one thread at a time, so no 404 of
+        # this node can be newer than this answer.
         self._sink.mark_present(facts.uuid)
         self.accept_read(facts)
 
-    def _deny(self, node: NodeId) -> None:
-        self._told.forget(node)
-        self._newer.deny(node)
-        self._foreign.discard(node)
-        self._try(node, self._sink.mark_missing, node)
+    def _deliver_missing(self, node: NodeId) -> None:
+        """Deliver that Ironic answered 404 for a node."""
+        self._delivered.forget_node(node)
+        self._concurrent_reads.mark_missing(node)
+        self._outside_pool.discard(node)
+        self._call_sink(node, self._sink.mark_missing, node)
 
-    def _tell(self, facts: NodeFacts) -> bool:
-        """Tell the sink of a node of our pool; return whether it took it in.
+    def _deliver(self, facts: NodeFacts) -> bool:
+        """Deliver the facts of a node, whatever its pool.
 
-        One of another pool may be held all the same.
+        :returns: whether the node is in this pool and the sink processed it
         """
         node = facts.uuid
         if not self._client.is_in_pool(facts):
-            # Notifications say no shard: what they say later is not enough.
-            self._told.forget(node)
-            self._foreign.add(node)
-            self._try(node, self._sink.node_left_pool, facts)
+            # A later notification of this node lacks the shard, so its record
+            # must not be delivered without a read.
+            self._delivered.forget_node(node)
+            self._outside_pool.add(node)
+            self._call_sink(node, self._sink.node_left_pool, facts)
             return False
-        self._foreign.discard(node)
-        self._newer.add(facts)
-        return self._try(node, self._sink.node_changed, facts)
+        self._outside_pool.discard(node)
+        self._concurrent_reads.add(facts)
+        return self._call_sink(node, self._sink.node_changed, facts)
 
-    def _try(
-        self, node: NodeId, tell: Callable[[_News], object], news: _News
+    def _call_sink(
+        self,
+        node: NodeId,
+        deliver: Callable[[_Payload], object],
+        payload: _Payload,
     ) -> bool:
-        """Tell the sink; what it cannot take in now is read again."""
-        if not run_isolated(node, tell, news):
-            self._told.forget(node)
-            self._redelivery.failed(node)
+        """Call a method of the sink; return whether it succeeded.
+
+        After a failure the node waits in the redelivery queue. After a success
+        that ends a failure, all nodes of that queue are read again.
+        """
+        if not run_isolated(node, deliver, payload):
+            self._delivered.forget_node(node)
+            self._redelivery.add_failed(node)
             return False
-        for other in self._redelivery.told(node):
+        for other in self._redelivery.mark_delivered(node):
             self.request_read(other)
         return True
 
-    # All nodes, and those that changed lately
+    # Audit and delta list
 
     def _keep_auditing(self) -> None:
         retry_s = 0.0
         while not self._stopping.is_set():
-            if self._guarded(self._audit):
+            if self._try_read(self._audit):
                 retry_s, wait_s = 0.0, self._options.audit_interval_s
             else:
                 retry_s = wait_s = self._audit_retry_s(retry_s)
             self._stopping.wait(wait_s)
 
     def _audit_retry_s(self, last_s: float) -> float:
-        """Return when to try to read all nodes again, after it failed.
+        """Return the seconds until the next try after an audit failed.
 
-        An Ironic that is away says so at once. One that fails over the last
-        of many pages has worked for nothing, and is spared.
+        If the delta list fails too, Ironic is away, and a try costs it little.
+        If only the audit fails, perhaps at the last of many pages, each try
+        loads Ironic, so the waits grow.
 
-        :param last_s: the wait before that failure; 0: it is the first
+        :param last_s: the wait before that failure; 0 at the first failure
         """
-        if not last_s or self._outage.is_whole:
+        if not last_s or self._outage.is_total:
             return float(self._options.delta_interval_s)
         longest_s = min(_RETRY_AUDIT_MAX_S, self._options.audit_interval_s)
         return min(2.0 * last_s, longest_s)
 
     def _audit(self) -> None:
-        """Read all nodes; a node that was read since we began wins.
+        """Read all nodes; reads of single nodes made meanwhile replace them.
 
-        A list has no stamps and takes seconds, so what it says of such a
-        node may be old, and nothing would correct it.
+        The list takes seconds and has no time stamps. Its entry for a node
+        that was read meanwhile may be stale, and nothing would correct it
+        later.
+
+        :raises errors.IronicComputeError: the list could not be read
         """
         is_first = self._watermark.since() is None
         if is_first:
-            # Before all others those that changed lately: if anything is
-            # not as Placement has it, it is among them.
+            # Nodes that changed lately are the most likely ones to differ
+            # from Placement, so they are read before the full list.
             self._read_delta()
-        with self._newer.since() as since:
+        with self._concurrent_reads.record() as reads:
             nodes = {facts.uuid: facts for facts in self._list(is_first)}
-            self._hand_over(collections.ChainMap(since.facts, nodes))
-            # The list may have shown them, and no other list would say that
-            # they are gone since.
-            for node in frozenset(since.denied):
-                self._deny(node)
+            self._deliver_audit(collections.ChainMap(reads.facts, nodes))
+            # The list may have contained these nodes although they are gone,
+            # and no later list would correct that.
+            for node in frozenset(reads.missing):
+                self._deliver_missing(node)
 
-    def _list(self, hurry: bool) -> Sequence[NodeFacts]:
-        """Read all nodes; builds ask the same Ironic and come before us."""
+    def _list(self, is_first: bool) -> Sequence[NodeFacts]:
+        """Read all nodes of the pool.
+
+        Only the first list is read without pauses, because it ends a restart.
+        During any other list, builds need the same Ironic more urgently.
+        """
         started_s = self._clock.now_s()
-        if hurry:
+        if is_first:
             nodes = self._client.list_nodes()
         else:
-            nodes = self._client.list_nodes(rest=HalfTimePause(self._clock))
+            nodes = self._client.list_nodes(pause=HalfTimePause(self._clock))
         LOG.debug(
             'Read %(count)d nodes in %(seconds).1f s',
             {
@@ -271,7 +314,7 @@ class NodeFeed:
         )
         return nodes
 
-    def _hand_over(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    def _deliver_audit(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         try:
             self._sink.audit_nodes(nodes)
         except Exception:
@@ -279,42 +322,54 @@ class NodeFeed:
 
     def _keep_reading_delta(self) -> None:
         while not self._stopping.wait(self._options.delta_interval_s):
-            self._guarded(self._read_delta)
+            self._try_read(self._read_delta)
 
     def _read_delta(self) -> None:
-        with self._newer.since() as since:
+        """Read and deliver the nodes that changed since the watermark.
+
+        Then request a read of the next node in the redelivery queue.
+
+        :raises errors.IronicComputeError: the list could not be read
+        """
+        with self._concurrent_reads.record() as reads:
             changed = self._client.list_changed_nodes(self._watermark.since())
             for some in paced_chunks(changed, self._clock):
                 for facts in some:
-                    self._take_listed(facts, since)
-        self._watermark.saw(
+                    self._accept_listed(facts, reads)
+        self._watermark.advance_to(
             max((f.updated_at or '' for f in changed), default='')
         )
-        if (redelivery := self._redelivery.next()) is not None:
-            self.request_read(redelivery)
+        if (failed := self._redelivery.next_node()) is not None:
+            self.request_read(failed)
 
-    def _take_listed(self, facts: NodeFacts, since: ReadsSince) -> None:
-        """Take in a node of a list, which may be older than what is known."""
+    def _accept_listed(self, facts: NodeFacts, reads: RecordedReads) -> None:
+        """Deliver a node of the delta list; read it again if it may be stale.
+
+        :param reads: the single nodes read since the list was requested
+        """
         node = facts.uuid
-        is_denied = node in since.denied or self._sink.is_missing(node)
-        if is_denied or not self._told.listed(facts):
+        is_missing = node in reads.missing or self._sink.is_missing(node)
+        if is_missing or not self._delivered.accept_listed(facts):
             self.request_read(node)
             return
-        # Even if it is as we told it last: others read nodes, too, and it
-        # may have gone there and back.
-        self._tell(facts)
+        # Deliver even if unchanged: another thread may have delivered a
+        # different state in between (A, B, A).
+        self._deliver(facts)
 
-    def _guarded(self, read: Callable[[], None]) -> bool:
-        """Read; say once that Ironic is away, and once that it is back."""
+    def _try_read(self, read: Callable[[], None]) -> bool:
+        """Call ``read`` and log its error; return whether it succeeded.
+
+        An outage of Ironic is logged once, and its end is logged once.
+        """
         try:
             read()
         except errors.IronicComputeError as exc:
-            self._outage.began(read, exc)
+            self._outage.note_failure(read, exc)
             return False
         except Exception:
             LOG.exception('Could not read changes from Ironic')
             return False
-        self._outage.ended(read)
+        self._outage.note_success(read)
         return True
 
     # Notifications
@@ -322,57 +377,67 @@ class NodeFeed:
     def _keep_listening(self) -> None:
         if not self._options.use_notifications:
             return
-        say = LOG.warning
+        log = LOG.warning
         while not self._stopping.is_set():
             try:
                 self._listen()
                 return
             except Exception as exc:
-                say(
+                log(
                     "Could not listen to Ironic's notifications and will try "
                     'again; changes are seen through the delta list: '
                     '%(error)s',
                     {'error': exc},
                 )
-                say = LOG.debug
+                log = LOG.debug
             self._stopping.wait(_RETRY_LISTENER_S)
 
     def _listen(self) -> None:
-        listener = new_listener(
-            self._conf, self._host, self._hear, self._news_since_s
+        """Start the notification listener; blocks while the broker is away."""
+        listener = notifications.new_listener(
+            self._conf,
+            self._host,
+            self._accept_notification,
+            self._listen_since_s,
         )
-        # Blocks while the broker is away, and so would stop() before its end.
-        listener.start(override_pool_size=HEARERS_COUNT)
+        listener.start(override_pool_size=notifications.LISTENER_THREADS)
+        # Assigned only now, because stop() of a listener whose start() has
+        # not returned would block as well.
         self._listener = listener
         if self._stopping.is_set():
             listener.stop()
 
 
 class _Outage:
-    """Which reads fail; said once when it begins and when all work again."""
+    """Which of the two lists fail; logs once when reading fails and recovers.
+
+    The threads of the audit and of the delta list call it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failing: set[object] = set()
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the list of all nodes and that of changes both fail."""
+    def is_total(self) -> bool:
+        """Whether both the audit and the delta list fail."""
         return len(self._failing) > 1
 
-    def began(self, read: object, exc: errors.IronicComputeError) -> None:
-        """Note that a read failed."""
+    def note_failure(
+        self, read: object, exc: errors.IronicComputeError
+    ) -> None:
+        """Record that ``read`` failed; log a warning at the first failure."""
         with self._lock:
-            say = LOG.debug if self._failing else LOG.warning
+            log = LOG.debug if self._failing else LOG.warning
             self._failing.add(read)
-        say(
+        log(
             "Could not read Ironic's nodes; keeping what is known and trying "
             'again: %(error)s',
             {'error': exc},
         )
 
-    def ended(self, read: object) -> None:
-        """Note that a read worked."""
+    def note_success(self, read: object) -> None:
+        """Record that ``read`` succeeded; log when no read fails any more."""
         with self._lock:
             if read not in self._failing:
                 return

@@ -16,39 +16,46 @@ import oslo_messaging
 from oslo_utils import timeutils
 
 
-class Worth(enum.Enum):
-    """What the record of a notification is good for."""
+class Quality(enum.Enum):
+    """How far the node's record in a notification can be used."""
 
-    HINT = enum.auto()
-    """The node is to be read: it is gone, or was never saved like that."""
-    SAVED = enum.auto()
-    """The node as it was saved, but for its shard, which no record has."""
-    ALL = enum.auto()
-    """That of something that changes no shard."""
+    UNUSABLE = enum.auto()
+    """The node must be read: it was deleted, or the record was not saved."""
+    NO_SHARD = enum.auto()
+    """The node as saved. Its shard may have changed, and no record has it."""
+    COMPLETE = enum.auto()
+    """The node as saved, by an action that never changes the shard."""
 
 
-Hear = Callable[[Mapping[str, Any], Worth], None]
+Receive = Callable[[Mapping[str, Any], Quality], None]
 
-# Each takes a moment. By default oslo.messaging starts a thread for each
-# message until it has as many as requests are served at once, a thousand
-# here, and each of them wakes up once a second for ever.
-HEARERS_COUNT = 4
+# Each notification takes a moment. By default oslo.messaging starts a thread
+# for each message, up to executor_thread_pool_size (a thousand here), and each
+# of these threads then wakes up once a second for the rest of the process.
+LISTENER_THREADS = 4
 
-# The first event says what is wanted, not what is: only ends count.
+# A start event carries the requested state, not the actual one, so only the
+# events that end an action count.
 _END = re.compile(r'^baremetal\.node\.(\w+)\.(end|success|error)$')
-# What Ironic does to a node. The others tell of what somebody asked for.
-_OWN_WORK = frozenset({'power_set', 'power_state_corrected', 'provision_set'})
+# Actions of ironic-conductor itself. All others are requests to the API.
+_CONDUCTOR_ACTIONS = frozenset(
+    {'power_set', 'power_state_corrected', 'provision_set'}
+)
 
 
 class NodeEvents:
-    """What oslo.messaging calls for each notification.
+    """Endpoint of the notification listener: filters events about nodes.
 
-    :param hear: is told what Ironic says of the node that may have changed
-    :param since_s: what was sent before is left out; in seconds since 1970
+    oslo.messaging calls ``info``, ``warn`` or ``error`` for each notification,
+    in one of :data:`LISTENER_THREADS` threads.
+
+    :param receive: called with the record of each node that may have changed
+    :param since_s: notifications sent before this time, in seconds since
+        1970, are skipped
     """
 
-    def __init__(self, hear: Hear, since_s: float) -> None:
-        self._hear = hear
+    def __init__(self, receive: Receive, since_s: float) -> None:
+        self._receive = receive
         self._since_s = since_s
 
     def info(
@@ -59,31 +66,32 @@ class NodeEvents:
         payload: Mapping[str, Any],
         metadata: Any,
     ) -> None:
-        """Take in what a notification says of its node, if that is an end."""
+        """Pass on the record of a node if the event ends an action on it."""
         ended = _END.match(event_type)
-        if ended is None:
-            return
-        if _sent_at_s(metadata) < self._since_s:
+        if ended is None or _sent_at_s(metadata) < self._since_s:
             return
         record = payload.get('ironic_object.data') or {}
         if record.get('uuid'):
-            self._hear(record, _worth(*ended.groups()))
+            self._receive(record, _quality(*ended.groups()))
 
     error = info
     warn = info
 
 
-def new_listener(conf: Any, host: str, hear: Hear, since_s: float) -> Any:
-    """Return a listener of oslo.messaging that is not started yet.
+def new_listener(
+    conf: Any, host: str, receive: Receive, since_s: float
+) -> Any:
+    """Create a notification listener of oslo.messaging, not started yet.
 
-    :param conf: Nova's, with our group ``ironic_compute``
-    :param host: names the queue
+    :param conf: Nova's options, with the group ``ironic_compute``
+    :param host: the queue is named after it
     """
     options = conf.ironic_compute
     transport = oslo_messaging.get_notification_transport(
         conf, url=options.notification_transport_url or None
     )
-    # Without an exchange it would be Nova's, where Ironic says nothing.
+    # Without an exchange, oslo.messaging would use Nova's, and Ironic does
+    # not publish there.
     exchange = options.notification_exchange
     targets = [
         oslo_messaging.Target(topic=topic, exchange=exchange)
@@ -92,27 +100,29 @@ def new_listener(conf: Any, host: str, hear: Hear, since_s: float) -> Any:
     return oslo_messaging.get_notification_listener(
         transport,
         targets,
-        [NodeEvents(hear, since_s)],
+        [NodeEvents(receive, since_s)],
         executor=_executor(),
         pool=f'ironic-compute-{host}',
     )
 
 
-def _worth(what: str, end: str) -> Worth:
-    """Return what the record of an event is good for.
+def _quality(action: str, end: str) -> Quality:
+    """Return how far the record of an event can be used.
 
-    Ironic's API tells of a node that was deleted as it was before, and of a
-    request that failed as if it had not.
+    Ironic's API publishes a deleted node as it was before, and the end of a
+    failed request with the values that were requested but not saved.
     """
-    if what in _OWN_WORK:
-        return Worth.ALL
-    return Worth.HINT if what == 'delete' or end == 'error' else Worth.SAVED
+    if action in _CONDUCTOR_ACTIONS:
+        return Quality.COMPLETE
+    if action == 'delete' or end == 'error':
+        return Quality.UNUSABLE
+    return Quality.NO_SHARD
 
 
 def _sent_at_s(metadata: Any) -> float:
     """Return when a message was sent, in seconds since 1970.
 
-    What does not say so is as good as new.
+    A message without a readable time stamp counts as new.
     """
     try:
         return timeutils.parse_isotime(metadata['timestamp']).timestamp()
@@ -121,7 +131,7 @@ def _sent_at_s(metadata: Any) -> float:
 
 
 def _executor() -> str:
-    """Return how listeners run under Nova's choice of concurrency."""
+    """Return the executor of a listener that fits Nova's concurrency mode."""
     from nova import utils as nova_utils
 
     threads = nova_utils.concurrency_mode_threading()

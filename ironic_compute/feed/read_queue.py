@@ -18,9 +18,9 @@ _READERS = 4
 
 
 class ReadQueue:
-    """A few threads that read nodes, each node by one of them at a time.
+    """A queue whose threads read each node in one thread at a time.
 
-    :param read: reads a node; its errors are logged and end nothing
+    :param read: reads a node; its errors are logged, and reading goes on
     """
 
     def __init__(self, read: Callable[[str], None]) -> None:
@@ -29,30 +29,37 @@ class ReadQueue:
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._waiting: set[str] = set()
         self._running: set[str] = set()
+        # Nodes requested again while they are being read.
         self._again: set[str] = set()
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads that read."""
         for number in range(_READERS):
             threading.Thread(
                 target=self._work, name=f'reader-{number}', daemon=True
             ).start()
 
     def stop(self) -> None:
-        """End the threads; what waits is not read any more."""
+        """End the threads without reading the nodes that still wait.
+
+        Does not block: a thread that is reading a node ends after that read.
+        """
         with self._lock:
             self._waiting.clear()
         for _ in range(_READERS):
             self._queue.put(None)
 
     def add(self, node: str) -> None:
-        """Have a node read; once more if it is being read now."""
+        """Request a read of a node; a read in progress does not count."""
         with self._lock:
             if node in self._running:
                 self._again.add(node)
             elif node not in self._waiting:
-                self._waiting.add(node)
-                self._queue.put(node)
+                self._put(node)
+
+    def _put(self, node: str) -> None:
+        self._waiting.add(node)
+        self._queue.put(node)
 
     def _work(self) -> None:
         while (node := self._queue.get()) is not None:
@@ -64,6 +71,7 @@ class ReadQueue:
                 self._end(node)
 
     def _begin(self, node: str) -> bool:
+        """Mark a node as being read; False if the queue was stopped."""
         with self._lock:
             if node not in self._waiting:
                 return False
@@ -72,9 +80,9 @@ class ReadQueue:
             return True
 
     def _end(self, node: str) -> None:
+        """End a read; queue the node again if it was requested meanwhile."""
         with self._lock:
             self._running.discard(node)
             if node in self._again:
                 self._again.discard(node)
-                self._waiting.add(node)
-                self._queue.put(node)
+                self._put(node)

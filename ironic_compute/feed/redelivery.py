@@ -12,19 +12,23 @@ from resource_tracker.node import NodeId
 
 
 class Redelivery:
-    """Remember them; any thread may call."""
+    """Queue of the nodes whose delivery failed; any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nodes: dict[NodeId, None] = {}
 
-    def failed(self, node: NodeId) -> None:
-        """Note a node; all others are tried before it."""
+    def add_failed(self, node: NodeId) -> None:
+        """Put a node whose delivery failed at the end of the queue."""
         with self._lock:
             self._put_last(node)
 
-    def told(self, node: NodeId) -> tuple[NodeId, ...]:
-        """Strike a node out; return those that are to be tried now."""
+    def mark_delivered(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Remove a node that was delivered; return the nodes to read now.
+
+        If the node was in the queue, the failure is over: all other nodes are
+        returned and removed. Otherwise the result is empty.
+        """
         with self._lock:
             if node not in self._nodes:
                 return ()
@@ -33,8 +37,8 @@ class Redelivery:
             self._nodes.clear()
             return others
 
-    def next(self) -> NodeId | None:
-        """Return the node that is to be tried; the next time it is another."""
+    def next_node(self) -> NodeId | None:
+        """Return the node to try next and move it to the end of the queue."""
         with self._lock:
             node = next(iter(self._nodes), None)
             if node is not None:

@@ -19,11 +19,11 @@ _RETRY_S = 1.0
 class FeedStartup:
     """Calls ``start_feed`` once, after ``check_pool`` has succeeded.
 
-    :param check_pool: asks Ironic whether it supports the configured filters
+    :param check_pool: checks that Ironic supports the configured filters
         (conductor group, shard); raises ConfigError if it does not, and any
-        other error if it cannot be reached
+        other error if Ironic cannot be reached
     :param start_feed: starts the node feed
-    :param refuse: called in place of ``start_feed`` with a ConfigError
+    :param refuse: called in place of ``start_feed`` with the ConfigError
     """
 
     def __init__(
@@ -38,7 +38,10 @@ class FeedStartup:
         self._has_warned = False
 
     def try_start(self) -> float | None:
-        """Check once; return the seconds until the next check, if any."""
+        """Check the pool once, and start the feed if the check succeeds.
+
+        :returns: seconds until the next check; None if no other is needed
+        """
         try:
             self._check_pool()
         except errors.ConfigError as exc:

@@ -20,9 +20,10 @@ _RESOLUTION_S = 1.0
 
 
 class Watermark:
-    """The newest stamp seen; one thread at a time uses it.
+    """The newest time stamp of all delta lists; not thread-safe.
 
-    :param clock: what the while is counted on, whatever Ironic's clocks say
+    :param clock: measures the time since the newest stamp came, because
+        Ironic's own clocks may be wrong
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,8 +32,11 @@ class Watermark:
         self._newest_at_s = 0.0
         self._is_ahead = False
 
-    def saw(self, stamp: str) -> None:
-        """Note the newest stamp of a list; empty if it had none."""
+    def advance_to(self, stamp: str) -> None:
+        """Set the newest stamp, unless an earlier list had a newer one.
+
+        :param stamp: the newest stamp of one list; empty if it had none
+        """
         if not stamp or stamp <= (self._newest or ''):
             return
         self._newest, self._newest_at_s = stamp, self._clock.now_s()
@@ -47,9 +51,12 @@ class Watermark:
             )
 
     def since(self) -> str | None:
-        """Return the first stamp of interest; None: nothing was seen yet.
+        """Return the stamp from which the next delta list must be read.
 
-        A clock that is ahead does not hide what is written by others.
+        The result is never newer than half a minute ago. Otherwise a stamp of
+        a clock that is ahead would hide the changes stamped by other clocks.
+
+        :returns: None if no list has had a stamp yet
         """
         if self._newest is None:
             return None
@@ -57,5 +64,6 @@ class Watermark:
         return min(timestamps.shifted(self._newest, self._step_s()), lately)
 
     def _step_s(self) -> float:
+        """Return the seconds from the newest stamp to the next list's."""
         age_s = self._clock.now_s() - self._newest_at_s
         return _RESOLUTION_S if age_s > _OVERLAP_S else -_OVERLAP_S

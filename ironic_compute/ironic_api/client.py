@@ -84,7 +84,7 @@ class IronicClient(IronicReader):
         super().__init__(conf)
         self._gate = gate
 
-    def _change(self, what: str, send: Callable[[Any], Any]) -> Any:
+    def _send_change(self, action: str, send: Callable[[Any], Any]) -> Any:
         """Send a request that changes something, once, with a lease.
 
         Whoever asks knows what may be asked again, and looks before he does
@@ -92,7 +92,7 @@ class IronicClient(IronicReader):
         for minutes after the lease has ended.
         """
         self._gate.wait()
-        with self._session.request(what) as client:
+        with self._session.request(action) as client:
             return send(client)
 
     def reserve_node(self, node: str, instance_uuid: str) -> NodeFacts:
@@ -108,14 +108,14 @@ class IronicClient(IronicReader):
         try:
             return self._update(f'reserve node {node}', node, patch)
         except (errors.NodeLocked, errors.IronicRefused) as exc:
-            return self._judge_refusal(node, instance_uuid, exc)
+            return self._check_reservation(node, instance_uuid, exc)
         except errors.NodeAssociated:
             present = self.read_node(node)
             if present.instance_uuid != instance_uuid:
                 raise
             return present
 
-    def _judge_refusal(
+    def _check_reservation(
         self, node: str, instance_uuid: str, exc: errors.IronicComputeError
     ) -> NodeFacts:
         """Find out whether the node is taken, whatever Ironic's text says."""
@@ -143,13 +143,13 @@ class IronicClient(IronicReader):
         return self._update(f'change node {node}', node, patch)
 
     def _update(
-        self, what: str, node: str, patch: Sequence[Record]
+        self, action: str, node: str, patch: Sequence[Record]
     ) -> NodeFacts:
         def update(client: Any) -> NodeFacts:
             answer = client.node.update(node, list(patch))
             return NodeFacts.parse(answer.to_dict())
 
-        answered: NodeFacts = self._change(what, update)
+        answered: NodeFacts = self._send_change(action, update)
         return answered
 
     def set_provision_state(
@@ -170,7 +170,7 @@ class IronicClient(IronicReader):
             arguments['configdrive'] = configdrive
         if rescue_password is not None:
             arguments['rescue_password'] = rescue_password
-        self._change(
+        self._send_change(
             f'set node {node} to {target}',
             lambda client: client.node.set_provision_state(
                 node, target, **arguments
@@ -186,7 +186,7 @@ class IronicClient(IronicReader):
         timeout_s: int | None = None,
     ) -> None:
         """Ask for power on, off or reboot."""
-        self._change(
+        self._send_change(
             f'set the power of node {node} to {target}',
             lambda client: client.node.set_power_state(
                 node, target, soft=soft, timeout=timeout_s
@@ -195,7 +195,7 @@ class IronicClient(IronicReader):
 
     def inject_nmi(self, node: str) -> None:
         """Send a non-maskable interrupt."""
-        self._change(
+        self._send_change(
             f'send an NMI to node {node}',
             lambda client: client.node.inject_nmi(node),
         )
@@ -209,7 +209,7 @@ class IronicClient(IronicReader):
         locked, so its text is not believed: the list is.
         """
         try:
-            self._change(
+            self._send_change(
                 f'attach VIF {vif} to node {node}',
                 lambda client: client.node.vif_attach(node, vif),
             )
@@ -220,7 +220,7 @@ class IronicClient(IronicReader):
     def detach_vif(self, node: str, vif: str) -> None:
         """Detach a VIF; one that is not attached is fine."""
         try:
-            self._change(
+            self._send_change(
                 f'detach VIF {vif} from node {node}',
                 lambda client: client.node.vif_detach(node, vif),
             )
@@ -232,7 +232,7 @@ class IronicClient(IronicReader):
 
     def set_console_mode(self, node: str, enabled: bool) -> None:
         """Switch the console of a node on or off."""
-        self._change(
+        self._send_change(
             f'switch the console of node {node}',
             lambda client: client.node.set_console_mode(node, enabled),
         )
@@ -249,7 +249,7 @@ class IronicClient(IronicReader):
         properties: Record,
     ) -> str:
         """Tell a node of a volume; return the uuid of the target."""
-        created = self._change(
+        created = self._send_change(
             f'give volume {volume_id} to node {node}',
             lambda client: client.volume_target.create(
                 node_uuid=node,
@@ -264,7 +264,7 @@ class IronicClient(IronicReader):
     def delete_volume_target(self, target: str) -> None:
         """Take a volume from its node; one that is gone is fine."""
         try:
-            self._change(
+            self._send_change(
                 f'delete volume target {target}',
                 lambda client: client.volume_target.delete(target),
             )

@@ -25,10 +25,10 @@ _FIRST_PAGE_NODES = 20
 
 Record = Mapping[str, Any]
 # A project that nobody is in.
-_OF_OTHERS = '/v1/nodes?project=nobody&limit=1&fields=uuid'
+_NO_PROJECT_NODES = '/v1/nodes?project=nobody&limit=1&fields=uuid'
 
 
-def _go_on() -> None:
+def _no_pause() -> None:
     """Do not rest."""
 
 
@@ -44,7 +44,7 @@ class IronicReader:
     """
 
     def __init__(self, conf: Any) -> None:
-        self._group = conf.ironic
+        self._options = conf.ironic
         self._session = IronicSession(conf)
 
     def set_meter(
@@ -65,43 +65,43 @@ class IronicReader:
         :raises errors.ConfigError: a shard is set, Ironic has no shards
         """
         version = self.read_microversion()
-        if self._group.shard and version < _SHARDS_SINCE:
+        if self._options.shard and version < _SHARDS_SINCE:
             raise errors.ConfigError(
-                f'[ironic] shard is {self._group.shard}, but this '
+                f'[ironic] shard is {self._options.shard}, but this '
                 f'Ironic knows no shards (its API ends at '
                 f'{version[0]}.{version[1]}, shards came with 1.82): upgrade '
                 f'Ironic, or use [ironic] conductor_group instead'
             )
 
-    def _pool(self) -> dict[str, Any]:
+    def _filters(self) -> dict[str, Any]:
         """Return the filters of our pool for a list of nodes."""
         filters: dict[str, Any] = {}
-        if self._group.conductor_group is not None:
-            filters['conductor_group'] = self._group.conductor_group
-        if self._group.shard is not None:
-            filters['shards'] = [self._group.shard]
+        if self._options.conductor_group is not None:
+            filters['conductor_group'] = self._options.conductor_group
+        if self._options.shard is not None:
+            filters['shards'] = [self._options.shard]
         return filters
 
     @property
     def has_shard(self) -> bool:
         """Whether the pool is a shard's, of which no notification tells."""
-        return self._group.shard is not None
+        return self._options.shard is not None
 
     def is_in_pool(self, facts: NodeFacts) -> bool:
         """Say whether a node belongs to our conductor group and shard."""
-        shard = self._group.shard
+        shard = self._options.shard
         is_of_shard = shard is None or facts.shard == shard
         return is_of_shard and self.is_in_group(facts.conductor_group)
 
     def is_in_group(self, conductor_group: str) -> bool:
         """Say whether that is our conductor group, if we have one."""
-        ours: str | None = self._group.conductor_group
+        ours: str | None = self._options.conductor_group
         return ours is None or conductor_group.lower() == ours.lower()
 
     # Reading
 
     def list_nodes(
-        self, limit: int = 500, rest: Callable[[], None] = _go_on
+        self, limit: int = 500, pause: Callable[[], None] = _no_pause
     ) -> tuple[NodeFacts, ...]:
         """Return all nodes of the pool; without ``updated_at``.
 
@@ -120,23 +120,23 @@ class IronicReader:
             page = self._page(
                 'list the nodes', limit=limit, marker=marker, fields=fields
             )
-            found += self._ours(page)
+            found += self._nodes_of_pool(page)
             if len(page) < limit:
                 return tuple(found)
             marker = page[-1].uuid
-            rest()
+            pause()
 
-    def _page(self, what: str, **query: Any) -> Sequence[Any]:
+    def _page(self, action: str, **query: Any) -> Sequence[Any]:
         """Return the next nodes of the pool; fewer than asked for: the last.
 
         The client follows the pages of an Ironic that has shorter ones; the
         links to them name no pool, so nodes of others are among them.
         """
-        with self._session.request(what) as client:
-            page: Sequence[Any] = client.node.list(**query, **self._pool())
+        with self._session.request(action) as client:
+            page: Sequence[Any] = client.node.list(**query, **self._filters())
         return page
 
-    def _ours(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
+    def _nodes_of_pool(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
         """Parse a page; one that cannot be read harms itself alone."""
         for record in records:
             try:
@@ -161,7 +161,7 @@ class IronicReader:
         size = limit if updated_at is None else min(limit, _FIRST_PAGE_NODES)
         for _ in range(_DELTA_PAGES_MAX):
             page = self._changed_page(size, marker)
-            found += self._ours(page)
+            found += self._nodes_of_pool(page)
             if (
                 updated_at is None
                 or len(page) < size
@@ -202,16 +202,16 @@ class IronicReader:
         """
         try:
             with self._session.request('show the nodes of others') as client:
-                client.http_client.json_request('GET', _OF_OTHERS)
+                client.http_client.json_request('GET', _NO_PROJECT_NODES)
         except errors.IronicRefused:
             return False
         return True
 
     def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance."""
-        what = f'find the node of instance {instance_uuid}'
+        action = f'find the node of instance {instance_uuid}'
         try:
-            with self._session.request(what) as client:
+            with self._session.request(action) as client:
                 found = client.node.get_by_instance_uuid(instance_uuid)
                 return NodeFacts.parse(found.to_dict())
         except errors.NodeNotFound:
@@ -227,42 +227,42 @@ class IronicReader:
 
     def validate_node(self, node: str) -> Record:
         """Return per interface whether a node can be deployed, and why not."""
-        what = f'validate node {node}'
-        with self._session.request(what) as client:
+        action = f'validate node {node}'
+        with self._session.request(action) as client:
             record: Record = client.node.validate(node).to_dict()
         return record
 
     def list_ports(self, node: str) -> list[Record]:
         """Return the ports of a node, detailed."""
-        what = f'list the ports of node {node}'
-        with self._session.request(what) as client:
+        action = f'list the ports of node {node}'
+        with self._session.request(action) as client:
             found = client.port.list(node=node, detail=True, limit=0)
         return [port.to_dict() for port in found]
 
     def list_portgroups(self, node: str) -> list[Record]:
         """Return the port groups of a node, detailed."""
-        what = f'list the port groups of node {node}'
-        with self._session.request(what) as client:
+        action = f'list the port groups of node {node}'
+        with self._session.request(action) as client:
             found = client.portgroup.list(node=node, detail=True, limit=0)
         return [group.to_dict() for group in found]
 
     def list_vifs(self, node: str) -> list[str]:
         """Return the ids of the VIFs attached to a node."""
-        what = f'list the VIFs of node {node}'
-        with self._session.request(what) as client:
+        action = f'list the VIFs of node {node}'
+        with self._session.request(action) as client:
             return [vif.id for vif in client.node.vif_list(node)]
 
     def read_console(self, node: str) -> Record:
         """Return whether a console is enabled, and where."""
-        what = f'read the console of node {node}'
-        with self._session.request(what) as client:
+        action = f'read the console of node {node}'
+        with self._session.request(action) as client:
             record: Record = client.node.get_console(node)
         return record
 
     def list_volume_connectors(self, node: str) -> list[Record]:
         """Return by what names a node is known to storage, detailed."""
-        what = f'list the volume connectors of node {node}'
-        with self._session.request(what) as client:
+        action = f'list the volume connectors of node {node}'
+        with self._session.request(action) as client:
             found = client.node.list_volume_connectors(
                 node, detail=True, limit=0
             )
@@ -270,8 +270,8 @@ class IronicReader:
 
     def list_volume_targets(self, node: str) -> list[Record]:
         """Return the volumes that a node is to use, detailed."""
-        what = f'list the volume targets of node {node}'
-        with self._session.request(what) as client:
+        action = f'list the volume targets of node {node}'
+        with self._session.request(action) as client:
             found = client.node.list_volume_targets(node, detail=True, limit=0)
         return [target.to_dict() for target in found]
 

@@ -43,7 +43,7 @@ _UNAVAILABLE = (
 )
 
 # Those of them after which Ironic has certainly done nothing.
-_UNTOUCHED = (
+_NOTHING_DONE = (
     api_exc.ServiceUnavailable,
     api_exc.ConnectionRefused,
     api_exc.Unauthorized,
@@ -53,7 +53,7 @@ _UNTOUCHED = (
 )
 
 # What Ironic says with 409 of a node that somebody else works on.
-_BUSY = ('locked', 'state transition is in progress', 'while it is in state')
+_LOCKED = ('locked', 'state transition is in progress', 'while it is in state')
 
 
 class IronicSession:
@@ -64,25 +64,25 @@ class IronicSession:
     """
 
     def __init__(self, conf: Any) -> None:
-        self._group = conf.ironic
+        self._options = conf.ironic
         self._session = _session(conf)
         self._lock = threading.Lock()
         self._client: Any = None
         self.meter: Callable[[str], AbstractContextManager[None]]
-        self.meter = lambda what: contextlib.nullcontext()
+        self.meter = lambda action: contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def request(self, what: str) -> Iterator[Any]:
+    def request(self, action: str) -> Iterator[Any]:
         """Lend a client, and turn what goes wrong into our errors.
 
-        :param what: what is asked of Ironic, as in 'to ...'
+        :param action: what is asked of Ironic, as in 'to ...'
         :raises errors.IronicComputeError: see `errors`
         """
-        with self.meter(what), self._translated(what):
+        with self.meter(action), self._translating_errors(action):
             yield self._cached_client()
 
     @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
+    def _translating_errors(self, action: str) -> Iterator[None]:
         try:
             yield
         except errors.IronicComputeError:
@@ -90,10 +90,10 @@ class IronicSession:
         except (api_exc.ClientException, ksa_exc.ClientException) as exc:
             if isinstance(exc, api_exc.UnsupportedVersion):
                 self._drop_client()
-            raise translated(what, exc) from exc
+            raise translate_error(action, exc) from exc
         except MalformedNode as exc:
             raise errors.IronicRefused(
-                f'Ironic gave no proper answer when asked to {what}: {exc}'
+                f'Ironic gave no proper answer when asked to {action}: {exc}'
             ) from exc
 
     def read_microversion(self) -> tuple[int, int]:
@@ -116,18 +116,18 @@ class IronicSession:
             self._client = None
 
     def _connect(self) -> Any:
-        group = self._group
+        options = self._options
         arguments: dict[str, Any] = {}
-        if group.endpoint_override:
-            arguments['endpoint'] = group.endpoint_override
+        if options.endpoint_override:
+            arguments['endpoint'] = options.endpoint_override
         client = ironicclient.get_client(
             '1',
             session=self._session,
             # A list is negotiated; its type is declared too narrowly.
             os_ironic_api_version=MICROVERSIONS,  # type: ignore[arg-type]
-            valid_interfaces=group.valid_interfaces,
-            service_type=group.service_type,
-            region_name=group.region_name,
+            valid_interfaces=options.valid_interfaces,
+            service_type=options.service_type,
+            region_name=options.region_name,
             # Whoever asks repeats, with the lease in view: `driver.watch`.
             max_retries=0,
             retry_interval=0,
@@ -139,12 +139,12 @@ class IronicSession:
 
 def _session(conf: Any) -> Any:
     """Make the session; asks nothing of the network."""
-    group = conf.ironic
-    section = group.auth_section or 'ironic'
+    options = conf.ironic
+    section = options.auth_section or 'ironic'
     if section != 'ironic':
         # Any section: not only one that Nova has options in.
         ks_loading.register_auth_conf_options(conf, section)
-    if not conf[section].auth_type and not group.endpoint_override:
+    if not conf[section].auth_type and not options.endpoint_override:
         raise errors.ConfigError(
             'nova.conf has no credentials for Ironic: set [ironic] auth_type, '
             'for example to password with auth_url, username, password and '
@@ -155,7 +155,7 @@ def _session(conf: Any) -> Any:
             conf,
             'ironic',
             auth=ks_loading.load_auth_from_conf_options(conf, 'ironic'),
-            timeout=group.timeout or _TIMEOUT_S,
+            timeout=options.timeout or _TIMEOUT_S,
         )
     except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
         raise errors.ConfigError(
@@ -181,34 +181,33 @@ def _negotiate(client: Any) -> None:
         ) from exc
 
 
-def translated(what: str, exc: Exception) -> errors.IronicComputeError:
+def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
     """Return our error for one of the libraries'.
 
-    :param what: what was asked of Ironic, as in 'to ...'
+    :param action: what was asked of Ironic, as in 'to ...'
     """
     match exc:
         case api_exc.NotFound() | ksa_exc.NotFound():
-            return errors.NodeNotFound(f'Ironic could not {what}: {exc}')
+            return errors.NodeNotFound(f'Ironic could not {action}: {exc}')
         case api_exc.Conflict() | ksa_exc.Conflict():
-            return _conflict(what, str(exc))
+            return _conflict(action, str(exc))
         case _ if isinstance(exc, _UNAVAILABLE):
-            return _unavailable(what, exc)
+            return _unavailable(action, exc)
         case _:
-            return errors.IronicRefused(f'Ironic refused to {what}: {exc}')
+            return errors.IronicRefused(f'Ironic refused to {action}: {exc}')
 
 
-def _unavailable(what: str, exc: Exception) -> errors.IronicUnavailable:
-    is_untouched = isinstance(exc, _UNTOUCHED)
-    kind = (
-        errors.IronicNotReached if is_untouched else (errors.IronicUnavailable)
-    )
-    return kind(f'Ironic did not answer when asked to {what}: {exc}')
+def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
+    kind = errors.IronicUnavailable
+    if isinstance(exc, _NOTHING_DONE):
+        kind = errors.IronicNotReached
+    return kind(f'Ironic did not answer when asked to {action}: {exc}')
 
 
-def _conflict(what: str, text: str) -> errors.IronicComputeError:
+def _conflict(action: str, text: str) -> errors.IronicComputeError:
     """Tell the meanings of 409 apart; only the text does."""
-    if any(word in text for word in _BUSY):
-        return errors.NodeLocked(f'Ironic could not {what} yet: {text}')
+    if any(word in text for word in _LOCKED):
+        return errors.NodeLocked(f'Ironic could not {action} yet: {text}')
     if 'associated with' in text:
-        return errors.NodeAssociated(f'Ironic refused to {what}: {text}')
-    return errors.IronicRefused(f'Ironic refused to {what}: {text}')
+        return errors.NodeAssociated(f'Ironic refused to {action}: {text}')
+    return errors.IronicRefused(f'Ironic refused to {action}: {text}')

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class ProvisionState(enum.Enum):
@@ -64,7 +64,7 @@ class ProvisionState(enum.Enum):
         try:
             return cls(raw)
         except ValueError:
-            _tell_once('provision', raw)
+            _warn_once('provision', raw)
             return cls.UNKNOWN
 
 
@@ -83,7 +83,7 @@ class PowerState(enum.Enum):
         try:
             return cls(raw or '')
         except ValueError:
-            _tell_once('power', str(raw))
+            _warn_once('power', str(raw))
             return cls.UNKNOWN
 
 
@@ -151,9 +151,9 @@ def meaning(provision_state: str | None) -> Meaning:
     return MEANING[ProvisionState.parse(provision_state)]
 
 
-def _tell_once(kind: str, raw: str) -> None:
-    if raw not in _told:
-        _told.add(raw)
+def _warn_once(kind: str, raw: str) -> None:
+    if raw not in _logged:
+        _logged.add(raw)
         LOG.warning(
             'Ironic showed the unknown %(kind)s state %(state)s; nodes in it '
             'take no builds',

@@ -38,9 +38,9 @@ from resource_tracker.provider import capabilities_of
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-_ROWS_A_REPLY = 1000
+_ROWS_PER_REPLY = 1000
 # Of rows of any kind; those of hypervisors are many times as long as ours.
-_ROWS_A_PAGE = 250
+_ROWS_PER_PAGE = 250
 
 # What an Ironic node is to the scheduler's filters besides its provider:
 # nothing that a virtual machine could be put on.
@@ -65,7 +65,7 @@ _NO_CAPACITY: Mapping[str, Any] = {
 }
 # Nobody schedules by it, and all rows of a host that is taken over have
 # another machine's: it is written when anything else is.
-_BY_THE_WAY = frozenset({'host_ip'})
+_NOT_WRITTEN_ALONE = frozenset({'host_ip'})
 
 # Not nullable in a new row, and read by nobody for bare metal.
 _RATIOS = (
@@ -102,8 +102,8 @@ class ComputeNodes:
         """Return the rows that exist for ``nodes``, by node."""
         wanted = sorted(nodes)
         found = {}
-        for start in range(0, len(wanted), _ROWS_A_REPLY):
-            some = wanted[start : start + _ROWS_A_REPLY]
+        for start in range(0, len(wanted), _ROWS_PER_REPLY):
+            some = wanted[start : start + _ROWS_PER_REPLY]
             for row in objects.ComputeNodeList.get_all_by_uuids(
                 self._context, some
             ):
@@ -128,11 +128,11 @@ class ComputeNodes:
         """
         try:
             rows = objects.ComputeNodeList.get_by_pagination(
-                self._context, limit=_ROWS_A_PAGE, marker=marker
+                self._context, limit=_ROWS_PER_PAGE, marker=marker
             )
         except nova_exception.MarkerNotFound as error:
             raise MarkerGone from error
-        is_last = len(rows) < _ROWS_A_PAGE
+        is_last = len(rows) < _ROWS_PER_PAGE
         return Page(list(rows), None if is_last else Marker(rows[-1].id))
 
     def list_legacy_nodes(self, pages_max: int) -> frozenset[NodeId] | None:
@@ -180,7 +180,7 @@ class ComputeNodes:
         for ratio in _RATIOS:
             setattr(row, ratio, 1.0)
         row.uuid = facts.uuid
-        _describe(row, facts)
+        _set_fields(row, facts)
         self._gate.wait()
         if not is_wanted():
             return None
@@ -195,10 +195,10 @@ class ComputeNodes:
 
         ``row`` is refreshed by the answer: its host may have changed.
         """
-        described = _describe(row, facts)
+        scheduler_fields = _set_fields(row, facts)
         # Of an earlier save that failed, too. Rows of stock nova-compute have
         # a list in them that looks changed whenever it is read.
-        if row.obj_what_changed() & described:
+        if row.obj_what_changed() & scheduler_fields:
             self._save(row)
 
     def write_failed_builds(self, row: Any, count: int) -> None:
@@ -246,8 +246,8 @@ class ComputeNodes:
         """
         wanted = sorted(uuids)
         found = {}
-        for start in range(0, len(wanted), _ROWS_A_PAGE):
-            some = wanted[start : start + _ROWS_A_PAGE]
+        for start in range(0, len(wanted), _ROWS_PER_PAGE):
+            some = wanted[start : start + _ROWS_PER_PAGE]
             for server in objects.InstanceList.get_by_filters(
                 nova_context.get_admin_context(read_deleted='yes'),
                 {'uuid': some},
@@ -268,7 +268,7 @@ class ComputeNodes:
         )
 
 
-def _describe(row: Any, facts: NodeFacts) -> Set[str]:
+def _set_fields(row: Any, facts: NodeFacts) -> Set[str]:
     """Set the fields that differ; return all that the scheduler reads."""
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
@@ -281,9 +281,9 @@ def _describe(row: Any, facts: NodeFacts) -> Set[str]:
         if known != value and str(known) != str(value):
             setattr(row, name, value)
             if name == 'stats':
-                _check_arch(facts)
+                _warn_unknown_arch(facts)
     _set_hv_specs(row, facts)
-    return (wanted.keys() | {'supported_hv_specs'}) - _BY_THE_WAY
+    return (wanted.keys() | {'supported_hv_specs'}) - _NOT_WRITTEN_ALONE
 
 
 _UNSET = object()
@@ -322,7 +322,7 @@ def _canonical_arch(facts: NodeFacts) -> str | None:
     return arch
 
 
-def _check_arch(facts: NodeFacts) -> None:
+def _warn_unknown_arch(facts: NodeFacts) -> None:
     """Say what is ignored: once, when it comes to be in the row's stats."""
     raw = facts.properties.get('cpu_arch')
     if raw is not None and _canonical_arch(facts) is None:

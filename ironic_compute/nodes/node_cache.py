@@ -49,16 +49,16 @@ class NodeCache:
         with self._lock:
             known = self._facts.get(facts.uuid)
             if known is None:
-                self._enter(facts)
+                self._store(facts)
                 return True
             if self._is_older(facts, known):
                 return False
             facts = _stamped(facts, known)
-            self._enter(facts)
+            self._store(facts)
             return known != facts
 
-    def _enter(self, facts: NodeFacts) -> None:
-        self._unlink(self._facts.get(facts.uuid))
+    def _store(self, facts: NodeFacts) -> None:
+        self._unlink_instance(self._facts.get(facts.uuid))
         if facts.instance_uuid is not None:
             self._by_instance[facts.instance_uuid] = facts.uuid
         self._facts[facts.uuid] = facts
@@ -72,7 +72,7 @@ class NodeCache:
             known.updated_at, self._clock.wall_s()
         )
 
-    def _unlink(self, facts: NodeFacts | None) -> None:
+    def _unlink_instance(self, facts: NodeFacts | None) -> None:
         """Forget a node's instance, unless it is on another node by now."""
         if facts is None or facts.instance_uuid is None:
             return
@@ -82,7 +82,7 @@ class NodeCache:
     def remove_node(self, node: NodeId) -> None:
         """Strike a node out."""
         with self._lock:
-            self._unlink(self._facts.pop(node, None))
+            self._unlink_instance(self._facts.pop(node, None))
             self._wake(node)
 
     def facts(self, node: NodeId) -> NodeFacts | None:
@@ -118,45 +118,45 @@ class NodeCache:
         :raises errors.NodeGone: Ironic does not have it any more, or it was
             struck out and there is no ``refresh`` to ask
         """
-        wait = _Wait(self._clock.now_s(), timeout_s, refresh_s)
+        wait = _WaitState(self._clock.now_s(), timeout_s, refresh_s)
         while True:
             with self._lock:
-                wait.look(self._facts.get(node), self._clock.now_s())
-                if wait.seen is not None and predicate(wait.seen):
-                    return wait.seen
+                wait.accept_cached(self._facts.get(node), self._clock.now_s())
+                if wait.facts is not None and predicate(wait.facts):
+                    return wait.facts
                 if not wait.is_dropped:
-                    self._await_news(node, min(_RECHECK_S, refresh_s))
+                    self._wait_for_change(node, min(_RECHECK_S, refresh_s))
             now_s = self._clock.now_s()
             if wait.is_over(now_s):
-                raise errors.WaitTimeout(wait.says(node))
+                raise errors.WaitTimeout(wait.timeout_message(node))
             if wait.is_dropped and refresh is None:
                 raise errors.NodeGone(
                     f'Node {node} is not among the nodes of this host any more'
                 )
-            if refresh is not None and wait.is_silent(now_s):
-                wait.seen = self._refreshed(refresh) or wait.seen
-                wait.heard(now_s)
+            if refresh is not None and wait.needs_read(now_s):
+                wait.facts = self._refresh(refresh) or wait.facts
+                wait.note_read(now_s)
 
-    def _await_news(self, node: NodeId, timeout_s: float) -> None:
+    def _wait_for_change(self, node: NodeId, timeout_s: float) -> None:
         """Wait until a node changes; nobody is woken for another one's sake.
 
         Of hundreds of deploys all would be, for each change of each.
         """
-        news = threading.Condition(self._lock)
+        changed = threading.Condition(self._lock)
         waiting = self._waiting.setdefault(node, [])
-        waiting.append(news)
+        waiting.append(changed)
         try:
-            news.wait(timeout_s)
+            changed.wait(timeout_s)
         finally:
-            waiting.remove(news)
+            waiting.remove(changed)
             if not waiting:
                 del self._waiting[node]
 
     def _wake(self, node: NodeId) -> None:
-        for news in self._waiting.get(node, ()):
-            news.notify()
+        for changed in self._waiting.get(node, ()):
+            changed.notify()
 
-    def _refreshed(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
+    def _refresh(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
         """Read a node anew; an Ironic that is away is waited for."""
         try:
             return refresh()
@@ -169,44 +169,44 @@ class NodeCache:
             return None
 
 
-class _Wait:
+class _WaitState:
     """What one waiter has seen, and when."""
 
     def __init__(
         self, started_s: float, timeout_s: float | None, refresh_s: float
     ) -> None:
-        self.seen: NodeFacts | None = None
+        self.facts: NodeFacts | None = None
         self.is_dropped = False
-        self._started_s = self._heard_s = started_s
+        self._started_s = self._newest_s = started_s
         self._timeout_s = timeout_s
         self._refresh_s = refresh_s
-        self._entry: NodeFacts | None = None
+        self._cached: NodeFacts | None = None
 
-    def look(self, entry: NodeFacts | None, now_s: float) -> None:
+    def accept_cached(self, cached: NodeFacts | None, now_s: float) -> None:
         """Take in what the book says; news only if it says another thing."""
-        self.is_dropped = entry is None and self._entry is not None
-        if entry is not None and entry != self._entry:
-            self.seen = entry
-            self._heard_s = now_s
-        self._entry = entry
+        self.is_dropped = cached is None and self._cached is not None
+        if cached is not None and cached != self._cached:
+            self.facts = cached
+            self._newest_s = now_s
+        self._cached = cached
 
-    def heard(self, now_s: float) -> None:
+    def note_read(self, now_s: float) -> None:
         """Note that the node has been read."""
         self.is_dropped = False
-        self._heard_s = now_s
+        self._newest_s = now_s
 
     def is_over(self, now_s: float) -> bool:
         """Say whether the time is up."""
         limit_s = self._timeout_s
         return limit_s is not None and now_s - self._started_s >= limit_s
 
-    def is_silent(self, now_s: float) -> bool:
+    def needs_read(self, now_s: float) -> bool:
         """Say whether the node should be read again."""
-        return self.is_dropped or now_s - self._heard_s >= self._refresh_s
+        return self.is_dropped or now_s - self._newest_s >= self._refresh_s
 
-    def says(self, node: NodeId) -> str:
+    def timeout_message(self, node: NodeId) -> str:
         """Return one sentence for a wait that is over."""
-        state = self.seen.provision_state if self.seen else 'unknown'
+        state = self.facts.provision_state if self.facts else 'unknown'
         return (
             f'Node {node} was not where it should be after '
             f'{self._timeout_s:g} s; its provision state is {state}'

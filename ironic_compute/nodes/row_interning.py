@@ -17,8 +17,8 @@ _RowT = TypeVar('_RowT')
 
 # Different values that are remembered. When there are more, all are forgotten:
 # what many rows have is soon found again.
-_KEPT_COUNT = 1024
-_first: dict[tuple[type, Any], Any] = {}
+_VALUES_MAX = 1024
+_interned_values: dict[tuple[type, Any], Any] = {}
 
 
 def intern_row(row: _RowT) -> _RowT:
@@ -41,7 +41,7 @@ def _(value: str) -> str:
 
 @_shared.register
 def _(value: float) -> Any:
-    return _one(value, value)
+    return _intern(value, value)
 
 
 @_shared.register(dict)
@@ -60,13 +60,13 @@ def _(value: list[Any]) -> Any:
 
 @_shared.register
 def _(value: base.NovaObject) -> Any:
-    says = {k: v for k, v in vars(value).items() if k != '_context'}
+    content = {k: v for k, v in vars(value).items() if k != '_context'}
     # What counts as changed in it is part of this.
-    return _one(value, repr(says))
+    return _intern(value, repr(content))
 
 
-def _one(value: Any, says: Any) -> Any:
+def _intern(value: Any, content: Any) -> Any:
     """Return the first value that said the same."""
-    if len(_first) >= _KEPT_COUNT:
-        _first.clear()
-    return _first.setdefault((type(value), says), value)
+    if len(_interned_values) >= _VALUES_MAX:
+        _interned_values.clear()
+    return _interned_values.setdefault((type(value), content), value)

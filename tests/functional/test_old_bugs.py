@@ -23,7 +23,7 @@ class OldBugsTest(pool.PoolTestCase):
     def _audit(self) -> None:
         """Have each worker read all nodes, as it does now and then."""
         for components in self._all_components():
-            components.feed._guarded(components.feed._audit)
+            components.feed._try_read(components.feed._audit)
 
     def _enroll(self, node: str) -> None:
         self.ironic.add(

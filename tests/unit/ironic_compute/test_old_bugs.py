@@ -125,7 +125,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
         def list_nodes(self, **paging: object) -> tuple[NodeFacts, ...]:
             one.claims.claim(NodeId(booted), 'new')
             serve(cloud, C1, NodeId(booted), 'new')
-            feed._tell(cloud.nodes[NodeId(booted)])
+            feed._deliver(cloud.nodes[NodeId(booted)])
             cloud.nova.servers['old'].deleted = True
             cloud.nodes[NodeId(deleted)] = NodeFacts(NodeId(deleted))
             cloud.nodes[NodeId(enrolled)] = NodeFacts(NodeId(enrolled))

@@ -13,7 +13,7 @@ from typing import Any
 from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 
-from ironic_compute.ironic_api.session import translated
+from ironic_compute.ironic_api.session import translate_error
 from tests.fakes.ironic import NODE, FakeIronic
 
 _LOCKED = f'Node {NODE} is locked by host c, please retry after it is done.'
@@ -103,7 +103,7 @@ class FaultyIronic:
                 self._ironic.targets.clear()
             if self.fault.is_done:
                 found(*args, **kwargs)
-            raise translated(f'{name} node {NODE}', self.fault.make())
+            raise translate_error(f'{name} node {NODE}', self.fault.make())
 
         return request
 

@@ -30,7 +30,7 @@ class _Cache(NodeCache):
         super().__init__(clock)
         self._now = clock
 
-    def _await_news(self, node: NodeId, timeout_s: float) -> None:
+    def _wait_for_change(self, node: NodeId, timeout_s: float) -> None:
         self._now.advance(timeout_s)
 
 

@@ -31,16 +31,16 @@ RECORD = {
 
 
 @pytest.fixture
-def told() -> Delivered:
+def delivered() -> Delivered:
     """Return what knows of one node."""
     made = Delivered()
-    made.read(FACTS)
+    made.accept_read(FACTS)
     return made
 
 
-def test_what_was_told_is_known(told: Delivered) -> None:
+def test_what_was_told_is_known(delivered: Delivered) -> None:
     """However Ironic writes it; what it says besides is nobody's facts."""
-    assert told.knows(RECORD)
+    assert delivered.is_unchanged(RECORD)
 
 
 @pytest.mark.parametrize(
@@ -58,41 +58,47 @@ def test_what_was_told_is_known(told: Delivered) -> None:
     ],
 )
 def test_any_difference_is_news(
-    told: Delivered, news: dict[str, object]
+    delivered: Delivered, news: dict[str, object]
 ) -> None:
     """Two changes within a second have the same ``updated_at``."""
-    assert not told.knows({**RECORD, **news})
+    assert not delivered.is_unchanged({**RECORD, **news})
 
 
 @pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
 def test_a_record_that_says_too_little_is_news(
-    told: Delivered, missing: str
+    delivered: Delivered, missing: str
 ) -> None:
     """Notifications of other Ironics, and of other things about a node."""
     record = {name: RECORD[name] for name in RECORD if name != missing}
-    assert not told.knows(record)
+    assert not delivered.is_unchanged(record)
 
 
-def test_a_list_without_times_makes_nothing_known(told: Delivered) -> None:
+def test_a_list_without_times_makes_nothing_known(
+    delivered: Delivered,
+) -> None:
     """What it said may be older than any notification."""
-    told.read(dataclasses.replace(FACTS, updated_at=None))
-    assert not told.knows(RECORD)
+    delivered.accept_read(dataclasses.replace(FACTS, updated_at=None))
+    assert not delivered.is_unchanged(RECORD)
 
 
-def test_a_node_that_was_denied_is_not_known(told: Delivered) -> None:
+def test_a_node_that_was_denied_is_not_known(delivered: Delivered) -> None:
     """If it is there again, that is news."""
-    told.forget(FACTS.uuid)
-    assert not told.knows(RECORD)
+    delivered.forget_node(FACTS.uuid)
+    assert not delivered.is_unchanged(RECORD)
 
 
-def test_later_news_is_believed(told: Delivered) -> None:
+def test_later_news_is_believed(delivered: Delivered) -> None:
     """As Ironic's API would say it; what is not in it is as it was told.
 
     It tells of an end, so nobody holds the lock any more.
     """
     news = {'provision_state': 'active', 'updated_at': '2026-01-01T00:00:01Z'}
-    told.read(dataclasses.replace(FACTS, shard='s1', reservation='c1'))
-    assert told.heard({**RECORD, **news}) == dataclasses.replace(
+    delivered.accept_read(
+        dataclasses.replace(FACTS, shard='s1', reservation='c1')
+    )
+    assert delivered.accept_notification(
+        {**RECORD, **news}
+    ) == dataclasses.replace(
         FACTS,
         provision_state='active',
         updated_at='2026-01-01T00:00:01+00:00',
@@ -104,32 +110,32 @@ def test_later_news_is_believed(told: Delivered) -> None:
     'stamp', ['2026-01-01T00:00:00Z', '2025-12-31T23:59:59Z', None]
 )
 def test_what_may_be_older_is_not_believed(
-    told: Delivered, stamp: str | None
+    delivered: Delivered, stamp: str | None
 ) -> None:
     """Messages overtake each other, and a second holds many changes."""
     news = {'provision_state': 'available', 'updated_at': stamp}
-    assert told.heard({**RECORD, **news}) is None
+    assert delivered.accept_notification({**RECORD, **news}) is None
 
 
 @pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
 def test_a_record_that_says_too_little_is_not_believed(
-    told: Delivered, missing: str
+    delivered: Delivered, missing: str
 ) -> None:
     """Else a node would seem to have lost what is not in it."""
     record = {**RECORD, 'updated_at': '2026-01-01T00:00:01Z'}
     del record[missing]
-    assert told.heard(record) is None
+    assert delivered.accept_notification(record) is None
 
 
 def test_news_of_an_unknown_node_is_not_believed() -> None:
     """Whether it is of our pool is not known either."""
-    assert Delivered().heard(RECORD) is None
+    assert Delivered().accept_notification(RECORD) is None
 
 
-def test_traits_of_later_news_may_be_older(told: Delivered) -> None:
+def test_traits_of_later_news_may_be_older(delivered: Delivered) -> None:
     """They have no stamp, and the conductor may have read them long ago."""
     news = {'updated_at': '2026-01-01T00:00:01Z', 'traits': []}
-    assert told.heard({**RECORD, **news}) is None
+    assert delivered.accept_notification({**RECORD, **news}) is None
 
 
 ACTIVE = {
@@ -150,56 +156,56 @@ ACTIVE = {
     ],
 )
 def test_an_answer_may_be_older_than_what_was_heard(
-    told: Delivered, stamp: str | None, state: str, is_new: bool
+    delivered: Delivered, stamp: str | None, state: str, is_new: bool
 ) -> None:
     """It was under way when the notification came; the next one is not."""
-    assert told.heard(ACTIVE)
+    assert delivered.accept_notification(ACTIVE)
     answer = dataclasses.replace(
         FACTS, provision_state=state, updated_at=stamp
     )
-    assert told.read(answer) is is_new
-    assert told.knows(ACTIVE) is (state == 'active')
-    assert told.read(answer)
+    assert delivered.accept_read(answer) is is_new
+    assert delivered.is_unchanged(ACTIVE) is (state == 'active')
+    assert delivered.accept_read(answer)
 
 
 def test_an_answer_that_agrees_leaves_no_room_for_an_older_one(
-    told: Delivered,
+    delivered: Delivered,
 ) -> None:
     """A list was under way all the time."""
-    assert told.heard(ACTIVE)
+    assert delivered.accept_notification(ACTIVE)
     active = dataclasses.replace(
         FACTS, provision_state='active', updated_at=ACTIVE['updated_at']
     )
     old = dataclasses.replace(active, provision_state='deploying')
-    assert told.read(active)
-    assert not told.read(old)
+    assert delivered.accept_read(active)
+    assert not delivered.accept_read(old)
 
 
 @pytest.mark.parametrize('second', [0, 1])
 def test_a_list_may_be_older_than_an_answer(
-    told: Delivered, second: int
+    delivered: Delivered, second: int
 ) -> None:
     """It takes longer to come; what was read by itself is not compared."""
     stamp = f'2026-01-01T00:00:0{second}+00:00'
     available = dataclasses.replace(FACTS, provision_state='available')
-    listed = dataclasses.replace(available, updated_at=stamp)
-    assert told.listed(FACTS)
-    assert told.listed(listed) is bool(second)
-    assert told.listed(available)
+    accept_listed = dataclasses.replace(available, updated_at=stamp)
+    assert delivered.accept_listed(FACTS)
+    assert delivered.accept_listed(accept_listed) is bool(second)
+    assert delivered.accept_listed(available)
 
 
-def test_less_than_a_second_makes_nothing_later(told: Delivered) -> None:
+def test_less_than_a_second_makes_nothing_later(delivered: Delivered) -> None:
     """Some databases keep it; notifications never have it."""
-    assert told.heard(ACTIVE)
+    assert delivered.accept_notification(ACTIVE)
     answer = dataclasses.replace(
         FACTS, updated_at='2026-01-01T00:00:01.250000+00:00'
     )
-    assert not told.read(answer)
+    assert not delivered.accept_read(answer)
 
 
-def test_an_answer_is_not_older_than_another(told: Delivered) -> None:
+def test_an_answer_is_not_older_than_another(delivered: Delivered) -> None:
     """A clock was put back; what was read before is over."""
     old = dataclasses.replace(FACTS, updated_at='2025-01-01T00:00:00+00:00')
-    assert told.read(old)
-    assert told.read(FACTS)
-    assert told.read(old)
+    assert delivered.accept_read(old)
+    assert delivered.accept_read(FACTS)
+    assert delivered.accept_read(old)

@@ -12,7 +12,7 @@ from hashring.clock import SystemClock
 from ironic_compute import errors, opts
 from ironic_compute.batching import CHUNK_PAUSE_S, NODES_PER_CHUNK
 from ironic_compute.feed.node_feed import NodeFeed
-from ironic_compute.feed.notifications import NodeEvents, Worth
+from ironic_compute.feed.notifications import NodeEvents, Quality
 from ironic_compute.ironic_api import timestamps
 from resource_tracker.node import NodeFacts
 from tests.fakes.clock import ManualClock
@@ -34,7 +34,7 @@ class Ironic:
         self.during_list = lambda: None
         self.during_delta = lambda: None
         self.has_shard = False
-        self.rested = []
+        self.paused = []
 
     def put(self, uuid, **fields):
         """Enroll or change a node."""
@@ -46,10 +46,10 @@ class Ironic:
         if self.is_down:
             raise errors.IronicUnavailable('Ironic did not answer')
 
-    def list_nodes(self, rest=None):
+    def list_nodes(self, pause=None):
         """See IronicReader."""
         self._answer()
-        self.rested.append(rest is not None)
+        self.paused.append(pause is not None)
         found = tuple(self.nodes_by_uuid.values())
         self.during_list()
         return found
@@ -130,9 +130,9 @@ class Sink:
         """See feed.Sink."""
         self._note(self.audits, dict(nodes))
 
-    def _note(self, heard, what):
+    def _note(self, received, what):
         with self._told:
-            heard.append(what)
+            received.append(what)
             self._told.notify_all()
         if self.is_broken:
             raise RuntimeError('broken sink')
@@ -230,9 +230,9 @@ def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         feed.request_read('nowhere')
         sink.wait(lambda: sink.denied)
-        told_count = len(sink.observed)
+        delivered_count = len(sink.observed)
         feed.request_read('n1')
-        sink.wait(lambda: len(sink.observed) > told_count)
+        sink.wait(lambda: len(sink.observed) > delivered_count)
     assert set(sink.denied) == {'nowhere'}
     assert sink.names()[-1] == 'n1'
 
@@ -290,7 +290,7 @@ def test_only_the_first_list_of_all_nodes_is_in_a_hurry(conf, ironic, sink):
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     for _ in range(3):
         feed._audit()
-    assert ironic.rested == [False, True, True]
+    assert ironic.paused == [False, True, True]
 
 
 def test_node_of_another_pool_is_none_of_ours(conf, ironic, sink):
@@ -441,7 +441,7 @@ def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
     assert 'n2' in ironic.reads
 
 
-def _have_told(feed, sink, node):
+def _read_and_deliver(feed, sink, node):
     """Have a node read by itself, and nothing under way any more."""
     sink.wait(lambda: sink.audits)
     feed.request_read(node)
@@ -460,8 +460,8 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     }
     ironic.put('n2', power_state='power off')
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
-        events = NodeEvents(feed._hear, 0.0)
+        _read_and_deliver(feed, sink, 'n2')
+        events = NodeEvents(feed._accept_notification, 0.0)
         kind = 'baremetal.node.update.end'
         ironic.reads.clear()
         events.info({}, 'p', kind, {'ironic_object.data': record}, {})
@@ -485,17 +485,21 @@ _AVAILABLE = {
 
 
 @pytest.mark.parametrize(
-    ('is_shard', 'worth'),
-    [(False, Worth.SAVED), (False, Worth.ALL), (True, Worth.ALL)],
+    ('is_shard', 'quality'),
+    [
+        (False, Quality.NO_SHARD),
+        (False, Quality.COMPLETE),
+        (True, Quality.COMPLETE),
+    ],
 )
-def test_later_news_is_believed(conf, ironic, sink, is_shard, worth):
+def test_later_news_is_believed(conf, ironic, sink, is_shard, quality):
     """Ironic is not asked: it takes seconds when it is busy."""
     ironic.put('n2', provision_state='cleaning')
     ironic.has_shard = is_shard
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
+        _read_and_deliver(feed, sink, 'n2')
         ironic.reads.clear()
-        feed._hear(_AVAILABLE, worth)
+        feed._accept_notification(_AVAILABLE, quality)
         assert sink.observed[-1].provision_state == 'available'
         threading.Event().wait(QUIET_S)
     assert ironic.reads == []
@@ -508,10 +512,10 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
     ironic.put('n2', provision_state='cleaning')
     ironic.has_shard = True
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
+        _read_and_deliver(feed, sink, 'n2')
         ironic.reads.clear()
         ironic.may_read.clear()
-        feed._hear(_AVAILABLE, Worth.SAVED)
+        feed._accept_notification(_AVAILABLE, Quality.NO_SHARD)
         assert sink.observed[-1].provision_state == 'available'
         ironic.put(
             'n2', updated_at='2026-01-01T00:00:01+00:00', shard='another'
@@ -526,10 +530,10 @@ def test_a_node_that_ironic_deleted_is_read(conf, ironic, sink, stamp):
     record = {**_AVAILABLE, 'updated_at': f'2026-01-01T00:{stamp}Z'}
     ironic.put('n2', provision_state='available')
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
+        _read_and_deliver(feed, sink, 'n2')
         del ironic.nodes_by_uuid['n2']
         payload = {'ironic_object.data': record}
-        events = NodeEvents(feed._hear, 0.0)
+        events = NodeEvents(feed._accept_notification, 0.0)
         events.info({}, 'p', 'baremetal.node.delete.end', payload, {})
         sink.wait(lambda: sink.denied)
     assert sink.denied == ['n2']
@@ -538,12 +542,12 @@ def test_a_node_that_ironic_deleted_is_read(conf, ironic, sink, stamp):
 def test_what_a_failed_request_asked_for_is_not_told(conf, ironic, sink):
     """It was never saved, whatever time it has."""
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
-        told_count = len(sink.observed)
+        _read_and_deliver(feed, sink, 'n2')
+        delivered_count = len(sink.observed)
         payload = {'ironic_object.data': _AVAILABLE}
-        events = NodeEvents(feed._hear, 0.0)
+        events = NodeEvents(feed._accept_notification, 0.0)
         events.error({}, 'p', 'baremetal.node.update.error', payload, {})
-        sink.wait(lambda: len(sink.observed) > told_count)
+        sink.wait(lambda: len(sink.observed) > delivered_count)
     assert sink.observed[-1].provision_state is None
 
 
@@ -551,8 +555,8 @@ def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
     """It is asked for again, even if what was heard was wrong."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
-        feed._hear(_AVAILABLE, Worth.ALL)
+        _read_and_deliver(feed, sink, 'n2')
+        feed._accept_notification(_AVAILABLE, Quality.COMPLETE)
         ironic.reads.clear()
         ironic.may_read.clear()
         feed.accept_read(ironic.nodes_by_uuid['n2'])
@@ -567,11 +571,11 @@ def test_node_of_later_news_that_was_not_taken_in_is_read(conf, ironic, sink):
     """Or it would be as it was until the next delta list."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
-        _have_told(feed, sink, 'n2')
+        _read_and_deliver(feed, sink, 'n2')
         ironic.reads.clear()
         ironic.may_read.clear()
         sink.is_broken = True
-        feed._hear(_AVAILABLE, Worth.ALL)
+        feed._accept_notification(_AVAILABLE, Quality.COMPLETE)
         sink.is_broken = False
         ironic.may_read.set()
         sink.wait(lambda: sink.observed[-1].provision_state == 'cleaning')
@@ -585,11 +589,11 @@ def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
         threading.Event().wait(QUIET_S)
         sink.gone.add('n1')
         ironic.may_read.clear()
-        told_count = sink.names().count('n1')
+        delivered_count = sink.names().count('n1')
         feed._read_delta()
-        assert sink.names().count('n1') == told_count
+        assert sink.names().count('n1') == delivered_count
         ironic.may_read.set()
-        sink.wait(lambda: sink.names().count('n1') > told_count)
+        sink.wait(lambda: sink.names().count('n1') > delivered_count)
     assert ironic.reads == ['n1']
 
 
@@ -599,11 +603,11 @@ def test_a_driver_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         sink.gone.add('n1')
         ironic.may_read.clear()
-        told_count = sink.names().count('n1')
+        delivered_count = sink.names().count('n1')
         feed.accept_read(ironic.nodes_by_uuid['n1'])
-        assert sink.names().count('n1') == told_count
+        assert sink.names().count('n1') == delivered_count
         ironic.may_read.set()
-        sink.wait(lambda: sink.names().count('n1') > told_count)
+        sink.wait(lambda: sink.names().count('n1') > delivered_count)
     assert (ironic.reads, sink.gone) == (['n1'], set())
 
 
@@ -646,10 +650,10 @@ def test_what_could_not_be_taken_in_for_long_is_read_again(conf, ironic, sink):
         assert ironic.reads == [first]
         clock.advance(60.0)
     sink.broken.clear()
-    told_count = len(sink.observed)
+    delivered_count = len(sink.observed)
     feed._read_delta()
-    sink.wait(lambda: len(sink.observed) == told_count + 2)
-    assert sink.names()[told_count:] == ['n1', 'n2']
+    sink.wait(lambda: len(sink.observed) == delivered_count + 2)
+    assert sink.names()[delivered_count:] == ['n1', 'n2']
     ironic.reads.clear()
     feed._read_delta()
     threading.Event().wait(QUIET_S)
@@ -658,21 +662,31 @@ def test_what_could_not_be_taken_in_for_long_is_read_again(conf, ironic, sink):
 
 
 @pytest.mark.parametrize(
-    ('pool', 'worth', 'record', 'is_read'),
+    ('pool', 'quality', 'record', 'is_read'),
     [
-        ('conductor_group', Worth.ALL, {}, False),
-        ('conductor_group', Worth.SAVED, {'conductor_group': 'other'}, False),
-        ('conductor_group', Worth.SAVED, {'conductor_group': ''}, True),
-        ('conductor_group', Worth.SAVED, {}, True),
-        ('conductor_group', Worth.HINT, {'conductor_group': 'other'}, True),
-        ('shard', Worth.ALL, {}, False),
-        ('shard', Worth.SAVED, {'conductor_group': 'other'}, True),
-        ('shard', Worth.HINT, {}, True),
+        ('conductor_group', Quality.COMPLETE, {}, False),
+        (
+            'conductor_group',
+            Quality.NO_SHARD,
+            {'conductor_group': 'other'},
+            False,
+        ),
+        ('conductor_group', Quality.NO_SHARD, {'conductor_group': ''}, True),
+        ('conductor_group', Quality.NO_SHARD, {}, True),
+        (
+            'conductor_group',
+            Quality.UNUSABLE,
+            {'conductor_group': 'other'},
+            True,
+        ),
+        ('shard', Quality.COMPLETE, {}, False),
+        ('shard', Quality.NO_SHARD, {'conductor_group': 'other'}, True),
+        ('shard', Quality.UNUSABLE, {}, True),
     ],
 )
 @pytest.mark.parametrize('is_held', [False, True])
 def test_news_of_another_pools_node_cost_one_reading(
-    conf, ironic, sink, pool, worth, record, is_read, is_held
+    conf, ironic, sink, pool, quality, record, is_read, is_held
 ):
     """Unless it may be ours now, or is held here all the same."""
     ironic.has_shard = pool == 'shard'
@@ -680,11 +694,11 @@ def test_news_of_another_pools_node_cost_one_reading(
     sink.held = {'n3'} if is_held else set()
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     feed._read_queue.start()
-    feed._hear({**_AVAILABLE, 'uuid': 'n3'}, worth)
+    feed._accept_notification({**_AVAILABLE, 'uuid': 'n3'}, quality)
     sink.wait(lambda: sink.renewed)
     threading.Event().wait(QUIET_S)
     ironic.reads.clear()
-    feed._hear({**_AVAILABLE, 'uuid': 'n3', **record}, worth)
+    feed._accept_notification({**_AVAILABLE, 'uuid': 'n3', **record}, quality)
     threading.Event().wait(QUIET_S)
     feed.stop()
     assert ironic.reads == ['n3'] * (is_read or is_held)
@@ -698,7 +712,7 @@ def test_a_node_that_comes_from_another_pool_is_told(conf, ironic, sink):
     ironic.put('n3')
     feed._read_delta()
     assert 'n3' in sink.names()
-    assert not feed._is_foreign({'uuid': 'n3'}, Worth.ALL)
+    assert not feed._is_outside_pool({'uuid': 'n3'}, Quality.COMPLETE)
 
 
 def test_lists_that_fail_while_ironic_answers_are_read_less_often(
@@ -708,15 +722,15 @@ def test_lists_that_fail_while_ironic_answers_are_read_less_often(
     conf.clear_override('delta_interval_s', 'ironic_compute')
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
 
-    def fail(rest=None):
+    def fail(pause=None):
         raise errors.IronicUnavailable('504 at the ninth page')
 
     waits_s, last_s = [], 0.0
     ironic.list_nodes = fail
     for is_down in [True] * 3 + [False] * 7:
         ironic.is_down = is_down
-        feed._guarded(feed._read_delta)
-        assert not feed._guarded(feed._audit)
+        feed._try_read(feed._read_delta)
+        assert not feed._try_read(feed._audit)
         last_s = feed._audit_retry_s(last_s)
         waits_s.append(last_s)
     assert waits_s == [10, 10, 10, 20, 40, 80, 160, 300, 300, 300]

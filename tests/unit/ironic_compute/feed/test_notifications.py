@@ -5,11 +5,11 @@ import datetime
 
 import pytest
 
-from ironic_compute.feed.notifications import NodeEvents, Worth
+from ironic_compute.feed.notifications import NodeEvents, Quality
 
 
 @pytest.mark.parametrize(
-    ('event_type', 'is_heard'),
+    ('event_type', 'is_received'),
     [
         ('baremetal.node.provision_set.success', True),
         ('baremetal.node.update.end', True),
@@ -19,41 +19,41 @@ from ironic_compute.feed.notifications import NodeEvents, Worth
         ('compute.instance.update', False),
     ],
 )
-def test_only_ends_of_node_events_count(event_type, is_heard):
+def test_only_ends_of_node_events_count(event_type, is_received):
     """A start says what is wanted, not what is."""
-    heard = []
+    received = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
-    events = NodeEvents(lambda record, _: heard.append(record), 0.0)
+    events = NodeEvents(lambda record, _: received.append(record), 0.0)
     events.info({}, 'p', event_type, payload, {})
-    assert heard == ([{'uuid': 'n1'}] if is_heard else [])
+    assert received == ([{'uuid': 'n1'}] if is_received else [])
 
 
 @pytest.mark.parametrize(
-    ('event', 'worth'),
+    ('event', 'quality'),
     [
-        ('provision_set.end', Worth.ALL),
-        ('provision_set.error', Worth.ALL),
-        ('power_set.success', Worth.ALL),
-        ('power_state_corrected.success', Worth.ALL),
-        ('update.end', Worth.SAVED),
-        ('maintenance_set.end', Worth.SAVED),
-        ('provision_setup.end', Worth.SAVED),
-        ('update.error', Worth.HINT),
-        ('maintenance_set.error', Worth.HINT),
-        ('delete.end', Worth.HINT),
+        ('provision_set.end', Quality.COMPLETE),
+        ('provision_set.error', Quality.COMPLETE),
+        ('power_set.success', Quality.COMPLETE),
+        ('power_state_corrected.success', Quality.COMPLETE),
+        ('update.end', Quality.NO_SHARD),
+        ('maintenance_set.end', Quality.NO_SHARD),
+        ('provision_setup.end', Quality.NO_SHARD),
+        ('update.error', Quality.UNUSABLE),
+        ('maintenance_set.error', Quality.UNUSABLE),
+        ('delete.end', Quality.UNUSABLE),
     ],
 )
-def test_not_every_record_is_the_node(event, worth):
+def test_not_every_record_is_the_node(event, quality):
     """Some show what was never saved, or a node that is gone."""
-    heard = []
+    received = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
-    events = NodeEvents(lambda _, worth: heard.append(worth), 0.0)
+    events = NodeEvents(lambda _, quality: received.append(quality), 0.0)
     events.info({}, 'p', f'baremetal.node.{event}', payload, {})
-    assert heard == [worth]
+    assert received == [quality]
 
 
 @pytest.mark.parametrize(
-    ('metadata', 'is_heard'),
+    ('metadata', 'is_received'),
     [
         ({'timestamp': '2026-01-01 11:59:59.999999'}, False),
         ({'timestamp': '2026-01-01 12:00:00.000001'}, True),
@@ -62,16 +62,16 @@ def test_not_every_record_is_the_node(event, worth):
         ({}, True),
     ],
 )
-def test_what_waited_in_the_queue_is_left_out(metadata, is_heard):
+def test_what_waited_in_the_queue_is_left_out(metadata, is_received):
     """Days of news may be there, of which the first audit knows the end."""
-    heard = []
+    received = []
     noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
     events = NodeEvents(
-        lambda record, _: heard.append(record), noon.timestamp()
+        lambda record, _: received.append(record), noon.timestamp()
     )
     payload = {'ironic_object.data': {'uuid': 'n1'}}
     events.info({}, 'p', 'baremetal.node.update.end', payload, metadata)
-    assert bool(heard) == is_heard
+    assert bool(received) == is_received
 
 
 def test_odd_payload_is_harmless():

@@ -26,14 +26,14 @@ def clock():
 def test_nothing_was_seen_yet(clock):
     """Then the newest page is asked for, whatever its stamps."""
     mark = Watermark(clock)
-    mark.saw('')
+    mark.advance_to('')
     assert mark.since() is None
 
 
 def test_newest_stamp_is_read_again_for_a_while(clock):
     """Rows become visible after their stamp, and clocks differ."""
     mark = Watermark(clock)
-    mark.saw(stamp(0))
+    mark.advance_to(stamp(0))
     clock.advance(30)
     assert mark.since() == stamp(-30)
 
@@ -41,10 +41,10 @@ def test_newest_stamp_is_read_again_for_a_while(clock):
 def test_mass_change_is_not_read_for_ever(clock):
     """Thousands of nodes of one second: once seen, a short page will do."""
     mark = Watermark(clock)
-    mark.saw(stamp(0))
+    mark.advance_to(stamp(0))
     clock.advance(31)
     assert mark.since() == stamp(1)
-    mark.saw(stamp(0))
+    mark.advance_to(stamp(0))
     assert mark.since() == stamp(1)
 
 
@@ -52,7 +52,7 @@ def test_mass_change_is_not_read_for_ever(clock):
 def test_slow_clock_of_a_conductor_hides_nothing(clock, behind_s):
     """What it writes is stamped earlier than it is, and is found."""
     mark = Watermark(clock)
-    mark.saw(stamp(0))
+    mark.advance_to(stamp(0))
     for passed_s in range(1, 120):
         clock.advance(1)
         assert stamp(passed_s - behind_s) >= mark.since()
@@ -62,7 +62,7 @@ def test_slow_clock_of_a_conductor_hides_nothing(clock, behind_s):
 def test_clock_that_is_ahead_hides_nothing(clock, lead_s):
     """What others write is earlier than its stamp for hours, and is found."""
     mark = Watermark(clock)
-    mark.saw(stamp(lead_s))
+    mark.advance_to(stamp(lead_s))
     for passed_s in range(1, 120):
         clock.advance(1)
         assert stamp(passed_s) >= mark.since()
@@ -71,21 +71,21 @@ def test_clock_that_is_ahead_hides_nothing(clock, lead_s):
 def test_clock_that_is_ahead_is_told_once(clock, caplog):
     """And once more if it happens again; a few seconds are no matter."""
     mark = Watermark(clock)
-    mark.saw(stamp(20))
+    mark.advance_to(stamp(20))
     assert not caplog.messages
-    mark.saw(stamp(HOUR_S))
-    mark.saw(stamp(HOUR_S + 5))
+    mark.advance_to(stamp(HOUR_S))
+    mark.advance_to(stamp(HOUR_S + 5))
     assert ['which is in the future' in m for m in caplog.messages] == [True]
     clock.advance(2 * HOUR_S)
-    mark.saw(stamp(2 * HOUR_S))
-    mark.saw(stamp(4 * HOUR_S))
+    mark.advance_to(stamp(2 * HOUR_S))
+    mark.advance_to(stamp(4 * HOUR_S))
     assert len(caplog.messages) == 2
 
 
 def test_own_clock_that_is_behind_hides_nothing(clock):
     """More is read than need be, until somebody sets it right."""
     mark = Watermark(clock)
-    mark.saw(stamp(HOUR_S))
+    mark.advance_to(stamp(HOUR_S))
     clock.advance(31)
     assert mark.since() == stamp(1)
 
@@ -94,13 +94,13 @@ def test_older_page_moves_nothing_back(clock):
     """A node that was the newest may have been deleted."""
     mark = Watermark(clock)
     clock.advance(10)
-    mark.saw(stamp(5))
-    mark.saw(stamp(0))
+    mark.advance_to(stamp(5))
+    mark.advance_to(stamp(0))
     assert mark.since() == stamp(-25)
 
 
 def test_odd_stamp_hides_nothing(clock):
     """Whatever an Ironic sends, reading goes on."""
     mark = Watermark(clock)
-    mark.saw('tomorrow')
+    mark.advance_to('tomorrow')
     assert mark.since() == stamp(-30)

@@ -290,7 +290,7 @@ def test_list_goes_on_after_a_full_page(client, http):
     http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
     rests = []
     nodes = client.list_nodes(
-        limit=2, rest=lambda: rests.append(http.call_count)
+        limit=2, pause=lambda: rests.append(http.call_count)
     )
     assert [facts.uuid for facts in nodes] == [NODE, OTHER, 'n3', 'n4']
     assert rests == [http.call_count - 2, http.call_count - 1]
