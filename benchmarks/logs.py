@@ -66,13 +66,13 @@ def parsed(lines: Iterable[str]) -> list[Line]:
 # Names of the threads of our worker; all others are Nova's.
 OUR_THREADS = (
     'audit',
-    'handover',
     'lost',
+    'rebalance',
+    'recovery',
     'resume',
     'rows',
     'services',
     'stray',
-    'upkeep',
 )
 
 

@@ -52,7 +52,7 @@ class RecoveryLoop:
         self._served_since_s = 0.0
         self._rechecked_at_s = 0.0
         self._lost_checked_at_s = -math.inf
-        self._thread = LoopThread('upkeep', self._run_round, _FIRST_ROUND_S)
+        self._thread = LoopThread('recovery', self._run_round, _FIRST_ROUND_S)
 
     def start(self) -> None:
         """Start the thread; RPC is served from now on."""

@@ -174,7 +174,7 @@ class Components:
         self._threads = (
             LoopThread('pool', startup.try_start),
             LoopThread(
-                'handover', self.rebalancer.try_round, ROUND_INTERVAL_S
+                'rebalance', self.rebalancer.try_round, ROUND_INTERVAL_S
             ),
             self._service_thread,
         )

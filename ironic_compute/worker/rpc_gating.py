@@ -80,7 +80,7 @@ class RpcGating:
         self._has_opened = False
         self._failures_count = 0
         self._old_listeners: list[Any] = []
-        self._thread = LoopThread('reception', self.follow_gate)
+        self._thread = LoopThread('rpc-gating', self.follow_gate)
 
     def start(self) -> None:
         """Receive RPC now if the gate is open, and follow the gate."""

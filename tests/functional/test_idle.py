@@ -29,20 +29,21 @@ from tests.functional import pool
 _OURS = (
     'audit',
     'delta',
-    'handover',
     'lost-',
     'placement-',
     'reader-',
+    'rebalance',
+    'recovery',
     'resume-',
     'services',
     'stray',
-    'upkeep',
 )
-# How much faster than by default everything is looked at here.
+# By how much the default intervals are shortened here.
 _SPEED = 20.0
 _MINUTES_COUNT = 4
 _RPCS_A_MINUTE = 3.0
-# Until upkeep begins, and rows that others made have been looked at again.
+# By then the recovery loop has begun, and the rows that other workers made
+# have been read again.
 _SETTLES_S = 12.0
 _METRICS_PORT = 29179
 _NODES = re.compile(r'^ironic_compute_nodes\{(.*)\} (\S+)$', re.MULTILINE)
