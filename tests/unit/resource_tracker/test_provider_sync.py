@@ -4,7 +4,6 @@
 import dataclasses
 import pathlib
 import tempfile
-import threading
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,6 @@ from resource_tracker.provider import (
     wanted_provider,
     withdrawn_provider,
 )
-from resource_tracker.provider_index import ProviderIndex
 from resource_tracker.provider_state import ProviderState
 from resource_tracker.provider_sync import ProviderSync
 from tests.fakes.clock import ManualClock
@@ -448,35 +446,6 @@ def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
         )
     assert world.placement.requests == []
     assert world.state.our_traits == our_traits
-
-
-def test_many_at_once_ask_for_one_list():
-    """The first asks, the others wait for its answer."""
-    placement, start = FakePlacement(), threading.Barrier(8)
-    placement.make_provider('u', 'n')
-    provider_index, found = ProviderIndex(placement, ManualClock()), []
-
-    def look():
-        start.wait()
-        found.append(provider_index.find_provider('n').uuid)
-
-    threads = [threading.Thread(target=look) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == ['u'] * 8
-    assert placement.requests == ['list']
-
-
-def test_list_that_failed_is_asked_for_again():
-    """An outage at first sight is not for ever."""
-    placement = FakePlacement()
-    provider_index = ProviderIndex(placement, ManualClock())
-    placement.fail_next = [('before', errors.PlacementUnavailable('down'))]
-    with pytest.raises(errors.PlacementUnavailable):
-        provider_index.find_provider('n')
-    assert provider_index.find_provider('n') is None
 
 
 def _built_on(world):
