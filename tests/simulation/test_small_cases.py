@@ -11,23 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
+from hashring import events
 from hashring.adoption import View
 from hashring.assignment import Assignment
-from hashring.events import (
-    BreakLock,
-    Effect,
-    Event,
-    KnownHosts,
-    LeaseStatus,
-    LockChecked,
-    LockGranted,
-    LockRefused,
-    LockReleased,
-    Prove,
-    Release,
-    Tick,
-    TryLock,
-)
 from hashring.group import Boot, Member, Traits
 from hashring.host_states import WITH_WORKER
 from hashring.lease import Beat, Lease
@@ -69,12 +55,14 @@ class Side:
         self.group = FakeGroup(service, boot)
         self.lease = Lease(TIMING.lease_term_s, TIMING.lease_margin_s)
         self.machine = kind(home, boot, TIMING, service.traits)
-        self.asked: list[Effect] = []
-        self.handle(KnownHosts(frozenset(HOSTS)))
+        self.asked: list[events.Effect] = []
+        self.handle(events.KnownHosts(frozenset(HOSTS)))
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         effects = self.machine.handle(event, self.clock.now_s())
-        kinds = TryLock | Prove | Release | BreakLock
+        kinds = (
+            events.TryLock | events.Prove | events.Release | events.BreakLock
+        )
         self.asked += [e for e in effects if isinstance(e, kinds)]
 
     def beat(self) -> None:
@@ -99,7 +87,7 @@ class Side:
             )
         self.lease, _ = self.lease.after(Beat(now_s, now_s, shown))
         self.handle(
-            LeaseStatus(
+            events.LeaseStatus(
                 self.lease.deadline_s,
                 self.lease.epoch,
                 View(members),
@@ -111,18 +99,22 @@ class Side:
     def lock(self) -> None:
         """Send one lock request, as `LockThread` does."""
         match self.asked.pop(0):
-            case TryLock(host=host, ticket=ticket):
+            case events.TryLock(host=host, ticket=ticket):
                 kind = (
-                    LockGranted if self.group.try_lock(host) else LockRefused
+                    events.LockGranted
+                    if self.group.try_lock(host)
+                    else events.LockRefused
                 )
                 self.handle(kind(host, ticket))
-            case Prove(host=host, ticket=ticket):
+            case events.Prove(host=host, ticket=ticket):
                 self.handle(
-                    LockChecked(host, ticket, self.group.owns_lock(host))
+                    events.LockChecked(
+                        host, ticket, self.group.owns_lock(host)
+                    )
                 )
-            case Release(host=host, ticket=ticket):
+            case events.Release(host=host, ticket=ticket):
                 self.group.release(host)
-                self.handle(LockReleased(host, ticket))
+                self.handle(events.LockReleased(host, ticket))
 
     def may_act(self, host: Host) -> bool:
         """Return whether a worker of this host has an open gate."""
@@ -178,7 +170,7 @@ class Case:
             case 'exit':
                 sides[0].handle(WorkerExited(Host(names[1]), -9))
         for side in sides:
-            side.handle(Tick())
+            side.handle(events.Tick())
 
     def key(self) -> str:
         """Return a key that is equal for equal states."""

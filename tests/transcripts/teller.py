@@ -26,19 +26,9 @@ import enum
 import re
 from typing import Any
 
+from hashring import events
 from hashring.adoption import NOBODY, View
 from hashring.assignment import Assignment
-from hashring.events import (
-    Event,
-    KnownHosts,
-    LeaseStatus,
-    Leave,
-    LockChecked,
-    LockGranted,
-    LockRefused,
-    LockReleased,
-    Tick,
-)
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.opts import Timing
 from hashring.ring import Host
@@ -82,7 +72,7 @@ class Teller:
         assert self._machine is not None, 'begin with: agent HOME BACKEND'
         return self._machine
 
-    def _handle(self, event: Event) -> list[str]:
+    def _handle(self, event: events.Event) -> list[str]:
         return [_shown(e) for e in self.machine.handle(event, self._now_s)]
 
     def _told(self) -> list[str]:
@@ -94,14 +84,14 @@ class Teller:
             *(f'{host} opens at {s:g}' for host, s in opens_s.items()),
         ]
 
-    def _event(self, word: str, rest: list[str]) -> Event:
+    def _event(self, word: str, rest: list[str]) -> events.Event:
         match word:
             case 'known':
-                return KnownHosts(frozenset(map(Host, rest)))
+                return events.KnownHosts(frozenset(map(Host, rest)))
             case 'lease':
                 lost = frozenset(map(Host, rest[3:]))
                 deadline_s, epoch = float(rest[0]), int(rest[1])
-                return LeaseStatus(
+                return events.LeaseStatus(
                     deadline_s, epoch, self._view, lost, self._now_s
                 )
             case 'exited':
@@ -109,25 +99,25 @@ class Teller:
                     Host(rest[0]), 1, ' '.join(rest[1:]) or None
                 )
             case 'stop' | 'drain':
-                return Leave(restarting=word == 'stop')
+                return events.Leave(restarting=word == 'stop')
             case 'tick':
-                return Tick()
+                return events.Tick()
             case _:
                 return _answer(word, Host(rest[0]), int(rest[1]))
 
 
-def _answer(word: str, host: Host, ticket: int) -> Event:
+def _answer(word: str, host: Host, ticket: int) -> events.Event:
     match word:
         case 'granted':
-            return LockGranted(host, ticket)
+            return events.LockGranted(host, ticket)
         case 'slow':
-            return LockGranted(host, ticket, counts=False)
+            return events.LockGranted(host, ticket, counts=False)
         case 'denied':
-            return LockRefused(host, ticket)
+            return events.LockRefused(host, ticket)
         case 'proven' | 'disproven':
-            return LockChecked(host, ticket, word == 'proven')
+            return events.LockChecked(host, ticket, word == 'proven')
         case 'released' | 'unreleased':
-            return LockReleased(host, ticket, word == 'released')
+            return events.LockReleased(host, ticket, word == 'released')
         case _:
             raise ValueError(f'no such line: {word}')
 

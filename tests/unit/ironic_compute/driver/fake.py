@@ -52,6 +52,38 @@ class Bench:
             **kwargs,
         )
 
+    def rebuild(
+        self, server: Any, destination: str = 'local', **kwargs: Any
+    ) -> None:
+        """Rebuild the server, as Nova does.
+
+        :param destination: where the root disk is: ``local`` or ``volume``
+        """
+        root = objects.BlockDeviceMapping(
+            boot_index=0, destination_type=destination, source_type='image'
+        )
+        self.driver.rebuild(
+            None,
+            server,
+            image(),
+            None,
+            None,
+            {},
+            objects.BlockDeviceMappingList(objects=[root]),
+            None,
+            None,
+            network_info=network(),
+            **kwargs,
+        )
+
+    def is_free(self) -> bool:
+        """Return whether nothing of the server is left on the node."""
+        return (
+            self.ironic.nodes[NODE].instance_uuid is None
+            and not self.ironic.infos[NODE]
+            and not self.ironic.attached[NODE]
+        )
+
 
 class FakeFeed:
     """A feed that lets Ironic end its work after a change and a read."""
@@ -165,6 +197,24 @@ def server(**fields: Any) -> Any:
         **fields,
     }
     return objects.Instance(**values)
+
+
+class UnsavedServer(objects.Instance):
+    """A server whose record is not saved and does not change."""
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Count the changes as saved."""
+        self.obj_reset_changes()
+
+    def refresh(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the record as it is."""
+
+
+def unsaved_server(**fields: Any) -> Any:
+    """Return a server like :func:`server`, whose record is not saved."""
+    made = server(**fields)
+    made.__class__ = UnsavedServer
+    return made
 
 
 def build_request(volumes: Sequence[Any] = ()) -> BuildRequest:

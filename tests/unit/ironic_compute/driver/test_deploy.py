@@ -9,16 +9,6 @@ from ironic_compute import errors
 from . import fake
 
 
-def _is_free(bench: fake.Bench) -> bool:
-    """Return whether nothing of the server is left on the node."""
-    ironic = bench.ironic
-    return (
-        ironic.nodes[fake.NODE].instance_uuid is None
-        and not ironic.infos[fake.NODE]
-        and not ironic.attached[fake.NODE]
-    )
-
-
 def test_build_ends_active():
     """A build reserves, describes, attaches, deploys and waits."""
     bench = fake.bench()
@@ -61,7 +51,7 @@ def test_failed_deploy_raises_the_error_of_ironic_and_frees_the_node():
         nova_exception.InstanceDeployFailure, match='it is broken'
     ):
         bench.spawn(fake.server())
-    assert _is_free(bench)
+    assert bench.is_free()
     assert bench.ironic.nodes[fake.NODE].provision_state == 'cleaning'
 
 
@@ -75,7 +65,7 @@ def test_refused_step_frees_the_node(request_name):
     bench.ironic.refused.clear()
     if request_name == 'patch':  # which clearing needs as well
         bench.driver.destroy(None, fake.server(), None)
-    assert _is_free(bench)
+    assert bench.is_free()
 
 
 def test_invalid_image_ends_the_build():
@@ -84,7 +74,7 @@ def test_invalid_image_ends_the_build():
     bench.ironic.invalid['deploy'] = 'no such image'
     with pytest.raises(nova_exception.BuildAbortException, match='no such'):
         bench.spawn(fake.server())
-    assert _is_free(bench)
+    assert bench.is_free()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +92,7 @@ def test_invalid_node_sends_the_build_to_another_node(interface, reason):
     bench.ironic.invalid[interface] = reason
     with pytest.raises(nova_exception.InstanceDeployFailure):
         bench.spawn(fake.server())
-    assert _is_free(bench)
+    assert bench.is_free()
 
 
 def test_image_that_is_refused_at_the_deploy_ends_the_build():
@@ -151,7 +141,7 @@ def test_failed_spawn_cleanup_frees_the_node():
     bench = fake.bench()
     bench.driver.prepare_for_spawn(fake.server())
     bench.driver.failed_spawn_cleanup(fake.server())
-    assert _is_free(bench)
+    assert bench.is_free()
 
 
 def test_deploy_of_another_process_is_waited_for():

@@ -10,7 +10,6 @@ import threading
 
 import pytest
 from nova import exception as nova_exception
-from nova import objects
 from nova.compute import power_state
 
 from resource_tracker.provider import Situation, wanted_provider
@@ -107,13 +106,6 @@ _ROWS = _read_table()
 _OPERATIONS = tuple(_ROWS['active'])[1:]
 
 
-class _Server(objects.Instance):
-    """A server whose record is not saved."""
-
-    def save(self, *args, **kwargs):
-        self.obj_reset_changes()
-
-
 def _bench(state, operation):
     """Return a driver with a node in a state, with the server if needed."""
     has_server = operation not in ('spawn', 'stock')
@@ -164,23 +156,7 @@ def _power(bench):
 
 
 def _rebuild(bench):
-    server = fake.server(task_state='rebuilding')
-    server.__class__ = _Server
-    root = objects.BlockDeviceMapping(
-        boot_index=0, destination_type='local', source_type='image'
-    )
-    bench.driver.rebuild(
-        None,
-        server,
-        fake.image(),
-        None,
-        None,
-        {},
-        objects.BlockDeviceMappingList(objects=[root]),
-        None,
-        None,
-        network_info=fake.network(),
-    )
+    bench.rebuild(fake.unsaved_server(task_state='rebuilding'))
     return 'deployed'
 
 

@@ -9,7 +9,6 @@ the run.
 
 import pytest
 from nova import exception as nova_exception
-from nova import objects
 
 from . import fake
 from .faulty import FAULTS, FaultyIronic
@@ -25,22 +24,6 @@ _OUTCOMES = {
     nova_exception.InstanceNotFound: 'absent',
     nova_exception.NovaException: 'error',
 }
-
-
-class _Server(objects.Instance):
-    """A server whose record is not saved and does not change."""
-
-    def save(self, *args, **kwargs):
-        self.obj_reset_changes()
-
-    def refresh(self, *args, **kwargs):
-        pass
-
-
-def _server(**fields):
-    made = fake.server(**fields)
-    made.__class__ = _Server
-    return made
 
 
 def _bench(operation):
@@ -62,31 +45,16 @@ def _bench(operation):
 
 
 def _spawn(bench):
-    bench.spawn(
-        _server(), block_device_info={'block_device_mapping': [fake.Volume(1)]}
-    )
+    volumes = {'block_device_mapping': [fake.Volume(1)]}
+    bench.spawn(fake.unsaved_server(), block_device_info=volumes)
 
 
 def _rebuild(bench):
-    root = objects.BlockDeviceMapping(
-        boot_index=0, destination_type='local', source_type='image'
-    )
-    bench.driver.rebuild(
-        None,
-        _server(task_state='rebuilding'),
-        fake.image(),
-        None,
-        None,
-        {},
-        objects.BlockDeviceMappingList(objects=[root]),
-        None,
-        None,
-        network_info=fake.network(),
-    )
+    bench.rebuild(fake.unsaved_server(task_state='rebuilding'))
 
 
 def _destroy(bench):
-    bench.driver.destroy(None, _server(), fake.network())
+    bench.driver.destroy(None, fake.unsaved_server(), fake.network())
 
 
 _OPERATIONS = {'spawn': _spawn, 'rebuild': _rebuild, 'destroy': _destroy}

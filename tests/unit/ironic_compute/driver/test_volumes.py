@@ -7,16 +7,6 @@ from nova import exception as nova_exception
 from . import fake
 
 
-def _is_free(bench: fake.Bench) -> bool:
-    """Return whether nothing of the server is left on the node."""
-    ironic = bench.ironic
-    return (
-        ironic.nodes[fake.NODE].instance_uuid is None
-        and not ironic.infos[fake.NODE]
-        and not ironic.attached[fake.NODE]
-    )
-
-
 def _from_volume():
     """Return the arguments of a spawn from a root volume."""
     return {'block_device_info': {'block_device_mapping': [fake.Volume()]}}
@@ -41,7 +31,7 @@ def test_target_of_a_failed_build_is_deleted(request_name):
     with pytest.raises(nova_exception.InstanceDeployFailure):
         bench.spawn(fake.server(), **_from_volume())
     assert not bench.ironic.targets
-    assert _is_free(bench)
+    assert bench.is_free()
 
 
 def test_target_left_on_the_node_is_deleted_by_the_next_build():
