@@ -5,6 +5,7 @@ The agent's main thread calls it. The messages are in one module so that they
 can be read together; the manual lists them.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from oslo_log import log as logging
@@ -72,21 +73,17 @@ class OperatorLog:
         others = sorted(
             m.home for m in state.view.members if m.home != self._home
         )
-        beside = ', '.join(others) or 'nobody else'
+        names = {
+            'home': self._home,
+            'others': ', '.join(others) or 'nobody else',
+        }
         if self._lost_at_s is None:
-            LOG.info(
-                'Joined the group as %(home)s, beside %(others)s',
-                {'home': self._home, 'others': beside},
-            )
+            LOG.info('Joined the group as %(home)s, beside %(others)s', names)
         else:
             LOG.info(
                 'The lease of %(home)s is back after %(gone_s).1f s, '
                 'beside %(others)s',
-                {
-                    'home': self._home,
-                    'gone_s': now_s - self._lost_at_s,
-                    'others': beside,
-                },
+                {**names, 'gone_s': now_s - self._lost_at_s},
             )
 
     def log_disagreement(self, others: Sequence[Member], now_s: float) -> None:
@@ -122,22 +119,16 @@ class OperatorLog:
     def log_effect(self, effect: events.Effect) -> None:
         """Log an effect of the assignment that matters to an operator."""
         match effect:
-            case events.Start(
-                host=host, tenure=tenure, why=events.Why.ADOPTED
-            ):
+            case events.Start(why=events.Why.ADOPTED):
                 LOG.info(
                     'Adopted %(host)s after %(waited_s).1f s without its '
                     'own agent, tenure %(tenure)d',
-                    {
-                        'host': host,
-                        'waited_s': effect.waited_s,
-                        'tenure': tenure,
-                    },
+                    dataclasses.asdict(effect),
                 )
-            case events.Start(host=host, tenure=tenure):
+            case events.Start():
                 LOG.info(
                     'Serving home host %(host)s, tenure %(tenure)d',
-                    {'host': host, 'tenure': tenure},
+                    dataclasses.asdict(effect),
                 )
             case events.Stop(host=host, why=why):
                 _log_reason('Draining the worker of', host, why)

@@ -29,14 +29,18 @@ from resource_tracker.placement import Placement
 CONF = nova.conf.CONF
 
 
-class NodeExplain(lister.Lister):
-    """Say why a node is or is not offered to builds."""
+class _OfOneNode(command.Command):
+    """A command with a node as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the argument that names the node."""
         parser = super().get_parser(prog_name)
         parser.add_argument('node', help='its uuid or name in Ironic')
         return parser
+
+
+class NodeExplain(_OfOneNode, lister.Lister):
+    """Say why a node is or is not offered to builds."""
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
@@ -51,7 +55,7 @@ class NodeExplain(lister.Lister):
         return ('Finding', 'What to do'), found
 
 
-class NodeForget(command.Command):
+class NodeForget(_OfOneNode):
     """Remove the records of a node that was moved to another pool.
 
     For a node that is in Ironic still, with another conductor group or shard
@@ -59,12 +63,6 @@ class NodeForget(command.Command):
     by the host that holds it, if no server and no allocation is on it. The
     daemons of its new pool take it up then.
     """
-
-    def get_parser(self, prog_name: str) -> Any:
-        """Add the argument that names the node."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('node', help='its uuid or name in Ironic')
-        return parser
 
     def take_action(self, parsed_args: Any) -> None:
         """Send the request to the host that holds the node.

@@ -65,26 +65,16 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
 
 def _remedy(facts: NodeFacts) -> str:
     node = facts.uuid
-    for holds, remedy in (
-        (
-            not facts.resource_class,
-            f'openstack baremetal node set --resource-class CLASS {node}',
-        ),
-        (
-            facts.maintenance,
-            f'openstack baremetal node maintenance unset {node}',
-        ),
-        (facts.retired, f'openstack baremetal node unset --retired {node}'),
-        (
-            facts.instance_uuid is not None,
-            f'openstack server show {facts.instance_uuid}',
-        ),
-    ):
-        if holds:
-            return remedy
-    return f'openstack baremetal node show {node}' + (
-        f' (last error: {facts.last_error})' if facts.last_error else ''
-    )
+    if not facts.resource_class:
+        return f'openstack baremetal node set --resource-class CLASS {node}'
+    if facts.maintenance:
+        return f'openstack baremetal node maintenance unset {node}'
+    if facts.retired:
+        return f'openstack baremetal node unset --retired {node}'
+    if facts.instance_uuid is not None:
+        return f'openstack server show {facts.instance_uuid}'
+    error = f' (last error: {facts.last_error})' if facts.last_error else ''
+    return f'openstack baremetal node show {node}{error}'
 
 
 def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
