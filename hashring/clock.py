@@ -18,15 +18,12 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Return the seconds since boot, including suspended time."""
-        ...
 
     def wall_s(self) -> float:
         """Return the seconds since 1970; for records, never for leases."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Block; only for threads that need not be woken earlier."""
-        ...
 
 
 class SystemClock:

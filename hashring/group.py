@@ -137,27 +137,21 @@ class Group(Protocol):
 
     def connect(self) -> None:
         """Connect to the backend; called until it has succeeded once."""
-        ...
 
     def join(self, me: Member) -> None:
         """Enter the group, even if an old entry of this agent is in it."""
-        ...
 
     def publish(self, me: Member) -> None:
         """Replace the published record of this agent."""
-        ...
 
     def heartbeat(self) -> None:
         """Renew the membership of this agent and every lock it holds."""
-        ...
 
     def members(self) -> tuple[Member, ...]:
         """Read the members of the group, this agent included."""
-        ...
 
     def other_groups(self) -> tuple[str, ...]:
         """Read the names of the other groups that have a live member."""
-        ...
 
     def lost_locks(self) -> frozenset[Host]:
         """Read the hosts whose lock this agent has lost.
@@ -165,36 +159,30 @@ class Group(Protocol):
         Always empty on backends on which a lock cannot be lost before its
         term ends (`Traits.loses`).
         """
-        ...
 
     def try_lock(self, host: Host) -> bool:
         """Request the lock once; return whether it was granted."""
-        ...
 
     def owns_lock(self, host: Host) -> bool:
         """Read whether the lock was kept since `try_lock` got it.
 
         False means that the backend cannot prove it.
         """
-        ...
 
     def release(self, host: Host) -> None:
         """Release the lock if this agent has it."""
-        ...
 
     def token(self, host: Host) -> LockToken | None:
         """Return the token of the lock, for `break_lock`; never blocks.
 
         None without a lock, and on backends without tokens.
         """
-        ...
 
     def break_lock(self, host: Host, token: LockToken) -> None:
         """Release the lock with this token; its holder must be dead.
 
         Does nothing if the lock has another token by now.
         """
-        ...
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
         """Close the connection; with ``leave``, leave the group first.
@@ -202,4 +190,3 @@ class Group(Protocol):
         Any thread may call it once the heartbeat and lock threads have
         ended. Returns after ``timeout_s`` seconds at the latest.
         """
-        ...

@@ -112,14 +112,12 @@ class Workers(Protocol):
         The gate of the worker is shut until `deliver_view` delivers a
         deadline in the future.
         """
-        ...
 
     def stop(self, host: Host) -> None:
         """Make the worker of a host drain and exit; returns at once.
 
         A `WorkerExited` follows; the caller has a time-out for it.
         """
-        ...
 
     def kill(self, host: Host) -> None:
         """Kill the worker of a host; returns when the process is dead.
@@ -127,12 +125,9 @@ class Workers(Protocol):
         A `WorkerExited` may follow, with the tenure of that worker. Without a
         worker for this host it does nothing.
         """
-        ...
 
     def deliver_view(self, view: WorkerView) -> None:
         """Send the view to each worker; returns at once."""
-        ...
 
     def events(self, timeout_s: float) -> Sequence[WorkerEvent]:
         """Wait up to ``timeout_s`` for an event; return all events."""
-        ...

@@ -308,12 +308,11 @@ class IronicComputeManager(
         :param properties: the build's filter properties, which are forwarded
             with the build
         """
-        if (
-            name is None
-            or self._components.held_nodes.row(NodeId(name)) is not None
-        ):
+        if name is None:
             return None
         node = NodeId(name)
+        if self._components.held_nodes.row(node) is not None:
+            return None
         try:
             host = forwarding.next_host(context, node, self.host, properties)
             if host is None:

@@ -159,11 +159,9 @@ class NewNodes:
         """
         count = sum(1 for node in nodes if self._needs_name(node))
         pages_max = count // _NAMES_A_PAGE
-        return (
-            self._compute_nodes.list_legacy_nodes(pages_max)
-            if pages_max
-            else None
-        )
+        if not pages_max:
+            return None
+        return self._compute_nodes.list_legacy_nodes(pages_max)
 
     def _place(self, facts: NodeFacts, read: _RowsRead) -> None:
         """Hold, leave, create or take one node, as its row requires."""

@@ -153,10 +153,8 @@ class HostMappings:
         if host in self._mapped:
             return True
         answer = self.read(host)
-        if answer in (
-            Mapped.UNREADABLE,
-            Mapped.NO_ANSWER,
-        ) and self._is_confirmed(host):
+        is_unknown = answer in (Mapped.UNREADABLE, Mapped.NO_ANSWER)
+        if is_unknown and self._is_confirmed(host):
             if answer is Mapped.UNREADABLE:
                 self._mapped.add(host)
             return True
