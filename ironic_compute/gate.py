@@ -45,11 +45,6 @@ class LeaseGate:
             self._deadline_s = max(self._deadline_s, deadline_s)
             self._extended.notify_all()
 
-    def shut(self) -> None:
-        """Shut now; only :meth:`extend` opens the gate again."""
-        with self._extended:
-            self._deadline_s = -math.inf
-
     def is_open(self) -> bool:
         """Return whether the lease is in force now."""
         return self._clock.now_s() < self._deadline_s
@@ -57,10 +52,6 @@ class LeaseGate:
     def open_for_s(self) -> float:
         """Return the seconds until the deadline; 0 when it has passed."""
         return max(0.0, self._deadline_s - self._clock.now_s())
-
-    def shut_for_s(self) -> float:
-        """Return the seconds since the deadline; 0 while the gate is open."""
-        return max(0.0, self._clock.now_s() - self._deadline_s)
 
     def wait(self) -> None:
         """Block until the lease is in force."""

@@ -95,9 +95,8 @@ class Metrics:
         self, method: str, what: str, status: str, seconds: float
     ) -> None:
         """Count a request to Placement."""
-        self._placement.labels(self._host, method, what, status).observe(
-            seconds
-        )
+        labels = self._host, method, what, status
+        self._placement.labels(*labels).observe(seconds)
 
     def count_report(self, seconds: float) -> None:
         """Count a change that was written to Placement."""
@@ -120,9 +119,8 @@ class Metrics:
             raise
         finally:
             seconds = self._clock.now_s() - begun_s
-            self._ironic.labels(
-                self._host, _UUID.sub('', what), result
-            ).observe(seconds)
+            labels = self._host, _UUID.sub('', what), result
+            self._ironic.labels(*labels).observe(seconds)
 
     # For Prometheus
 

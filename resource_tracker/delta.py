@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writes that turn a provider in Placement into the wanted provider.
+"""The writes that make a provider as wanted; classes and traits that stay.
 
 Pure functions: known and wanted provider in, an ordered list of writes out. A
 write carries the generation that Placement returned for the write before it.

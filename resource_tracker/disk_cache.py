@@ -27,6 +27,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import attrs
 from oslo_log import log as logging
 
 from resource_tracker import interning
@@ -72,6 +73,7 @@ class NoDiskCache:
         """Do nothing."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class FileDiskCache:
     """A disk cache in one file.
 
@@ -85,17 +87,13 @@ class FileDiskCache:
     :param format_number: a file of another format is not read
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        host: str,
-        *,
-        spare_lines_count: int = _SPARE_LINES_COUNT,
-        format_number: int = FORMAT,
-    ) -> None:
-        self._path = pathlib.Path(path)
-        self._header = {'format': format_number, 'host': host}
-        self._spare_lines_count = spare_lines_count
+    _path: pathlib.Path = attrs.field(converter=pathlib.Path)
+    _host: str
+    _spare_lines_count: int = _SPARE_LINES_COUNT
+    _format_number: int = FORMAT
+
+    def __attrs_post_init__(self) -> None:
+        self._header = {'format': self._format_number, 'host': self._host}
         self._lock = threading.Lock()
         self._earlier: dict[NodeId, ProviderState] = {}
         self._nodes: set[NodeId] = set()
@@ -107,11 +105,6 @@ class FileDiskCache:
             self._replace(self._earlier)
         except OSError as exc:
             self._stop_saving(exc)
-
-    @property
-    def descriptor(self) -> int | None:
-        """The open file's descriptor; None after a disk error."""
-        return self._fd
 
     def take(self, node: NodeId) -> ProviderState | None:
         """Remove and return the state that an earlier process saved."""

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import attrs
 from keystoneauth1 import exceptions as ksa_exc
 
 from resource_tracker import delta, errors, interning
@@ -74,6 +75,7 @@ class ListedProvider:
     generation: int
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Placement:
     """Client of Placement; any thread may call, and each call blocks.
 
@@ -85,18 +87,13 @@ class Placement:
     :param meter: counts each request, timed with ``clock``
     """
 
-    def __init__(
-        self,
-        adapter: Any,
-        *,
-        timeout_s: float = 60.0,
-        meter: Meter | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._adapter = adapter
-        self._meter = meter or NoMeter()
-        self._clock = clock or _NoClock()
-        self._timeout_s = adapter.session.timeout or timeout_s
+    _adapter: Any
+    _timeout_s: float = 60.0
+    _meter: Meter = attrs.field(factory=NoMeter)
+    _clock: Clock = attrs.field(factory=_NoClock)
+
+    def __attrs_post_init__(self) -> None:
+        self._timeout_s = self._adapter.session.timeout or self._timeout_s
         self._trait_names = TraitNames(self._request)
 
     # Reading

@@ -10,6 +10,8 @@ any number of times; an unchanged node costs no request.
 import dataclasses
 from collections.abc import Callable
 
+import attrs
+
 from resource_tracker import delta, errors, interning
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.placement import Clock, Placement
@@ -48,21 +50,19 @@ class NotRead:
     """Nothing was written, because the provider must be read first."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ProviderSync:
     """Writes wanted providers; each call blocks and holds no lock.
 
     :param disk_cache: states that an earlier process saved
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        clock: Clock,
-        disk_cache: DiskCache | None = None,
-    ) -> None:
-        self._placement = placement
-        self._disk_cache = disk_cache or NoDiskCache()
-        self.provider_index = ProviderIndex(placement, clock)
+    _placement: Placement
+    _clock: Clock
+    _disk_cache: DiskCache = attrs.field(factory=NoDiskCache)
+
+    def __attrs_post_init__(self) -> None:
+        self.provider_index = ProviderIndex(self._placement, self._clock)
 
     def sync(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports nodes to Placement: threads that write only what has changed.
+"""Reports changed nodes to Placement; audits for changes by others; read rate.
 
 Each worker has one. ``submit`` queues the wanted provider of a node and
 returns at once; a fixed number of threads write. The newest submit of a node
@@ -216,12 +216,6 @@ class Reconciler:
                 self._nodes.unlock_node(node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
-
-    def acknowledged_provider(self, node: NodeId) -> KnownProvider | None:
-        """Return a node's provider as Placement last acknowledged it."""
-        with self._lock:
-            entry = self._nodes.entry(node)
-        return entry.state.known if entry else None
 
     def backlog(self) -> tuple[int, float]:
         """Return the number of unwritten changes, and the age of the oldest.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process as the agent's child: spawn, appoint, kill, and its pipes.
+"""A worker process, as its agent spawns, appoints and kills it; its pipes.
 
 A child imports Nova before the agent appoints it to a host, and serves
 nothing until then. Therefore an agent can keep a spare worker ready for a

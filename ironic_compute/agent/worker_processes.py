@@ -38,9 +38,9 @@ class _Worker:
     host: Host
     tenure: int
     child: Child
-    heard_s: float
-    mute: bool = False
-    sentence: str | None = None
+    reported_at_s: float
+    has_closed_pipe: bool = False
+    why_no_start: str | None = None
     is_serving: bool = False
 
 
@@ -77,14 +77,13 @@ class WorkerProcesses:
                 'Could not start the worker of host %(host)s: %(error)s',
                 {'host': host, 'error': exc},
             )
-            self._not_started.append(
-                workers.WorkerExited(host, EX_OSERR, None, tenure)
-            )
+            exited = workers.WorkerExited(host, EX_OSERR, None, tenure)
+            self._not_started.append(exited)
             return
         self._spare = None
         child.appoint(pipe.Appointment(host, is_home=host == self._home))
         self._workers[host] = _Worker(
-            host, tenure, child, heard_s=self._clock.now_s()
+            host, tenure, child, reported_at_s=self._clock.now_s()
         )
         LOG.info(
             'Started the worker of host %(host)s, process %(pid)d (%(kind)s)',
@@ -125,7 +124,7 @@ class WorkerProcesses:
         fds = {}
         for worker in self._workers.values():
             fds[worker.child.pid_fd] = worker.host
-            if not worker.mute:
+            if not worker.has_closed_pipe:
                 fds[worker.child.up_fd] = worker.host
         ready, _, _ = select.select(list(fds), [], [], timeout_s)
         events, self._not_started = self._not_started, []
@@ -165,19 +164,20 @@ class WorkerProcesses:
 
     def _receive(self, worker: _Worker) -> list[workers.WorkerEvent]:
         events: list[workers.WorkerEvent] = []
-        # First: what it said last is in the pipe by then.
+        # Checked first, because all messages of a process that has ended are
+        # in the pipe.
         has_ended = worker.child.has_ended()
         try:
             for line in worker.child.up.lines(0):
-                events += self._understand(worker, line)
+                events += self._decode(worker, line)
         except EOFError:
-            worker.mute = True  # It is ending; its exit is seen by itself.
-        return [*events, self._bury(worker)] if has_ended else events
+            worker.has_closed_pipe = True  # Its process is ending.
+        return [*events, self._reap(worker)] if has_ended else events
 
-    def _understand(
+    def _decode(
         self, worker: _Worker, line: bytes
     ) -> list[workers.WorkerEvent]:
-        worker.heard_s = self._clock.now_s()
+        worker.reported_at_s = self._clock.now_s()
         match pipe.decode_message(line):
             case pipe.IsServing():
                 worker.is_serving = True
@@ -185,14 +185,14 @@ class WorkerProcesses:
             case pipe.Services(facts=facts):
                 return [workers.ServicesRead(facts)]
             case pipe.CannotStart(sentence=sentence):
-                worker.sentence = sentence
+                worker.why_no_start = sentence
             case workers.HostAdded() | workers.MappingConfirmed() as order:
                 return [order]
             case pipe.IsAlive():
-                pass  # Heard; that is all it says.
+                pass  # It only shows that the worker does not hang.
         return []
 
-    def _bury(self, worker: _Worker) -> workers.WorkerExited:
+    def _reap(self, worker: _Worker) -> workers.WorkerExited:
         del self._workers[worker.host]
         worker.child.close()
         status = worker.child.process.returncode
@@ -200,19 +200,19 @@ class WorkerProcesses:
             'The worker of host %(host)s ended with status %(status)d',
             {'host': worker.host, 'status': status},
         )
-        fatal = worker.sentence if status == EX_CONFIG else None
+        fatal = worker.why_no_start if status == EX_CONFIG else None
         return workers.WorkerExited(worker.host, status, fatal, worker.tenure)
 
     def _kill_silent(self) -> None:
         now_s = self._clock.now_s()
         for worker in self._workers.values():
-            if now_s - worker.heard_s > self._silence_s:
+            if now_s - worker.reported_at_s > self._silence_s:
                 LOG.error(
                     'Killed the worker of host %(host)s: it sent no message '
                     'for %(silence)d s',
                     {'host': worker.host, 'silence': self._silence_s},
                 )
-                worker.heard_s = now_s
+                worker.reported_at_s = now_s
                 worker.child.process.kill()
 
 

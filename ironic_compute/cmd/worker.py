@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-compute-worker: command of the worker process; the agent starts it.
+"""ironic-compute-worker: a worker process; the kernel ends it with its agent.
 
 The order of the first lines matters. The kernel must first be asked to kill
 this process when its agent ends; then Nova must choose threads or eventlet

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build (spawn) of a server: deploy its node with Ironic.
+"""Build (spawn) of a server: its steps, and how long it waits for the deploy.
 
 The steps are: reserve the node, write ``instance_info``, attach volumes, let
 Ironic validate the node, attach VIFs, send the config drive with the request
@@ -281,7 +281,7 @@ def _facts_when_ended(
     """Return the facts of a node whose deploy has ended, else None."""
     state = states.ProvisionState.parse(facts.provision_state)
     is_deploying = (
-        states.MEANING[state] is states.Meaning.ON_ITS_WAY
+        state.meaning is states.Meaning.ON_ITS_WAY
         or state is states.ProvisionState.UNKNOWN
     )
     has_ended = facts.instance_uuid != instance_uuid or not is_deploying
@@ -294,7 +294,7 @@ def _failure(facts: NodeFacts, instance_uuid: str) -> str | None:
         state = states.ProvisionState.parse(facts.provision_state)
         if state is states.ProvisionState.ACTIVE:
             return None
-        if states.MEANING[state] is states.Meaning.FAILED:
+        if state.meaning is states.Meaning.FAILED:
             return (
                 f'Ironic could not deploy server {instance_uuid} on node '
                 f'{facts.uuid}: {facts.last_error}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a node, retry requests to Ironic, and wait for a node's state.
+"""Reads, retries and waits of all driver operations, with few requests.
 
 All operations of the driver (build, teardown, power, rescue, console) use one
 :class:`NodeWaiter`. It is the only place that repeats a request to Ironic.

@@ -53,10 +53,8 @@ class Queries:
 
     def instance_exists(self, instance: Any) -> bool:
         """Return whether Ironic has a node with the server on it."""
-        return (
-            self._waiter.client.read_node_of_instance(instance.uuid)
-            is not None
-        )
+        found = self._waiter.client.read_node_of_instance(instance.uuid)
+        return found is not None
 
     def list_instance_uuids(self) -> list[str]:
         """Return the uuids of the servers on the held nodes."""

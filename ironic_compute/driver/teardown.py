@@ -16,7 +16,7 @@ from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.volumes import Volumes
-from ironic_compute.ironic_api.states import MEANING, Meaning, ProvisionState
+from ironic_compute.ironic_api.states import Meaning, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Teardown:
         state = ProvisionState.parse(facts.provision_state)
         if state in _INSTANCE_REMOVED:
             self._try_release(node, instance_uuid)
-        elif MEANING[state] not in _NEVER_DEPLOYED:
+        elif state.meaning not in _NEVER_DEPLOYED:
             self._tear_down(node, instance_uuid)
         elif state in _BUSY:
             self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
@@ -224,7 +224,7 @@ class Teardown:
         state = ProvisionState.parse(facts.provision_state)
         if not _has_instance(facts, instance_uuid):
             return _Answer.ACCEPTED
-        if MEANING[state] is Meaning.LEAVING:
+        if state.meaning is Meaning.LEAVING:
             return _Answer.ACCEPTED
         if state in _ON_HOLD:
             self._client.set_provision_state(node, 'abort')
@@ -271,5 +271,5 @@ def _facts_when_ended(
     state = ProvisionState.parse(facts.provision_state)
     if facts.instance_uuid != instance_uuid:
         return facts
-    ended = state in _INSTANCE_REMOVED or MEANING[state] in _NEVER_DEPLOYED
+    ended = state in _INSTANCE_REMOVED or state.meaning in _NEVER_DEPLOYED
     return facts if ended or _is_error(facts) else None

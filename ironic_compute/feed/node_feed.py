@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import attrs
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -71,6 +72,7 @@ class Sink(Protocol):
         """
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class NodeFeed:
     """Reads the changes of Ironic's nodes and delivers them, until stopped.
 
@@ -80,24 +82,17 @@ class NodeFeed:
     :param host: the queue of this worker's notifications is named after it
     """
 
-    def __init__(
-        self,
-        conf: Any,
-        client: IronicReader,
-        sink: Sink,
-        clock: Clock,
-        *,
-        host: str,
-    ) -> None:
-        self._conf = conf
-        self._options = conf.ironic_compute
-        self._client = client
-        self._sink = sink
-        self._clock = clock
-        self._host = host
+    _conf: Any
+    _client: IronicReader
+    _sink: Sink
+    _clock: Clock
+    _host: str
+
+    def __attrs_post_init__(self) -> None:
+        self._options = self._conf.ironic_compute
         self._stopping = threading.Event()
         self._read_queue = ReadQueue(self._read)
-        self._watermark = Watermark(clock)
+        self._watermark = Watermark(self._clock)
         self._concurrent_reads = ConcurrentReads()
         self._delivered = Delivered()
         self._redelivery = Redelivery()
@@ -307,10 +302,7 @@ class NodeFeed:
             nodes = self._client.list_nodes(pause=HalfTimePause(self._clock))
         LOG.debug(
             'Read %(count)d nodes in %(seconds).1f s',
-            {
-                'count': len(nodes),
-                'seconds': self._clock.now_s() - started_s,
-            },
+            {'count': len(nodes), 'seconds': self._clock.now_s() - started_s},
         )
         return nodes
 

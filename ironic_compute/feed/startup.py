@@ -7,6 +7,7 @@ a thread of its own and is repeated each second until Ironic answers.
 
 from collections.abc import Callable
 
+import attrs
 from oslo_log import log as logging
 
 from ironic_compute import errors
@@ -16,6 +17,7 @@ LOG = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class FeedStartup:
     """Calls ``start_feed`` once, after ``check_pool`` has succeeded.
 
@@ -26,15 +28,11 @@ class FeedStartup:
     :param refuse: called in place of ``start_feed`` with the ConfigError
     """
 
-    def __init__(
-        self,
-        check_pool: Callable[[], None],
-        start_feed: Callable[[], None],
-        refuse: Callable[[errors.ConfigError], None],
-    ) -> None:
-        self._check_pool = check_pool
-        self._start_feed = start_feed
-        self._refuse = refuse
+    _check_pool: Callable[[], None]
+    _start_feed: Callable[[], None]
+    _refuse: Callable[[errors.ConfigError], None]
+
+    def __attrs_post_init__(self) -> None:
         self._has_warned = False
 
     def try_start(self) -> float | None:

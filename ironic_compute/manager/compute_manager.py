@@ -51,7 +51,6 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _SHIM = 'ironic_compute_shim'
-_STOPPING_IDLE_S = 60.0
 # The seconds of the shutdown timeout that are left for Nova's own cleanup.
 _CLEANUP_S = 5.0
 
@@ -373,44 +372,11 @@ class IronicComputeManager(
         """Return no server, because bare metal is never evacuated."""
         return {}
 
-    # Periodic tasks
-
-    def periodic_tasks(
-        self, context: Any, raise_on_error: bool = False
-    ) -> float:
-        """Run the due tasks; return the seconds until the next task.
-
-        Nova 34 returns None while it stops, which its own looping call would
-        log as a crash.
-        """
-        idle_s = super().periodic_tasks(context, raise_on_error)
-        return _STOPPING_IDLE_S if idle_s is None else idle_s
-
     def update_available_resource(
         self, context: Any, startup: bool = False
     ) -> None:
         """Report all held nodes; Nova calls this after several operations."""
         self._components.held_nodes.report_all_nodes()
-
-    def _sync_instance_power_state(
-        self,
-        context: Any,
-        db_instance: Any,
-        vm_power_state: Any,
-        use_slave: bool = False,
-    ) -> None:
-        """Sync a server's power state with a fresh read of Ironic.
-
-        The state in a node list may be stale, and syncing with a stale state
-        stopped healthy servers (bug 1815791).
-        """
-        if vm_power_state != db_instance.power_state:
-            vm_power_state = self.driver.get_info(
-                db_instance, use_cache=False
-            ).state
-        super()._sync_instance_power_state(
-            context, db_instance, vm_power_state, use_slave=use_slave
-        )
 
 
 compat.rebind_periodics(IronicComputeManager, disabled=DISABLED_TASKS)

@@ -8,6 +8,7 @@ from typing import Any
 
 from nova.compute import manager
 
+from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.recovery.in_progress import InProgress
 
 DISABLED_TASKS = frozenset(
@@ -28,10 +29,25 @@ DISABLED_TASKS = frozenset(
 )
 
 
+_STOPPING_IDLE_S = 60.0
+
+
 class PeriodicTasks(manager.ComputeManager):
     """Overrides the power sync of Nova's ComputeManager."""
 
+    driver: IronicComputeDriver
     in_progress: InProgress
+
+    def periodic_tasks(
+        self, context: Any, raise_on_error: bool = False
+    ) -> float:
+        """Run the due tasks; return the seconds until the next task.
+
+        Nova 34 returns None while it stops, which its own looping call would
+        log as a crash.
+        """
+        idle_s = super().periodic_tasks(context, raise_on_error)
+        return _STOPPING_IDLE_S if idle_s is None else idle_s
 
     def _sync_power_states(self, context: Any) -> None:
         """Sync the power states of the servers that no thread works on.
@@ -48,3 +64,19 @@ class PeriodicTasks(manager.ComputeManager):
         finally:
             with self.syncs_in_progress() as syncs:
                 syncs.difference_update(busy)
+
+    def _sync_instance_power_state(
+        self, context: Any, db_instance: Any, vm_power_state: Any, **more: Any
+    ) -> None:
+        """Sync a server's power state with a fresh read of Ironic.
+
+        The state in a node list may be stale, and syncing with a stale state
+        stopped healthy servers (bug 1815791).
+        """
+        if vm_power_state != db_instance.power_state:
+            vm_power_state = self.driver.get_info(
+                db_instance, use_cache=False
+            ).state
+        super()._sync_instance_power_state(
+            context, db_instance, vm_power_state, **more
+        )

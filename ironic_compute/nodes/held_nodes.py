@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes this host holds, each with its row, its facts and its claim.
+"""Held nodes of this host: row, facts, claim; nodes that Ironic does not find.
 
 A host holds a node when the node's ComputeNode row names that host. The feed
 delivers a node's facts, ``manager`` claims nodes for builds, ``ownership``

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports to Placement: creates a worker's reconciler, audits its providers.
+"""Creates a worker's reconciler from nova.conf, and has it audit now and then.
 
 The file of what Placement acknowledged lies below ``[ironic_compute]
 state_path``. There is one file for each host, because a machine may serve

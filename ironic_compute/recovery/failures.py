@@ -9,6 +9,7 @@ its root disk is a volume: no data is lost and the user can unshelve it again.
 
 from typing import Any, Protocol
 
+import attrs
 from nova import exception as nova_exception
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
@@ -38,6 +39,7 @@ class FreeResources(Protocol):
         """
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class TaskFailures:
     """Ends tasks of servers that cannot be continued.
 
@@ -50,11 +52,8 @@ class TaskFailures:
         its ports and volumes
     """
 
-    def __init__(
-        self, free_build: FreeResources, free_node: FreeResources
-    ) -> None:
-        self._free_build = free_build
-        self._free_node = free_node
+    _free_build: FreeResources
+    _free_node: FreeResources
 
     @staticmethod
     def log_new_task(instance: Any) -> None:

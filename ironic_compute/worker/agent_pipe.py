@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker's ends of the two pipes between it and its agent.
+"""The worker's end of the pipes; ends a worker whose agent is gone or silent.
 
 A thread receives the agent's views (lease deadline, ring, known hosts) and
 applies them to the lease gate and to the worker's view of the pool. The same
@@ -10,6 +10,7 @@ process when the agent has died or has stopped sending.
 import os
 import threading
 
+import attrs
 from oslo_log import log as logging
 
 from ironic_compute.agent import exit_codes, pipe
@@ -21,6 +22,7 @@ LOG = logging.getLogger(__name__)
 _ALIVE_INTERVAL_S = 5.0
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class AgentPipe:
     """Sends messages to the agent and receives its views.
 
@@ -30,19 +32,15 @@ class AgentPipe:
         because an agent that hangs extends no lease
     """
 
-    def __init__(
-        self,
-        tenure: Tenure,
-        report_fd: int,
-        down: pipe.LineReader,
-        silence_s: float,
-    ) -> None:
-        os.set_inheritable(report_fd, False)
-        self._tenure = tenure
-        self._silence_s = silence_s
-        self._received_s = tenure.clock.now_s()
-        self._up = pipe.NewestLineWriter(report_fd)
-        self._down = down
+    _tenure: Tenure
+    _report_fd: int
+    _down: pipe.LineReader
+    _silence_s: float
+
+    def __attrs_post_init__(self) -> None:
+        os.set_inheritable(self._report_fd, False)
+        self._received_s = self._tenure.clock.now_s()
+        self._up = pipe.NewestLineWriter(self._report_fd)
         self._sending = threading.Lock()
 
     def send(self, message: pipe.Message) -> None:

@@ -36,6 +36,10 @@ class Gate(LeaseGate):
         while not self.is_open():
             self._kernel.sleep(0.5)
 
+    def shut_for_s(self) -> float:
+        """Return the seconds since the deadline; 0 while the gate is open."""
+        return max(0.0, self._clock.now_s() - self._deadline_s)
+
 
 class Worker(Process):
     """A worker that serves one host for one tenure on one machine."""

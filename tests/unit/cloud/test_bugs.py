@@ -8,12 +8,12 @@ from onemachine.computes import Computes
 from onemachine.control import Cloud
 
 from ironic_compute.ironic_api.client import UNUSED
-from ironic_compute.ironic_api.states import MEANING, Meaning, ProvisionState
+from ironic_compute.ironic_api.states import Meaning, ProvisionState
 
 
 def test_states_are_ironics_own():
     """All of them can have a server; the invented one nobody knows."""
-    known = {state.value: MEANING[state] for state in ProvisionState}
+    known = {state.value: state.meaning for state in ProvisionState}
     meanings = {known[state] for state in bugs.STATES}
     assert meanings == {Meaning.IN_USE, Meaning.ON_ITS_WAY, Meaning.FAILED}
     assert bugs.INVENTED not in known

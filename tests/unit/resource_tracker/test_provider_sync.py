@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resource_tracker import errors
-from resource_tracker.disk_cache import FileDiskCache
+from resource_tracker.disk_cache import FileDiskCache, NoDiskCache
 from resource_tracker.provider import (
     Aggregates,
     Situation,
@@ -37,13 +37,13 @@ class World:
         self.placement = FakePlacement()
         self.facts = READY
         self._cache_path = cache_path
-        self._disk_cache = None
+        self._disk_cache = NoDiskCache()
         self.crash()
 
     def crash(self):
         """The daemon forgets all but what is on its disk, if it has one."""
         self.clock = ManualClock()
-        if self._disk_cache is not None:
+        if isinstance(self._disk_cache, FileDiskCache):
             self._disk_cache.close()
         if self._cache_path is not None:
             self._disk_cache = FileDiskCache(self._cache_path, 'c1')

@@ -116,12 +116,14 @@ def reserved(placement, facts=READY):
 
 
 def test_node_is_reported(placement, reconciler):
-    """From a submit to a provider, and what was acknowledged is known."""
+    """A submitted node gets a provider, which is not read before a change."""
     report(reconciler, READY)
     assert reserved(placement) == 0
-    known = reconciler.acknowledged_provider(NODE)
-    assert known.generation == placement.providers[NODE].generation
-    assert known.traits == placement.providers[NODE].traits
+    placement.requests.clear()
+    traits = READY.traits | {'CUSTOM_NEW'}
+    report(reconciler, dataclasses.replace(READY, traits=traits))
+    assert placement.requests == ['PutTraits']
+    assert traits <= placement.providers[NODE].traits
 
 
 def test_no_change_costs_no_request(placement, reconciler):
@@ -349,7 +351,7 @@ def test_forgotten_node_is_not_written(placement, reconciler):
     turnstile.let_go.set()
     assert reconciler.drain(TIMEOUT_S)
     assert placement.requests == ['list', 'Create']
-    assert reconciler.acknowledged_provider(NODE) is None
+    assert reconciler.backlog() == (0, 0.0)
 
 
 def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):

@@ -122,7 +122,7 @@ def test_shutdown_waits_no_longer_than_its_timeout() -> None:
 def test_threads_at_a_shut_gate_are_left_after_the_timeout() -> None:
     """A thread that waits for the lease is left after the timeout."""
     manager = _Manager()
-    manager._components.gate.shut()
+    manager._components.gate = LeaseGate(manager.clock)
     with _in_other_thread(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['left', 'cleaned up']
