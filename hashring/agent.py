@@ -120,18 +120,18 @@ class Agent:
         self._close()
         return self._status
 
-    def request_stop(self, *, drain: bool = False) -> None:
+    def request_stop(self, *, for_good: bool = False) -> None:
         """Request that the loop ends; returns at once.
 
         Signal handlers and any thread may call it.
 
-        :param drain: this agent will not be started again soon, so that
+        :param for_good: this agent will not be started again soon, so that
             other agents may adopt its host at once. Otherwise they wait
             ``restart_grace_s``.
         """
         # This must not take a lock: a signal handler may have interrupted
         # the thread that holds it.
-        self._stop_request = events.Leave(restarting=not drain)
+        self._stop_request = events.Leave(restarting=not for_good)
 
     def turn(self) -> None:
         """Handle all events, carry out the effects, publish the new view.

@@ -238,7 +238,7 @@ def _states(
 
 def _record(node: NodeId, state: ProviderState) -> dict[str, Any]:
     known = state.known
-    assert known is not None  # noqa: S101 - see note
+    assert known is not None  # noqa: S101 - only known states are saved
     aggregates = known.aggregates
     return {
         'node': node,

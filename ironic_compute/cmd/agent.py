@@ -63,7 +63,7 @@ def _configure(arguments: list[str]) -> None:
 def _run(agent: Agent) -> int:
     signal.signal(signal.SIGTERM, lambda *_: agent.request_stop())
     signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
-    signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(drain=True))
+    signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(for_good=True))
     status = agent.run()
     if agent.exit_message is not None:
         exit_codes.print_config_error(agent.exit_message)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends failed and interrupted tasks: instance fault, ERROR, freed resources.
 
-The recovery room calls this module when a task cannot be continued. The
+The other modules of ``recovery`` call it when a task cannot be continued. The
 server's fault tells the user the reason. A failed build frees its node, ports
 and allocation. A server whose unshelve failed is shelved as before, because
 its root disk is a volume: no data is lost and the user can unshelve it again.

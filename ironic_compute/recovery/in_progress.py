@@ -2,9 +2,9 @@
 """Servers in progress: which threads of this worker work on which server.
 
 RPC handlers work on a server side by side, because Nova's own locks order
-them. The recovery room works on a server exclusively: recovery does not start
-while a handler runs, and a handler that starts during recovery waits and then
-reads the server's row again, because the task may be done.
+them. ``recovery`` works on a server exclusively: it does not start while a
+handler runs, and a handler that starts during recovery waits and then reads
+the server's row again, because the task may be done.
 
 At shutdown the manager waits until the threads recorded here have ended,
 except threads that only wait for Ironic, because the next worker can wait for

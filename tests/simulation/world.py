@@ -131,9 +131,9 @@ class World:
     def _cause_stop(self) -> None:
         machine = self.rng.choice(self.machines)
         if machine.agent is not None:
-            drain = self.rng.random() < 0.3
-            machine.agent.request_stop(drain=drain)
-            self.log(f'stop {machine.home}{" for good" * drain}')
+            for_good = self.rng.random() < 0.3
+            machine.agent.request_stop(for_good=for_good)
+            self.log(f'stop {machine.home}{" for good" * for_good}')
 
     def _cause_outage(self) -> None:
         if not self.service.up:

@@ -125,7 +125,7 @@ class World:
             machine.cut_until_s = self.now_s + cut_s
             self.log(f'cut {machine.home} for {cut_s:.0f} s')
         elif self.occurs('stop') and machine.agent is not None:
-            machine.agent.request_stop(drain=rng.random() < 0.3)
+            machine.agent.request_stop(for_good=rng.random() < 0.3)
             self.log(f'stop {machine.home}')
         elif self.occurs('service', 0.5):
             self._cause_outage()
