@@ -13,7 +13,7 @@ logged once. Each worker has one feed, with threads of its own.
 import collections
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import attrs
 from oslo_log import log as logging
@@ -33,8 +33,6 @@ from ironic_compute.ironic_api.reader import IronicReader
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
-
-_Payload = TypeVar('_Payload')
 
 _RETRY_LISTENER_S = 30.0
 _RETRY_AUDIT_MAX_S = 300.0
@@ -224,10 +222,7 @@ class NodeFeed:
         return self._call_sink(node, self._sink.node_changed, facts)
 
     def _call_sink(
-        self,
-        node: NodeId,
-        deliver: Callable[[_Payload], object],
-        payload: _Payload,
+        self, node: NodeId, deliver: Callable[[Any], object], payload: object
     ) -> bool:
         """Call a method of the sink; return whether it succeeded.
 

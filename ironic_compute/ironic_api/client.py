@@ -25,7 +25,7 @@ _REPEATED = (
     'and nowhere else'
 )
 
-# Options of Nova's group [ironic] that do nothing here, and why.
+# Options of Nova's group [ironic] that have no effect here, and the reason.
 UNUSED = {
     'peer_list': (
         'daemons of one pool find each other through [coordination] '
@@ -47,14 +47,16 @@ UNUSED = {
 
 
 def _is_set(group: Any, name: str) -> bool:
-    """Say whether nova.conf says something about an option."""
+    """Return whether nova.conf sets an option."""
     return getattr(group, name, None) not in (None, [])
 
 
 def make_client(conf: Any, gate: Gate) -> 'IronicClient':
-    """Make a client from ``[ironic]`` of nova.conf; asks nothing yet.
+    """Create a client from ``[ironic]`` of nova.conf, without a request.
 
-    :raises errors.ConfigError: there are no credentials
+    Warns of options that are set but have no effect.
+
+    :raises errors.ConfigError: the credentials are missing or incomplete
     """
     unused = [name for name in UNUSED if _is_set(conf.ironic, name)]
     if unused:
@@ -69,15 +71,16 @@ def make_client(conf: Any, gate: Gate) -> 'IronicClient':
 
 
 class IronicClient(IronicReader):
-    """A typed client; any thread may call. Changes wait at the gate.
+    """Client of one Ironic that reads and changes nodes; thread-safe.
 
-    Every method raises ``errors.IronicUnavailable`` if Ironic does not
-    answer, ``errors.NodeNotFound`` if it has no such node,
-    ``errors.NodeLocked`` if somebody works on the node,
-    and ``errors.IronicRefused`` with Ironic's text if it will not.
+    Every method blocks for its requests, and a change first blocks until the
+    gate is open. Every method raises ``errors.IronicUnavailable`` if Ironic
+    does not answer, ``errors.NodeNotFound`` if Ironic has no such node,
+    ``errors.NodeLocked`` if another request holds the node's lock, and
+    ``errors.IronicRefused`` with Ironic's text if Ironic refuses the request.
 
-    :param conf: has the group ``client`` as Nova registers it
-    :param gate: what changes wait for
+    :param conf: Nova's options, with the group ``ironic``
+    :param gate: the lease gate that each change waits for
     """
 
     def __init__(self, conf: Any, gate: Gate) -> None:
@@ -85,21 +88,24 @@ class IronicClient(IronicReader):
         self._gate = gate
 
     def _send_change(self, action: str, send: Callable[[Any], Any]) -> Any:
-        """Send a request that changes something, once, with a lease.
+        """Wait at the gate, then send a request that changes something, once.
 
-        Whoever asks knows what may be asked again, and looks before he does
-        (`Watch.patiently`). The client that repeats by itself would go on
-        for minutes after the lease has ended.
+        ironicclient does not repeat the request, because its repetitions
+        would go on for minutes after the lease has ended. The caller repeats
+        it where that is safe (``NodeWaiter.retry``).
+
+        :param action: completes "Ironic refused to …" in an error's text
+        :param send: sends the request with the ironicclient it is given
         """
         self._gate.wait()
         with self._session.request(action) as client:
             return send(client)
 
     def reserve_node(self, node: str, instance_uuid: str) -> NodeFacts:
-        """Put an instance on a node: Ironic refuses a second one.
+        """Set the ``instance_uuid`` of a node that has none.
 
-        :returns: the node as it is then
-        :raises errors.NodeAssociated: another instance has it, or the
+        :returns: the node with the instance
+        :raises errors.NodeAssociated: the node has another instance, or the
             instance has another node
         """
         patch = [
@@ -118,7 +124,15 @@ class IronicClient(IronicReader):
     def _check_reservation(
         self, node: str, instance_uuid: str, exc: errors.IronicComputeError
     ) -> NodeFacts:
-        """Find out whether the node is taken, whatever Ironic's text says."""
+        """Read the node after Ironic refused to reserve it.
+
+        The node shows whether another instance has it; the text of Ironic's
+        refusal does not.
+
+        :returns: the node, if it has the instance already
+        :raises errors.NodeAssociated: the node has another instance
+        :raises errors.IronicComputeError: ``exc``, if the node has none
+        """
         present = self.read_node(node)
         if present.instance_uuid is None:
             raise exc
@@ -129,16 +143,18 @@ class IronicClient(IronicReader):
         return present
 
     def release_node(self, node: str, instance_uuid: str) -> None:
-        """Take an instance off a node; another's instance stays."""
+        """Remove an instance from a node if the node has this instance."""
         if self.read_node(node).instance_uuid != instance_uuid:
             return
-        # Exactly this patch: Ironic takes it in more states than others.
+        # Ironic accepts a patch of exactly this operation in more states
+        # (among them maintenance) than any other patch.
         self.patch_node(node, [{'op': 'remove', 'path': '/instance_uuid'}])
 
     def patch_node(self, node: str, patch: Sequence[Record]) -> NodeFacts:
-        """Change fields of a node, by operations of JSON patch.
+        """Change fields of a node.
 
-        :returns: the node as it is then
+        :param patch: operations of a JSON patch (RFC 6902)
+        :returns: the changed node
         """
         return self._update(f'change node {node}', node, patch)
 
@@ -160,20 +176,21 @@ class IronicClient(IronicReader):
         configdrive: Record | bytes | None = None,
         rescue_password: str | None = None,
     ) -> None:
-        """Ask for a provision state: active, deleted, rebuild, rescue …
+        """Request a provision state: active, deleted, rebuild, rescue …
 
-        :param configdrive: what it is made of (1.56), or the drive itself in
-            base64; never text, which the library takes for a file's name
+        Ironic changes the state later.
+
+        :param configdrive: the parts that Ironic builds a config drive of
+            (API 1.56), or a finished drive in base64 as bytes. Never a str,
+            because ironicclient takes it for the name of a file.
         """
-        arguments: dict[str, Any] = {}
-        if configdrive is not None:
-            arguments['configdrive'] = configdrive
-        if rescue_password is not None:
-            arguments['rescue_password'] = rescue_password
         self._send_change(
             f'set node {node} to {target}',
             lambda client: client.node.set_provision_state(
-                node, target, **arguments
+                node,
+                target,
+                configdrive=configdrive,
+                rescue_password=rescue_password,
             ),
         )
 
@@ -185,7 +202,11 @@ class IronicClient(IronicReader):
         soft: bool = False,
         timeout_s: int | None = None,
     ) -> None:
-        """Ask for power on, off or reboot."""
+        """Request power ``on``, ``off`` or ``reboot``; Ironic acts later.
+
+        :param soft: let the operating system shut down
+        :param timeout_s: after so long Ironic gives up
+        """
         self._send_change(
             f'set the power of node {node} to {target}',
             lambda client: client.node.set_power_state(
@@ -194,7 +215,7 @@ class IronicClient(IronicReader):
         )
 
     def inject_nmi(self, node: str) -> None:
-        """Send a non-maskable interrupt."""
+        """Have Ironic send a non-maskable interrupt (NMI) to a node."""
         self._send_change(
             f'send an NMI to node {node}',
             lambda client: client.node.inject_nmi(node),
@@ -203,10 +224,10 @@ class IronicClient(IronicReader):
     # VIFs
 
     def attach_vif(self, node: str, vif: str) -> None:
-        """Attach a VIF; one that is attached to this very node is fine.
+        """Attach a VIF to a node; succeeds if it is attached already.
 
-        A 409 may also mean that no port is free or that the node is
-        locked, so its text is not believed: the list is.
+        Ironic answers 409 for a VIF that is attached, for a lack of free
+        ports and for a locked node. The node's list of VIFs shows which.
         """
         try:
             self._send_change(
@@ -218,7 +239,7 @@ class IronicClient(IronicReader):
                 raise
 
     def detach_vif(self, node: str, vif: str) -> None:
-        """Detach a VIF; one that is not attached is fine."""
+        """Detach a VIF from a node; succeeds if it is not attached."""
         try:
             self._send_change(
                 f'detach VIF {vif} from node {node}',
@@ -231,7 +252,7 @@ class IronicClient(IronicReader):
     # Consoles
 
     def set_console_mode(self, node: str, enabled: bool) -> None:
-        """Switch the console of a node on or off."""
+        """Enable or disable the console of a node."""
         self._send_change(
             f'switch the console of node {node}',
             lambda client: client.node.set_console_mode(node, enabled),
@@ -248,7 +269,7 @@ class IronicClient(IronicReader):
         boot_index: int,
         properties: Record,
     ) -> str:
-        """Tell a node of a volume; return the uuid of the target."""
+        """Add a volume to those that a node uses; return the target's uuid."""
         created = self._send_change(
             f'give volume {volume_id} to node {node}',
             lambda client: client.volume_target.create(
@@ -262,7 +283,10 @@ class IronicClient(IronicReader):
         return str(created.uuid)
 
     def delete_volume_target(self, target: str) -> None:
-        """Take a volume from its node; one that is gone is fine."""
+        """Remove a volume from its node; succeeds if it is not there.
+
+        :param target: the uuid that ``create_volume_target`` returned
+        """
         try:
             self._send_change(
                 f'delete volume target {target}',

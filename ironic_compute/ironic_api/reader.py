@@ -20,26 +20,28 @@ LOG = logging.getLogger(__name__)
 
 _SHARDS_SINCE = (1, 82)
 _DELTA_PAGES_MAX = 100
-# The first page is all that an idle pool needs, every few seconds.
+# The first page is short, because an idle pool reads only that page, every few
+# seconds.
 _FIRST_PAGE_NODES = 20
 
 Record = Mapping[str, Any]
-# A project that nobody is in.
+# Nodes of a project that does not exist.
 _NO_PROJECT_NODES = '/v1/nodes?project=nobody&limit=1&fields=uuid'
 
 
 def _no_pause() -> None:
-    """Do not rest."""
+    """Continue with the next page at once."""
 
 
 class IronicReader:
-    """What changes nothing and needs no lease; any thread may call.
+    """Client that only reads, and therefore needs no lease; thread-safe.
 
-    Every method raises ``errors.IronicUnavailable`` if Ironic does not
-    answer, ``errors.NodeNotFound`` if it has no such node, and
-    ``errors.IronicRefused`` with Ironic's text if it will not.
+    Every method blocks for its requests. Every method raises
+    ``errors.IronicUnavailable`` if Ironic does not answer,
+    ``errors.NodeNotFound`` if Ironic has no such node, and
+    ``errors.IronicRefused`` with Ironic's text if Ironic refuses the request.
 
-    :param conf: has the group ``client`` as Nova registers it
+    :param conf: Nova's options, with the group ``ironic``
     :raises errors.ConfigError: the credentials are missing or incomplete
     """
 
@@ -50,19 +52,22 @@ class IronicReader:
     def set_meter(
         self, meter: Callable[[str], AbstractContextManager[None]]
     ) -> None:
-        """Have each request made inside ``meter(what)``."""
+        """Measure each request with the context manager of ``meter(action)``.
+
+        Call it before the first request.
+        """
         self._session.meter = meter
 
     def read_microversion(self) -> tuple[int, int]:
-        """Return the API version that Ironic and we have in common."""
+        """Return the highest API version that Ironic and this client share."""
         return self._session.read_microversion()
 
     # The pool
 
     def check_pool(self) -> None:
-        """Refuse a pool that this Ironic cannot tell apart.
+        """Check that Ironic can filter the nodes of this pool.
 
-        :raises errors.ConfigError: a shard is set, Ironic has no shards
+        :raises errors.ConfigError: a shard is set, but Ironic has no shards
         """
         version = self.read_microversion()
         if self._options.shard and version < _SHARDS_SINCE:
@@ -74,7 +79,7 @@ class IronicReader:
             )
 
     def _filters(self) -> dict[str, Any]:
-        """Return the filters of our pool for a list of nodes."""
+        """Return the query of a list that selects the nodes of this pool."""
         filters: dict[str, Any] = {}
         if self._options.conductor_group is not None:
             filters['conductor_group'] = self._options.conductor_group
@@ -84,17 +89,21 @@ class IronicReader:
 
     @property
     def has_shard(self) -> bool:
-        """Whether the pool is a shard's, of which no notification tells."""
+        """Whether the pool is one shard; notifications lack the shard."""
         return self._options.shard is not None
 
     def is_in_pool(self, facts: NodeFacts) -> bool:
-        """Say whether a node belongs to our conductor group and shard."""
+        """Return whether a node has this pool's conductor group and shard."""
         shard = self._options.shard
         is_of_shard = shard is None or facts.shard == shard
         return is_of_shard and self.is_in_group(facts.conductor_group)
 
     def is_in_group(self, conductor_group: str) -> bool:
-        """Say whether that is our conductor group, if we have one."""
+        """Return whether a node with this conductor group may be of this pool.
+
+        True for any group if nova.conf sets none. The case of letters does
+        not matter, as in Ironic.
+        """
         ours: str | None = self._options.conductor_group
         return ours is None or conductor_group.lower() == ours.lower()
 
@@ -103,15 +112,13 @@ class IronicReader:
     def list_nodes(
         self, limit: int = 500, pause: Callable[[], None] = _no_pause
     ) -> tuple[NodeFacts, ...]:
-        """Return all nodes of the pool; without ``updated_at``.
+        """Return all nodes of the pool, without their ``updated_at``.
 
-        A record that cannot be read is logged and left out. Each page is
-        parsed while Ironic rests, and all other threads have their turns
-        while it works on the next one.
+        A malformed record is logged and left out.
 
-        :param limit: nodes in one page; more than Ironic's own ``[api]
-            max_limit`` are several requests
-        :param rest: called between two pages
+        :param limit: nodes in one page; a page longer than Ironic's own
+            ``[api] max_limit`` takes several requests
+        :param pause: called between two pages
         """
         fields = list(fields_for(self.read_microversion()))
         found: list[NodeFacts] = []
@@ -127,17 +134,18 @@ class IronicReader:
             pause()
 
     def _page(self, action: str, **query: Any) -> Sequence[Any]:
-        """Return the next nodes of the pool; fewer than asked for: the last.
+        """Return one page of nodes; a page shorter than its limit is the last.
 
-        The client follows the pages of an Ironic that has shorter ones; the
-        links to them name no pool, so nodes of others are among them.
+        If Ironic's own limit is lower, ironicclient follows Ironic's links to
+        the rest of the page. These links lack the filters, so the page may
+        contain nodes of other pools.
         """
         with self._session.request(action) as client:
             page: Sequence[Any] = client.node.list(**query, **self._filters())
         return page
 
     def _nodes_of_pool(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
-        """Parse a page; one that cannot be read harms itself alone."""
+        """Yield the nodes of this pool in a page; log malformed records."""
         for record in records:
             try:
                 facts = NodeFacts.parse(record.to_dict())
@@ -152,9 +160,9 @@ class IronicReader:
     ) -> list[NodeFacts]:
         """Return the nodes of the pool that changed lately, newest first.
 
-        :param updated_at: pages are read until one is older than this; None
-            reads one page
-        :param limit: nodes in one page; the first is shorter
+        :param updated_at: return the nodes changed at this time or later; None
+            returns the first page
+        :param limit: nodes in one page; the first page is shorter
         """
         found: list[NodeFacts] = []
         marker: str | None = None
@@ -189,16 +197,17 @@ class IronicReader:
         )
 
     def read_node(self, node: str) -> NodeFacts:
-        """Return one node as it is now."""
+        """Return the present facts of one node."""
         with self._session.request(f'read node {node}') as client:
             return NodeFacts.parse(client.node.get(node).to_dict())
 
     def can_list_all_nodes(self) -> bool:
-        """Say whether Ironic shows us all nodes, whoever owns them.
+        """Return whether the credentials may list the nodes of all projects.
 
-        Who may see those of his own project only has "404" for all others
-        and short lists without an error; but to ask for another project's is
-        forbidden to him (``baremetal:node:list_all``).
+        With lesser credentials Ironic hides the nodes of other projects
+        without an error: 404 for a node, short lists. It refuses only a
+        request that names another project (policy
+        ``baremetal:node:list_all``), so such a request is made here.
         """
         try:
             with self._session.request('show the nodes of others') as client:
@@ -208,7 +217,7 @@ class IronicReader:
         return True
 
     def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
-        """Return the node that has an instance."""
+        """Return the node that has an instance; None if no node has it."""
         action = f'find the node of instance {instance_uuid}'
         try:
             with self._session.request(action) as client:
@@ -218,7 +227,7 @@ class IronicReader:
             return None
 
     def read_fields(self, node: str, fields: Sequence[str]) -> Record:
-        """Return fields of a node that are nobody's facts."""
+        """Return fields of a node that :class:`NodeFacts` does not contain."""
         with self._session.request(f'read node {node}') as client:
             record: Record = client.node.get(
                 node, fields=list(fields)
@@ -226,21 +235,24 @@ class IronicReader:
         return record
 
     def validate_node(self, node: str) -> Record:
-        """Return per interface whether a node can be deployed, and why not."""
+        """Return Ironic's validation of a node, by interface.
+
+        Each value has ``result`` and, if that is not True, ``reason``.
+        """
         action = f'validate node {node}'
         with self._session.request(action) as client:
             record: Record = client.node.validate(node).to_dict()
         return record
 
     def list_ports(self, node: str) -> list[Record]:
-        """Return the ports of a node, detailed."""
+        """Return the ports of a node with all fields."""
         action = f'list the ports of node {node}'
         with self._session.request(action) as client:
             found = client.port.list(node=node, detail=True, limit=0)
         return [port.to_dict() for port in found]
 
     def list_portgroups(self, node: str) -> list[Record]:
-        """Return the port groups of a node, detailed."""
+        """Return the port groups of a node with all fields."""
         action = f'list the port groups of node {node}'
         with self._session.request(action) as client:
             found = client.portgroup.list(node=node, detail=True, limit=0)
@@ -253,14 +265,14 @@ class IronicReader:
             return [vif.id for vif in client.node.vif_list(node)]
 
     def read_console(self, node: str) -> Record:
-        """Return whether a console is enabled, and where."""
+        """Return ``console_enabled`` and ``console_info`` of a node."""
         action = f'read the console of node {node}'
         with self._session.request(action) as client:
             record: Record = client.node.get_console(node)
         return record
 
     def list_volume_connectors(self, node: str) -> list[Record]:
-        """Return by what names a node is known to storage, detailed."""
+        """Return a node's identifiers in storage networks (IQN, WWN, IP)."""
         action = f'list the volume connectors of node {node}'
         with self._session.request(action) as client:
             found = client.node.list_volume_connectors(
@@ -269,7 +281,7 @@ class IronicReader:
         return [connector.to_dict() for connector in found]
 
     def list_volume_targets(self, node: str) -> list[Record]:
-        """Return the volumes that a node is to use, detailed."""
+        """Return the volumes that a node uses, with all fields."""
         action = f'list the volume targets of node {node}'
         with self._session.request(action) as client:
             found = client.node.list_volume_targets(node, detail=True, limit=0)
@@ -277,5 +289,5 @@ class IronicReader:
 
 
 def _stamp(record: Any) -> str:
-    """Return when a record last changed; one that never did is oldest."""
+    """Return ``updated_at``; empty, so oldest, if a node never changed."""
     return str(getattr(record, 'updated_at', None) or '')

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Session with Ironic: its clients, API microversion, and error translation.
+"""Session with Ironic: its client, API microversion, and error translation.
 
-One client repeats a request that a busy Ironic refused, the other never does.
-Both are created at the first request, so that an Ironic that is down does not
-stop the worker's start. They are created again when Ironic no longer supports
-their API version, because Ironic may have been upgraded or rolled back.
-Exceptions of ironicclient and keystoneauth1 do not leave this module.
+The client is created at the first request, so that an Ironic that is down does
+not stop the worker's start. It is created again when Ironic no longer supports
+its API version, because Ironic may have been upgraded or rolled back. It never
+repeats a request. Exceptions of ironicclient and keystoneauth1 do not leave
+this module.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from keystoneauth1 import loading as ks_loading
 from ironic_compute import errors
 from resource_tracker.errors import MalformedNode
 
-# Offered to Ironic, which takes the highest it knows. 1.46 has conductor
-# groups, the least we can work with; 1.82 has shards.
+# The client uses the highest of these versions that Ironic supports. 1.46 is
+# the lowest, because it introduced conductor groups; 1.82 introduced shards.
 _MINORS = (46, 50, 52, 56, 61, 65, 72, 78, 82, 86, 90, 95)
 MICROVERSIONS = [f'1.{minor}' for minor in _MINORS]
 
@@ -42,7 +42,7 @@ _UNAVAILABLE = (
     ironic_exc.AmbiguousAuthSystem,
 )
 
-# Those of them after which Ironic has certainly done nothing.
+# The errors among _UNAVAILABLE after which Ironic has certainly done nothing.
 _NOTHING_DONE = (
     api_exc.ServiceUnavailable,
     api_exc.ConnectionRefused,
@@ -52,14 +52,15 @@ _NOTHING_DONE = (
     ksa_exc.Unauthorized,
 )
 
-# What Ironic says with 409 of a node that somebody else works on.
+# Texts in Ironic's answer 409 if another request or a state change holds the
+# node's lock.
 _LOCKED = ('locked', 'state transition is in progress', 'while it is in state')
 
 
 class IronicSession:
-    """The client of one Ironic; any thread may ask.
+    """Lends the ironicclient of one Ironic; any thread may call.
 
-    :param conf: has the group ``client`` as Nova registers it
+    :param conf: Nova's options, with the group ``ironic``
     :raises errors.ConfigError: the credentials are missing or incomplete
     """
 
@@ -73,10 +74,13 @@ class IronicSession:
 
     @contextlib.contextmanager
     def request(self, action: str) -> Iterator[Any]:
-        """Lend a client, and turn what goes wrong into our errors.
+        """Lend an ironicclient for one request, and translate its errors.
 
-        :param action: what is asked of Ironic, as in 'to ...'
-        :raises errors.IronicComputeError: see `errors`
+        The first request also negotiates the API version.
+
+        :param action: completes "Ironic refused to …" in an error's text
+        :raises errors.IronicComputeError: the class tells the cause, see
+            :func:`translate_error`
         """
         with self.meter(action), self._translating_errors(action):
             yield self._cached_client()
@@ -97,13 +101,17 @@ class IronicSession:
             ) from exc
 
     def read_microversion(self) -> tuple[int, int]:
-        """Return the API version that Ironic and we have in common."""
+        """Return the highest API version that Ironic and this client share."""
         with self.request('say its version') as client:
             major, minor = str(client.current_api_version).split('.')
         return int(major), int(minor)
 
     def _cached_client(self) -> Any:
-        """Return a client; made outside the lock, which must stay short."""
+        """Return the client; create it first if there is none.
+
+        It is created outside the lock, because that takes requests. If two
+        threads create one at the same time, the first is kept.
+        """
         client = self._client
         if client is None:
             made = self._connect()
@@ -123,12 +131,12 @@ class IronicSession:
         client = ironicclient.get_client(
             '1',
             session=self._session,
-            # A list is negotiated; its type is declared too narrowly.
+            # A list is accepted, although the annotation allows only a str.
             os_ironic_api_version=MICROVERSIONS,  # type: ignore[arg-type]
             valid_interfaces=options.valid_interfaces,
             service_type=options.service_type,
             region_name=options.region_name,
-            # Whoever asks repeats, with the lease in view: `driver.watch`.
+            # ``driver.node_waiter`` repeats requests, within the lease.
             max_retries=0,
             retry_interval=0,
             **arguments,
@@ -138,11 +146,12 @@ class IronicSession:
 
 
 def _session(conf: Any) -> Any:
-    """Make the session; asks nothing of the network."""
+    """Create the session of keystoneauth1 from nova.conf; sends nothing."""
     options = conf.ironic
     section = options.auth_section or 'ironic'
     if section != 'ironic':
-        # Any section: not only one that Nova has options in.
+        # auth_section may name any section, also one that Nova does not
+        # define, and then its options must be registered first.
         ks_loading.register_auth_conf_options(conf, section)
     if not conf[section].auth_type and not options.endpoint_override:
         raise errors.ConfigError(
@@ -165,7 +174,7 @@ def _session(conf: Any) -> Any:
 
 
 def _negotiate(client: Any) -> None:
-    """Settle the API version now, so that later errors are not about it."""
+    """Negotiate the API version now, so that no later request fails by it."""
     try:
         client.negotiate_api_version()
     except api_exc.UnsupportedVersion as exc:
@@ -182,9 +191,9 @@ def _negotiate(client: Any) -> None:
 
 
 def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
-    """Return our error for one of the libraries'.
+    """Return the class of ``errors`` for an exception of the libraries.
 
-    :param action: what was asked of Ironic, as in 'to ...'
+    :param action: completes "Ironic refused to …" in the error's text
     """
     match exc:
         case api_exc.NotFound() | ksa_exc.NotFound():
@@ -205,7 +214,11 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
 
 
 def _conflict(action: str, text: str) -> errors.IronicComputeError:
-    """Tell the meanings of 409 apart; only the text does."""
+    """Return the error for an answer 409, by its text.
+
+    Ironic answers 409 for a locked node, a node with another instance and
+    other refusals, and only the text differs.
+    """
     if any(word in text for word in _LOCKED):
         return errors.NodeLocked(f'Ironic could not {action} yet: {text}')
     if 'associated with' in text:

@@ -15,64 +15,64 @@ _logged: set[str] = set()
 
 
 class Meaning(enum.Enum):
-    """What a provision state is to Nova."""
+    """What a provision state means for Nova."""
 
     CAN_TAKE_A_BUILD = enum.auto()
     ON_ITS_WAY = enum.auto()
-    """A deploy that Ironic will bring to an end."""
+    """Ironic is deploying the node, and will end in success or failure."""
     IN_USE = enum.auto()
-    """It has a workload that ``deleted`` takes down."""
+    """The node has an instance, which the target ``deleted`` removes."""
     FAILED = enum.auto()
-    """A deploy or tear-down has ended badly; ``deleted`` takes it down."""
+    """A deploy or removal failed; the target ``deleted`` clears the node."""
     LEAVING = enum.auto()
-    """Ironic is letting go of the instance, or has."""
+    """Ironic is removing the instance, or is done and cleans the node."""
     OUT_OF_REACH = enum.auto()
-    """Neither Nova's to use nor to take down."""
+    """Nova may neither build on the node nor clear it."""
 
 
 _M = Meaning
 
 
 class ProvisionState(enum.Enum):
-    """Where a node is in its life, and what that is to Nova."""
+    """Ironic's provision states, each with its meaning for Nova."""
 
-    ENROLL = 'enroll', _M.OUT_OF_REACH  # Known by name only.
-    VERIFYING = 'verifying', _M.OUT_OF_REACH  # Credentials are being tried.
-    MANAGEABLE = 'manageable', _M.OUT_OF_REACH  # An operator works on it.
-    AVAILABLE = 'available', _M.CAN_TAKE_A_BUILD  # Free to be deployed.
-    ACTIVE = 'active', _M.IN_USE  # Has a workload.
+    ENROLL = 'enroll', _M.OUT_OF_REACH  # Credentials not verified yet.
+    VERIFYING = 'verifying', _M.OUT_OF_REACH  # Being verified.
+    MANAGEABLE = 'manageable', _M.OUT_OF_REACH  # Out of use.
+    AVAILABLE = 'available', _M.CAN_TAKE_A_BUILD  # Can be deployed.
+    ACTIVE = 'active', _M.IN_USE  # Runs an instance.
     DEPLOY = 'deploy', _M.ON_ITS_WAY  # Ironic's target, never shown.
-    DEPLOYWAIT = 'wait call-back', _M.ON_ITS_WAY  # Its ramdisk is awaited.
+    DEPLOYWAIT = 'wait call-back', _M.ON_ITS_WAY  # Awaits the ramdisk.
     DEPLOYING = 'deploying', _M.ON_ITS_WAY  # Being deployed.
     DEPLOYFAIL = 'deploy failed', _M.FAILED  # Could not be deployed.
-    DEPLOYDONE = 'deploy complete', _M.ON_ITS_WAY  # Deployed, not yet active.
+    DEPLOYDONE = 'deploy complete', _M.ON_ITS_WAY  # Not active yet.
     DEPLOYHOLD = 'deploy hold', _M.ON_ITS_WAY  # An operator holds the deploy.
-    DELETING = 'deleting', _M.LEAVING  # The workload is taken down.
-    DELETED = 'deleted', _M.LEAVING  # Ironic's target of a tear-down.
-    CLEANING = 'cleaning', _M.LEAVING  # Prepared for the next workload.
+    DELETING = 'deleting', _M.LEAVING  # The instance is being removed.
+    DELETED = 'deleted', _M.LEAVING  # Ironic's target, never shown.
+    CLEANING = 'cleaning', _M.LEAVING  # Being cleaned for the next instance.
     UNDEPLOY = 'undeploy', _M.LEAVING  # Ironic's target, never shown.
-    CLEANWAIT = 'clean wait', _M.LEAVING  # Its ramdisk is awaited.
+    CLEANWAIT = 'clean wait', _M.LEAVING  # Awaits the ramdisk.
     CLEANFAIL = 'clean failed', _M.LEAVING  # Could not be cleaned.
     CLEANHOLD = 'clean hold', _M.LEAVING  # An operator holds the cleaning.
-    ERROR = 'error', _M.FAILED  # The tear-down failed.
-    REBUILD = 'rebuild', _M.ON_ITS_WAY  # Ironic's target of a rebuild.
+    ERROR = 'error', _M.FAILED  # The instance could not be removed.
+    REBUILD = 'rebuild', _M.ON_ITS_WAY  # Ironic's target, never shown.
     INSPECTING = 'inspecting', _M.OUT_OF_REACH  # Being inspected.
     INSPECTFAIL = 'inspect failed', _M.OUT_OF_REACH  # Could not be inspected.
-    INSPECTWAIT = 'inspect wait', _M.OUT_OF_REACH  # The inspector is awaited.
-    ADOPTING = 'adopting', _M.OUT_OF_REACH  # Taken over with its workload.
+    INSPECTWAIT = 'inspect wait', _M.OUT_OF_REACH  # Awaits the inspector.
+    ADOPTING = 'adopting', _M.OUT_OF_REACH  # Taken over with its instance.
     ADOPTFAIL = 'adopt failed', _M.OUT_OF_REACH  # Could not be taken over.
     RESCUE = 'rescue', _M.IN_USE  # Runs a rescue ramdisk.
     RESCUEFAIL = 'rescue failed', _M.IN_USE  # Could not be rescued.
-    RESCUEWAIT = 'rescue wait', _M.IN_USE  # Its rescue ramdisk is awaited.
+    RESCUEWAIT = 'rescue wait', _M.IN_USE  # Awaits the rescue ramdisk.
     RESCUING = 'rescuing', _M.IN_USE  # Being rescued.
-    UNRESCUEFAIL = 'unrescue failed', _M.IN_USE  # Could not leave the rescue.
-    UNRESCUING = 'unrescuing', _M.IN_USE  # Leaves the rescue.
+    UNRESCUEFAIL = 'unrescue failed', _M.IN_USE  # Could not end the rescue.
+    UNRESCUING = 'unrescuing', _M.IN_USE  # The rescue is being ended.
     SERVICE = 'service', _M.IN_USE  # Ironic's target, never shown.
-    SERVICING = 'servicing', _M.IN_USE  # Serviced with its workload.
-    SERVICEWAIT = 'service wait', _M.IN_USE  # Its ramdisk is awaited.
+    SERVICING = 'servicing', _M.IN_USE  # Serviced with its instance.
+    SERVICEWAIT = 'service wait', _M.IN_USE  # Awaits the ramdisk.
     SERVICEFAIL = 'service failed', _M.IN_USE  # Could not be serviced.
     SERVICEHOLD = 'service hold', _M.IN_USE  # An operator holds the service.
-    UNKNOWN = '', _M.IN_USE  # None of these.
+    UNKNOWN = '', _M.IN_USE  # Any state that is not listed.
 
     meaning: Meaning
 
@@ -83,7 +83,11 @@ class ProvisionState(enum.Enum):
 
     @classmethod
     def parse(cls, raw: str | None) -> 'ProvisionState':
-        """Read what Ironic shows; None was its word for available."""
+        """Return the state of a node's ``provision_state``.
+
+        None is AVAILABLE, because Ironic's NOSTATE is null. A state that is
+        not listed is UNKNOWN and is logged once.
+        """
         if raw is None:
             return cls.AVAILABLE
         try:
@@ -94,7 +98,7 @@ class ProvisionState(enum.Enum):
 
 
 class PowerState(enum.Enum):
-    """Whether a node runs."""
+    """Ironic's power states; UNKNOWN is any other one, or none."""
 
     ON = 'power on'
     OFF = 'power off'
@@ -104,7 +108,11 @@ class PowerState(enum.Enum):
 
     @classmethod
     def parse(cls, raw: str | None) -> 'PowerState':
-        """Read what Ironic shows."""
+        """Return the state of a node's ``power_state``.
+
+        None is UNKNOWN: Ironic has not read the power of the node yet. A
+        state that is not listed is UNKNOWN too and is logged once.
+        """
         try:
             return cls(raw or '')
         except ValueError:
@@ -113,7 +121,7 @@ class PowerState(enum.Enum):
 
 
 def meaning(provision_state: str | None) -> Meaning:
-    """Return what a state as Ironic shows it is to Nova."""
+    """Return what a node's ``provision_state`` means for Nova."""
     return ProvisionState.parse(provision_state).meaning
 
 

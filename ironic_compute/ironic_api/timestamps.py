@@ -9,18 +9,18 @@ must not hide the changes that other machines write meanwhile.
 
 import datetime
 
-# Clocks that somebody cares for differ by less.
+# NTP-synchronised clocks differ by less.
 SKEW_S = 60.0
 
 
 def at(wall_s: float) -> str:
-    """Return the stamp of a moment, in seconds since 1970."""
+    """Return the stamp of a time given in seconds since 1970."""
     moment = datetime.datetime.fromtimestamp(int(wall_s), datetime.UTC)
     return moment.isoformat()
 
 
 def shifted(stamp: str, by_s: float) -> str:
-    """Return a stamp so much later; as it is if it is none."""
+    """Return a stamp ``by_s`` seconds later; a malformed stamp unchanged."""
     try:
         moment = datetime.datetime.fromisoformat(stamp)
     except ValueError:
@@ -29,5 +29,8 @@ def shifted(stamp: str, by_s: float) -> str:
 
 
 def is_ahead(stamp: str, wall_s: float) -> bool:
-    """Say whether a stamp is of a clock that is ahead of ours."""
+    """Return whether a stamp was made by a clock that is ahead.
+
+    :param wall_s: the time of this machine, in seconds since 1970
+    """
     return stamp > at(wall_s + SKEW_S)

@@ -39,11 +39,13 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ROWS_PER_REPLY = 1000
-# Of rows of any kind; those of hypervisors are many times as long as ours.
+# Pages contain rows of all hosts, and the row of a hypervisor is many times as
+# long as the row of an Ironic node.
 _ROWS_PER_PAGE = 250
 
-# What an Ironic node is to the scheduler's filters besides its provider:
-# nothing that a virtual machine could be put on.
+# The capacity in the row of every Ironic node. It is zero so that the
+# scheduler puts no virtual machine on the node; the provider has the real
+# inventory.
 _NO_CAPACITY: Mapping[str, Any] = {
     'vcpus': 0,
     'vcpus_used': 0,
@@ -51,7 +53,7 @@ _NO_CAPACITY: Mapping[str, Any] = {
     'memory_mb_used': 0,
     'local_gb': 0,
     'local_gb_used': 0,
-    # None would make the scheduler skip the row.
+    # Zero, because the scheduler skips a row whose value here is None.
     'free_disk_gb': 0,
     'free_ram_mb': 0,
     'disk_available_least': 0,
@@ -63,11 +65,12 @@ _NO_CAPACITY: Mapping[str, Any] = {
     'hypervisor_type': 'ironic',
     'hypervisor_version': 1,
 }
-# Nobody schedules by it, and all rows of a host that is taken over have
-# another machine's: it is written when anything else is.
+# Fields that are written only together with another field. The scheduler does
+# not read host_ip, and it differs in all rows of a host that has moved to
+# another machine.
 _NOT_WRITTEN_ALONE = frozenset({'host_ip'})
 
-# Not nullable in a new row, and read by nobody for bare metal.
+# A new row needs these values, but Nova does not use them for bare metal.
 _RATIOS = (
     'cpu_allocation_ratio',
     'ram_allocation_ratio',
@@ -78,10 +81,10 @@ FAILED_BUILDS = 'failed_builds'
 
 
 class ComputeNodes:
-    """Read and write ComputeNode rows through nova-conductor.
+    """Reads and writes ComputeNode rows through nova-conductor.
 
-    Any thread may call; every method is one RPC, or one for each thousand
-    rows or 250 servers. Writes wait at the gate.
+    Any thread may call. Every method blocks for one RPC, or for one for each
+    thousand rows or 250 servers. A write first blocks until the gate is open.
     """
 
     def __init__(self, gate: Gate, clock: Clock) -> None:
@@ -111,9 +114,12 @@ class ComputeNodes:
         return found
 
     def read_by_name(self, node: NodeId) -> Any | None:
-        """Return a node's row though it may have a uuid of its own.
+        """Return the row of a node, also if its uuid is not the node's.
 
-        Rows made before Nova 18 do; :meth:`list_by_nodes` finds none of them.
+        Rows made before Nova 18 have another uuid, so :meth:`list_by_nodes`
+        does not find them.
+
+        :returns: None if the node has no row
         """
         try:
             return objects.ComputeNode.get_by_nodename(self._context, node)
@@ -121,10 +127,11 @@ class ComputeNodes:
             return None
 
     def read_page(self, marker: Marker | None) -> Page:
-        """Return 250 rows of the cell, of whatever host, in one RPC.
+        """Return the next 250 rows of the cell, of all hosts, in one RPC.
 
-        :param marker: where the page before this one ended; None: begin
-        :raises MarkerGone: the row at the marker was deleted: begin anew
+        :param marker: the marker of the page before; None for the first page
+        :raises MarkerGone: the row at the marker was deleted; the caller must
+            start again at the first page
         """
         try:
             rows = objects.ComputeNodeList.get_by_pagination(
@@ -136,12 +143,13 @@ class ComputeNodes:
         return Page(list(rows), None if is_last else Marker(rows[-1].id))
 
     def list_legacy_nodes(self, pages_max: int) -> frozenset[NodeId] | None:
-        """Return the nodes whose row has a uuid of its own.
+        """Return the nodes whose row has another uuid than the node.
 
-        Reads all rows of the cell, one RPC for each 250, so that thousands
-        of nodes need not be asked for by name.
+        Reads all rows of the cell, in one RPC for each 250 rows. Otherwise
+        each of thousands of nodes would need a :meth:`read_by_name`.
 
-        :returns: None if there are too many rows, or they change meanwhile
+        :param pages_max: give up after so many pages
+        :returns: None if there are more pages, or a row was deleted meanwhile
         """
         names: set[NodeId] = set()
         marker = None
@@ -165,15 +173,16 @@ class ComputeNodes:
         service_id: int,
         is_wanted: Callable[[], bool],
     ) -> Any | None:
-        """Create the row of a node that has none, or only a deleted one.
+        """Create the row of a node that has no row, or a deleted one.
 
-        It is marked with the time, and nobody writes only to take the mark
-        off: it means nothing when it is old. Creating takes over a row that
-        somebody else has made, so a decision from before the gate opened is
-        not worth anything.
+        Creating takes over a row that another host has created meanwhile.
+        Therefore ``is_wanted`` is called after the wait at the gate, which
+        may take long, and right before the request. The row gets a mark with
+        the time (:data:`records.NEW`), which shows that it may still be taken
+        over. An old mark has no meaning, so no write only removes it.
 
-        :param is_wanted: asked when the gate is open
-        :returns: None if it is not wanted any more
+        :param is_wanted: returns whether this host should still create it
+        :returns: None if the row is not wanted any more
         """
         row = objects.ComputeNode(self._context)
         row.host, row.service_id = host, service_id
@@ -191,20 +200,21 @@ class ComputeNodes:
         return row
 
     def update_row(self, row: Any, facts: NodeFacts) -> None:
-        """Write what the scheduler reads, if it has changed.
+        """Write the row of a node if a field that the scheduler reads changed.
 
-        ``row`` is refreshed by the answer: its host may have changed.
+        nova-conductor's answer updates ``row``; its host may have changed.
         """
         scheduler_fields = _set_fields(row, facts)
-        # Of an earlier save that failed, too. Rows of stock nova-compute have
-        # a list in them that looks changed whenever it is read.
+        # Changes of an earlier save that failed count too. Changes of other
+        # fields do not, because a row of stock nova-compute contains a list
+        # that always counts as changed.
         if row.obj_what_changed() & scheduler_fields:
             self._save(row)
 
     def write_failed_builds(self, row: Any, count: int) -> None:
-        """Write how many builds in a row failed on a node.
+        """Write the number of successive failed builds on a node.
 
-        BuildFailureWeigher of the scheduler reads it.
+        The scheduler's BuildFailureWeigher reads it.
         """
         stats = dict(row.stats or {})
         if int(stats.get(FAILED_BUILDS) or 0) == count:
@@ -215,16 +225,24 @@ class ComputeNodes:
     def _save(self, row: Any) -> None:
         self._gate.wait()
         row.save()
-        intern_row(row)  # The answer brings all values anew.
+        intern_row(row)  # The answer has replaced all values.
 
     def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
-        """Make ``host`` the holder; return whether the row says so now."""
+        """Make ``host`` the holder of a node.
+
+        :returns: whether the written row has this host; False if another host
+            has taken it meanwhile
+        """
         row.host, row.service_id = host, service_id
         self._save(row)
         return bool(row.host == host)
 
     def delete_row(self, row: Any) -> bool:
-        """Delete a row; False if its holder changed under us (Nova's CAS)."""
+        """Delete a row, if its holder in the database is the one in ``row``.
+
+        :returns: False if another host has become the holder meanwhile (Nova
+            deletes with compare-and-swap)
+        """
         self._gate.wait()
         try:
             row.destroy()
@@ -240,9 +258,9 @@ class ComputeNodes:
         return [instance.uuid for instance in found]
 
     def read_servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
-        """Return what Nova has of servers, deleted ones too.
+        """Return the rows of servers, also of deleted ones, by uuid.
 
-        A server that is not in the answer was never Nova's.
+        A uuid that the result lacks was never a server of Nova.
         """
         wanted = sorted(uuids)
         found = {}
@@ -262,14 +280,17 @@ class ComputeNodes:
         return found
 
     def list_servers_of_host(self, host: Host) -> frozenset[str]:
-        """Return the uuids of a host's servers, without the deleted ones."""
+        """Return the uuids of a host's servers that are not deleted."""
         return frozenset(
             objects.InstanceList.get_uuids_by_host(self._context, host)
         )
 
 
 def _set_fields(row: Any, facts: NodeFacts) -> Set[str]:
-    """Set the fields that differ; return all that the scheduler reads."""
+    """Set the fields of a row that differ from the facts of its node.
+
+    :returns: the names of all fields that the scheduler reads
+    """
     wanted: dict[str, Any] = {
         **_NO_CAPACITY,
         'hypervisor_hostname': facts.uuid,
@@ -313,7 +334,7 @@ def _hv_specs(facts: NodeFacts) -> list[Any]:
 
 def _canonical_arch(facts: NodeFacts) -> str | None:
     raw = facts.properties.get('cpu_arch')
-    # Ironic keeps whatever JSON it was given: "cpu_arch=64" is a number.
+    # A property may be any JSON value: "cpu_arch=64" gives a number.
     name = None if raw is None else str(raw)
     try:
         arch: str | None = obj_fields.Architecture.canonicalize(name)
@@ -323,7 +344,10 @@ def _canonical_arch(facts: NodeFacts) -> str | None:
 
 
 def _warn_unknown_arch(facts: NodeFacts) -> None:
-    """Say what is ignored: once, when it comes to be in the row's stats."""
+    """Warn of a cpu_arch that Nova does not know, and that is ignored.
+
+    Called only when the row's stats change, so that it is logged once.
+    """
     raw = facts.properties.get('cpu_arch')
     if raw is not None and _canonical_arch(facts) is None:
         LOG.warning(
@@ -333,7 +357,11 @@ def _warn_unknown_arch(facts: NodeFacts) -> None:
 
 
 def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
-    """Return what ComputeCapabilitiesFilter matches flavors against."""
+    """Return the stats of a row.
+
+    ComputeCapabilitiesFilter matches flavors against them. The marks of a new
+    row and the count of failed builds are kept.
+    """
     known = (row.stats if row.obj_attr_is_set('stats') else None) or {}
     ours = {FAILED_BUILDS: known.get(FAILED_BUILDS, '0')}
     ours |= {mark: known[mark] for mark in (NEW, MADE) if mark in known}

@@ -20,16 +20,15 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-REFRESH_S = 10.0
-# Wake at least this often: time-outs are counted on another clock than
-# the one that a condition waits on.
+# A waiter wakes at least this often, because a condition measures its time-out
+# with another clock than this class.
 _RECHECK_S = 1.0
 
 
 class NodeCache:
-    """The facts of the held nodes; any thread may call.
+    """The newest facts of the held nodes; any thread may call.
 
-    :param clock: what time-outs are counted on
+    :param clock: measures the time-outs of ``wait_for``
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,11 +39,12 @@ class NodeCache:
         self._waiting: dict[NodeId, list[threading.Condition]] = {}
 
     def update_facts(self, facts: NodeFacts) -> bool:
-        """Take in newer facts of a node; older ones are ignored.
+        """Store the facts of a node unless they are older; wake its waiters.
 
-        Stamps are whole seconds, so facts of the same second count.
+        Facts of the same second count as newer, because time stamps are whole
+        seconds.
 
-        :returns: whether anything is different now
+        :returns: whether the stored facts have changed
         """
         with self._lock:
             known = self._facts.get(facts.uuid)
@@ -65,7 +65,11 @@ class NodeCache:
         self._wake(facts.uuid)
 
     def _is_older(self, facts: NodeFacts, known: NodeFacts) -> bool:
-        """Say whether facts are; no stamp of the future makes them so."""
+        """Return whether ``facts`` are older than the facts in the cache.
+
+        If the cached time stamp lies in the future, it was made by a clock
+        that is ahead, so it does not make other facts older.
+        """
         if facts.updated_at is None or known.updated_at is None:
             return False
         return facts.updated_at < known.updated_at and not timestamps.is_ahead(
@@ -73,29 +77,29 @@ class NodeCache:
         )
 
     def _unlink_instance(self, facts: NodeFacts | None) -> None:
-        """Forget a node's instance, unless it is on another node by now."""
+        """Remove a node's instance, unless another node has it by now."""
         if facts is None or facts.instance_uuid is None:
             return
         if self._by_instance.get(facts.instance_uuid) == facts.uuid:
             del self._by_instance[facts.instance_uuid]
 
     def remove_node(self, node: NodeId) -> None:
-        """Strike a node out."""
+        """Remove a node that is no longer held; wake its waiters."""
         with self._lock:
             self._unlink_instance(self._facts.pop(node, None))
             self._wake(node)
 
     def facts(self, node: NodeId) -> NodeFacts | None:
-        """Return what Ironic last said of a node."""
+        """Return the newest facts of a node; None if it is not held."""
         return self._facts.get(node)
 
     def list_nodes(self) -> tuple[NodeId, ...]:
-        """Return all nodes in the book."""
+        """Return all nodes in the cache."""
         with self._lock:
             return tuple(self._facts)
 
     def find_by_instance(self, instance_uuid: str) -> NodeFacts | None:
-        """Return the node that has an instance."""
+        """Return the held node that has an instance; None if none has it."""
         node = self._by_instance.get(instance_uuid)
         return None if node is None else self._facts.get(node)
 
@@ -103,20 +107,23 @@ class NodeCache:
         self,
         node: NodeId,
         predicate: Callable[[NodeFacts], bool],
-        timeout_s: float | None = None,
-        refresh: Callable[[], NodeFacts] | None = None,
-        refresh_s: float = REFRESH_S,
+        timeout_s: float,
+        refresh: Callable[[], NodeFacts],
+        refresh_s: float,
     ) -> NodeFacts:
-        """Block until a node is as wanted; return its facts then.
+        """Block until the facts of a node satisfy ``predicate``.
 
-        A node that is not in the book is waited for too, by ``refresh``.
+        The node need not be in the cache; it is then waited for with
+        ``refresh`` alone.
 
-        :param timeout_s: None waits for ever
-        :param refresh: reads the node anew, after ``refresh_s`` without news;
-            what it returns is for this waiter alone
-        :raises errors.WaitTimeout: it did not get there in time
-        :raises errors.NodeGone: Ironic does not have it any more, or it was
-            struck out and there is no ``refresh`` to ask
+        :param refresh: reads the node from Ironic. It is called after
+            ``refresh_s`` without a change, and at once if the node is removed
+            from the cache. This method does not store its result.
+        :returns: the first facts that satisfy ``predicate``
+        :raises errors.WaitTimeout: the time ``timeout_s`` is over
+        :raises errors.NodeGone: ``refresh`` raised ``errors.NodeNotFound``
+        :raises errors.IronicComputeError: another error of ``refresh``, unless
+            it is ``errors.Retriable``
         """
         wait = _WaitState(self._clock.now_s(), timeout_s, refresh_s)
         while True:
@@ -129,18 +136,15 @@ class NodeCache:
             now_s = self._clock.now_s()
             if wait.is_over(now_s):
                 raise errors.WaitTimeout(wait.timeout_message(node))
-            if wait.is_dropped and refresh is None:
-                raise errors.NodeGone(
-                    f'Node {node} is not among the nodes of this host any more'
-                )
-            if refresh is not None and wait.needs_read(now_s):
+            if wait.needs_read(now_s):
                 wait.facts = self._refresh(refresh) or wait.facts
                 wait.note_read(now_s)
 
     def _wait_for_change(self, node: NodeId, timeout_s: float) -> None:
-        """Wait until a node changes; nobody is woken for another one's sake.
+        """Block until a node changes or ``timeout_s`` is over.
 
-        Of hundreds of deploys all would be, for each change of each.
+        Each waiter has a condition of its own. With a shared one, each change
+        of a node would wake the waiters of hundreds of other nodes.
         """
         changed = threading.Condition(self._lock)
         waiting = self._waiting.setdefault(node, [])
@@ -157,7 +161,7 @@ class NodeCache:
             changed.notify()
 
     def _refresh(self, refresh: Callable[[], NodeFacts]) -> NodeFacts | None:
-        """Read a node anew; an Ironic that is away is waited for."""
+        """Read a node for ``wait_for``; None after an error that may pass."""
         try:
             return refresh()
         except errors.NodeNotFound as exc:
@@ -170,10 +174,14 @@ class NodeCache:
 
 
 class _WaitState:
-    """What one waiter has seen, and when."""
+    """The facts that one waiter has of its node, and their age.
+
+    ``facts`` come from the cache or from a read. ``is_dropped`` is True if
+    the node was removed from the cache and has not been read since.
+    """
 
     def __init__(
-        self, started_s: float, timeout_s: float | None, refresh_s: float
+        self, started_s: float, timeout_s: float, refresh_s: float
     ) -> None:
         self.facts: NodeFacts | None = None
         self.is_dropped = False
@@ -183,7 +191,11 @@ class _WaitState:
         self._cached: NodeFacts | None = None
 
     def accept_cached(self, cached: NodeFacts | None, now_s: float) -> None:
-        """Take in what the book says; news only if it says another thing."""
+        """Take the facts from the cache, if they changed since the last call.
+
+        Otherwise ``facts`` stay as they are: they may come from a read that
+        is newer than the cache.
+        """
         self.is_dropped = cached is None and self._cached is not None
         if cached is not None and cached != self._cached:
             self.facts = cached
@@ -191,21 +203,20 @@ class _WaitState:
         self._cached = cached
 
     def note_read(self, now_s: float) -> None:
-        """Note that the node has been read."""
+        """Record that a read of the node was tried."""
         self.is_dropped = False
         self._newest_s = now_s
 
     def is_over(self, now_s: float) -> bool:
-        """Say whether the time is up."""
-        limit_s = self._timeout_s
-        return limit_s is not None and now_s - self._started_s >= limit_s
+        """Return whether the time-out has passed."""
+        return now_s - self._started_s >= self._timeout_s
 
     def needs_read(self, now_s: float) -> bool:
-        """Say whether the node should be read again."""
+        """Return whether the node must be read from Ironic now."""
         return self.is_dropped or now_s - self._newest_s >= self._refresh_s
 
     def timeout_message(self, node: NodeId) -> str:
-        """Return one sentence for a wait that is over."""
+        """Return the text of the error for a wait that timed out."""
         state = self.facts.provision_state if self.facts else 'unknown'
         return (
             f'Node {node} was not where it should be after '
@@ -214,7 +225,10 @@ class _WaitState:
 
 
 def _stamped(facts: NodeFacts, known: NodeFacts) -> NodeFacts:
-    """Keep the stamp if the facts are of a list, which has none."""
+    """Return ``facts`` with the known time stamp if they have none.
+
+    The facts of a full list have no time stamps.
+    """
     if facts.updated_at is not None:
         return facts
     return dataclasses.replace(facts, updated_at=known.updated_at)

@@ -35,9 +35,10 @@ def make_reconciler(
     metrics: Metrics,
     placement: Placement | None = None,
 ) -> Reconciler:
-    """Make what reports to Placement; asks nothing yet.
+    """Create a worker's reconciler, without a request to Placement.
 
-    :param placement: how Placement is asked; made from nova.conf unless given
+    :param conf: Nova's options, with the group ``resource_tracker``
+    :param placement: the client; created from nova.conf if not given
     """
     options = conf.resource_tracker
     return Reconciler(
@@ -55,12 +56,18 @@ def make_reconciler(
 
 
 def disk_cache_path(conf: Any, host: Host) -> pathlib.Path:
-    """Return where it is kept what Placement acknowledged of a host."""
+    """Return the path of the file with what Placement acknowledged.
+
+    :param host: the host whose worker writes the file
+    """
     return pathlib.Path(conf.ironic_compute.state_path, 'placement', host)
 
 
 def audit_providers(reconciler: Reconciler) -> None:
-    """Look for providers that others have written: one request."""
+    """Find providers that another client has written, and read them again.
+
+    Sends one request; its failure is logged, and the next audit repeats it.
+    """
     try:
         count = reconciler.audit_providers()
     except PlacementError as exc:
@@ -79,14 +86,14 @@ def audit_providers(reconciler: Reconciler) -> None:
 
 
 class WorkerGauges:
-    """What the metrics look at when somebody asks for them."""
+    """Figures of a worker, computed whenever its metrics are read."""
 
     def __init__(self, node_cache: NodeCache, reconciler: Reconciler) -> None:
         self._node_cache = node_cache
         self._reconciler = reconciler
 
     def held_facts(self) -> Iterable[NodeFacts]:
-        """Return what Ironic last said of each held node."""
+        """Return the newest facts of each held node."""
         found = (
             self._node_cache.facts(node)
             for node in self._node_cache.list_nodes()
@@ -94,5 +101,5 @@ class WorkerGauges:
         return [facts for facts in found if facts is not None]
 
     def waiting(self) -> tuple[int, float]:
-        """Return how many changes wait, and the age of the oldest."""
+        """Return the number of waiting changes and the oldest's age in s."""
         return self._reconciler.backlog()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values read from Nova: ComputeNode rows, pages of them, and servers.
 
-Pure: nothing here calls a service. Used by whoever reads rows through
-``compute_nodes``.
+The functions are pure: they call no service. Every module that reads rows
+through ``compute_nodes`` uses them.
 """
 
 import dataclasses
@@ -10,26 +10,30 @@ from typing import Any, NewType
 
 from resource_tracker.node import NodeId
 
-# In the stats of a row that was created: when, in seconds since 1970. It
-# outlives the worker that created it, and an answer that never came.
+# Key in a row's stats: the time when a worker created the row, in seconds
+# since 1970. The row itself has it, so that it is known even if that worker
+# died or never received the answer.
 NEW = 'ironic_compute_new'
 
-# The same, for as long as the row is there. Nova gives a row that is made
-# for a deleted one's uuid that one's id and times back (bug 1839560).
+# Key in a row's stats: the same time, which stays until the row is deleted.
+# The row's id and created_at cannot serve, because Nova gives a row those of
+# a deleted row with the same uuid (bug 1839560).
 MADE = 'ironic_compute_made'
 
 
 def node_of_row(row: Any) -> NodeId:
-    """Return the node a row is about.
+    """Return the node that a row describes.
 
-    Not by the row's uuid: rows made before Nova 18 have one of their own
-    (bugs 1771806, 1798172).
+    The row's uuid is not used, because it is not the node's in rows made
+    before Nova 18 (bugs 1771806, 1798172).
     """
     return NodeId(row.hypervisor_hostname)
 
 
 def is_new_row(row: Any, since_s: float) -> bool:
-    """Say whether a row was created by one of us after ``since_s``.
+    """Return whether a worker created a row after ``since_s``.
+
+    False for a row of stock nova-compute, and for one whose holder changed.
 
     :param since_s: in seconds since 1970
     """
@@ -37,12 +41,15 @@ def is_new_row(row: Any, since_s: float) -> bool:
 
 
 def incarnation_of(row: Any) -> str:
-    """Return what tells a row of ours from an earlier one of its uuid."""
+    """Return the mark that differs from an earlier row with the same uuid.
+
+    Empty for a row of stock nova-compute.
+    """
     return str((row.stats or {}).get(MADE) or '')
 
 
 def clear_new_mark(row: Any) -> None:
-    """Make a new row an old one: to be saved with its next holder."""
+    """Remove the mark of a new row; the caller saves the row later."""
     if NEW in (row.stats or {}):
         row.stats = {k: v for k, v in row.stats.items() if k != NEW}
 
@@ -51,14 +58,14 @@ Marker = NewType('Marker', int)
 
 
 class MarkerGone(Exception):
-    """The row where a page ended is there no more."""
+    """The last row of the page before was deleted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows of the cell, and where the next page begins.
+    """Some rows of the cell, of all hosts.
 
-    ``marker`` is None after the last page.
+    :param marker: argument for reading the next page; None on the last page
     """
 
     rows: list[Any]
@@ -67,7 +74,7 @@ class Page:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerRow:
-    """What Nova's row of a server says; deleted rows speak too."""
+    """Some fields of Nova's row of a server, which may be deleted."""
 
     deleted: bool
     host: str | None

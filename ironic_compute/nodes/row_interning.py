@@ -15,16 +15,16 @@ from nova.objects import base
 
 _RowT = TypeVar('_RowT')
 
-# Different values that are remembered. When there are more, all are forgotten:
-# what many rows have is soon found again.
+# Number of different values that are kept. If there are more, all are dropped,
+# because the values that many rows share are soon found again.
 _VALUES_MAX = 1024
 _interned_values: dict[tuple[type, Any], Any] = {}
 
 
 def intern_row(row: _RowT) -> _RowT:
-    """Let a row share with all others what it has in common; return it."""
+    """Replace values of a row by equal ones of other rows; return the row."""
     shared = {name: _shared(value) for name, value in vars(row).items()}
-    # Not the dict it had: one that has grown has room for twice as much.
+    # A new dict, because one that has grown reserves twice the memory.
     row.__dict__ = shared
     return row
 
@@ -61,12 +61,13 @@ def _(value: list[Any]) -> Any:
 @_shared.register
 def _(value: base.NovaObject) -> Any:
     content = {k: v for k, v in vars(value).items() if k != '_context'}
-    # What counts as changed in it is part of this.
+    # The content includes the fields that count as changed, so that a changed
+    # object is not shared with an unchanged one.
     return _intern(value, repr(content))
 
 
 def _intern(value: Any, content: Any) -> Any:
-    """Return the first value that said the same."""
+    """Return the first value of this type with an equal ``content``."""
     if len(_interned_values) >= _VALUES_MAX:
         _interned_values.clear()
     return _interned_values.setdefault((type(value), content), value)

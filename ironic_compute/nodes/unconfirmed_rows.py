@@ -16,7 +16,7 @@ from resource_tracker.node import NodeId
 
 
 class UnconfirmedRows:
-    """The nodes of one host whose rows wait to be confirmed.
+    """The nodes of one host whose new rows are unconfirmed.
 
     :param new_s: seconds after which a row counts as confirmed without being
         read again, because no request to create it can still be carried out
@@ -32,7 +32,7 @@ class UnconfirmedRows:
         return node in self._nodes
 
     def nodes(self) -> frozenset[NodeId]:
-        """Return the nodes whose rows wait to be confirmed."""
+        """Return all nodes whose rows are unconfirmed."""
         with self._changed:
             return frozenset(self._nodes)
 
