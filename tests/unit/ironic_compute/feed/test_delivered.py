@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A notification that says nothing new causes no reading."""
+"""Delivered facts: which notifications and answers are new or stale."""
 
 import dataclasses
 
@@ -32,19 +32,21 @@ RECORD = {
 
 @pytest.fixture
 def delivered() -> Delivered:
-    """Return what knows of one node."""
+    """Return the delivered facts of one node."""
     made = Delivered()
     made.accept_read(FACTS)
     return made
 
 
-def test_what_was_told_is_known(delivered: Delivered) -> None:
-    """However Ironic writes it; what it says besides is nobody's facts."""
+def test_record_equal_to_the_delivered_facts_is_unchanged(
+    delivered: Delivered,
+) -> None:
+    """Another time format and further fields make no difference."""
     assert delivered.is_unchanged(RECORD)
 
 
 @pytest.mark.parametrize(
-    'news',
+    'fields',
     [
         {'provision_state': 'active'},
         {'power_state': 'power off'},
@@ -57,47 +59,47 @@ def test_what_was_told_is_known(delivered: Delivered) -> None:
         {'uuid': None},
     ],
 )
-def test_any_difference_is_news(
-    delivered: Delivered, news: dict[str, object]
+def test_record_with_any_difference_is_changed(
+    delivered: Delivered, fields: dict[str, object]
 ) -> None:
-    """Two changes within a second have the same ``updated_at``."""
-    assert not delivered.is_unchanged({**RECORD, **news})
+    """A record differs also in the same second, and if it is malformed."""
+    assert not delivered.is_unchanged({**RECORD, **fields})
 
 
 @pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
-def test_a_record_that_says_too_little_is_news(
+def test_incomplete_record_is_changed(
     delivered: Delivered, missing: str
 ) -> None:
-    """Notifications of other Ironics, and of other things about a node."""
+    """A record without a required field is never equal to the facts."""
     record = {name: RECORD[name] for name in RECORD if name != missing}
     assert not delivered.is_unchanged(record)
 
 
-def test_a_list_without_times_makes_nothing_known(
+def test_facts_without_a_time_equal_no_record(
     delivered: Delivered,
 ) -> None:
-    """What it said may be older than any notification."""
+    """Facts of a full list have no time, so any record may be newer."""
     delivered.accept_read(dataclasses.replace(FACTS, updated_at=None))
     assert not delivered.is_unchanged(RECORD)
 
 
-def test_a_node_that_was_denied_is_not_known(delivered: Delivered) -> None:
-    """If it is there again, that is news."""
+def test_forgotten_node_equals_no_record(delivered: Delivered) -> None:
+    """A record of a node that was forgotten is new."""
     delivered.forget_node(FACTS.uuid)
     assert not delivered.is_unchanged(RECORD)
 
 
-def test_later_news_is_believed(delivered: Delivered) -> None:
-    """As Ironic's API would say it; what is not in it is as it was told.
-
-    It tells of an end, so nobody holds the lock any more.
-    """
-    news = {'provision_state': 'active', 'updated_at': '2026-01-01T00:00:01Z'}
+def test_later_record_is_accepted(delivered: Delivered) -> None:
+    """Fields that the record lacks are kept, except the lock's holder."""
+    fields = {
+        'provision_state': 'active',
+        'updated_at': '2026-01-01T00:00:01Z',
+    }
     delivered.accept_read(
         dataclasses.replace(FACTS, shard='s1', reservation='c1')
     )
     assert delivered.accept_notification(
-        {**RECORD, **news}
+        {**RECORD, **fields}
     ) == dataclasses.replace(
         FACTS,
         provision_state='active',
@@ -109,33 +111,35 @@ def test_later_news_is_believed(delivered: Delivered) -> None:
 @pytest.mark.parametrize(
     'stamp', ['2026-01-01T00:00:00Z', '2025-12-31T23:59:59Z', None]
 )
-def test_what_may_be_older_is_not_believed(
+def test_record_that_is_not_later_is_not_accepted(
     delivered: Delivered, stamp: str | None
 ) -> None:
-    """Messages overtake each other, and a second holds many changes."""
-    news = {'provision_state': 'available', 'updated_at': stamp}
-    assert delivered.accept_notification({**RECORD, **news}) is None
+    """A record of the same second may be older than the delivered facts."""
+    fields = {'provision_state': 'available', 'updated_at': stamp}
+    assert delivered.accept_notification({**RECORD, **fields}) is None
 
 
 @pytest.mark.parametrize('missing', ['updated_at', 'traits', 'properties'])
-def test_a_record_that_says_too_little_is_not_believed(
+def test_incomplete_record_is_not_accepted(
     delivered: Delivered, missing: str
 ) -> None:
-    """Else a node would seem to have lost what is not in it."""
+    """A record without a required field does not replace the facts."""
     record = {**RECORD, 'updated_at': '2026-01-01T00:00:01Z'}
     del record[missing]
     assert delivered.accept_notification(record) is None
 
 
-def test_news_of_an_unknown_node_is_not_believed() -> None:
-    """Whether it is of our pool is not known either."""
+def test_record_of_an_unknown_node_is_not_accepted() -> None:
+    """Without delivered facts there is nothing to complete a record with."""
     assert Delivered().accept_notification(RECORD) is None
 
 
-def test_traits_of_later_news_may_be_older(delivered: Delivered) -> None:
-    """They have no stamp, and the conductor may have read them long ago."""
-    news = {'updated_at': '2026-01-01T00:00:01Z', 'traits': []}
-    assert delivered.accept_notification({**RECORD, **news}) is None
+def test_later_record_with_other_traits_is_not_accepted(
+    delivered: Delivered,
+) -> None:
+    """Traits have no time stamp, so they may be older than the record."""
+    fields = {'updated_at': '2026-01-01T00:00:01Z', 'traits': []}
+    assert delivered.accept_notification({**RECORD, **fields}) is None
 
 
 ACTIVE = {
@@ -155,10 +159,10 @@ ACTIVE = {
         (None, 'deploying', False),
     ],
 )
-def test_an_answer_may_be_older_than_what_was_heard(
+def test_answer_that_may_be_older_than_a_notification_is_refused(
     delivered: Delivered, stamp: str | None, state: str, is_new: bool
 ) -> None:
-    """It was under way when the notification came; the next one is not."""
+    """It may answer a read begun before the notification; the next is new."""
     assert delivered.accept_notification(ACTIVE)
     answer = dataclasses.replace(
         FACTS, provision_state=state, updated_at=stamp
@@ -168,10 +172,10 @@ def test_an_answer_may_be_older_than_what_was_heard(
     assert delivered.accept_read(answer)
 
 
-def test_an_answer_that_agrees_leaves_no_room_for_an_older_one(
+def test_older_answer_is_refused_after_an_equal_one(
     delivered: Delivered,
 ) -> None:
-    """A list was under way all the time."""
+    """An answer equal to the notification does not make older answers new."""
     assert delivered.accept_notification(ACTIVE)
     active = dataclasses.replace(
         FACTS, provision_state='active', updated_at=ACTIVE['updated_at']
@@ -182,10 +186,10 @@ def test_an_answer_that_agrees_leaves_no_room_for_an_older_one(
 
 
 @pytest.mark.parametrize('second', [0, 1])
-def test_a_list_may_be_older_than_an_answer(
+def test_listed_facts_that_may_be_older_are_refused(
     delivered: Delivered, second: int
 ) -> None:
-    """It takes longer to come; what was read by itself is not compared."""
+    """A list takes longer than the read of one node; a third one is later."""
     stamp = f'2026-01-01T00:00:0{second}+00:00'
     available = dataclasses.replace(FACTS, provision_state='available')
     accept_listed = dataclasses.replace(available, updated_at=stamp)
@@ -194,8 +198,10 @@ def test_a_list_may_be_older_than_an_answer(
     assert delivered.accept_listed(available)
 
 
-def test_less_than_a_second_makes_nothing_later(delivered: Delivered) -> None:
-    """Some databases keep it; notifications never have it."""
+def test_fractions_of_a_second_make_an_answer_not_later(
+    delivered: Delivered,
+) -> None:
+    """Some databases store fractions of a second; notifications lack them."""
     assert delivered.accept_notification(ACTIVE)
     answer = dataclasses.replace(
         FACTS, updated_at='2026-01-01T00:00:01.250000+00:00'
@@ -203,8 +209,10 @@ def test_less_than_a_second_makes_nothing_later(delivered: Delivered) -> None:
     assert not delivered.accept_read(answer)
 
 
-def test_an_answer_is_not_older_than_another(delivered: Delivered) -> None:
-    """A clock was put back; what was read before is over."""
+def test_answer_with_an_earlier_time_replaces_another_answer(
+    delivered: Delivered,
+) -> None:
+    """A clock of Ironic may be set back, so only reads are not compared."""
     old = dataclasses.replace(FACTS, updated_at='2025-01-01T00:00:00+00:00')
     assert delivered.accept_read(old)
     assert delivered.accept_read(FACTS)

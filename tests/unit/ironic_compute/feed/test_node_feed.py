@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where changes come from: three sources, one sink."""
+"""The node feed: changes of three sources are delivered to one sink."""
 
 import contextlib
 import threading
@@ -22,7 +22,7 @@ QUIET_S = 0.3
 
 
 class Ironic:
-    """Ironic as the feed sees it."""
+    """Fake of the Ironic client that the feed uses."""
 
     def __init__(self):
         self.nodes_by_uuid = {}
@@ -87,32 +87,32 @@ class Ironic:
 
 
 class Sink:
-    """What is told; a test waits for it."""
+    """Records what is delivered; a test can wait for it."""
 
     def __init__(self):
         self.observed = []
         self.audits = []
-        self.denied = []
-        self.renewed = []
+        self.missing = []
+        self.left_pool = []
         self.gone = set()
         self.held = set()
         self.is_broken = False
         self.broken = set()
-        self._told = threading.Condition()
+        self._recorded = threading.Condition()
 
     def node_changed(self, facts):
         """See feed.Sink."""
-        self._note(self.observed, facts)
+        self._record(self.observed, facts)
         if facts.uuid in self.broken:
             raise RuntimeError(f'broken over {facts.uuid}')
 
     def node_left_pool(self, facts):
         """See feed.Sink."""
-        self._note(self.renewed, facts)
+        self._record(self.left_pool, facts)
 
     def mark_missing(self, node):
         """See feed.Sink."""
-        self._note(self.denied, node)
+        self._record(self.missing, node)
 
     def is_held(self, node):
         """See feed.Sink."""
@@ -128,28 +128,28 @@ class Sink:
 
     def audit_nodes(self, nodes):
         """See feed.Sink."""
-        self._note(self.audits, dict(nodes))
+        self._record(self.audits, dict(nodes))
 
-    def _note(self, received, what):
-        with self._told:
+    def _record(self, received, what):
+        with self._recorded:
             received.append(what)
-            self._told.notify_all()
+            self._recorded.notify_all()
         if self.is_broken:
             raise RuntimeError('broken sink')
 
     def names(self):
-        """Return the nodes that were told of one by one."""
+        """Return the nodes that were delivered one by one."""
         return [facts.uuid for facts in self.observed]
 
     def wait(self, predicate):
-        """Wait until it was told what a test wants."""
-        with self._told:
-            assert self._told.wait_for(predicate, WAIT_S)
+        """Block until the recorded deliveries satisfy a predicate."""
+        with self._recorded:
+            assert self._recorded.wait_for(predicate, WAIT_S)
 
 
 @pytest.fixture
 def conf():
-    """Return our options, without notifications and in no hurry."""
+    """Return the options, without notifications and with slow lists."""
     made = cfg.ConfigOpts()
     opts.register_opts(made)
     made([])
@@ -169,13 +169,13 @@ def ironic():
 
 @pytest.fixture
 def sink():
-    """Return a sink that takes everything."""
+    """Return a sink that raises no errors."""
     return Sink()
 
 
 @contextlib.contextmanager
 def running(conf, ironic, sink):
-    """Run a feed, and stop it."""
+    """Run a feed while the block runs."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     feed.start()
     try:
@@ -185,60 +185,46 @@ def running(conf, ironic, sink):
 
 
 def quicken(conf):
-    """Make the delta list as quick as its option allows to be checked."""
+    """Make the delta list as frequent as its option allows."""
     conf.clear_override('delta_interval_s', 'ironic_compute')
     conf.set_override('delta_interval_s', 1.0, 'ironic_compute')
 
 
 def test_full_audit_comes_first(conf, ironic, sink):
-    """A worker that starts knows all nodes at once."""
+    """A feed that starts delivers the full list of nodes."""
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
     assert set(sink.audits[0]) == {'n1', 'n2'}
 
 
-def test_poked_node_is_read(conf, ironic, sink):
-    """Our own action is seen without waiting for anybody."""
+def test_requested_node_is_read(conf, ironic, sink):
+    """A requested read is delivered without a list or notification."""
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
-        told = len(sink.observed)
+        delivered_count = len(sink.observed)
         feed.request_read('n2')
-        sink.wait(lambda: len(sink.observed) > told)
+        sink.wait(lambda: len(sink.observed) > delivered_count)
     assert sink.names()[-1] == 'n2'
 
 
-def test_burst_is_one_reading_and_one_more(conf, ironic, sink):
-    """Hints that arrive during a reading cause exactly one after it."""
-    with running(conf, ironic, sink) as feed:
-        sink.wait(lambda: sink.audits)
-        ironic.may_read.clear()
-        feed.request_read('n1')
-        while not ironic.reads:
-            threading.Event().wait(0.01)
-        for _ in range(50):
-            feed.request_read('n1')
-        ironic.may_read.set()
-        _await(lambda: len(ironic.reads) > 1)
-        threading.Event().wait(QUIET_S)
-    assert ironic.reads == ['n1', 'n1']
-
-
-def test_node_that_is_gone_is_told_of_at_once(conf, ironic, sink):
-    """By its uuid, though the sink is broken; an error tells of nothing."""
+def test_missing_node_is_delivered_at_once(conf, ironic, sink):
+    """A 404 is delivered as missing, also to a sink that raises errors."""
     sink.is_broken = True
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         feed.request_read('nowhere')
-        sink.wait(lambda: sink.denied)
+        sink.wait(lambda: sink.missing)
         delivered_count = len(sink.observed)
         feed.request_read('n1')
         sink.wait(lambda: len(sink.observed) > delivered_count)
-    assert set(sink.denied) == {'nowhere'}
+    assert set(sink.missing) == {'nowhere'}
     assert sink.names()[-1] == 'n1'
 
 
-def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
-    """The list has it still, and the next one is half an hour away."""
+def test_node_that_goes_during_an_audit_is_missing_after_it(
+    conf, ironic, sink
+):
+    """The list may still contain the node, so it is marked missing again."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
 
     def delete():
@@ -249,15 +235,17 @@ def test_node_that_goes_during_an_audit_is_denied_after_it(conf, ironic, sink):
     ironic.during_list = delete
     feed._audit()
     assert 'n1' in sink.audits[0]
-    assert sink.denied == ['n1', 'n1']
+    assert sink.missing == ['n1', 'n1']
     ironic.put('n1')
     feed._read('n1')
     feed._audit()
-    assert sink.denied == ['n1', 'n1']
+    assert sink.missing == ['n1', 'n1']
 
 
-def test_node_that_goes_during_a_delta_list_is_not_told(conf, ironic, sink):
-    """Nobody may hold it yet: it would be taken up and offered."""
+def test_node_that_goes_during_a_delta_list_is_not_delivered(
+    conf, ironic, sink
+):
+    """A stale entry of the list must not make a deleted node held."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
 
     def delete():
@@ -266,11 +254,11 @@ def test_node_that_goes_during_a_delta_list_is_not_told(conf, ironic, sink):
 
     ironic.during_delta = delete
     feed._read_delta()
-    assert (sink.names(), sink.denied) == (['n2'], ['n1'])
+    assert (sink.names(), sink.missing) == (['n2'], ['n1'])
 
 
-def test_node_that_comes_back_during_a_list_is_told(conf, ironic, sink):
-    """What was read last counts."""
+def test_node_that_comes_back_during_a_list_is_delivered(conf, ironic, sink):
+    """The last of several reads made during a list wins."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
 
     def flicker():
@@ -282,32 +270,32 @@ def test_node_that_comes_back_during_a_list_is_told(conf, ironic, sink):
     ironic.during_list = flicker
     feed._audit()
     assert 'n1' in sink.audits[0]
-    assert sink.denied == ['n1']
+    assert sink.missing == ['n1']
 
 
-def test_only_the_first_list_of_all_nodes_is_in_a_hurry(conf, ironic, sink):
-    """A restart is over with it; each later one has time, builds have not."""
+def test_only_the_first_list_is_read_without_pauses(conf, ironic, sink):
+    """The first list ends a restart; later ones leave Ironic to builds."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     for _ in range(3):
         feed._audit()
     assert ironic.paused == [False, True, True]
 
 
-def test_node_of_another_pool_is_none_of_ours(conf, ironic, sink):
-    """Notifications come from all pools; it may be held all the same."""
+def test_node_of_another_pool_has_its_own_delivery(conf, ironic, sink):
+    """It is delivered as a node that left the pool, not as a change."""
     ironic.put('n3', conductor_group='other')
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         feed.request_read('n3')
-        sink.wait(lambda: sink.renewed)
+        sink.wait(lambda: sink.left_pool)
         threading.Event().wait(QUIET_S)
     assert ironic.reads == ['n3']
     assert 'n3' not in sink.names()
-    assert {facts.uuid for facts in sink.renewed} == {'n3'}
+    assert {facts.uuid for facts in sink.left_pool} == {'n3'}
 
 
-def test_delta_list_finds_what_nobody_said(conf, ironic, sink):
-    """It asks for what is a little older than the newest stamp seen."""
+def test_delta_list_finds_changes_without_a_notification(conf, ironic, sink):
+    """The list starts half a minute before the newest stamp seen."""
     quicken(conf)
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
@@ -318,10 +306,8 @@ def test_delta_list_finds_what_nobody_said(conf, ironic, sink):
     assert ironic.asked[-1] == overlapping
 
 
-def test_node_that_came_back_between_two_deltas_is_told_again(
-    conf, ironic, sink
-):
-    """Somebody else saw it change; the delta list sees what it saw before."""
+def test_unchanged_listed_node_is_delivered_again(conf, ironic, sink):
+    """A single read may have delivered another state in between."""
     quicken(conf)
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: any(f.uuid == 'n1' for f in sink.observed))
@@ -336,8 +322,8 @@ def test_node_that_came_back_between_two_deltas_is_told_again(
         )
 
 
-def test_news_of_an_audits_time_win_over_its_list(conf, ironic, sink):
-    """A list has no stamps: what was read meanwhile is newer."""
+def test_read_during_an_audit_wins_over_its_list(conf, ironic, sink):
+    """The list has no stamps, so a read made meanwhile is newer."""
     made = []
 
     def change():
@@ -354,8 +340,8 @@ def test_news_of_an_audits_time_win_over_its_list(conf, ironic, sink):
     assert sink.audits[0]['n1'].provision_state == 'active'
 
 
-def test_outage_is_said_once_and_its_end_too(conf, ironic, sink, caplog):
-    """The sink hears nothing of it; the log twice."""
+def test_outage_and_its_end_are_logged_once(conf, ironic, sink, caplog):
+    """During the outage nothing is delivered."""
     caplog.set_level('INFO')
     quicken(conf)
     ironic.is_down = True
@@ -371,26 +357,30 @@ def test_outage_is_said_once_and_its_end_too(conf, ironic, sink, caplog):
 
 
 def test_broken_sink_ends_nothing(conf, ironic, sink, caplog):
-    """Its error is logged; the next change is told all the same."""
+    """An error of the sink is logged; the next change is delivered."""
     sink.is_broken = True
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         for _ in range(6):
-            told = len(sink.observed)
+            delivered_count = len(sink.observed)
             feed.request_read('n1')
-            sink.wait(lambda told=told: len(sink.observed) > told)
+            sink.wait(
+                lambda delivered_count=delivered_count: (
+                    len(sink.observed) > delivered_count
+                )
+            )
     assert 'broken sink' in caplog.text
 
 
 @pytest.fixture
 def notifier(conf):
-    """Ironic's, through oslo.messaging itself, for one process."""
+    """Return Ironic's notifier, with oslo.messaging's fake transport."""
     oslo_messaging.get_notification_transport(conf, 'fake://')
     conf.set_override('use_notifications', True, 'ironic_compute')
     conf.set_override(
         'notification_transport_url', 'fake://', 'ironic_compute'
     )
-    # Each service has its own, in its own configuration.
+    # Ironic publishes to its own exchange, Nova uses another.
     conf.set_override('control_exchange', 'ironic')
     made = oslo_messaging.Notifier(
         oslo_messaging.get_notification_transport(conf, 'fake://'),
@@ -403,21 +393,23 @@ def notifier(conf):
 
 
 def _notify(notifier, node):
-    """Have Ironic say that a node may have changed."""
+    """Publish a notification that a node may have changed."""
     payload = {'ironic_object.data': {'uuid': node}}
     notifier.info({}, 'baremetal.node.provision_set.end', payload)
 
 
 def _await(is_so):
-    """Wait until something is so, or long enough."""
+    """Block until a predicate is true, at most a minute."""
     for _ in range(600):
         if is_so():
             return
         threading.Event().wait(0.1)
 
 
-def test_notification_causes_a_reading(conf, ironic, sink, notifier):
-    """As soon as it comes."""
+def test_notification_without_facts_causes_a_read(
+    conf, ironic, sink, notifier
+):
+    """The node is read as soon as the notification arrives."""
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         ironic.reads.clear()
@@ -427,7 +419,7 @@ def test_notification_causes_a_reading(conf, ironic, sink, notifier):
 
 
 def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
-    """Each idle one would wake up every second as long as the worker lives."""
+    """Many notifications do not leave idle threads that wake each second."""
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         _notify(notifier, 'n1')
@@ -442,15 +434,15 @@ def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
 
 
 def _read_and_deliver(feed, sink, node):
-    """Have a node read by itself, and nothing under way any more."""
+    """Have a node read and delivered, and wait until nothing runs."""
     sink.wait(lambda: sink.audits)
     feed.request_read(node)
     sink.wait(lambda: node in sink.names()[-1:])
     threading.Event().wait(QUIET_S)
 
 
-def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
-    """Mostly they tell of what we did ourselves, and have read."""
+def test_notification_of_delivered_facts_causes_no_read(conf, ironic, sink):
+    """Most notifications tell of changes that this worker has read."""
     record = {
         'uuid': 'n2',
         'updated_at': '2026-01-01T00:00:00Z',
@@ -474,7 +466,7 @@ def test_notification_of_what_was_told_causes_none(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
-# Of a second later than what a test's Ironic says.
+# One second later than the nodes of the fake Ironic.
 _AVAILABLE = {
     'uuid': 'n2',
     'updated_at': '2026-01-01T00:00:01Z',
@@ -492,8 +484,10 @@ _AVAILABLE = {
         (True, Quality.COMPLETE),
     ],
 )
-def test_later_news_is_believed(conf, ironic, sink, is_shard, quality):
-    """Ironic is not asked: it takes seconds when it is busy."""
+def test_later_record_is_delivered_without_a_read(
+    conf, ironic, sink, is_shard, quality
+):
+    """A busy Ironic takes seconds to answer a read."""
     ironic.put('n2', provision_state='cleaning')
     ironic.has_shard = is_shard
     with running(conf, ironic, sink) as feed:
@@ -505,10 +499,10 @@ def test_later_news_is_believed(conf, ironic, sink, is_shard, quality):
     assert ironic.reads == []
 
 
-def test_later_news_that_may_not_show_all_is_told_before_a_reading(
+def test_record_that_may_lack_a_shard_is_delivered_and_read(
     conf, ironic, sink
 ):
-    """What somebody asked for may be a field that no notification has."""
+    """No notification has the shard, so the node is read as well."""
     ironic.put('n2', provision_state='cleaning')
     ironic.has_shard = True
     with running(conf, ironic, sink) as feed:
@@ -525,8 +519,8 @@ def test_later_news_that_may_not_show_all_is_told_before_a_reading(
 
 
 @pytest.mark.parametrize('stamp', ['00:00', '00:01'])
-def test_a_node_that_ironic_deleted_is_read(conf, ironic, sink, stamp):
-    """The API tells of it as it was: nothing new, or later by its lock."""
+def test_node_of_a_delete_notification_is_read(conf, ironic, sink, stamp):
+    """The record of a deletion shows the node as it was before."""
     record = {**_AVAILABLE, 'updated_at': f'2026-01-01T00:{stamp}Z'}
     ironic.put('n2', provision_state='available')
     with running(conf, ironic, sink) as feed:
@@ -535,12 +529,12 @@ def test_a_node_that_ironic_deleted_is_read(conf, ironic, sink, stamp):
         payload = {'ironic_object.data': record}
         events = NodeEvents(feed._accept_notification, 0.0)
         events.info({}, 'p', 'baremetal.node.delete.end', payload, {})
-        sink.wait(lambda: sink.denied)
-    assert sink.denied == ['n2']
+        sink.wait(lambda: sink.missing)
+    assert sink.missing == ['n2']
 
 
-def test_what_a_failed_request_asked_for_is_not_told(conf, ironic, sink):
-    """It was never saved, whatever time it has."""
+def test_record_of_a_failed_request_is_not_delivered(conf, ironic, sink):
+    """Its values were not saved, so the node is read."""
     with running(conf, ironic, sink) as feed:
         _read_and_deliver(feed, sink, 'n2')
         delivered_count = len(sink.observed)
@@ -551,8 +545,8 @@ def test_what_a_failed_request_asked_for_is_not_told(conf, ironic, sink):
     assert sink.observed[-1].provision_state is None
 
 
-def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
-    """It is asked for again, even if what was heard was wrong."""
+def test_answer_older_than_a_notification_is_not_delivered(conf, ironic, sink):
+    """The node is read again, even if the notification was wrong."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
         _read_and_deliver(feed, sink, 'n2')
@@ -567,8 +561,10 @@ def test_an_answer_from_before_a_notification_is_not_told(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
-def test_node_of_later_news_that_was_not_taken_in_is_read(conf, ironic, sink):
-    """Or it would be as it was until the next delta list."""
+def test_node_is_read_if_the_sink_failed_on_its_notification(
+    conf, ironic, sink
+):
+    """Otherwise its change would wait for the next delta list."""
     ironic.put('n2', provision_state='cleaning')
     with running(conf, ironic, sink) as feed:
         _read_and_deliver(feed, sink, 'n2')
@@ -582,8 +578,8 @@ def test_node_of_later_news_that_was_not_taken_in_is_read(conf, ironic, sink):
     assert ironic.reads == ['n2']
 
 
-def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
-    """It may have been under way when the node was deleted."""
+def test_listed_node_that_is_missing_is_read_first(conf, ironic, sink):
+    """The list may be older than the 404, so only a read counts."""
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         threading.Event().wait(QUIET_S)
@@ -597,8 +593,8 @@ def test_a_list_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
     assert ironic.reads == ['n1']
 
 
-def test_a_driver_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
-    """Its read may have left before the node was deleted."""
+def test_accepted_read_of_a_missing_node_is_repeated(conf, ironic, sink):
+    """A driver's read may be older than the 404."""
     with running(conf, ironic, sink) as feed:
         sink.wait(lambda: sink.audits)
         sink.gone.add('n1')
@@ -611,8 +607,8 @@ def test_a_driver_does_not_bring_back_what_ironic_denied(conf, ironic, sink):
     assert (ironic.reads, sink.gone) == (['n1'], set())
 
 
-def test_many_changed_nodes_are_taken_in_with_rests(conf, ironic, sink):
-    """All threads share one interpreter, and claims come first."""
+def test_many_changed_nodes_are_delivered_with_pauses(conf, ironic, sink):
+    """Claims of builds run in other threads and must not wait long."""
     clock = ManualClock(start_s=0.0)
     feed = NodeFeed(conf, ironic, sink, clock, host='h1')
     for number in range(100):
@@ -622,8 +618,8 @@ def test_many_changed_nodes_are_taken_in_with_rests(conf, ironic, sink):
     assert clock.now_s() == CHUNK_PAUSE_S * (100 // NODES_PER_CHUNK - 1) > 0
 
 
-def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):
-    """The other sources go on without it."""
+def test_broker_that_is_away_is_logged_once(conf, ironic, sink, caplog):
+    """The audit goes on without notifications."""
     conf.set_override('use_notifications', True, 'ironic_compute')
     conf.set_override(
         'notification_transport_url', 'nothing://', 'ironic_compute'
@@ -634,8 +630,8 @@ def test_broker_that_is_away_is_said_once(conf, ironic, sink, caplog):
     assert caplog.text.count('Could not listen') == 1
 
 
-def test_what_could_not_be_taken_in_for_long_is_read_again(conf, ironic, sink):
-    """No list shows it any more when nova-conductor is back."""
+def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
+    """One node is tried at a time; the first success frees all others."""
     clock = ManualClock(start_s=1000.0)
     feed = NodeFeed(conf, ironic, sink, clock, host='h1')
     feed._read_queue.start()
@@ -685,17 +681,17 @@ def test_what_could_not_be_taken_in_for_long_is_read_again(conf, ironic, sink):
     ],
 )
 @pytest.mark.parametrize('is_held', [False, True])
-def test_news_of_another_pools_node_cost_one_reading(
+def test_node_of_another_pool_is_read_once(
     conf, ironic, sink, pool, quality, record, is_read, is_held
 ):
-    """Unless it may be ours now, or is held here all the same."""
+    """It is read again only if it is held or may be in this pool now."""
     ironic.has_shard = pool == 'shard'
     ironic.put('n3', **{pool: 'other'})
     sink.held = {'n3'} if is_held else set()
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     feed._read_queue.start()
     feed._accept_notification({**_AVAILABLE, 'uuid': 'n3'}, quality)
-    sink.wait(lambda: sink.renewed)
+    sink.wait(lambda: sink.left_pool)
     threading.Event().wait(QUIET_S)
     ironic.reads.clear()
     feed._accept_notification({**_AVAILABLE, 'uuid': 'n3', **record}, quality)
@@ -704,8 +700,8 @@ def test_news_of_another_pools_node_cost_one_reading(
     assert ironic.reads == ['n3'] * (is_read or is_held)
 
 
-def test_a_node_that_comes_from_another_pool_is_told(conf, ironic, sink):
-    """Whatever shows it first: nothing of its past is remembered."""
+def test_node_that_comes_from_another_pool_is_delivered(conf, ironic, sink):
+    """Its time in the other pool does not suppress its delivery."""
     ironic.put('n3', conductor_group='other')
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
     feed._read('n3')
@@ -715,10 +711,10 @@ def test_a_node_that_comes_from_another_pool_is_told(conf, ironic, sink):
     assert not feed._is_outside_pool({'uuid': 'n3'}, Quality.COMPLETE)
 
 
-def test_lists_that_fail_while_ironic_answers_are_read_less_often(
+def test_audit_retries_slow_down_while_the_delta_list_works(
     conf, ironic, sink
 ):
-    """One that is away says so at once, and is asked as before."""
+    """If both lists fail, Ironic is away and a try costs it little."""
     conf.clear_override('delta_interval_s', 'ironic_compute')
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which notifications of Ironic are worth a look."""
+"""Notifications: which ones are used, and how far their record is."""
 
 import datetime
 
@@ -20,7 +20,7 @@ from ironic_compute.feed.notifications import NodeEvents, Quality
     ],
 )
 def test_only_ends_of_node_events_count(event_type, is_received):
-    """A start says what is wanted, not what is."""
+    """A start event carries the requested state, so only ends count."""
     received = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
     events = NodeEvents(lambda record, _: received.append(record), 0.0)
@@ -43,8 +43,8 @@ def test_only_ends_of_node_events_count(event_type, is_received):
         ('delete.end', Quality.UNUSABLE),
     ],
 )
-def test_not_every_record_is_the_node(event, quality):
-    """Some show what was never saved, or a node that is gone."""
+def test_record_quality_depends_on_the_event(event, quality):
+    """Some records were never saved, or show a node that is deleted."""
     received = []
     payload = {'ironic_object.data': {'uuid': 'n1'}}
     events = NodeEvents(lambda _, quality: received.append(quality), 0.0)
@@ -62,8 +62,10 @@ def test_not_every_record_is_the_node(event, quality):
         ({}, True),
     ],
 )
-def test_what_waited_in_the_queue_is_left_out(metadata, is_received):
-    """Days of news may be there, of which the first audit knows the end."""
+def test_notifications_sent_before_the_start_are_skipped(
+    metadata, is_received
+):
+    """The first audit reads the result of those changes anyway."""
     received = []
     noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
     events = NodeEvents(
@@ -74,8 +76,8 @@ def test_what_waited_in_the_queue_is_left_out(metadata, is_received):
     assert bool(received) == is_received
 
 
-def test_odd_payload_is_harmless():
-    """What has no uuid concerns no node."""
+def test_payload_without_a_node_is_skipped():
+    """A payload without a uuid is not passed on and raises nothing."""
     events = NodeEvents(lambda record, _: pytest.fail(str(record)), 0.0)
     kind = 'baremetal.node.update.end'
     events.error({}, 'p', kind, {'ironic_object.data': None}, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What could not be taken in is tried again, one node at a time."""
+"""Redelivery: nodes whose delivery failed are tried one at a time."""
 
 from ironic_compute.feed.redelivery import Redelivery
 from resource_tracker.node import NodeId
@@ -8,7 +8,7 @@ N1, N2, N3 = NodeId('n1'), NodeId('n2'), NodeId('n3')
 
 
 def test_each_node_has_its_turn() -> None:
-    """Also if nothing comes of one that Ironic cannot show."""
+    """The next node is another one each time, also after a failed read."""
     redelivery = Redelivery()
     assert redelivery.next_node() is None
     for node in (N1, N2, N3):
@@ -16,8 +16,8 @@ def test_each_node_has_its_turn() -> None:
     assert [redelivery.next_node() for _ in range(4)] == [N1, N2, N3, N1]
 
 
-def test_when_one_is_told_all_others_are_tried_at_once() -> None:
-    """Each of them once: what fails again is noted again."""
+def test_first_success_returns_all_other_nodes() -> None:
+    """The other nodes leave the queue, until their delivery fails again."""
     redelivery = Redelivery()
     for node in (N1, N2, N3):
         redelivery.add_failed(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From where changes are read: nothing is missed, little is read twice."""
+"""Watermark: no change is missed, and few nodes are read twice."""
 
 import datetime
 
@@ -13,7 +13,7 @@ HOUR_S = 3600
 
 
 def stamp(seconds):
-    """Ironic's stamp so long after a test has begun."""
+    """Return Ironic's stamp for a time after the start of a test."""
     return (START + datetime.timedelta(seconds=seconds)).isoformat()
 
 
@@ -23,15 +23,15 @@ def clock():
     return ManualClock()
 
 
-def test_nothing_was_seen_yet(clock):
-    """Then the newest page is asked for, whatever its stamps."""
+def test_no_watermark_before_the_first_stamp(clock):
+    """A list without stamps sets no watermark."""
     mark = Watermark(clock)
     mark.advance_to('')
     assert mark.since() is None
 
 
 def test_newest_stamp_is_read_again_for_a_while(clock):
-    """Rows become visible after their stamp, and clocks differ."""
+    """A row may become visible after its stamp, so the reads overlap."""
     mark = Watermark(clock)
     mark.advance_to(stamp(0))
     clock.advance(30)
@@ -39,7 +39,7 @@ def test_newest_stamp_is_read_again_for_a_while(clock):
 
 
 def test_mass_change_is_not_read_for_ever(clock):
-    """Thousands of nodes of one second: once seen, a short page will do."""
+    """Half a minute after the newest stamp, the next read starts after it."""
     mark = Watermark(clock)
     mark.advance_to(stamp(0))
     clock.advance(31)
@@ -50,7 +50,7 @@ def test_mass_change_is_not_read_for_ever(clock):
 
 @pytest.mark.parametrize('behind_s', [0, 10, 29])
 def test_slow_clock_of_a_conductor_hides_nothing(clock, behind_s):
-    """What it writes is stamped earlier than it is, and is found."""
+    """Stamps of a clock that is behind are still after the watermark."""
     mark = Watermark(clock)
     mark.advance_to(stamp(0))
     for passed_s in range(1, 120):
@@ -60,7 +60,7 @@ def test_slow_clock_of_a_conductor_hides_nothing(clock, behind_s):
 
 @pytest.mark.parametrize('lead_s', [31, 3 * HOUR_S])
 def test_clock_that_is_ahead_hides_nothing(clock, lead_s):
-    """What others write is earlier than its stamp for hours, and is found."""
+    """A stamp in the future does not hide the stamps of other clocks."""
     mark = Watermark(clock)
     mark.advance_to(stamp(lead_s))
     for passed_s in range(1, 120):
@@ -68,8 +68,8 @@ def test_clock_that_is_ahead_hides_nothing(clock, lead_s):
         assert stamp(passed_s) >= mark.since()
 
 
-def test_clock_that_is_ahead_is_told_once(clock, caplog):
-    """And once more if it happens again; a few seconds are no matter."""
+def test_clock_that_is_ahead_is_logged_once(clock, caplog):
+    """It is logged again only if the clock was right in between."""
     mark = Watermark(clock)
     mark.advance_to(stamp(20))
     assert not caplog.messages
@@ -83,7 +83,7 @@ def test_clock_that_is_ahead_is_told_once(clock, caplog):
 
 
 def test_own_clock_that_is_behind_hides_nothing(clock):
-    """More is read than need be, until somebody sets it right."""
+    """The watermark then stays behind this machine's clock."""
     mark = Watermark(clock)
     mark.advance_to(stamp(HOUR_S))
     clock.advance(31)
@@ -91,7 +91,7 @@ def test_own_clock_that_is_behind_hides_nothing(clock):
 
 
 def test_older_page_moves_nothing_back(clock):
-    """A node that was the newest may have been deleted."""
+    """A list whose newest stamp is older does not lower the watermark."""
     mark = Watermark(clock)
     clock.advance(10)
     mark.advance_to(stamp(5))
@@ -99,8 +99,8 @@ def test_older_page_moves_nothing_back(clock):
     assert mark.since() == stamp(-25)
 
 
-def test_odd_stamp_hides_nothing(clock):
-    """Whatever an Ironic sends, reading goes on."""
+def test_malformed_stamp_hides_nothing(clock):
+    """A stamp that is not a time does not stop the reading."""
     mark = Watermark(clock)
     mark.advance_to('tomorrow')
     assert mark.since() == stamp(-30)
