@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reading client: the real python-ironicclient and a scripted Ironic."""
+
+import pytest
+
+from ironic_compute import errors
+from ironic_compute.ironic_api.client import make_client
+from resource_tracker.node import NodeFacts
+from tests.unit.ironic_compute.ironic_api.scripted_http import (
+    NODE,
+    OTHER,
+    SERVER,
+    URL,
+    fault,
+    record,
+    versions,
+)
+
+
+@pytest.mark.parametrize(('highest', 'works'), [('1.78', False), ('1.82', 1)])
+def test_shard_needs_an_ironic_that_has_shards(
+    conf, http, gate, highest, works
+):
+    """An Ironic without shards would list the nodes of all shards."""
+    versions(http, highest)
+    conf.set_override('shard', 's1', 'ironic')
+    client = make_client(conf, gate)
+    if works:
+        client.check_pool()
+        return
+    with pytest.raises(errors.ConfigError, match=r'\[ironic\] shard'):
+        client.check_pool()
+
+
+def test_all_pages_are_read(client, http):
+    """A list follows the links to further pages."""
+    http.get(
+        f'{URL}/v1/nodes/',
+        [
+            {
+                'json': {
+                    'nodes': [record()],
+                    'next': f'{URL}/v1/nodes/?marker={NODE}',
+                }
+            },
+            {'json': {'nodes': [record(OTHER)]}},
+        ],
+    )
+    assert [facts.uuid for facts in client.list_nodes()] == [NODE, OTHER]
+
+
+def test_error_on_the_second_page_is_no_short_list(client, http):
+    """With half of a list, the other nodes would seem to be deleted."""
+    following = f'{URL}/v1/nodes/?marker={NODE}'
+    http.get(
+        f'{URL}/v1/nodes/',
+        [
+            {'json': {'nodes': [record()], 'next': following}},
+            {'status_code': 500, 'json': fault('database is away')},
+        ],
+    )
+    with pytest.raises(errors.IronicUnavailable, match='database is away'):
+        client.list_nodes()
+
+
+def test_list_goes_on_after_a_full_page(client, http):
+    """A full page is followed by a request for the page after its last node."""
+    pages = [[record(), record(OTHER)], [record('n3'), record('n4')], []]
+    http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
+    rests = []
+    nodes = client.list_nodes(
+        limit=2, pause=lambda: rests.append(http.call_count)
+    )
+    assert [facts.uuid for facts in nodes] == [NODE, OTHER, 'n3', 'n4']
+    assert rests == [http.call_count - 2, http.call_count - 1]
+    assert http.last_request.qs['marker'] == ['n4']
+    assert http.last_request.qs['limit'] == ['2']
+
+
+def test_error_after_a_full_page_is_no_short_list(client, http):
+    """An error at a page that this client requests fails the list, too."""
+    http.get(
+        f'{URL}/v1/nodes/',
+        [
+            {'json': {'nodes': [record()]}},
+            {'status_code': 500, 'json': fault('database is away')},
+        ],
+    )
+    with pytest.raises(errors.IronicUnavailable, match='database is away'):
+        client.list_nodes(limit=1)
+
+
+def test_malformed_record_is_left_out(client, http, caplog):
+    """It is logged, and the other nodes of the page are returned."""
+    nodes = [record(traits='x'), record(OTHER)]
+    http.get(f'{URL}/v1/nodes/', json={'nodes': nodes})
+    assert [facts.uuid for facts in client.list_nodes()] == [OTHER]
+    assert NODE in caplog.text
+
+
+def test_list_is_filtered_by_the_pool(conf, http, gate):
+    """The empty conductor group is a group, and filters as any other."""
+    conf.set_override('conductor_group', '', 'ironic')
+    conf.set_override('shard', 's1', 'ironic')
+    http.get(f'{URL}/v1/nodes/', json={'nodes': []})
+    client = make_client(conf, gate)
+    client.list_nodes()
+    query = http.last_request.url.partition('?')[2]
+    assert 'conductor_group=' in query
+    assert 'shard=s1' in query
+    assert client.is_in_pool(facts(shard='s1'))
+    assert not client.is_in_pool(facts(shard='s2'))
+    assert not client.is_in_pool(facts(shard='s1', conductor_group='g'))
+
+
+def facts(**fields):
+    """Return facts of a node with the given fields."""
+    return NodeFacts(uuid=NODE, **fields)
+
+
+def test_changed_nodes_are_read_up_to_the_watermark(client, http):
+    """Pages are read until a node is older than the watermark."""
+    stamps = ['T5', 'T4', 'T3', 'T2', 'T1', 'T0']
+    nodes = [record(f'n{s}', updated_at=s) for s in stamps]
+    pages = [{'json': {'nodes': nodes[i : i + 2]}} for i in (0, 2, 4)]
+    http.get(f'{URL}/v1/nodes/detail', pages)
+    http.get(f'{URL}/v1/nodes/', pages)
+    changed = client.list_changed_nodes('T3', limit=2)
+    assert [f.updated_at for f in changed] == ['T5', 'T4', 'T3']
+    assert http.last_request.qs['marker'] == ['nt4']
+    assert http.last_request.qs['sort_key'] == ['updated_at']
+
+
+def test_idle_pool_costs_one_short_page(client, http):
+    """If the newest node is old, one page of 20 nodes is read."""
+    nodes = [record(f'n{n}', updated_at='T1') for n in range(5000)]
+    http.get(f'{URL}/v1/nodes/detail', json={'nodes': nodes[:20]})
+    http.get(f'{URL}/v1/nodes/', json={'nodes': nodes[:20]})
+    client.read_microversion()
+    before_count = http.call_count
+    assert client.list_changed_nodes('T2') == []
+    assert http.call_count == before_count + 1
+    assert http.last_request.qs['limit'] == ['20']
+
+
+def test_instance_without_a_node_is_no_error(client, http):
+    """Ironic answers 404 or an empty list; the result is None."""
+    http.get(f'{URL}/v1/nodes/detail', json={'nodes': []})
+    http.get(f'{URL}/v1/nodes/', json={'nodes': []})
+    assert client.read_node_of_instance(SERVER) is None
+
+
+@pytest.mark.parametrize(('status', 'sees_all'), [(200, True), (403, False)])
+def test_lesser_credentials_are_recognized(client, http, status, sees_all):
+    """Only credentials for all nodes may list those of another project."""
+    http.get(f'{URL}/v1/nodes?project=nobody', status_code=status, json={})
+    assert client.can_list_all_nodes() is sees_all
+    assert http.last_request.qs['limit'] == ['1']
+
+
+def test_unavailable_ironic_does_not_tell_its_credentials(client, http):
+    """An outage raises an error, because neither answer is certain."""
+    http.get(f'{URL}/v1/nodes?project=nobody', status_code=503)
+    with pytest.raises(errors.IronicUnavailable):
+        client.can_list_all_nodes()

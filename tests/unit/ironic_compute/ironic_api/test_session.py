@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session: credentials, API version and errors, with a scripted Ironic."""
+
+import pytest
+import requests
+
+from ironic_compute import errors
+from ironic_compute.ironic_api.client import make_client
+from tests.unit.ironic_compute.ironic_api.scripted_http import (
+    NODE,
+    URL,
+    fault,
+    record,
+    versions,
+)
+
+
+def test_missing_credentials_are_named(conf, gate):
+    """The error names the missing option before any request is sent."""
+    conf.clear_override('auth_type', 'ironic')
+    conf.clear_override('endpoint_override', 'ironic')
+    with pytest.raises(errors.ConfigError, match=r'\[ironic\] auth_type'):
+        make_client(conf, gate)
+
+
+def test_credentials_may_be_in_another_section(conf, gate):
+    """auth_section may name any section; its missing options are named."""
+    conf.clear_override('auth_type', 'ironic')
+    conf.clear_override('endpoint_override', 'ironic')
+    conf.set_override('auth_section', 'keys_of_ironic', 'ironic')
+    with pytest.raises(errors.ConfigError, match='auth_type'):
+        make_client(conf, gate)
+    conf.set_override('auth_type', 'none', 'keys_of_ironic')
+    make_client(conf, gate)
+
+
+def test_unknown_auth_type_is_named(conf, gate):
+    """A typing error in auth_type gives an error that names it."""
+    conf.set_override('auth_type', 'pasword', 'ironic')
+    with pytest.raises(errors.ConfigError, match='pasword'):
+        make_client(conf, gate)
+
+
+def test_new_client_sends_no_request(client, http):
+    """An Ironic that is down does not stop a worker from starting."""
+    assert http.call_count == 0
+
+
+@pytest.mark.parametrize('highest', ['1.46', '1.81', '1.95', '1.999'])
+def test_bug_1739440_older_and_newer_ironics_work(client, http, highest):
+    """Ironic may be upgraded before or after the compute daemons."""
+    versions(http, highest)
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    assert client.read_node(NODE).uuid == NODE
+    assert client.read_microversion() <= (1, int(highest[2:]))
+
+
+def test_highest_common_version_is_used(client, http):
+    """With an Ironic that ends at 1.84, the client uses its own 1.82."""
+    versions(http, '1.84')
+    assert client.read_microversion() == (1, 82)
+
+
+def test_too_old_ironic_is_a_configuration_error(client, http):
+    """API versions below 1.46 have no conductor groups."""
+    versions(http, '1.31')
+    with pytest.raises(errors.ConfigError, match=r'1\.46'):
+        client.check_pool()
+
+
+def test_version_is_negotiated_again_after_a_rollback(client, http):
+    """After one error the client uses the lower version of Ironic."""
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    client.read_node(NODE)
+    versions(http, '1.78')
+    limits = {
+        'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
+        'X-OpenStack-Ironic-API-Maximum-Version': '1.78',
+    }
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=406, headers=limits)
+    with pytest.raises(errors.IronicUnavailable):
+        client.read_node(NODE)
+    assert client.read_microversion() == (1, 78)
+
+
+@pytest.mark.parametrize(
+    ('answer', 'wanted'),
+    [
+        ({'status_code': 404, 'json': fault('no node')}, errors.NodeNotFound),
+        ({'status_code': 400, 'json': fault('bad')}, errors.IronicRefused),
+        ({'status_code': 403, 'json': fault('no')}, errors.IronicRefused),
+        ({'status_code': 401, 'text': ''}, errors.IronicUnavailable),
+        ({'status_code': 502, 'text': ''}, errors.IronicUnavailable),
+        ({'exc': requests.ConnectionError}, errors.IronicUnavailable),
+        ({'exc': requests.ReadTimeout}, errors.IronicUnavailable),
+        ({'json': {'uuid': 7}}, errors.IronicRefused),
+    ],
+)
+def test_errors_of_the_libraries_are_translated(client, http, answer, wanted):
+    """Callers get only errors of this package; the text names the node."""
+    http.get(f'{URL}/v1/nodes/{NODE}', **answer)
+    with pytest.raises(wanted, match=NODE):
+        client.read_node(NODE)
+
+
+def test_ironicclient_repeats_no_request(client, http):
+    """Repetitions of two layers would multiply, so one layer repeats."""
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=503)
+    asked_count = http.call_count
+    with pytest.raises(errors.IronicNotReached):
+        client.read_node(NODE)
+    assert http.call_count - asked_count == 2  # One negotiates the version.
