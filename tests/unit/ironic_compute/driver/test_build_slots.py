@@ -2,6 +2,7 @@
 """Build slots: a limited number of builds send requests at once."""
 
 import dataclasses
+import functools
 import threading
 
 from hashring.clock import SystemClock
@@ -83,7 +84,11 @@ def test_build_that_waits_for_its_machine_has_no_slot() -> None:
         build.start()
     deploying = [
         bench.node_cache.wait_for(
-            node, lambda facts: facts.provision_state == 'deploying', WAIT_S
+            node,
+            lambda facts: facts.provision_state == 'deploying',
+            WAIT_S,
+            functools.partial(bench.ironic.read_node, node),
+            refresh_s=WAIT_S,
         )
         for node in (NODE, other)
     ]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows are written when they differ, and until they are."""
+"""ComputeNode rows: when a row is written, and that its marks are kept."""
 
 import pytest
 from nova import objects
 
 from ironic_compute.gate import LeaseGate
+from ironic_compute.nodes import compute_nodes, records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
@@ -15,14 +16,14 @@ FACTS = NodeFacts(NodeId('n1'), properties={'cpu_arch': 'x86_64'})
 
 
 class _Conductor:
-    """Takes what a row says, unless it is away."""
+    """Saves the changes of a row, unless it is away."""
 
     def __init__(self) -> None:
         self.is_away = False
         self.saved: list[dict[str, object]] = []
 
     def save(self, row: objects.ComputeNode) -> None:
-        """Answer in place of ComputeNode.save."""
+        """Stand in for ComputeNode.save."""
         if self.is_away:
             raise TimeoutError
         self.saved.append(row.obj_get_changes())
@@ -31,7 +32,7 @@ class _Conductor:
 
 @pytest.fixture
 def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
-    """Return what rows are saved by."""
+    """Return the conductor that saves the rows."""
     made = _Conductor()
     monkeypatch.setattr(objects.ComputeNode, 'save', lambda r: made.save(r))
     return made
@@ -39,7 +40,7 @@ def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
 
 @pytest.fixture
 def rows() -> ComputeNodes:
-    """Return what may write."""
+    """Return the client of the rows, with an open gate."""
     clock = ManualClock(start_s=0.0)
     return ComputeNodes(LeaseGate(clock, 99.0), clock)
 
@@ -51,7 +52,7 @@ def test_odd_cpu_arch_harms_no_node(
     rows: ComputeNodes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Ironic takes any JSON for a property; it is said once."""
+    """The row is written without it, and one warning names it."""
     row = objects.ComputeNode()
     odd = NodeFacts(NodeId('n1'), properties={'cpu_arch': arch})
     for _ in range(3):
@@ -64,7 +65,7 @@ def test_odd_cpu_arch_harms_no_node(
 def test_a_row_that_could_not_be_written_is_written_next_time(
     conductor: _Conductor, rows: ComputeNodes
 ) -> None:
-    """What a row should say is there already; that it does not is known."""
+    """A change counts until it is saved, also if the save failed."""
     row = objects.ComputeNode()
     rows.update_row(row, FACTS)
     conductor.is_away = True
@@ -78,10 +79,10 @@ def test_a_row_that_could_not_be_written_is_written_next_time(
     assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
 
 
-def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
+def test_a_row_of_stock_nova_compute_is_not_written_needlessly(
     conductor: _Conductor, rows: ComputeNodes
 ) -> None:
-    """It has a list that looks changed, whenever it is read."""
+    """Its list of PCI devices always counts as changed."""
     row = objects.ComputeNode()
     rows.update_row(row, FACTS)
     row.pci_device_pools = objects.PciDevicePoolList(objects=[])
@@ -91,10 +92,10 @@ def test_a_row_of_stock_nova_compute_is_not_written_for_nothing(
     assert len(conductor.saved) == 1
 
 
-def test_another_address_of_the_holder_alone_is_not_written(
+def test_changed_host_ip_alone_is_not_written(
     conductor: _Conductor, rows: ComputeNodes
 ) -> None:
-    """Who takes a host over has all its rows to do else, and reads none."""
+    """Otherwise a host on another machine would write all its rows."""
     row = objects.ComputeNode()
     rows.update_row(row, FACTS)
     row.host_ip = '192.0.2.1'
@@ -103,3 +104,18 @@ def test_another_address_of_the_holder_alone_is_not_written(
     assert len(conductor.saved) == 1
     rows.update_row(row, NodeFacts(NodeId('n1')))
     assert 'host_ip' in conductor.saved[1]
+
+
+def test_facts_of_a_node_keep_its_row_new() -> None:
+    """Writing the facts keeps the mark, and adds none after its removal."""
+    row = objects.ComputeNode(stats={records.NEW: '100', records.MADE: '100'})
+    compute_nodes._set_fields(row, FACTS)
+    assert records.is_new_row(row, 99.0)
+    assert not records.is_new_row(row, 100.0)
+    row.obj_reset_changes()
+    compute_nodes._set_fields(row, FACTS)
+    assert not row.obj_what_changed()
+    records.clear_new_mark(row)
+    compute_nodes._set_fields(row, FACTS)
+    assert not records.is_new_row(row, 0.0)
+    assert records.incarnation_of(row) == '100'

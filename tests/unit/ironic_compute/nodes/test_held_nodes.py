@@ -11,7 +11,7 @@ import pytest
 from nova import objects
 
 from hashring.ring import Host
-from ironic_compute.nodes import compute_nodes, records
+from ironic_compute.nodes import records
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
@@ -154,21 +154,6 @@ def test_a_node_that_could_not_be_offered_is_confirmed_again(
     found.trouble = None
     held_nodes.confirm_row(N1, _row())
     assert reports.confirmed == {N1: True}
-
-
-def test_describing_a_row_keeps_it_new() -> None:
-    """What Ironic says of a node does not confirm its row."""
-    row = objects.ComputeNode(stats={records.NEW: '100', records.MADE: '100'})
-    compute_nodes._set_fields(row, FACTS)
-    assert records.is_new_row(row, 99.0)
-    assert not records.is_new_row(row, 100.0)
-    row.obj_reset_changes()
-    compute_nodes._set_fields(row, FACTS)
-    assert not row.obj_what_changed()
-    records.clear_new_mark(row)
-    compute_nodes._set_fields(row, FACTS)
-    assert not records.is_new_row(row, 0.0)
-    assert records.incarnation_of(row) == '100'
 
 
 def test_a_node_that_left_while_rows_were_read_stays_away(

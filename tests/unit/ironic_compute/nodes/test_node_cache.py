@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker knows of its nodes, and who waits for them."""
+"""The node cache: newest facts of the held nodes, and waits for them."""
 
 import dataclasses
 import threading
@@ -24,12 +24,27 @@ def node(uuid='n1', **fields):
 
 
 def is_active(facts):
-    """Say whether a node is where most tests want it."""
+    """Return whether a node is in the state that most tests wait for."""
     return facts.provision_state == 'active'
 
 
+def no_read():
+    """Fail, because a test expects no read of the node."""
+    raise AssertionError('the node was read')
+
+
+def start_waiter(node_cache, predicate=is_active):
+    """Return a thread that waits for node n1 without reading the node."""
+    waiter = threading.Thread(
+        target=node_cache.wait_for,
+        args=('n1', predicate, PATIENCE_S, no_read, 2 * PATIENCE_S),
+    )
+    waiter.start()
+    return waiter
+
+
 def test_older_facts_are_ignored():
-    """A slow answer does not undo a quick one."""
+    """A late answer does not replace newer facts."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(node(provision_state='active', updated_at=NEW))
     assert not node_cache.update_facts(node(provision_state='deploying'))
@@ -37,7 +52,7 @@ def test_older_facts_are_ignored():
 
 
 def test_stamp_of_a_clock_that_is_ahead_makes_nothing_old():
-    """One conductor wrote with it, and what another one writes is news."""
+    """A stamp in the future does not hide changes by other conductors."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(
         node(provision_state='deploying', updated_at=AHEAD)
@@ -50,7 +65,7 @@ def test_stamp_of_a_clock_that_is_ahead_makes_nothing_old():
 
 
 def test_facts_of_the_same_second_count():
-    """Stamps are whole seconds: equal is not older."""
+    """Stamps are whole seconds, so facts with an equal stamp are stored."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(node(provision_state='deploying'))
     assert node_cache.update_facts(node(provision_state='active'))
@@ -58,7 +73,7 @@ def test_facts_of_the_same_second_count():
 
 
 def test_facts_of_a_list_keep_the_stamp():
-    """A list has no stamps; what is older than the last one stays older."""
+    """Facts without a stamp do not make older facts newer."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(node(provision_state='active', updated_at=NEW))
     assert not node_cache.update_facts(
@@ -68,7 +83,7 @@ def test_facts_of_a_list_keep_the_stamp():
 
 
 def test_instance_that_moved_is_found_on_its_new_node():
-    """News of the old node, or its end, do not hide the new one."""
+    """Later changes or the removal of its old node do not hide it."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(node('n1', instance_uuid='i1'))
     node_cache.update_facts(node('n2', instance_uuid='i1'))
@@ -82,7 +97,7 @@ def test_instance_that_moved_is_found_on_its_new_node():
 
 
 def test_waiter_is_not_woken_for_another_node():
-    """Of hundreds of deploys each change would wake them all."""
+    """Changes of a node wake only the waiters of that node."""
     node_cache, looks = NodeCache(SystemClock()), []
     node_cache.update_facts(node('n1'))
     node_cache.update_facts(node('n2'))
@@ -91,67 +106,68 @@ def test_waiter_is_not_woken_for_another_node():
         looks.append(facts)
         return is_active(facts)
 
-    waiter = threading.Thread(target=node_cache.wait_for, args=('n1', is_done))
-    waiter.start()
+    waiter = start_waiter(node_cache, is_done)
     for number in range(50):
         node_cache.update_facts(node('n2', power_state=str(number)))
         threading.Event().wait(0.01)
     looks_before = len(looks)
     node_cache.update_facts(node('n1', provision_state='active'))
     waiter.join(PATIENCE_S)
-    # The first look, and one each second however long that took.
+    # One evaluation at first, and one each second, however long that took.
     assert looks_before < 10
     assert looks[-1].provision_state == 'active'
     assert not waiter.is_alive()
 
 
 def test_waiters_of_one_node_are_all_woken():
-    """A build and an order by an operator may wait for the same."""
+    """A change wakes every thread that waits for the node."""
     node_cache = NodeCache(SystemClock())
     node_cache.update_facts(node('n1'))
-    waiters = [
-        threading.Thread(target=node_cache.wait_for, args=('n1', is_active))
-        for _ in range(8)
-    ]
-    for waiter in waiters:
-        waiter.start()
+    waiters = [start_waiter(node_cache) for _ in range(8)]
     node_cache.update_facts(node('n1', provision_state='active'))
     for waiter in waiters:
         waiter.join(PATIENCE_S)
     assert not any(waiter.is_alive() for waiter in waiters)
 
 
-def test_waiter_is_woken_by_news():
-    """No request to Ironic is needed if the feed brings the state."""
+def test_waiter_is_woken_by_a_change():
+    """A change from the feed ends the wait without a read."""
     node_cache = NodeCache(SystemClock())
     node_cache.update_facts(node(provision_state='deploying'))
-    news = node(provision_state='active', updated_at=NEW)
-    threading.Timer(0.05, node_cache.update_facts, [news]).start()
-    assert node_cache.wait_for('n1', is_active, 60.0) == news
-
-
-def test_waiter_gives_up():
-    """The sentence says where the node was."""
-    node_cache = NodeCache(SystemClock())
-    node_cache.update_facts(node(provision_state='deploying'))
-    with pytest.raises(errors.WaitTimeout, match=r'n1.*0.1 s.*deploying'):
-        node_cache.wait_for('n1', is_active, 0.1, refresh_s=0.05)
-
-
-def test_waiter_reads_again_in_silence():
-    """Lost news cost one cheap read; who reads tells the book himself."""
-    node_cache = NodeCache(SystemClock())
-    node_cache.update_facts(node(provision_state='deploying'))
-    news = node(provision_state='active', updated_at=NEW)
+    changed = node(provision_state='active', updated_at=NEW)
+    threading.Timer(0.05, node_cache.update_facts, [changed]).start()
     found = node_cache.wait_for(
-        'n1', is_active, 60.0, lambda: news, refresh_s=0.01
+        'n1', is_active, PATIENCE_S, no_read, 2 * PATIENCE_S
     )
-    assert found == news
-    assert node_cache.facts('n1') != news
+    assert found == changed
+
+
+def test_wait_times_out():
+    """The error names the node, the time-out and the state."""
+    node_cache = NodeCache(SystemClock())
+    node_cache.update_facts(node(provision_state='deploying'))
+
+    def refresh():
+        raise errors.IronicUnavailable('away')
+
+    with pytest.raises(errors.WaitTimeout, match=r'n1.*0.1 s.*deploying'):
+        node_cache.wait_for('n1', is_active, 0.1, refresh, refresh_s=0.05)
+
+
+def test_waiter_reads_the_node_without_a_change():
+    """A lost change costs one read, which the cache does not store."""
+    node_cache = NodeCache(SystemClock())
+    node_cache.update_facts(node(provision_state='deploying'))
+    changed = node(provision_state='active', updated_at=NEW)
+    found = node_cache.wait_for(
+        'n1', is_active, 60.0, lambda: changed, refresh_s=0.01
+    )
+    assert found == changed
+    assert node_cache.facts('n1') != changed
 
 
 def test_waiter_survives_an_outage():
-    """An Ironic that is away is asked again, and again."""
+    """An error that may pass is followed by another read."""
     node_cache = NodeCache(SystemClock())
     answers = [
         errors.IronicUnavailable('away'),
@@ -171,7 +187,7 @@ def test_waiter_survives_an_outage():
 
 
 def test_waiter_learns_that_the_node_is_gone():
-    """Ironic says so with 404."""
+    """If Ironic answers 404 to the read, the wait ends with an error."""
     node_cache = NodeCache(SystemClock())
     node_cache.update_facts(node())
 
@@ -183,16 +199,22 @@ def test_waiter_learns_that_the_node_is_gone():
 
 
 def test_waiter_of_a_dropped_node_does_not_hang():
-    """Without a way to ask, a node that was struck out is gone."""
+    """A node that is neither held nor in Ironic ends the wait at once."""
     node_cache = NodeCache(SystemClock())
     node_cache.update_facts(node())
     threading.Timer(0.05, node_cache.remove_node, ['n1']).start()
+
+    def refresh():
+        raise errors.NodeNotFound('no node n1')
+
     with pytest.raises(errors.NodeGone):
-        node_cache.wait_for('n1', is_active)
+        node_cache.wait_for(
+            'n1', is_active, PATIENCE_S, refresh, 2 * PATIENCE_S
+        )
 
 
-def test_waiter_of_a_dropped_node_asks_at_once():
-    """Ironic decides what became of a node that was struck out."""
+def test_waiter_of_a_dropped_node_reads_at_once():
+    """A node that is not held any more may have reached the state."""
     node_cache = NodeCache(SystemClock())
     node_cache.update_facts(node(provision_state='deploying'))
     threading.Timer(0.05, node_cache.remove_node, ['n1']).start()
@@ -207,7 +229,7 @@ def test_waiter_of_a_dropped_node_asks_at_once():
 
 
 def test_old_refresh_does_not_overwrite():
-    """A re-read that was overtaken leaves the book as it is."""
+    """The result of an old read does not replace newer facts."""
     node_cache = NodeCache(SystemClock())
     newest = node(provision_state='deploying', updated_at=NEW)
     node_cache.update_facts(newest)

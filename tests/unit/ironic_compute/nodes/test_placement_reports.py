@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How reports are put together, and what an audit says."""
+"""Reports to Placement: the file of each host, audits and gauges."""
 
 import logging
 
@@ -15,19 +15,19 @@ from tests.fakes.clock import ManualClock
 
 
 class Reconciler:
-    """Finds what it is told to find."""
+    """Gives a scripted result of the audit."""
 
     def __init__(self, found):
         self._found = found
 
     def audit_providers(self):
-        """See Reconciler."""
+        """Return or raise the scripted result."""
         if isinstance(self._found, Exception):
             raise self._found
         return self._found
 
     def backlog(self):
-        """See Reconciler."""
+        """Return two changes, the oldest 7.5 s old."""
         return 2, 7.5
 
 
@@ -39,15 +39,15 @@ class Reconciler:
         (PlacementUnavailable('no answer'), logging.WARNING),
     ],
 )
-def test_audit_says_what_it_found(caplog, found, level):
-    """Silent if all is as it was; an error ends nothing."""
+def test_audit_logs_what_it_found(caplog, found, level):
+    """No difference is not logged, and an error is only logged."""
     caplog.set_level(logging.DEBUG)
     placement_reports.audit_providers(Reconciler(found))
     assert [r.levelno for r in caplog.records] == ([level] if level else [])
 
 
-def test_each_host_has_a_ledger_of_its_own():
-    """One machine may serve several hosts."""
+def test_each_host_has_a_file_of_its_own():
+    """One machine may run the workers of several hosts."""
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)
     conf([])
@@ -59,8 +59,8 @@ def test_each_host_has_a_ledger_of_its_own():
     assert all(str(path).startswith(state_path) for path in paths)
 
 
-def test_metrics_see_the_held_nodes_and_what_waits():
-    """As they are when asked."""
+def test_gauges_are_the_held_nodes_and_the_backlog():
+    """They are computed at the time of the call."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(NodeFacts(uuid='n1'))
     watched = placement_reports.WorkerGauges(node_cache, Reconciler(0))

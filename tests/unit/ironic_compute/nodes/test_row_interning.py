@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows share what is equal, and say what they said before."""
+"""Interning of rows: equal values are shared, and no value changes."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ objects.register_all()
 
 
 def _row(node: str, arch: str = 'x86_64') -> Any:
-    """Return a row as a reply brings it: nothing in it is shared."""
+    """Return a row as a reply brings it, without shared values."""
     row = objects.ComputeNode(
         uuid=node,
         hypervisor_hostname=node,
@@ -32,23 +32,23 @@ def _row(node: str, arch: str = 'x86_64') -> Any:
     return base.NovaObject.obj_from_primitive(json.loads(text))
 
 
-def _says(row: Any) -> Any:
-    """Return all that a row would tell Nova."""
+def _content(row: Any) -> Any:
+    """Return all fields of a row, in the format of a message."""
     return row.obj_to_primitive()
 
 
 @pytest.mark.parametrize('arch', ['x86_64', 'aarch64'])
-def test_a_row_says_what_it_said(arch: str) -> None:
-    """Of each kind, whatever was seen before."""
+def test_content_of_a_row_is_unchanged(arch: str) -> None:
+    """Interning changes no field and marks no field as changed."""
     intern_row(_row('n0'))
     row = _row('n1', arch)
-    before = _says(row)
-    assert _says(intern_row(row)) == before
+    before = _content(row)
+    assert _content(intern_row(row)) == before
     assert row.obj_what_changed() == set()
 
 
-def test_what_is_equal_is_one_object() -> None:
-    """Names, numbers, and the objects of Nova in a row."""
+def test_equal_values_are_one_object() -> None:
+    """Names, numbers and objects of Nova are shared between rows."""
     one, other = intern_row(_row('n1')), intern_row(_row('n2'))
     assert one.host is other.host
     assert one.uuid is one.hypervisor_hostname
@@ -59,18 +59,18 @@ def test_what_is_equal_is_one_object() -> None:
 
 
 def test_a_change_of_one_row_is_no_change_of_others() -> None:
-    """A row is given new values, and its lists and dicts are its own."""
+    """New values of one row leave the other row as it was."""
     one, other = intern_row(_row('n1')), intern_row(_row('n2'))
-    before = _says(other)
+    before = _content(other)
     one.host = 'another-host'
     one.stats = {**one.stats, 'cpu_arch': 'ppc64le'}
     one.supported_hv_specs = []
     assert one.obj_what_changed() == {'host', 'stats', 'supported_hv_specs'}
-    assert _says(other) == before
+    assert _content(other) == before
 
 
-def test_what_counts_as_changed_is_not_shared() -> None:
-    """It would be saved for a row that has it as it was."""
+def test_changed_objects_are_not_shared() -> None:
+    """Otherwise a change of one row would be saved for another one."""
     changed, other = _row('n1'), intern_row(_row('n2'))
     changed.pci_device_pools.objects = []
     intern_row(changed)
@@ -78,12 +78,13 @@ def test_what_counts_as_changed_is_not_shared() -> None:
     assert other.obj_what_changed() == set()
 
 
-# A row refers to its class too, and so to all of Nova.
+# Only these types are measured: a row also refers to its class, and through it
+# to all of Nova.
 _DATA = (str, int, float, dict, list, set, base.NovaObject)
 
 
 def _size_bytes(held: object) -> int:
-    """Return what an object and all it refers to take, each counted once."""
+    """Return the memory of an object and of all it refers to."""
     seen: dict[int, Any] = {}
     found = [held]
     while found:
@@ -95,14 +96,14 @@ def _size_bytes(held: object) -> int:
 
 
 def test_rows_take_less_memory() -> None:
-    """That is what it is for."""
+    """Interning saves at least 30 % of the memory of 200 rows."""
     rows = [_row(f'node-{n}') for n in range(200)]
     before_bytes = _size_bytes(rows)
     assert _size_bytes([intern_row(row) for row in rows]) < 0.7 * before_bytes
 
 
 def test_values_that_nobody_shares_do_not_end_the_sharing() -> None:
-    """However many there were: a cloud's rows are all alike but for these."""
+    """After thousands of unique values, equal values are still shared."""
     for n in range(5000):
         intern_row(_with_ratio(str(n)))
     one, other = (intern_row(_with_ratio('-1.5')) for _ in range(2))
