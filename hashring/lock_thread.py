@@ -145,7 +145,11 @@ class LockThread:
 
 
 def _failed(request: Request) -> Answer | None:
-    """Return the result of a request that failed: the less favourable one."""
+    """Return the result of a request that failed.
+
+    It assumes the worse: the lock was not granted, is not ours, or is not
+    released.
+    """
     match request:
         case BreakLock():
             return None

@@ -120,7 +120,7 @@ class Pool:
         return since_s
 
     def disagreeing_members(self) -> tuple[Member, ...]:
-        """Return the members with another ring than this agent, or none."""
+        """Return the members that have no ring, or another one than ours."""
         ours = self.ring.digest
         return tuple(
             m for m in self._view.members if m.ring != ours or not m.ring

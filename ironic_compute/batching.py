@@ -59,7 +59,11 @@ class HalfTimePause:
         self._began_s = clock.now_s()
 
     def __call__(self) -> None:
-        """Sleep; the limit counts where a slow server took the time."""
+        """Sleep as long as the work since the last call took, at most 5 s.
+
+        The work may have waited for a slow server, which computes nothing
+        here; therefore the limit.
+        """
         took_s = self._clock.now_s() - self._began_s
         self._clock.sleep(min(took_s, _PAUSE_MAX_S))
         self._began_s = self._clock.now_s()

@@ -33,9 +33,9 @@ class FreeResources(Protocol):
     """Frees the node and the allocation of a server."""
 
     def __call__(self, context: Any, instance: Any) -> None:
-        """Free the resources and set the row's host to None.
+        """Free a server's node and allocation; set ``instance.host`` to None.
 
-        The row is not saved.
+        The Instance is not saved.
         """
 
 
