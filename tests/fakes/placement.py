@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement in memory that keeps the real one's rules.
+"""A Placement in memory that follows the rules of the real one.
 
 It has the methods of ``resource_tracker.placement.Placement`` and passes the
-same contract tests. Others write through methods of their own, ``fail_next``
-loses or refuses the next requests, and ``on_request`` runs before each: a
-test may let something happen, or wait, at any point in between.
+same contract tests. Further methods are writes of other clients.
+``fail_next`` fails the next requests before or after they take effect. A
+test can set ``on_request``, which is called before each request, to let
+something happen or to wait there.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ class _Provider:
 
 
 class FakePlacement:
-    """The client and the service in one."""
+    """The client and the service in one; any thread may call."""
 
     def __init__(self) -> None:
         self.providers: dict[str, _Provider] = {}
@@ -49,12 +50,12 @@ class FakePlacement:
         self.on_request: Callable[[str, str], None] = lambda kind, uuid: None
         self.standard_traits = _STANDARD
         self._lock = threading.RLock()
-        self._left_out: set[str] = set()  # What was left out so far.
+        self._left_out: set[str] = set()
 
     # The client's methods
 
     def list_providers(self) -> dict[str, ListedProvider]:
-        """Answer the list of all."""
+        """Return all providers by uuid."""
         self._arrive('list', '')
         with self._lock:
             return {
@@ -63,7 +64,7 @@ class FakePlacement:
             }
 
     def read_provider_uuid(self, node: str) -> str | None:
-        """Answer for one, by uuid or name."""
+        """Return the uuid of the provider with this uuid or name, or None."""
         self._arrive('find', node)
         with self._lock:
             if node in self.providers:
@@ -74,7 +75,7 @@ class FakePlacement:
             )
 
     def read_provider(self, uuid: str) -> KnownProvider | None:
-        """Answer inventories and traits."""
+        """Return a provider with its inventories and traits, or None."""
         self._arrive('read', uuid)
         with self._lock:
             present = self.providers.get(uuid)
@@ -85,24 +86,28 @@ class FakePlacement:
             )
 
     def read_classes_in_use(self, uuid: str) -> frozenset[str]:
-        """Answer the usages that are not zero."""
+        """Return the resource classes of a provider that are allocated."""
         self._arrive('in_use', uuid)
         return frozenset(self._present(uuid).allocations.values())
 
     def read_consumers(self, uuid: str) -> frozenset[str]:
-        """Answer who has allocations."""
+        """Return the consumers that have allocations on a provider."""
         self._arrive('consumers', uuid)
         return frozenset(self._present(uuid).allocations)
 
     def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
-        """Answer aggregates and generation."""
+        """Return the aggregates of a provider, and its generation."""
         self._arrive('aggregates', uuid)
         with self._lock:
             present = self._present(uuid)
             return present.aggregates, present.generation
 
     def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
-        """Leave out what is neither standard nor custom, or was not once."""
+        """Return the traits that Placement has or, if custom, can create.
+
+        A standard trait that was unknown once stays left out until
+        ``read_new_traits`` finds it.
+        """
         wanted = frozenset(traits)
         custom = frozenset(filter(os_traits.is_custom, wanted))
         with self._lock:
@@ -115,7 +120,10 @@ class FakePlacement:
         return frozenset(standard) - self.standard_traits
 
     def read_new_traits(self) -> frozenset[str]:
-        """Ask again for what was left out, if anything was."""
+        """Return the traits that were left out and are known now.
+
+        Sends no request if no trait was left out.
+        """
         if not self._left_out:
             return frozenset()
         self._arrive('learn', '')
@@ -130,9 +138,9 @@ class FakePlacement:
         generation: int,
         require: Callable[[], None] = lambda: None,
     ) -> int:
-        """Take one write; return the next generation."""
+        """Carry out one write; return the provider's next generation."""
         if isinstance(change, PutInventories | PutTraits):
-            # Here the real client makes new names; no request of the fake.
+            # The real client creates new names here.
             self.on_request('names', change.uuid)
         require()
         self._arrive(type(change).__name__, change.uuid)
@@ -146,7 +154,7 @@ class FakePlacement:
         return answer
 
     def delete_provider(self, uuid: str) -> None:
-        """Delete, unless something is allocated."""
+        """Delete a provider unless something is allocated on it."""
         self._arrive('delete', uuid)
         with self._lock:
             if uuid in self.providers and self.providers[uuid].allocations:
@@ -161,7 +169,7 @@ class FakePlacement:
         self.providers[uuid] = _Provider(uuid)
 
     def is_taken(self, name: str) -> bool:
-        """Say whether a uuid or name is taken."""
+        """Return whether a provider has this uuid or name."""
         return name in self.providers or any(
             held.name == name for held in self.providers.values()
         )
@@ -189,7 +197,7 @@ class FakePlacement:
                 if unknown := self._unknown_traits(traits):
                     raise errors.PlacementRefused(f'No such trait {unknown}')
                 if provider.traits == traits:
-                    return  # Nothing new: the generation stays.
+                    return  # Nothing changes, so the generation stays.
                 provider.traits = traits
             case PutAggregates(aggregates=aggregates):
                 provider.aggregates = aggregates
@@ -207,36 +215,36 @@ class FakePlacement:
             if self.fail_next and self.fail_next[0][0] == when:
                 raise self.fail_next.pop(0)[1]
 
-    # What others do
+    # Writes of other clients
 
     def make_provider(self, uuid: str, name: str) -> None:
-        """Another client makes a provider of another name."""
+        """Create a provider whose name is not its uuid."""
         self.providers[uuid] = _Provider(name)
 
     def allocate(self, uuid: str, consumer: str, resource_class: str) -> None:
-        """Another client allocates one unit."""
+        """Allocate one unit to a consumer, as a scheduler does."""
         with self._lock:
             provider = self.providers[uuid]
             provider.allocations[consumer] = resource_class
             provider.generation += 1
 
     def deallocate(self, uuid: str, consumer: str) -> None:
-        """The allocations of a consumer end; the generation stays."""
+        """Delete the allocation of a consumer; the generation stays."""
         with self._lock:
             self.providers[uuid].allocations.pop(consumer, None)
 
     def add_aggregate(self, uuid: str, aggregate: str) -> None:
-        """Another client puts a provider into an aggregate."""
+        """Put a provider into an aggregate."""
         with self._lock:
             self.providers[uuid].aggregates |= {aggregate}
             self.providers[uuid].generation += 1
 
     def add_standard_trait(self, trait: str) -> None:
-        """An operator installs a newer library of traits."""
+        """Add a standard trait, as a newer library of traits does."""
         self.standard_traits |= {trait}
 
     def add_trait(self, uuid: str, trait: str) -> None:
-        """Another client sets a trait."""
+        """Set a trait on a provider."""
         with self._lock:
             self.providers[uuid].traits |= {trait}
             self.providers[uuid].generation += 1

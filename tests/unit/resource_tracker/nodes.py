@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node for tests."""
+"""The nodes that the tests of the resource tracker report."""
 
 import dataclasses
 
@@ -17,10 +17,10 @@ GOLD = 'CUSTOM_GOLD_X_LARGE'
 
 
 def changed(**fields):
-    """The ready node, but for these fields."""
+    """Return the ready node with other values in these fields."""
     return dataclasses.replace(READY, **fields)
 
 
 def numbered(number):
-    """Another ready node."""
+    """Return another ready node, with the number in its uuid."""
     return changed(uuid=NodeId(f'6f1d5c1e-0000-4000-8000-{number:012}'))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claim book."""
+"""The claims of builds on nodes."""
 
 import threading
 
@@ -11,7 +11,7 @@ from tests.unit.resource_tracker.nodes import NODE, numbered
 
 
 def test_one_consumer_a_node():
-    """A second consumer is refused and told of the first."""
+    """A second consumer is refused, and the error names the first."""
     book = ClaimBook()
     book.claim(NODE, 'one')
     with pytest.raises(NodeClaimed) as caught:
@@ -21,7 +21,7 @@ def test_one_consumer_a_node():
 
 
 def test_same_consumer_may_claim_again():
-    """A build that is resumed finds its claim."""
+    """A build that is resumed can claim its node once more."""
     book = ClaimBook()
     book.claim(NODE, 'one')
     book.claim(NODE, 'one')
@@ -30,23 +30,23 @@ def test_same_consumer_may_claim_again():
 
 
 def test_newest_of_a_consumer_counts():
-    """Nova may have looked at Placement again since."""
+    """A repeated claim replaces the generation of the earlier one."""
     book = ClaimBook()
     book.claim(NODE, 'one', 7)
     book.claim(NODE, 'one', 9)
     assert book.claim_of(NODE) == Claim('one', 9)
 
 
-def test_only_the_consumer_itself_is_struck_out():
-    """A late release of a former build harms nobody."""
+def test_release_by_another_consumer_is_ignored():
+    """A late release by an earlier build leaves the present claim."""
     book = ClaimBook()
     book.claim(NODE, 'two')
     book.release(NODE, 'one')
     assert book.consumer(NODE) == 'two'
 
 
-def test_nodes_do_not_know_of_each_other():
-    """Bug 1784705: what one node has, no other sees."""
+def test_claims_on_two_nodes_are_independent():
+    """Bug 1784705: the release of one node leaves claims on others."""
     book = ClaimBook()
     book.claim(NODE, 'one')
     book.claim(numbered(2).uuid, 'one')
@@ -55,7 +55,7 @@ def test_nodes_do_not_know_of_each_other():
 
 
 def test_of_many_at_once_one_wins():
-    """Two builds of one moment: exactly one gets the node."""
+    """Of eight builds that claim a node at once, one succeeds."""
     book, won, start = ClaimBook(), [], threading.Barrier(8)
 
     def build(name):

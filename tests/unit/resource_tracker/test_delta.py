@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The difference between what is known and what is wanted."""
+"""The writes that turn a known provider into the wanted one."""
 
 import dataclasses
 
@@ -47,33 +47,39 @@ def _kinds(writes):
 
 
 def test_equal_is_no_write():
-    """What Placement acknowledged is not said again."""
+    """A provider that is as wanted needs no write."""
     assert plan_writes(_known(), _wanted()) == ()
 
 
 def test_fields_that_placement_adds_are_no_difference():
-    """A record with more in it than we set is still ours."""
+    """Fields that a newer Placement adds to an inventory are ignored."""
     body = {**Inventory(A, reserved=False).body(), 'new': 1}
     assert plan_writes(_known(inventories={A: body}), _wanted()) == ()
 
 
 def test_new_node_is_described_before_it_is_offered():
-    """No scheduler finds a node that does not say yet what it is."""
+    """A new provider gets its traits and aggregates before its inventory.
+
+    Otherwise the scheduler could choose a node by incomplete traits.
+    """
     aggregates = Aggregates(member=frozenset({'g'}))
     writes = plan_writes(None, _wanted(aggregates=aggregates))
     assert _kinds(writes) == [Create, PutTraits, PutAggregates, PutInventories]
 
 
 def test_withdrawn_node_is_reserved_before_it_is_described():
-    """What is not to be had any more is not to be had at once."""
+    """A node that cannot take a build is reserved before other writes."""
     writes = plan_writes(
         _known(), _wanted(reserved=True, traits={'CUSTOM_NEW'})
     )
     assert _kinds(writes) == [PutInventories, PutTraits]
 
 
-def test_nothing_of_a_gone_node_can_be_had_and_all_else_stays():
-    """All its inventories are reserved, once; no provider is made."""
+def test_all_inventories_of_a_deleted_node_are_reserved():
+    """All inventories of a deleted node are reserved; the rest stays.
+
+    A deleted node without a provider gets none.
+    """
     known = _known(in_use=frozenset({A}), traits={'CUSTOM_FOREIGN'})
     (write,) = plan_writes(known, withdrawn_provider(NODE), our_traits=OURS)
     assert write == PutInventories(
@@ -87,7 +93,7 @@ def test_nothing_of_a_gone_node_can_be_had_and_all_else_stays():
 
 
 def test_only_what_differs_is_written():
-    """One change, one write."""
+    """One difference causes one write."""
     assert _kinds(plan_writes(_known(), _wanted(traits={'CUSTOM_NEW'}))) == [
         PutTraits
     ]
@@ -97,7 +103,7 @@ def test_only_what_differs_is_written():
 
 
 def test_foreign_trait_stays_and_ours_goes():
-    """We answer for what we set, and for nothing else."""
+    """Unwanted traits that we set are removed; traits of others stay."""
     known = _known(traits=OURS | {'CUSTOM_FOREIGN'})
     (write,) = plan_writes(
         known, _wanted(traits={'CUSTOM_NEW'}), our_traits=OURS
@@ -105,15 +111,18 @@ def test_foreign_trait_stays_and_ours_goes():
     assert write.traits == {'CUSTOM_NEW', 'CUSTOM_FOREIGN'}
 
 
-def test_t6_disabled_goes_without_a_memory():
-    """Nobody but a compute service sets it."""
+def test_t6_disabled_trait_is_removed_even_if_its_setter_is_unknown():
+    """The trait of a disabled host is removed even if its setter is unknown.
+
+    Only a compute service sets this trait.
+    """
     known = _known(traits=OURS | {COMPUTE_STATUS_DISABLED})
     (write,) = plan_writes(known, _wanted())
     assert write.traits == OURS
 
 
 def test_writes_go_to_the_provider_that_is_known():
-    """A provider may be older than the rule that it has the node's uuid."""
+    """A provider whose uuid is not the node's keeps its uuid."""
     known = dataclasses.replace(_known(), uuid='old', aggregates=frozenset())
     wanted = _wanted(
         B,
@@ -125,14 +134,14 @@ def test_writes_go_to_the_provider_that_is_known():
 
 @pytest.mark.parametrize('name', [B, None])
 def test_class_in_use_is_kept_and_reserved(name):
-    """Bug 1751472: the new class waits, or one machine is offered twice."""
+    """Bug 1751472: while a class is allocated, no new class is offered."""
     known = _known(in_use=frozenset({A}))
     (write,) = plan_writes(known, _wanted(name))
     assert {k: v['reserved'] for k, v in write.inventories.items()} == {A: 1}
 
 
 def test_all_of_a_large_inventory_is_reserved():
-    """What an old driver reported may have more than one unit."""
+    """An inventory of an old driver with 64 units is reserved as a whole."""
     body = {**Inventory('VCPU', reserved=False).body(), 'total': 64}
     known = _known(inventories={'VCPU': body}, in_use=frozenset({'VCPU'}))
     (write,) = plan_writes(known, _wanted())
@@ -140,7 +149,7 @@ def test_all_of_a_large_inventory_is_reserved():
 
 
 def test_two_classes_in_use_both_stay():
-    """An allocation of the old and the new class keeps both."""
+    """Two classes that are allocated are both kept and reserved."""
     both = {n: Inventory(n, reserved=False).body() for n in (A, B)}
     known = _known(inventories=both, in_use=frozenset({A, B}))
     (write,) = plan_writes(known, _wanted(B, reserved=True))
@@ -151,7 +160,7 @@ def test_two_classes_in_use_both_stay():
 
 
 def test_aggregates_of_others_stay():
-    """A host leaves what it was in; what we do not answer for is left."""
+    """Aggregates of the host are set and removed; those of others stay."""
     known = _known(aggregates=frozenset({'left', 'foreign'}))
     aggregates = Aggregates(
         member=frozenset({'joined'}), managed=frozenset({'joined', 'left'})
@@ -202,7 +211,10 @@ _KNOWN = st.one_of(
 @settings(deadline=None)
 @given(_KNOWN, _WANTED, _TRAITS)
 def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, our_traits):
-    """One pass is enough, keeps what is in use and what is foreign."""
+    """After one pass nothing is left to write, for any two states.
+
+    Allocated classes and traits of others are kept.
+    """
     now = known or new_provider(NODE)
     for write in plan_writes(known, wanted, our_traits):
         now = after_write(now, write, now.generation + 1)
@@ -217,7 +229,7 @@ def test_any_plan_ends_where_nothing_is_left_to_do(known, wanted, our_traits):
 @settings(deadline=None)
 @given(_KNOWN, _WANTED, _TRAITS)
 def test_no_step_of_a_plan_offers_a_machine_twice(known, wanted, our_traits):
-    """At no moment more than one unreserved class we wrote."""
+    """After each write at most one inventory is not reserved."""
     now = known or new_provider(NODE)
     for write in plan_writes(known, wanted, our_traits):
         now = after_write(now, write, now.generation + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept on disk: right or absent, whatever happened to the file."""
+"""The disk cache: its records are right or absent after any damage."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ HOST = 'c1'
 
 
 def make_state(generation=3, **fields):
-    """What is known of a provider."""
+    """Return the state of a provider at a generation."""
     values = {
         'inventories': {'CUSTOM_A': Inventory('CUSTOM_A', False).body()},
         'traits': frozenset({'COMPUTE_NODE', 'CUSTOM_ODD'}),
@@ -38,25 +38,25 @@ def make_state(generation=3, **fields):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a ledger may be."""
+    """Return the path of a cache file that does not exist."""
     return tmp_path / 'placement' / 'c1'
 
 
 @pytest.fixture
 def disk_cache(path):
-    """A new one."""
+    """Return a new cache."""
     made = FileDiskCache(path, HOST)
     yield made
     made.close()
 
 
 def facts_of(found):
-    """What a memory knows, without how it is kept."""
+    """Return the parts of a state that the file keeps, or None."""
     return found and (found.known, found.our_traits, found.row_id)
 
 
 def read(path, host=HOST):
-    """All that another life recalls of these nodes."""
+    """Return the records that a new process reads, by node."""
     disk_cache = FileDiskCache(path, host)
     found = {n: facts_of(disk_cache.take(n)) for n in ('n0', 'n1', 'n2')}
     disk_cache.close()
@@ -72,16 +72,19 @@ def read(path, host=HOST):
         make_state(traits=frozenset()),
     ],
 )
-def test_what_was_noted_is_recalled(path, disk_cache, state):
-    """Each part of it, and the newest of each node."""
+def test_newest_record_is_read_back(path, disk_cache, state):
+    """The newest record of a node is read back, with each of its parts."""
     disk_cache.save('n0', make_state(generation=1))
     disk_cache.save('n0', state)
     assert read(path) == {'n0': facts_of(state)}
     assert read(path) == {'n0': facts_of(state)}
 
 
-def test_earlier_life_is_recalled_once(path, disk_cache):
-    """What was looked at since is known better."""
+def test_record_of_an_earlier_process_is_returned_once(path, disk_cache):
+    """A record of an earlier process is returned only once.
+
+    Later the process itself has newer knowledge of the provider.
+    """
     disk_cache.save('n0', make_state())
     again = FileDiskCache(path, HOST)
     assert again.take('n0')
@@ -89,8 +92,8 @@ def test_earlier_life_is_recalled_once(path, disk_cache):
     again.close()
 
 
-def test_struck_node_is_void(path, disk_cache):
-    """Given away: what another holder writes is not in here."""
+def test_discarded_node_has_no_record(path, disk_cache):
+    """A node that was given away has no record any more."""
     disk_cache.save('n0', make_state())
     disk_cache.save('n1', make_state())
     disk_cache.discard('n0')
@@ -103,7 +106,7 @@ def test_struck_node_is_void(path, disk_cache):
 
 
 def history():
-    """Ten facts, and what they come to after each."""
+    """Return ten changes of the file, and the records after each."""
     expected, all_expected, steps = {}, [{}], []
     for number in range(10):
         node = f'n{number % 3}'
@@ -119,7 +122,7 @@ def history():
 
 
 def test_killed_between_any_two_bytes(path):
-    """What is read is what was true after some fact, and not before."""
+    """A file that ends after any byte has the records of the whole lines."""
     disk_cache = FileDiskCache(path, HOST)
     ends = [path.stat().st_size]
     steps, all_expected = history()
@@ -133,13 +136,13 @@ def test_killed_between_any_two_bytes(path):
     whole = path.read_bytes()
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
-        # A line whose line end alone is missing is whole.
+        # A line that lacks only its line end is read.
         facts_count = sum(end - 1 <= length for end in ends) - 1
         assert read(path) == all_expected[max(0, facts_count)], length
 
 
 def test_any_byte_may_be_wrong(path, disk_cache):
-    """A flipped byte costs its line, or all; nothing untrue is recalled."""
+    """A damaged byte loses records, and never returns a wrong one."""
     steps, _ = history()
     for node, state in steps[:6]:
         disk_cache.save(node, state)
@@ -154,8 +157,8 @@ def test_any_byte_may_be_wrong(path, disk_cache):
 @pytest.mark.parametrize(
     'content', [b'', b'\n', b'\0' * 4096, b'{}', os.urandom(512), b'\xff\n{']
 )
-def test_rubbish_is_no_ledger(path, content):
-    """It is read as nothing, and replaced by a good one."""
+def test_file_with_other_content_is_replaced(path, content):
+    """A file with other content has no records, and is replaced."""
     path.parent.mkdir()
     path.write_bytes(content)
     assert read(path) == {}
@@ -166,14 +169,14 @@ def test_rubbish_is_no_ledger(path, content):
 
 
 def test_file_of_another_host_is_not_read(path, disk_cache):
-    """Its nodes are not ours; from now on the file is."""
+    """The cache of another host is not used, and is overwritten."""
     disk_cache.save('n0', make_state())
     assert read(path, 'c2') == {}
     assert read(path) == {}
 
 
 def test_file_of_another_format_is_not_read(path, disk_cache):
-    """After an upgrade that changes the format all is read once."""
+    """A cache in the format of another release is not used."""
     disk_cache.save('n0', make_state())
     disk_cache.close()
     older = FileDiskCache(path, HOST, format_number=0)
@@ -183,7 +186,7 @@ def test_file_of_another_format_is_not_read(path, disk_cache):
 
 
 def test_file_stays_short(path):
-    """A node that changes all day does not fill the disk."""
+    """A node that changes often does not make the file grow."""
     disk_cache = FileDiskCache(path, HOST, spare_lines_count=10)
     for number in range(500):
         disk_cache.save(f'n{number % 3}', make_state(generation=number))
@@ -197,14 +200,14 @@ def test_file_stays_short(path):
 
 
 def test_half_written_successor_is_not_read(path, disk_cache):
-    """Killed while the file was being replaced: the old one counts."""
+    """A process killed during the replacement leaves the old file valid."""
     disk_cache.save('n0', make_state())
     path.with_name('c1.new').write_bytes(path.read_bytes()[:20])
     assert read(path) == {'n0': facts_of(make_state())}
 
 
-def test_disk_that_fails_is_said_once(tmp_path, caplog):
-    """The daemon goes on; only the next start is slower."""
+def test_folder_that_cannot_be_used_is_logged_once(tmp_path, caplog):
+    """A folder that cannot be used is logged once, and raises nothing."""
     caplog.set_level(logging.WARNING)
     in_the_way = tmp_path / 'file'
     in_the_way.write_text('')
@@ -227,10 +230,10 @@ def _descriptor_of(path):
 
 @pytest.mark.skipif(
     os.environ.get('IRONIC_COMPUTE_TEST_CONCURRENCY') == 'eventlet',
-    reason='eventlet waits for devices, and never for files as ledgers are',
+    reason='eventlet blocks on a write to a device, unlike one to a file',
 )
-def test_full_disk_is_said_once(path, disk_cache, caplog):
-    """A write that fails ends the ledger, not the caller."""
+def test_full_disk_is_logged_once(path, disk_cache, caplog):
+    """A failed write is logged once, and ends the use of the cache."""
     caplog.set_level(logging.WARNING)
     if not pathlib.Path('/dev/full').exists():
         pytest.skip('no /dev/full on this system')
@@ -258,7 +261,7 @@ _WRITER = textwrap.dedent(
 
 
 def test_killed_process_leaves_a_good_file(path, tmp_path):
-    """Killed at work, replacing the file all the time."""
+    """A process killed while it replaces the file leaves a readable one."""
     seen = []
     for wait_s in (0.0, 0.013, 0.031, 0.057):
         is_up = tmp_path / f'up-{wait_s}'
@@ -275,7 +278,7 @@ def test_killed_process_leaves_a_good_file(path, tmp_path):
         found = read(path)
         generations = sorted(f[0].generation for f in found.values())
         if len(generations) == 3:
-            # The newest of each node: three in a row.
+            # The newest record of each node: three successive numbers.
             assert generations[2] - generations[0] == 2
         seen.append(len(generations))
     assert max(seen) == 3

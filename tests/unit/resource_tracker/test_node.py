@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's records, parsed once."""
+"""Parsing of Ironic's node records."""
 
 import pytest
 
@@ -33,7 +33,7 @@ RECORD = {
 
 
 def test_record_becomes_a_value():
-    """Each field is there under its own name."""
+    """Each field of a record has its value under its own name."""
     facts = NodeFacts.parse(RECORD)
     assert facts.uuid == NODE
     assert facts.traits == {'CUSTOM_GPU', 'HW_CPU_X86_VMX'}
@@ -43,7 +43,7 @@ def test_record_becomes_a_value():
 
 
 def test_record_of_an_older_ironic_has_defaults():
-    """What an older Ironic does not show is taken as not set."""
+    """A field that an older Ironic does not have gets its default."""
     newer = {'shard', 'lessee', 'retired', 'owner', 'fault'}
     older = {k: v for k, v in RECORD.items() if k not in newer}
     assert NodeFacts.parse(older) == NodeFacts.parse(RECORD)
@@ -51,27 +51,27 @@ def test_record_of_an_older_ironic_has_defaults():
 
 @pytest.mark.parametrize('name', [n for n in RECORD if n != 'uuid'])
 def test_null_is_as_good_as_absent(name):
-    """Ironic says null for what was never set."""
+    """A field with the value null gets its default."""
     without = {k: v for k, v in RECORD.items() if k != name}
     assert NodeFacts.parse({**RECORD, name: None}) == NodeFacts.parse(without)
 
 
 def test_invented_state_is_kept_as_it_is():
-    """A state of a newer Ironic is a fact, not an error."""
+    """An unknown provision state of a newer Ironic is kept."""
     facts = NodeFacts.parse({**RECORD, 'provision_state': 'dreaming'})
     assert facts.provision_state == 'dreaming'
 
 
 def _parsed_twice(name):
-    """What two records say that have equal texts in a field, not the same."""
+    """Parse two records that have equal but distinct texts in a field."""
     texts = [''.join(['2026-11-21', 'T03:00:00Z']) for _ in range(2)]
     assert texts[0] is not texts[1]
     return [getattr(NodeFacts.parse({**RECORD, name: t}), name) for t in texts]
 
 
 @pytest.mark.parametrize('name', ['uuid', 'provision_state', 'owner', 'shard'])
-def test_what_many_records_say_is_kept_once(name):
-    """Thousands of nodes have a dozen states, and one owner or two."""
+def test_values_that_many_nodes_share_are_interned(name):
+    """States, classes and owners are interned, as many nodes share them."""
     one, other = _parsed_twice(name)
     assert one is other
 
@@ -80,8 +80,11 @@ def test_what_many_records_say_is_kept_once(name):
     'name',
     ['name', 'updated_at', 'last_error', 'reservation', 'instance_uuid'],
 )
-def test_what_is_always_new_is_not_kept_for_ever(name):
-    """Python may never let go of what is interned, so these are not."""
+def test_values_that_differ_for_each_node_are_not_interned(name):
+    """Values that differ for each node are not interned.
+
+    Python may never free an interned text.
+    """
     one, other = _parsed_twice(name)
     assert one == other
     assert one is not other
@@ -102,7 +105,7 @@ def test_what_is_always_new_is_not_kept_for_ever(name):
     ],
 )
 def test_unusable_record_is_refused_by_field(name, value):
-    """What cannot be read is named, and so is the node."""
+    """The error names the node and the first field that cannot be used."""
     with pytest.raises(MalformedNode) as caught:
         NodeFacts.parse({**RECORD, name: value})
     assert caught.value.field == name
@@ -110,14 +113,14 @@ def test_unusable_record_is_refused_by_field(name, value):
 
 
 @pytest.mark.parametrize('raw', [None, [], 'node', 7, {}])
-def test_what_is_no_record_is_refused(raw):
-    """Whatever comes in, only one kind of error comes out."""
+def test_value_that_is_not_a_record_is_refused(raw):
+    """Any value that is not a record raises the same type of error."""
     with pytest.raises(MalformedNode):
         NodeFacts.parse(raw)
 
 
 def test_fields_follow_the_microversion():
-    """An older Ironic is not asked for what it does not know."""
+    """An older Ironic is requested only for fields that it has."""
     assert 'conductor_group' in FIELDS
     assert not {'owner', 'retired', 'lessee', 'shard'} & set(FIELDS)
     assert 'retired' in fields_for((1, 61))
@@ -126,8 +129,8 @@ def test_fields_follow_the_microversion():
     assert set(fields_for((1, 82))) - set(fields_for((1, 81))) == {'shard'}
 
 
-def test_updated_at_is_never_asked_for():
-    """Ironic refuses it in fields=; detailed records carry it anyway."""
+def test_updated_at_is_never_requested():
+    """updated_at is not requested, because Ironic refuses it in fields=."""
     assert 'updated_at' not in fields_for((1, 200))
     parsed = NodeFacts.parse({**RECORD, 'updated_at': '2026-11-21T03:00:00Z'})
     assert parsed.updated_at == '2026-11-21T03:00:00Z'

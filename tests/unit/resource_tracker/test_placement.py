@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that a healthy Placement never gives, told apart by type."""
+"""The Placement client: errors by type, repeated requests, time-outs."""
 
 import io
 import json
@@ -18,7 +18,7 @@ LOCKED = {'errors': [{'code': 'placement.inventory.inuse', 'detail': 'no'}]}
 
 
 class Wire(adapters.BaseAdapter):
-    """A wire on which each request gets the next of the given answers."""
+    """A transport that gives each request the next of some answers."""
 
     def __init__(self, answers):
         super().__init__()
@@ -26,7 +26,7 @@ class Wire(adapters.BaseAdapter):
         self.sent = []
 
     def send(self, request, **options):
-        """Answer, or break."""
+        """Return or raise the next answer."""
         self.sent.append((request, options))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -38,7 +38,7 @@ class Wire(adapters.BaseAdapter):
         return response
 
     def close(self):
-        """Nothing to close."""
+        """Do nothing; there is no connection."""
 
 
 def _client(*answers, **options):
@@ -75,7 +75,7 @@ def _client(*answers, **options):
     ],
 )
 def test_answer_becomes_a_type(answer, kind):
-    """No foreign error leaves the client, whatever comes back."""
+    """Each failure of a write raises one of our error types."""
     client, _ = _client(answer, answer)
     with pytest.raises(errors.PlacementError) as caught:
         client.write(CHANGE, 1)
@@ -83,7 +83,7 @@ def test_answer_becomes_a_type(answer, kind):
 
 
 def test_each_request_states_the_microversion():
-    """What we rely on does not depend on what Placement's default is."""
+    """Each request has the microversion that the client is written for."""
     client, wire = _client((200, '{"resource_providers": []}'))
     client.list_providers()
     ((request, _),) = wire.sent
@@ -92,7 +92,7 @@ def test_each_request_states_the_microversion():
 
 
 def test_read_is_sent_once_more_after_a_broken_connection():
-    """A server that restarts between two requests is not news."""
+    """A read is repeated once after the connection broke."""
     broken = requests.ConnectionError('reset')
     client, wire = _client(broken, (200, '{"resource_providers": []}'))
     assert client.list_providers() == {}
@@ -106,9 +106,9 @@ def test_read_is_sent_once_more_after_a_broken_connection():
     'write', [lambda c: c.write(CHANGE, 1), lambda c: c.delete_provider('u')]
 )
 def test_write_is_never_sent_twice(write, answer):
-    """The right to it may be gone: whoever asked has to look again.
+    """A failed write is not repeated, because the lease may have ended.
 
-    Whatever operators set for the section ``[placement]`` of nova.conf.
+    The retries that operators set in ``[placement]`` do not apply to writes.
     """
     client, wire = _client(answer, answer)
     client._adapter.connect_retries = client._adapter.status_code_retries = 1
@@ -125,8 +125,11 @@ def test_write_is_never_sent_twice(write, answer):
     ],
     ids=['traits', 'inventories'],
 )
-def test_right_is_asked_for_after_new_names_are_made(change):
-    """Making a name may take a minute, and a lease does not last that."""
+def test_lease_is_checked_after_new_names_are_created(change):
+    """The lease is checked after new names are created.
+
+    The creation of a name may take longer than the lease.
+    """
     client, wire = _client((201, ''), (200, '{}'))
 
     def require():
@@ -143,7 +146,7 @@ def test_right_is_asked_for_after_new_names_are_made(change):
     ('options', 'limit_s'), [({}, 60.0), ({'timeout': 5}, 5.0)]
 )
 def test_each_request_is_bounded(options, limit_s):
-    """By the operator's [placement] timeout, else by ours."""
+    """The time-out is ``[placement] timeout``, or else 60 seconds."""
     client, wire = _client((200, '{"resource_providers": []}'), **options)
     client.list_providers()
     ((_, sent),) = wire.sent

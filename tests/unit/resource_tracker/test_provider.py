@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wanted state of a node's provider."""
+"""The wanted provider of a node."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.unit.resource_tracker.nodes import GOLD, NODE, READY, changed
 
 
 def test_ready_node_offers_one_unit_of_its_class():
-    """A node that can take a build is one unreserved unit."""
+    """A node that can take a build has one unreserved unit of its class."""
     inventory = wanted_provider(READY, Situation()).inventory
     assert inventory.resource_class == GOLD
     assert inventory.body() == {
@@ -28,7 +28,7 @@ def test_ready_node_offers_one_unit_of_its_class():
 
 
 def test_provider_is_the_node():
-    """Node, row and provider share one uuid."""
+    """The provider has the uuid of the node."""
     assert wanted_provider(READY, Situation()).uuid == NODE
 
 
@@ -47,7 +47,7 @@ def test_provider_is_the_node():
     ],
 )
 def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):
-    """Bugs 1771577, 1974070: reserved, not withdrawn, and it says why."""
+    """Bugs 1771577, 1974070: a node that is not ready is reserved."""
     inventory = wanted_provider(facts, situation).inventory
     assert inventory.body()['reserved'] == inventory.body()['total']
     assert phrase in why_not_schedulable(facts, situation)
@@ -61,8 +61,8 @@ def test_node_that_cannot_take_a_build_is_reserved(facts, situation, phrase):
         changed(last_error='the last deploy failed', reservation='conductor'),
     ],
 )
-def test_what_does_not_matter_changes_nothing(facts):
-    """Owner, power off, an old error or a short lock: offered all the same."""
+def test_node_that_is_owned_off_or_locked_is_not_reserved(facts):
+    """An owner, power off, an old error or a short lock reserve nothing."""
     assert why_not_schedulable(facts, Situation()) is None
     assert wanted_provider(facts, Situation()) == wanted_provider(
         READY, Situation()
@@ -70,7 +70,7 @@ def test_what_does_not_matter_changes_nothing(facts):
 
 
 def test_disabled_host_reserves_nothing():
-    """Its nodes are kept from builds by the trait alone."""
+    """A disabled host sets only a trait; its nodes are not reserved."""
     provider = wanted_provider(READY, Situation(disabled=True))
     assert not provider.inventory.reserved
     assert 'COMPUTE_STATUS_DISABLED' in provider.traits
@@ -78,7 +78,7 @@ def test_disabled_host_reserves_nothing():
 
 @pytest.mark.parametrize('name', [None, ''])
 def test_node_without_class_has_no_inventory(name):
-    """Nothing can be asked of a node without a class."""
+    """A node without a resource class has no inventory."""
     facts = changed(resource_class=name)
     assert wanted_provider(facts, Situation()).inventory is None
     assert 'resource_class' in why_not_schedulable(facts, Situation())
@@ -95,7 +95,7 @@ def test_node_without_class_has_no_inventory(name):
     ],
 )
 def test_class_is_normalised_as_flavors_have_it(name, normalised):
-    """The same words as Nova's own driver, even where they are odd."""
+    """A resource class is normalised as by Nova's own Ironic driver."""
     nova_utils = pytest.importorskip('nova.utils')
     inventory = wanted_provider(
         changed(resource_class=name), Situation()
@@ -105,7 +105,7 @@ def test_class_is_normalised_as_flavors_have_it(name, normalised):
 
 
 def test_traits_are_the_drivers_the_nodes_and_novas_own():
-    """T1: without OWNER_NOVA the scheduler of nova 34 finds nothing."""
+    """T1: the traits include OWNER_NOVA, which Nova 34 requires."""
     situation = Situation(capability_traits=frozenset({'COMPUTE_RESCUE_BFV'}))
     assert wanted_provider(READY, situation).traits == {
         'COMPUTE_NODE',
@@ -116,7 +116,7 @@ def test_traits_are_the_drivers_the_nodes_and_novas_own():
 
 
 def test_aggregates_are_left_to_others_unless_given():
-    """None is not the same as no aggregate."""
+    """Without given aggregates the provider's aggregates stay as they are."""
     assert wanted_provider(READY, Situation()).aggregates is None
     given = Situation(aggregates=Aggregates())
     assert wanted_provider(READY, given).aggregates == Aggregates()
@@ -134,7 +134,7 @@ def test_aggregates_are_left_to_others_unless_given():
     ],
 )
 def test_chosen_capabilities_are_traits_too(capabilities, traits):
-    """Old flavors read them in the row; new ones may ask for the trait."""
+    """The capabilities that an option names become traits as well."""
     facts = changed(properties={'capabilities': capabilities})
     plain = wanted_provider(facts, Situation())
     chosen = wanted_provider(

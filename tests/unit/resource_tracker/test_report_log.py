@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads at three in the morning."""
+"""The log of reports to Placement: one line for each change."""
 
 import logging
 
@@ -23,7 +23,7 @@ BROKEN = errors.PlacementFailed('it broke')
 
 @pytest.fixture
 def lines(caplog):
-    """Ask for what was said at INFO and above since the last time."""
+    """Return a function that returns the lines logged since its last call."""
     caplog.set_level(logging.INFO, 'resource_tracker')
 
     def _lines():
@@ -40,7 +40,7 @@ def _entry(facts=READY, failures_count=0):
 
 
 def test_outage_is_one_line_and_so_is_its_end(lines):
-    """Not a line a node, and not a line a try."""
+    """An outage is one log line, not one for each node or try."""
     report_log, many = ReportLog(), [numbered(n) for n in range(2, 12)]
     for _ in range(3):
         for facts in many:
@@ -57,8 +57,11 @@ def test_outage_is_one_line_and_so_is_its_end(lines):
     )
 
 
-def test_first_success_after_an_outage_names_who_waits():
-    """Those may be tried at once; a success elsewhere proves nothing."""
+def test_first_success_after_an_outage_returns_the_delayed_nodes():
+    """The first success returns the other nodes that an outage delayed.
+
+    The success of a node that had not failed proves nothing.
+    """
     report_log = ReportLog()
     report_log.log_failure(_entry(), DOWN)
     report_log.log_failure(_entry(numbered(2)), DOWN)
@@ -66,8 +69,8 @@ def test_first_success_after_an_outage_names_who_waits():
     assert report_log.log_success(_entry()) == {numbered(2).uuid}
 
 
-def test_who_waits_is_named_once_an_outage():
-    """Thousands that succeed one after another name nobody again."""
+def test_delayed_nodes_are_returned_once_an_outage():
+    """Only the first success after an outage returns the delayed nodes."""
     report_log = ReportLog()
     for number in range(1, 5):
         report_log.log_failure(_entry(numbered(number)), DOWN)
@@ -77,8 +80,8 @@ def test_who_waits_is_named_once_an_outage():
     assert report_log.log_success(_entry(numbered(3))) == {numbered(4).uuid}
 
 
-def test_node_whose_turn_has_not_come_waits_for_no_outage(lines):
-    """Placement has answered about it; it is read when it is its turn."""
+def test_node_with_an_answer_is_not_delayed_by_an_outage(lines):
+    """A node with an answer from Placement does not count as delayed."""
     report_log = ReportLog()
     report_log.log_failure(_entry(), DOWN)
     report_log.log_failure(_entry(numbered(2)), DOWN)
@@ -90,7 +93,7 @@ def test_node_whose_turn_has_not_come_waits_for_no_outage(lines):
 
 
 def test_node_that_fails_alone_is_named_once(lines):
-    """Once when it begins and once when it ends."""
+    """The failure of one node is logged once, and so is its end."""
     report_log = ReportLog()
     for failures_count in range(3):
         report_log.log_failure(_entry(failures_count=failures_count), BROKEN)
@@ -103,14 +106,14 @@ def test_node_that_fails_alone_is_named_once(lines):
     assert (level, line) == ('INFO', f'Reported node {NODE} again')
 
 
-def test_success_as_usual_is_not_news(lines):
-    """Nothing is said of what goes well."""
+def test_success_without_a_failure_logs_nothing(lines):
+    """A success without a failure before it logs nothing."""
     ReportLog().log_success(_entry())
     assert lines() == []
 
 
 def test_fault_of_ours_comes_with_its_traceback(caplog):
-    """What should not happen is for a developer."""
+    """An unexpected error is logged with its traceback."""
     ReportLog().log_failure(_entry(), ZeroDivisionError('x'))
     (record,) = caplog.records
     assert record.levelname == 'ERROR'
@@ -118,7 +121,7 @@ def test_fault_of_ours_comes_with_its_traceback(caplog):
 
 
 def test_node_without_a_class_is_named_once(lines):
-    """The line says which field to set; a class ends it."""
+    """A node without resource class is logged once until it has one."""
     report_log, classless = ReportLog(), changed(resource_class=None)
     for _ in range(3):
         report_log.log_missing_class(classless)
@@ -132,7 +135,7 @@ def test_node_without_a_class_is_named_once(lines):
 
 
 def test_forgotten_node_is_not_waited_for(lines):
-    """A node given away during an outage does not keep it going."""
+    """A node given away during an outage does not prolong it."""
     report_log = ReportLog()
     report_log.log_failure(_entry(), DOWN)
     report_log.forget_node(NODE)
@@ -142,7 +145,7 @@ def test_forgotten_node_is_not_waited_for(lines):
 
 
 def test_kept_class_is_named_once(lines):
-    """An operator who changed a class reads why nothing happens."""
+    """An old class that is still allocated is logged once."""
     report_log, entry = ReportLog(), _entry()
     silver = wanted_provider(changed(resource_class='silver'), Situation())
     report_log.log_kept_classes(entry, silver, frozenset({GOLD}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that many threads meet at once are asked for once."""
+"""The names of traits and classes: one request for many threads."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ THREADS_COUNT = 8
 
 
 class Slow:
-    """A Placement that does not answer before it is told to."""
+    """A Placement that answers when the test allows it."""
 
     def __init__(self):
         self.may_answer = threading.Event()
@@ -24,7 +24,7 @@ class Slow:
         self.standard = ['COMPUTE_NODE']
 
     def __call__(self, method, url):
-        """Answer in a while."""
+        """Wait for the test, then answer."""
         self.asked.append((method, url))
         assert self.may_answer.wait(60)
         if self.error is not None:
@@ -34,12 +34,12 @@ class Slow:
 
 @pytest.fixture
 def slow():
-    """Placement."""
+    """Return a Placement that does not answer yet."""
     return Slow()
 
 
 def _all_at_once(slow, act):
-    """Have many threads do something; return how each of them fared."""
+    """Call a function in many threads; return their results or errors."""
     with futures.ThreadPoolExecutor(THREADS_COUNT) as threads:
         begun = [threads.submit(act) for _ in range(THREADS_COUNT)]
         futures.wait(begun, timeout=0.2)
@@ -48,7 +48,7 @@ def _all_at_once(slow, act):
 
 
 def test_class_is_made_once(slow):
-    """Though eight nodes of a new class are reported at the same time."""
+    """Eight nodes of one new class cause one request."""
     names = TraitNames(slow)
 
     def write():
@@ -60,7 +60,7 @@ def test_class_is_made_once(slow):
 
 
 def test_standard_traits_are_looked_up_once(slow):
-    """All nodes of a driver have the same ones."""
+    """Eight nodes with the same standard traits cause one request."""
     names = TraitNames(slow)
     wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
     found = _all_at_once(slow, lambda: names.supported(wanted))
@@ -68,8 +68,8 @@ def test_standard_traits_are_looked_up_once(slow):
     assert len(slow.asked) == 1
 
 
-def test_what_an_upgrade_brings_is_learned_once(slow):
-    """Only what was unknown is asked for, and said when it is known."""
+def test_trait_that_an_upgrade_adds_is_found_once(slow):
+    """A trait that an upgrade of Placement adds is found once."""
     slow.may_answer.set()
     names = TraitNames(slow)
     wanted = frozenset({'COMPUTE_NODE', 'OF_TOMORROW', GOLD})
@@ -83,8 +83,8 @@ def test_what_an_upgrade_brings_is_learned_once(slow):
     assert len(slow.asked) == 3
 
 
-def test_unknown_traits_are_told_once(slow, caplog):
-    """However often they are asked for in vain."""
+def test_unknown_traits_are_logged_once(slow, caplog):
+    """Unknown traits are logged once."""
     caplog.set_level(logging.INFO, 'resource_tracker')
     slow.may_answer.set()
     names = TraitNames(slow)
@@ -94,8 +94,8 @@ def test_unknown_traits_are_told_once(slow, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_nothing_is_asked_when_nothing_was_unknown(slow):
-    """An idle daemon asks Placement for no names."""
+def test_nothing_is_requested_without_an_unknown_trait(slow):
+    """Without an unknown trait no request is sent."""
     slow.may_answer.set()
     names = TraitNames(slow)
     assert names.read_newly_supported() == frozenset()
@@ -104,8 +104,11 @@ def test_nothing_is_asked_when_nothing_was_unknown(slow):
     assert len(slow.asked) == 1
 
 
-def test_who_waited_for_an_error_fails_as_well_and_may_ask_again(slow):
-    """The error of one request reaches all that it was sent for."""
+def test_failed_request_fails_all_waiting_threads_and_is_repeated(slow):
+    """The error of a request reaches all waiting threads.
+
+    The next call sends a new request.
+    """
     names, slow.error = TraitNames(slow), errors.PlacementUnavailable('away')
 
     def write():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node is next, and when."""
+"""The queue of dirty nodes: which node is next, and when."""
 
 import dataclasses
 
@@ -26,12 +26,12 @@ CLAIM = Claim('server')
 
 @pytest.fixture
 def queue():
-    """No nodes."""
+    """Return an empty queue."""
     return WorkQueue()
 
 
-def test_newest_wish_wins(queue):
-    """Of several wishes before it is taken only the last is said."""
+def test_newest_state_wins(queue):
+    """Of several states before a node is taken, only the last is written."""
     for wanted in (ONE, TWO, ONE, TWO):
         queue.put(wanted, 0)
     assert queue.take(0).wanted == TWO
@@ -39,14 +39,14 @@ def test_newest_wish_wins(queue):
 
 
 def test_nodes_come_in_their_order(queue):
-    """Who waits longest is first."""
+    """The node that has waited longest is taken first."""
     queue.put(OTHER, 0)
     queue.put(ONE, 0)
     assert [queue.take(1).wanted, queue.take(1).wanted] == [OTHER, ONE]
 
 
 def test_busy_node_is_not_taken_twice(queue):
-    """Writes of one node never overlap; what came meanwhile is next."""
+    """A state that arrives during a write is taken after that write."""
     queue.put(ONE, 0)
     item = queue.take(0)
     queue.put(TWO, 0)
@@ -55,8 +55,8 @@ def test_busy_node_is_not_taken_twice(queue):
     assert queue.take(1).wanted == TWO
 
 
-def test_node_that_is_being_said_is_revisited_after(queue):
-    """Who says it may have looked too early; once more is enough."""
+def test_rewrite_of_a_busy_node_follows_its_write(queue):
+    """A rewrite scheduled during a write takes place once after it."""
     queue.put(ONE, 0)
     item = queue.take(0)
     queue.schedule_rewrite(NODE, 5)
@@ -67,14 +67,14 @@ def test_node_that_is_being_said_is_revisited_after(queue):
     assert queue.take(9) is None
 
 
-def test_node_that_is_gone_is_not_revisited(queue):
-    """It was forgotten while its turn was worked out."""
+def test_forgotten_node_is_not_rewritten(queue):
+    """A rewrite of a node that was forgotten does nothing."""
     queue.schedule_rewrite(NODE, 0)
     assert queue.take(0) is None
 
 
-def test_only_who_wants_a_trait_is_revisited(queue):
-    """The others have nothing more to say."""
+def test_nodes_are_listed_by_a_wanted_trait(queue):
+    """The list has only the nodes whose newest state has the trait."""
     queue.put(ONE, 0)
     queue.put(OTHER, 0)
     queue.put(TWO, 0)
@@ -82,15 +82,15 @@ def test_only_who_wants_a_trait_is_revisited(queue):
 
 
 def _known(queue):
-    """The memory of a node of which something is known."""
+    """Return the state of a queued node whose provider was read."""
     queue.put(ONE, 0)
     state = queue.entry(NODE).state
     state.known = KnownProvider(NODE, 1)
     return state
 
 
-def test_claim_makes_what_is_known_doubtful(queue):
-    """The allocation of the build was written to the provider since."""
+def test_claim_makes_the_known_provider_stale(queue):
+    """A claim of unknown generation makes the known provider stale."""
     state = _known(queue)
     queue.put(TWO, 0)
     assert not state.is_stale
@@ -103,8 +103,8 @@ def test_claim_makes_what_is_known_doubtful(queue):
     [(1, 1, False), (2, 2, False), (3, 1, True), (0, 1, False)],
     ids=['ours since', 'the allocation', 'others, too', 'before ours'],
 )
-def test_claim_tells_the_generation(queue, seen, generation, is_stale):
-    """Nova has just seen the provider, with the allocation of the build."""
+def test_claim_updates_the_generation(queue, seen, generation, is_stale):
+    """The generation of a claim is adopted if no other write came between."""
     state = _known(queue)
     queue.put(TWO, 0, claim=Claim('server', seen))
     assert state.known.generation == generation
@@ -112,23 +112,23 @@ def test_claim_tells_the_generation(queue, seen, generation, is_stale):
 
 
 def test_claim_of_a_node_that_is_as_wanted_changes_nothing(queue):
-    """What is not written is not read."""
+    """A claim of a node that needs no write does not make it stale."""
     state = _known(queue)
     queue.finish(queue.take(0), Settled(), 0)
     queue.put(ONE, 0, claim=CLAIM)
     assert not state.is_stale
 
 
-def test_claim_leaves_the_memory_to_the_thread_that_has_it(queue):
-    """Only its present thread writes it; a conflict tells that one."""
+def test_claim_does_not_change_the_state_of_a_busy_node(queue):
+    """A claim during a write leaves the state to the writing thread."""
     state = _known(queue)
     queue.take(0)
     queue.put(TWO, 0, claim=CLAIM)
     assert not state.is_stale
 
 
-def test_claim_of_a_node_not_looked_at_yet_needs_no_doubt(queue):
-    """It will be read anyway."""
+def test_claim_of_an_unread_provider_changes_nothing(queue):
+    """A provider that was never read does not become stale."""
     queue.put(ONE, 0)
     queue.put(TWO, 0, claim=CLAIM)
     assert not queue.entry(NODE).state.is_stale
@@ -139,7 +139,7 @@ def _named(name):
 
 
 def test_nodes_of_builds_go_last(queue):
-    """Their allocations keep them from others; who comes free is needed."""
+    """A free node is taken before nodes that builds have claimed."""
     queue.put(_named('built on'), 0, claim=CLAIM)
     queue.put(_named('free'), 5)
     assert queue.take(9).wanted.uuid == 'free'
@@ -147,7 +147,7 @@ def test_nodes_of_builds_go_last(queue):
 
 
 def test_builds_leave_room_for_others():
-    """However many begin at once; and nobody is told to look in vain."""
+    """Only some of the writes at once are for nodes of builds."""
     queue = WorkQueue(deferred_max=2)
     for name in ('a', 'b', 'c'):
         queue.put(_named(name), 0, claim=CLAIM)
@@ -161,8 +161,8 @@ def test_builds_leave_room_for_others():
     assert queue.take(2).wanted.uuid == 'c'
 
 
-def test_node_is_waited_for_again_when_its_build_is_gone(queue):
-    """Its allocation may be gone as well; who wants it has not changed."""
+def test_node_is_not_deferred_after_its_build_has_ended(queue):
+    """A node whose build has ended counts as a free node again."""
     queue.put(_named('built on'), 0, claim=CLAIM)
     assert not queue.put(_named('built on'), 1, occupied=True)
     queue.put(OTHER, 2)
@@ -172,8 +172,8 @@ def test_node_is_waited_for_again_when_its_build_is_gone(queue):
     assert queue.take(9) is None
 
 
-def test_build_that_fails_at_once_is_not_said():
-    """Its node is as it was before anybody has said otherwise."""
+def test_build_that_fails_at_once_is_not_written():
+    """A build that fails during the deferral causes no write of its own."""
     queue = WorkQueue(deferral_s=2)
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Settled(), 0)
@@ -184,7 +184,7 @@ def test_build_that_fails_at_once_is_not_said():
 
 
 def test_node_of_a_build_waits_once(queue):
-    """However often it changes: it is late from when it was to be said."""
+    """Further changes do not prolong the deferral of a node of a build."""
     queue = WorkQueue(deferral_s=2)
     queue.put(ONE, 0, claim=CLAIM)
     queue.put(TWO, 1.5, claim=CLAIM)
@@ -192,8 +192,8 @@ def test_node_of_a_build_waits_once(queue):
     assert queue.take(2).wanted == TWO
 
 
-def test_node_of_a_server_is_as_urgent_as_any_once_it_was_said(queue):
-    """Only the burst of builds had to wait."""
+def test_node_of_a_server_is_not_deferred_after_its_first_write(queue):
+    """A node of a build is no longer deferred after its first write."""
     queue.put(ONE, 0, claim=CLAIM)
     queue.finish(queue.take(0), Settled(), 0)
     queue.put(_named('built on'), 1, claim=CLAIM)
@@ -201,8 +201,8 @@ def test_node_of_a_server_is_as_urgent_as_any_once_it_was_said(queue):
     assert queue.take(9).wanted == TWO
 
 
-def test_what_is_said_is_not_dirty(queue):
-    """The same wish again is nothing to do."""
+def test_written_state_is_not_dirty(queue):
+    """A state that is already written makes no work."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Settled(), 0)
     assert not queue.put(ONE, 5)
@@ -210,8 +210,8 @@ def test_what_is_said_is_not_dirty(queue):
     assert queue.is_idle()
 
 
-def test_failed_node_waits_and_does_not_count_as_said(queue):
-    """The same wish does not shorten the wait, another one does."""
+def test_failed_node_waits_and_does_not_count_as_written(queue):
+    """After a failure the same state waits, and another one does not."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Failed(10), 0)
     assert not queue.put(ONE, 1)
@@ -221,8 +221,8 @@ def test_failed_node_waits_and_does_not_count_as_said(queue):
     assert queue.take(9).wanted == TWO
 
 
-def test_newer_wish_does_not_sit_out_the_older_ones_wait(queue):
-    """What came while the older one failed is tried at once."""
+def test_newer_state_does_not_wait_for_the_retry_of_an_older_one(queue):
+    """A state that arrives during a failing write is tried at once."""
     queue.put(ONE, 0)
     item = queue.take(0)
     queue.put(TWO, 0)
@@ -230,8 +230,8 @@ def test_newer_wish_does_not_sit_out_the_older_ones_wait(queue):
     assert queue.take(1).wanted == TWO
 
 
-def test_former_wish_is_not_said_after_another_was_tried(queue):
-    """Half of the other one may be in Placement."""
+def test_former_state_is_written_again_after_another_failed(queue):
+    """A state is written again after a different one failed half-way."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Settled(), 0)
     queue.put(TWO, 0)
@@ -241,8 +241,8 @@ def test_former_wish_is_not_said_after_another_was_tried(queue):
     assert queue.take(1).wanted == ONE
 
 
-def test_refused_node_is_tried_when_it_is_wanted_again(queue):
-    """Somebody may have put it right in Placement."""
+def test_refused_node_is_tried_when_it_is_submitted_again(queue):
+    """A refused node is tried again when it is submitted again."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Failed(), 0)
     assert queue.next_due_s() is None
@@ -250,8 +250,8 @@ def test_refused_node_is_tried_when_it_is_wanted_again(queue):
     assert queue.take(1).entry.failures_count == 1
 
 
-def test_kept_node_is_said_and_looked_at_again(queue):
-    """What waits for an allocation to end is not left to do."""
+def test_node_with_a_kept_class_is_taken_again(queue):
+    """A node with a class that must be kept is taken again later."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Settled(60), 0)
     assert queue.is_idle()
@@ -260,14 +260,14 @@ def test_kept_node_is_said_and_looked_at_again(queue):
 
 
 def test_interrupted_node_is_due_at_once(queue):
-    """Nobody's fault, so no wait and no count."""
+    """An interrupted write is repeated at once, and is no failure."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Interrupted(), 0)
     assert queue.take(0).entry.failures_count == 0
 
 
 def test_forgotten_node_stays_forgotten(queue):
-    """Neither a failure under way nor a wait brings it back."""
+    """Neither a failed write nor a wait brings a forgotten node back."""
     queue.put(ONE, 0)
     item = queue.take(0)
     queue.forget(NODE)
@@ -280,7 +280,7 @@ def test_forgotten_node_stays_forgotten(queue):
 
 
 def test_node_that_came_back_waits_for_its_former_task(queue):
-    """Forgotten and held again while a request is out: in order still."""
+    """A node held again waits until the earlier write has ended."""
     queue.put(ONE, 0)
     former = queue.take(0)
     queue.forget(NODE)
@@ -292,16 +292,16 @@ def test_node_that_came_back_waits_for_its_former_task(queue):
     assert item.entry.failures_count == 0
 
 
-def test_hurried_node_need_not_wait(queue):
-    """Placement is back: whoever waits for it goes on."""
+def test_retry_can_be_made_due_at_once(queue):
+    """A retry can be made due at once."""
     queue.put(ONE, 0)
     queue.finish(queue.take(0), Failed(60), 0)
     queue.retry_now(NODE, 1)
     assert queue.take(1) is not None
 
 
-def test_held_node_is_not_taken(queue):
-    """A node that is being removed is nobody else's."""
+def test_locked_node_is_not_taken(queue):
+    """A locked node is not taken until it is unlocked."""
     assert queue.lock_node(NODE)
     assert not queue.lock_node(NODE)
     queue.put(ONE, 0)
@@ -333,8 +333,11 @@ _EVENTS = st.lists(
 
 
 @given(_EVENTS)
-def test_any_order_of_events_ends_with_the_newest_wish_said(events):
-    """No wish is lost, none is said after its node was forgotten."""
+def test_any_order_of_events_ends_with_the_newest_state_written(events):
+    """After any events each node's newest state is written.
+
+    A node that was forgotten is not written.
+    """
     queue, now_s, items, newest = WorkQueue(), 0.0, [], {}
     for what, value in events:
         if what in ('want', 'claim'):
