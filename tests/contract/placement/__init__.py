@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests."""
+"""Contract tests of the Placement client, real and fake."""

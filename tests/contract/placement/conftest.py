@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each test runs twice: on our fake Placement and on the real one."""
+"""Fixtures: each test runs on the fake Placement and on the real one."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.fakes.placement import FakePlacement
 
 @pytest.fixture(params=['fake', 'real'])
 def placement(request):
-    """Placement: our fake, or the real one in this process."""
+    """Return the fake Placement, or the real one in this process."""
     if request.param == 'fake':
         yield FakePlacement()
         return
@@ -19,6 +19,6 @@ def placement(request):
 
 @pytest.fixture
 def real():
-    """The real Placement, for what the fake has no part in."""
+    """Return the real Placement, for requests that the fake does not have."""
     with real_placement() as placement:
         yield placement

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Placement in this process, and what other clients do to it."""
+"""The real Placement in this process, and writes of other clients."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from resource_tracker.placement import Placement
 
 
 class RealPlacement(Placement):
-    """Our client on the real service; ``requests`` is what it has sent."""
+    """The client on the real service; ``requests`` has what it sent."""
 
     def __init__(self, adapter, conf):
         super().__init__(adapter)
@@ -27,13 +27,13 @@ class RealPlacement(Placement):
         return super()._request(method, url, body)
 
     def make_provider(self, uuid, name):
-        """Another client makes a provider of another name."""
+        """Create a provider whose name is not its uuid."""
         self._request(
             'POST', '/resource_providers', {'uuid': uuid, 'name': name}
         )
 
     def allocate(self, uuid, consumer, resource_class):
-        """Allocate one unit as Nova's scheduler would."""
+        """Allocate one unit as Nova's scheduler does."""
         body = {
             'allocations': {uuid: {'resources': {resource_class: 1}}},
             'consumer_generation': None,
@@ -44,15 +44,15 @@ class RealPlacement(Placement):
         self._request('PUT', f'/allocations/{consumer}', body)
 
     def read_allocations(self, consumer):
-        """Return what a consumer has, by provider, as Nova asks for it."""
+        """Return the allocations of a consumer by provider, as Nova does."""
         return self._request('GET', f'/allocations/{consumer}')['allocations']
 
     def deallocate(self, uuid, consumer):
-        """End the allocations of a consumer."""
+        """Delete the allocations of a consumer."""
         self._request('DELETE', f'/allocations/{consumer}')
 
     def add_trait(self, uuid, trait):
-        """Another client adds a trait."""
+        """Set a trait on a provider."""
         self._request('PUT', f'/traits/{trait}')
         url = f'/resource_providers/{uuid}/traits'
         body = self._request('GET', url)
@@ -60,13 +60,13 @@ class RealPlacement(Placement):
         self._request('PUT', url, body)
 
     def add_standard_trait(self, trait):
-        """An operator installs a newer library of traits."""
+        """Add a standard trait, as a newer library of traits does."""
         traits.Trait(
             context.RequestContext(config=self._conf), name=trait
         ).create()
 
     def delete_trait(self, uuid, trait):
-        """An operator removes a trait from a provider, and for good."""
+        """Remove a trait from a provider, and delete the trait."""
         url = f'/resource_providers/{uuid}/traits'
         body = self._request('GET', url)
         body['traits'].remove(trait)
@@ -74,7 +74,7 @@ class RealPlacement(Placement):
         self._request('DELETE', f'/traits/{trait}')
 
     def candidates(self, resource_class, required):
-        """Ask as Nova's scheduler does; return the providers offered."""
+        """Return the providers that the scheduler would be offered."""
         url = (
             f'/allocation_candidates?resources={resource_class}:1'
             f'&required={required}'
@@ -82,7 +82,7 @@ class RealPlacement(Placement):
         return set(self._request('GET', url)['provider_summaries'])
 
     def add_aggregate(self, uuid, aggregate):
-        """Another client puts a provider into an aggregate."""
+        """Put a provider into an aggregate."""
         url = f'/resource_providers/{uuid}/aggregates'
         body = self._request('GET', url)
         body['aggregates'].append(aggregate)
@@ -91,7 +91,7 @@ class RealPlacement(Placement):
 
 @contextlib.contextmanager
 def real_placement() -> Iterator[RealPlacement]:
-    """A real Placement on SQLite in memory, for one thread."""
+    """Return a real Placement on SQLite in memory, for one thread."""
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
     conf.set_override('connection', 'sqlite://', group='placement_database')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What we rely on in Placement, held by the real one and by our fake."""
+"""The behaviour of Placement that the client and its fake share."""
 
 import uuid
 
@@ -39,7 +39,7 @@ def _write(placement, change):
 
 @pytest.fixture
 def node(placement):
-    """The uuid of a provider that exists, offering one free unit."""
+    """Return the uuid of a provider with one free unit."""
     made = _new_uuid()
     generation = placement.write(Create(made), 0)
     placement.write(PutInventories(made, FREE), generation)
@@ -47,7 +47,7 @@ def node(placement):
 
 
 def test_new_provider_is_listed_and_read(placement, node):
-    """The list has each provider's generation, the read its inventory."""
+    """The list has the generation of a provider, the read its inventory."""
     listed = placement.list_providers()[node]
     assert listed.name == node
     assert listed.generation == _generation(placement, node)
@@ -55,18 +55,18 @@ def test_new_provider_is_listed_and_read(placement, node):
 
 
 def test_what_was_written_is_read_back(placement, node):
-    """Placement repeats the very record that we sent."""
+    """An inventory is read back as it was written."""
     assert dict(placement.read_provider(node).inventories[GOLD]) == FREE[GOLD]
 
 
 def test_absent_provider_reads_as_none(placement):
-    """A 404 is an answer, not an error."""
+    """A read of an absent provider returns None."""
     assert placement.read_provider(_new_uuid()) is None
     assert placement.read_provider_uuid(_new_uuid()) is None
 
 
 def test_provider_is_found_by_uuid_and_by_name(placement, node):
-    """A provider that is older than the rule uuid = name is found too."""
+    """A provider is found by its uuid and by its name."""
     uuid_of_old, name = _new_uuid(), _new_uuid()
     placement.make_provider(uuid_of_old, name)
     assert placement.read_provider_uuid(node) == node
@@ -74,13 +74,13 @@ def test_provider_is_found_by_uuid_and_by_name(placement, node):
 
 
 def test_second_of_a_uuid_is_refused(placement, node):
-    """Two makers of one node's provider: one wins, the other is told."""
+    """A second provider with the same uuid is refused."""
     with pytest.raises(errors.ProviderExists):
         placement.write(Create(node), 0)
 
 
 def test_second_of_a_name_is_refused(placement):
-    """Bug 1714248: another uuid with the node's name is in the way."""
+    """Bug 1714248: a provider with another's name is refused."""
     name = _new_uuid()
     placement.make_provider(_new_uuid(), name)
     with pytest.raises(errors.ProviderExists):
@@ -89,7 +89,7 @@ def test_second_of_a_name_is_refused(placement):
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_stale_generation_is_a_conflict(placement, node, change):
-    """Each kind of write is fenced by the generation."""
+    """Each kind of write with an old generation is refused."""
     stale = _generation(placement, node)
     placement.write(change(node), stale)
     with pytest.raises(errors.GenerationConflict):
@@ -98,7 +98,7 @@ def test_stale_generation_is_a_conflict(placement, node, change):
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_write_that_is_not_allowed_is_not_sent(placement, node, change):
-    """Whoever lost the right to write leaves the provider as it is."""
+    """A write without a lease changes nothing."""
     before = placement.read_provider(node)
 
     def require():
@@ -111,7 +111,7 @@ def test_write_that_is_not_allowed_is_not_sent(placement, node, change):
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_write_answers_the_next_generation(placement, node, change):
-    """What a write returns is what the next one has to carry."""
+    """A write returns the generation that the next write must send."""
     answered = _write(placement, change(node))
     assert answered == _generation(placement, node)
     for follow_up in CHANGES:
@@ -119,14 +119,14 @@ def test_write_answers_the_next_generation(placement, node, change):
 
 
 @pytest.mark.parametrize('change', CHANGES)
-def test_write_to_an_absent_provider_is_told(placement, change):
-    """A provider that somebody deleted is not written into being."""
+def test_write_to_an_absent_provider_is_refused(placement, change):
+    """A write to a deleted provider raises ``ProviderNotFound``."""
     with pytest.raises(errors.ProviderNotFound):
         placement.write(change(_new_uuid()), 0)
 
 
 def test_allocation_raises_the_generation(placement, node):
-    """What an allocation made stale must not be written over."""
+    """A write with the generation before an allocation is refused."""
     stale = _generation(placement, node)
     placement.allocate(node, _new_uuid(), GOLD)
     with pytest.raises(errors.GenerationConflict):
@@ -134,7 +134,7 @@ def test_allocation_raises_the_generation(placement, node):
 
 
 def test_end_of_an_allocation_leaves_the_generation(placement, node):
-    """That something was freed cannot be seen from a generation."""
+    """The end of an allocation does not change the generation."""
     consumer = _new_uuid()
     placement.allocate(node, consumer, GOLD)
     before = _generation(placement, node)
@@ -143,7 +143,7 @@ def test_end_of_an_allocation_leaves_the_generation(placement, node):
 
 
 def test_inventory_in_use_can_be_reserved(placement, node):
-    """Bug 1974070: reserved = total is accepted with an allocation."""
+    """Bug 1974070: an allocated inventory can be reserved in full."""
     placement.allocate(node, _new_uuid(), GOLD)
     _write(placement, PutInventories(node, RESERVED))
     assert placement.read_provider(node).inventories[GOLD]['reserved'] == 1
@@ -151,14 +151,14 @@ def test_inventory_in_use_can_be_reserved(placement, node):
 
 @pytest.mark.parametrize('inventories', [OTHER, {}])
 def test_inventory_in_use_cannot_go(placement, node, inventories):
-    """Bug 1751472: a class with an allocation cannot be replaced."""
+    """Bug 1751472: an allocated inventory cannot be removed."""
     placement.allocate(node, _new_uuid(), GOLD)
     with pytest.raises(errors.ProviderInUse):
         _write(placement, PutInventories(node, inventories))
 
 
-def test_what_is_in_use_can_be_asked(placement, node):
-    """By class, and by consumer; what is only offered is not in use."""
+def test_what_is_in_use_can_be_read(placement, node):
+    """Allocated classes and their consumers can be read."""
     assert placement.read_classes_in_use(node) == frozenset()
     consumer = _new_uuid()
     placement.allocate(node, consumer, GOLD)
@@ -167,7 +167,7 @@ def test_what_is_in_use_can_be_asked(placement, node):
 
 
 def test_provider_in_use_cannot_be_deleted(placement, node):
-    """An allocation keeps its provider; without one it goes."""
+    """A provider can be deleted only without an allocation."""
     free = _new_uuid()
     placement.write(Create(free), 0)
     placement.delete_provider(free)
@@ -179,7 +179,7 @@ def test_provider_in_use_cannot_be_deleted(placement, node):
 
 
 def test_traits_of_a_newer_library_are_left_out(placement, node):
-    """An unknown standard trait must not fail the whole write."""
+    """A standard trait that Placement lacks is left out of a write."""
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE', 'CUSTOM_ODD'})
     usable = placement.supported_traits(traits)
     assert usable == {'COMPUTE_NODE', 'CUSTOM_ODD'}
@@ -189,8 +189,8 @@ def test_traits_of_a_newer_library_are_left_out(placement, node):
     assert placement.read_provider(node).traits == usable
 
 
-def test_trait_that_an_upgrade_brings_is_learned(placement, node):
-    """What was left out is set once Placement knows it; told once."""
+def test_trait_that_an_upgrade_adds_is_found(placement, node):
+    """A trait that was left out is returned once Placement has it."""
     traits = frozenset({'COMPUTE_NODE', 'HW_FROM_THE_FUTURE'})
     placement.supported_traits(traits)
     assert placement.read_new_traits() == frozenset()
@@ -202,8 +202,8 @@ def test_trait_that_an_upgrade_brings_is_learned(placement, node):
     assert placement.read_provider(node).traits == traits
 
 
-def test_nothing_is_learned_when_all_is_known(placement):
-    """Without a request: an idle daemon asks for no names."""
+def test_nothing_is_requested_without_an_unknown_trait(placement):
+    """Without an unknown trait no request is sent."""
     placement.supported_traits(frozenset({'COMPUTE_NODE', 'CUSTOM_ODD'}))
     placement.requests.clear()
     assert placement.read_new_traits() == frozenset()
@@ -211,14 +211,14 @@ def test_nothing_is_learned_when_all_is_known(placement):
 
 
 def test_same_traits_again_leave_the_generation(placement, node):
-    """A write that changes nothing is answered with what there is."""
+    """A write of the same traits does not change the generation."""
     change = PutTraits(node, frozenset({'CUSTOM_A'}))
     first = _write(placement, change)
     assert placement.write(change, first) == first
 
 
 def test_names_are_made_once(real):
-    """A class or trait that this process has made is not made again."""
+    """A class or trait that this process created is not created again."""
     for _ in range(2):
         made = _new_uuid()
         generation = real.write(Create(made), 0)
@@ -228,8 +228,8 @@ def test_names_are_made_once(real):
     assert real.requests.count('PUT /traits/CUSTOM_A') == 1
 
 
-def test_name_that_an_operator_removed_is_made_anew(real):
-    """What was made once may be gone; the next try helps itself."""
+def test_name_that_an_operator_removed_is_created_again(real):
+    """A name that an operator deleted is created again."""
     made = _new_uuid()
     change = PutTraits(made, frozenset({'CUSTOM_A'}))
     real.write(change, real.write(Create(made), 0))
@@ -241,9 +241,10 @@ def test_name_that_an_operator_removed_is_made_anew(real):
 
 
 def test_write_that_can_never_work_is_refused(real):
-    """A body that Placement rejects does not come round for ever.
+    """A body that Placement rejects twice raises ``PlacementRefused``.
 
-    Its names might have gone, so they are made anew, once.
+    The first time raises ``NameVanished``, because a class of the body may
+    have been deleted; the next try creates it again.
     """
     made = _new_uuid()
     absurd = {GOLD: {**FREE[GOLD], 'reserved': 2}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes reported to Placement, ours and the real one: old bugs by number."""
+"""Reports of nodes to Placement, real and fake; old bugs by number."""
 
 import dataclasses
 import uuid
@@ -25,7 +25,7 @@ SCHEDULER_ASKS = f'COMPUTE_NODE,OWNER_NOVA,!{DISABLED}'
 
 
 def free_node():
-    """A node that can take a build."""
+    """Return a node that can take a build."""
     return NodeFacts(
         uuid=NodeId(str(uuid.uuid4())),
         resource_class='gold',
@@ -36,7 +36,7 @@ def free_node():
 
 
 class Daemon:
-    """One life of a daemon: it forgets all when the next one starts."""
+    """A worker without a disk cache; a new one has no memory."""
 
     def __init__(self, placement):
         self._placement = placement
@@ -44,7 +44,7 @@ class Daemon:
         self._states = {}
 
     def report(self, facts, **situation):
-        """Report a node; return what became of it."""
+        """Report a node; return the outcome."""
         state = self._states.setdefault(facts.uuid, ProviderState())
         return self._provider_sync.sync(
             wanted_provider(facts, Situation(**situation)),
@@ -53,28 +53,28 @@ class Daemon:
         )
 
     def apply_claim(self, facts, generation):
-        """Take note, as the reconciler does, that a build has a node."""
+        """Apply the claim of a build, as the reconciler does."""
         self._states[facts.uuid].apply_allocation(generation)
 
 
 @pytest.fixture
 def daemon(placement):
-    """The first daemon."""
+    """Return a worker that has reported nothing."""
     return Daemon(placement)
 
 
 def changed(facts, **fields):
-    """The same node, but for these fields."""
+    """Return a node with other values in these fields."""
     return dataclasses.replace(facts, **fields)
 
 
 def sent(placement, *words):
-    """The requests sent that have one of these words in them."""
+    """Return the requests that contain one of these words."""
     return [r for r in placement.requests if any(w in r for w in words)]
 
 
 def test_bug_1796920_only_the_custom_class_is_reported(placement, daemon):
-    """A flavor of a virtual machine must not fit a bare metal node."""
+    """A node has only its resource class, so flavors of VMs do not fit."""
     facts = changed(
         free_node(), properties={'cpus': 64, 'memory_mb': 1, 'local_gb': 1}
     )
@@ -83,7 +83,7 @@ def test_bug_1796920_only_the_custom_class_is_reported(placement, daemon):
 
 
 def test_bug_1796920_classes_of_a_former_driver_go(placement):
-    """What an old Nova reported of a node is taken away."""
+    """Classes that an old Nova reported are removed."""
     facts = free_node()
     virtual = {'VCPU': Inventory('VCPU', reserved=False).body()}
     generation = placement.write(Create(facts.uuid), 0)
@@ -93,7 +93,7 @@ def test_bug_1796920_classes_of_a_former_driver_go(placement):
 
 
 def test_bug_1796920_but_not_while_they_are_allocated(placement):
-    """A server from before custom classes keeps what it was given."""
+    """Classes that an old Nova reported stay while they are allocated."""
     facts, consumer = free_node(), str(uuid.uuid4())
     virtual = {'VCPU': Inventory('VCPU', reserved=False).body()}
     generation = placement.write(Create(facts.uuid), 0)
@@ -104,7 +104,7 @@ def test_bug_1796920_but_not_while_they_are_allocated(placement):
 
 
 def test_bug_1974070_node_in_use_or_cleaning_is_reserved(placement, daemon):
-    """Between the end of an allocation and ``available`` nothing is free."""
+    """A node is reserved from its deploy until it is cleaned."""
     facts = free_node()
     daemon.report(facts)
     placement.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
@@ -119,7 +119,7 @@ def test_bug_1974070_node_in_use_or_cleaning_is_reserved(placement, daemon):
 
 
 def test_bug_1771577_cleaned_node_is_free_again(placement, daemon):
-    """One write when the node can take a build, one when it cannot."""
+    """A node costs one write when it is reserved, and one when it is freed."""
     facts = free_node()
     daemon.report(changed(facts, provision_state='cleaning'))
     assert daemon.report(facts).writes_count == 1
@@ -131,7 +131,7 @@ def test_bug_1771577_cleaned_node_is_free_again(placement, daemon):
 def test_bug_1751472_1710141_inventory_in_use_survives_anything(
     placement, daemon
 ):
-    """Neither another class nor none drops a class that is allocated."""
+    """A new class, or none, does not remove an allocated class."""
     facts, consumer = free_node(), str(uuid.uuid4())
     daemon.report(facts)
     placement.allocate(facts.uuid, consumer, GOLD)
@@ -147,7 +147,7 @@ def test_bug_1751472_1710141_inventory_in_use_survives_anything(
 
 
 def test_bug_1751472_nothing_is_tried_that_would_drop_it(placement, daemon):
-    """What is in use is asked first: no PUT is left to chance."""
+    """No write is sent that would remove an allocated class."""
     facts = free_node()
     daemon.report(facts)
     placement.allocate(facts.uuid, str(uuid.uuid4()), GOLD)
@@ -159,7 +159,7 @@ def test_bug_1751472_nothing_is_tried_that_would_drop_it(placement, daemon):
 
 
 def test_bug_1714248_take_over_makes_and_deletes_nothing(placement, daemon):
-    """Nodes that change hands keep provider and allocation."""
+    """A node that changes its host keeps its provider and allocation."""
     nodes = [free_node() for _ in range(5)]
     for facts in nodes:
         daemon.report(facts)
@@ -174,7 +174,7 @@ def test_bug_1714248_take_over_makes_and_deletes_nothing(placement, daemon):
 
 
 def test_bug_1714248_provider_of_another_uuid_is_taken_over(placement):
-    """A provider made before Nova gave node and provider one uuid."""
+    """A provider with the node's name and another uuid is used."""
     facts, old_uuid = free_node(), str(uuid.uuid4())
     placement.make_provider(old_uuid, facts.uuid)
     placement.requests.clear()
@@ -185,7 +185,7 @@ def test_bug_1714248_provider_of_another_uuid_is_taken_over(placement):
 
 
 def test_bug_1714248_provider_of_another_name_is_taken_over(placement):
-    """The uuid is what counts; the name stays as somebody chose it."""
+    """A provider with the node's uuid is used, and keeps its name."""
     facts = free_node()
     placement.make_provider(facts.uuid, 'rack-7-node-3')
     Daemon(placement).report(facts)
@@ -193,9 +193,9 @@ def test_bug_1714248_provider_of_another_name_is_taken_over(placement):
 
 
 def test_provider_made_meanwhile_is_taken_over(placement, daemon):
-    """Two holders of one moment: the second finds what the first made."""
+    """A provider that another host has just created is used."""
     seen = free_node()
-    daemon.report(seen)  # From here on the daemon knows what there is.
+    daemon.report(seen)  # From here on the worker has the list of providers.
     facts = free_node()
     Daemon(placement).report(facts)
     daemon.report(changed(facts, maintenance=True))
@@ -204,8 +204,8 @@ def test_provider_made_meanwhile_is_taken_over(placement, daemon):
     )
 
 
-def test_provider_deleted_behind_our_back_comes_back(placement, daemon):
-    """An operator who deletes the wrong provider has it again."""
+def test_provider_deleted_by_an_operator_comes_back(placement, daemon):
+    """A provider that an operator deleted is created again."""
     facts = free_node()
     daemon.report(facts)
     placement.delete_provider(facts.uuid)
@@ -214,7 +214,7 @@ def test_provider_deleted_behind_our_back_comes_back(placement, daemon):
 
 
 def test_t1_scheduler_of_nova_34_finds_the_node(real):
-    """Without OWNER_NOVA its pre-filter finds no candidate at all."""
+    """The scheduler of Nova 34 finds the node by its OWNER_NOVA trait."""
     facts, daemon = free_node(), Daemon(real)
     daemon.report(facts)
     assert real.candidates(GOLD, SCHEDULER_ASKS) == {facts.uuid}
@@ -222,8 +222,8 @@ def test_t1_scheduler_of_nova_34_finds_the_node(real):
     assert real.candidates(GOLD, SCHEDULER_ASKS) == set()
 
 
-def test_t1_older_placement_is_not_told_of_owner_nova():
-    """A name it does not know must not fail the write of all others."""
+def test_t1_owner_nova_is_left_out_for_an_older_placement():
+    """OWNER_NOVA is left out where an older Placement does not have it."""
     placement = FakePlacement()
     placement.standard_traits -= {'OWNER_NOVA'}
     facts, daemon = free_node(), Daemon(placement)
@@ -233,7 +233,7 @@ def test_t1_older_placement_is_not_told_of_owner_nova():
 
 
 def test_t6_first_report_of_a_taker_shows_its_own_host(placement, daemon):
-    """The trait of a disabled host does not travel with its nodes."""
+    """A new host removes the trait of a disabled host from its nodes."""
     facts = free_node()
     daemon.report(facts, disabled=True)
     assert DISABLED in placement.read_provider(facts.uuid).traits
@@ -242,7 +242,7 @@ def test_t6_first_report_of_a_taker_shows_its_own_host(placement, daemon):
 
 
 def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
-    """What is said of one node changes nothing of another."""
+    """The report of one node does not change another node."""
     one, other = free_node(), free_node()
     for facts in (one, other):
         daemon.report(facts)
@@ -262,7 +262,7 @@ def test_bug_1784705_nodes_do_not_leak_into_each_other(placement, daemon):
 
 
 def test_trait_of_somebody_else_stays(placement, daemon):
-    """What others set is theirs, in each life of ours."""
+    """Traits of other clients stay, before and after a restart."""
     facts = free_node()
     daemon.report(facts)
     placement.add_trait(facts.uuid, 'CUSTOM_RACK_7')
@@ -275,7 +275,7 @@ def test_trait_of_somebody_else_stays(placement, daemon):
 
 
 def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
-    """A trait that went while nobody looked cannot be told from others'."""
+    """Without a disk cache all custom traits count as foreign."""
     facts = free_node()
     daemon.report(facts)
     Daemon(placement).report(changed(facts, traits=frozenset()))
@@ -283,7 +283,7 @@ def test_without_a_memory_no_custom_trait_is_removed(placement, daemon):
 
 
 def test_aggregates_of_the_host_come_and_go(placement, daemon):
-    """Those that we answer for follow the host; others' are left alone."""
+    """The aggregates of the host are set and removed; others stay."""
     facts = free_node()
     ours, foreign = str(uuid.uuid4()), str(uuid.uuid4())
     managed = frozenset({ours})
@@ -298,7 +298,7 @@ def test_aggregates_of_the_host_come_and_go(placement, daemon):
 
 
 def test_aggregates_are_left_to_others_unless_given(placement, daemon):
-    """A daemon that cannot read Nova's aggregates removes none."""
+    """Without known host aggregates no aggregate is removed."""
     facts, aggregate = free_node(), str(uuid.uuid4())
     daemon.report(facts)
     placement.add_aggregate(facts.uuid, aggregate)
@@ -309,19 +309,17 @@ def test_aggregates_are_left_to_others_unless_given(placement, daemon):
 
 
 def test_new_node_costs_three_requests(real):
-    """POST, traits, inventory; names and the list of all are known."""
+    """A new node costs three requests, if names and list are known."""
     daemon = Daemon(real)
     daemon.report(free_node())
     real.requests.clear()
     daemon.report(free_node())
     assert [r.split()[0] for r in real.requests] == ['POST', 'PUT', 'PUT']
-    assert real.requests[-1].endswith(
-        'inventories'
-    )  # Described, then offered.
+    assert real.requests[-1].endswith('inventories')
 
 
 @pytest.mark.parametrize(
-    ('tell', 'requests'),
+    ('generation_of', 'requests'),
     [
         (None, ['PUT inv', 'GET inv', 'GET tra', 'GET agg', 'PUT inv']),
         (
@@ -330,10 +328,10 @@ def test_new_node_costs_three_requests(real):
         ),
         (lambda seen: seen, ['PUT inv']),
     ],
-    ids=['by a conflict', 'by a claim', 'by what Nova saw'],
+    ids=['by a conflict', 'by a claim', 'by a claim with its generation'],
 )
-def test_first_change_after_a_build(real, tell, requests):
-    """Its allocation raised the generation; a claim saves the conflict."""
+def test_first_change_after_a_build(real, generation_of, requests):
+    """A claim of a build prevents the conflict of the next write."""
     facts, managed = free_node(), frozenset({str(uuid.uuid4())})
     aggregates = Aggregates(member=managed, managed=managed)
     daemon = Daemon(real)
@@ -342,8 +340,8 @@ def test_first_change_after_a_build(real, tell, requests):
     real.allocate(facts.uuid, consumer, GOLD)
     seen = real.read_allocations(consumer)[facts.uuid]['generation']
     real.requests.clear()
-    if tell is not None:
-        daemon.apply_claim(facts, tell(seen))
+    if generation_of is not None:
+        daemon.apply_claim(facts, generation_of(seen))
     taken = changed(facts, instance_uuid='i', provision_state='deploying')
     daemon.report(taken, aggregates=aggregates)
     assert [_short(r) for r in real.requests] == requests

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node at a time, whatever others do to it meanwhile."""
+"""The write of one node's provider, with other clients that write too."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ from tests.unit.resource_tracker.nodes import (
 
 
 class World:
-    """A Placement, one node, one daemon; a crash makes the daemon forget."""
+    """A Placement, one node, and one worker that reports the node."""
 
     def __init__(self, cache_path=None):
         self.placement = FakePlacement()
@@ -41,7 +41,7 @@ class World:
         self.crash()
 
     def crash(self):
-        """The daemon forgets all but what is on its disk, if it has one."""
+        """Start the worker again; it keeps only its disk cache, if any."""
         self.clock = ManualClock()
         if isinstance(self._disk_cache, FileDiskCache):
             self._disk_cache.close()
@@ -61,18 +61,18 @@ class World:
         )
 
     def provider(self):
-        """What Placement has of the node."""
+        """Return the provider of the node in Placement."""
         return self.placement.providers[NODE]
 
 
 @pytest.fixture
 def world():
-    """An empty one."""
+    """Return a world without providers and without a disk cache."""
     return World()
 
 
 def test_new_node_takes_a_list_and_three_writes(world):
-    """Nothing is read of a node that the list does not show."""
+    """A node that the list does not have is not read."""
     assert world.report().writes_count == 3
     assert world.placement.requests == [
         'list',
@@ -83,7 +83,10 @@ def test_new_node_takes_a_list_and_three_writes(world):
 
 
 def test_unconfirmed_node_is_described_and_not_offered(world):
-    """Its row may be another's; once confirmed it costs no write more."""
+    """A node with an unconfirmed row gets traits, and no inventory yet.
+
+    After the confirmation only the inventory is written.
+    """
     world.report(confirmed=False)
     assert world.placement.requests == ['list', 'Create', 'PutTraits']
     assert world.provider().inventories == {}
@@ -92,7 +95,7 @@ def test_unconfirmed_node_is_described_and_not_offered(world):
 
 
 def test_unconfirmed_node_with_a_provider_stays_as_it_is(world):
-    """The holder before us had confirmed it, and died soon after."""
+    """An unconfirmed node whose provider is as wanted needs no write."""
     world.report()
     world.crash()
     assert world.report(confirmed=False).writes_count == 0
@@ -100,7 +103,7 @@ def test_unconfirmed_node_with_a_provider_stays_as_it_is(world):
 
 
 def test_unconfirmed_node_that_is_not_fit_is_reserved(world):
-    """It is as unfit as any; and stays reserved until it is confirmed."""
+    """An unconfirmed node is reserved, and freed after the confirmation."""
     world.report()
     world.facts = changed(maintenance=True)
     world.report(confirmed=False)
@@ -112,15 +115,15 @@ def test_unconfirmed_node_that_is_not_fit_is_reserved(world):
     assert world.provider().inventories[GOLD]['reserved'] == 0
 
 
-def test_unconfirmed_node_that_is_not_fit_is_not_made_known(world):
-    """Nothing of it can be had anyhow."""
+def test_unconfirmed_node_that_is_not_fit_gets_no_inventory(world):
+    """An unconfirmed node that cannot take a build gets no inventory."""
     world.facts = changed(maintenance=True)
     world.report(confirmed=False)
     assert world.provider().inventories == {}
 
 
-def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
-    """Its provider is read and reserved; nothing else of it changes."""
+def test_deleted_node_is_reserved_without_having_been_read(world):
+    """A deleted node is reserved, even by a worker that never read it."""
     world.report()
     traits = world.provider().traits
     world.crash()
@@ -131,8 +134,8 @@ def test_gone_node_is_withdrawn_by_who_never_saw_it(world):
     assert world.provider().traits == traits
 
 
-def test_gone_node_that_has_no_provider_gets_none(world):
-    """Ironic deleted it before anybody reported it."""
+def test_deleted_node_without_a_provider_gets_none(world):
+    """A deleted node without a provider gets none."""
     outcome = world.provider_sync.sync(
         withdrawn_provider(NODE), world.state, lambda: None
     )
@@ -142,8 +145,8 @@ def test_gone_node_that_has_no_provider_gets_none(world):
     assert world.provider().inventories[GOLD]['reserved'] == 0
 
 
-def test_gone_node_that_comes_back_is_told_apart_from_foreign_traits(world):
-    """Which traits are ours is remembered meanwhile."""
+def test_node_that_comes_back_loses_our_former_traits(world):
+    """A node that comes back loses the traits that we set before."""
     world.facts = changed(traits=frozenset({'CUSTOM_OLD'}))
     world.report()
     world.provider_sync.sync(
@@ -155,7 +158,7 @@ def test_gone_node_that_comes_back_is_told_apart_from_foreign_traits(world):
 
 
 def test_unchanged_node_costs_no_request(world):
-    """What Placement acknowledged is remembered."""
+    """A second report of the same state sends no request."""
     world.report()
     world.placement.requests.clear()
     assert world.report().writes_count == 0
@@ -163,7 +166,7 @@ def test_unchanged_node_costs_no_request(world):
 
 
 def test_one_list_serves_all_nodes(world):
-    """Many new nodes: one list, and details of none."""
+    """Many new nodes cause one list and no read."""
     for number in range(2, 12):
         world.provider_sync.sync(
             wanted_provider(numbered(number), Situation()),
@@ -174,8 +177,11 @@ def test_one_list_serves_all_nodes(world):
     assert 'read' not in world.placement.requests
 
 
-def test_old_list_is_not_believed_about_what_is_absent(world):
-    """A node that came to us later may have been made by its holder."""
+def test_old_list_is_read_again_before_a_provider_is_created(world):
+    """An old list is read again before a provider is created.
+
+    Another holder may have created the provider meanwhile.
+    """
     world.report()
     other = numbered(2)
     world.placement.make_provider(other.uuid, other.uuid)
@@ -187,8 +193,11 @@ def test_old_list_is_not_believed_about_what_is_absent(world):
     assert 'Create' not in world.placement.requests
 
 
-def test_old_list_proves_nothing_and_is_asked_anew(tmp_path):
-    """A start may take long: one list more, not a read of each node."""
+def test_saved_state_is_compared_with_a_fresh_list(tmp_path):
+    """A saved state is compared with a list that is not old.
+
+    The start of a worker may take longer than a list stays fresh.
+    """
     world = World(tmp_path / 'cache')
     world.report()
     world.crash()
@@ -199,8 +208,8 @@ def test_old_list_proves_nothing_and_is_asked_anew(tmp_path):
     assert world.placement.requests == ['list']
 
 
-def test_provider_made_anew_is_not_taken_for_the_former(tmp_path):
-    """Deleted by somebody, made by us, killed before we knew."""
+def test_provider_created_again_is_not_taken_for_the_saved_one(tmp_path):
+    """A provider created again is read, not taken for the saved one."""
     world = World(tmp_path / 'cache')
     world.report()
     generation = world.provider().generation
@@ -218,11 +227,11 @@ def test_provider_made_anew_is_not_taken_for_the_former(tmp_path):
 
 
 class Killed(BaseException):
-    """The end of a life, between any two requests."""
+    """Ends a worker between two requests."""
 
 
 def _end_before(world, kind, error):
-    """Say the node; nothing of this kind arrives, and the life ends."""
+    """Report the node with a worker that ends before such a write."""
 
     def end(what, uuid):
         if what == kind:
@@ -239,12 +248,12 @@ def _end_before(world, kind, error):
     'end', [Killed(), errors.PlacementUnavailable('down')], ids=repr
 )
 @pytest.mark.parametrize('record', ['', '2'])
-def test_life_that_ends_between_two_writes_leaves_no_trait(
+def test_worker_that_ends_between_two_writes_leaves_no_trait(
     tmp_path, end, record
 ):
-    """What was acknowledged before is on the disk, and the traits are ours.
+    """The next worker removes traits that its predecessor had set.
 
-    A build gave the node a new record meanwhile, or none did.
+    This holds with the same row and with a new row of the node.
     """
     world = World(tmp_path / 'cache')
     world.report(row_id=record)
@@ -257,8 +266,8 @@ def test_life_that_ends_between_two_writes_leaves_no_trait(
     assert world.placement.requests == ['list', 'PutTraits']
 
 
-def test_life_that_ends_before_a_new_node_is_offered(tmp_path):
-    """Its traits are ours though its first plan never came to its end."""
+def test_worker_that_ends_before_a_new_node_is_offered(tmp_path):
+    """Traits of an unfinished first report count as ours."""
     world = World(tmp_path / 'cache')
     _end_before(world, 'PutInventories', Killed())
     world.facts = changed(traits=frozenset())
@@ -266,8 +275,8 @@ def test_life_that_ends_before_a_new_node_is_offered(tmp_path):
     assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
-def test_trait_that_another_set_between_two_lives_is_not_ours(tmp_path):
-    """Of another generation than the disk has: only ours is taken away."""
+def test_trait_set_by_another_client_between_two_workers_stays(tmp_path):
+    """A trait that another client set between two workers stays."""
     world = World(tmp_path / 'cache')
     world.report()
     world.facts = changed(maintenance=True, traits=frozenset())
@@ -278,10 +287,10 @@ def test_trait_that_another_set_between_two_lives_is_not_ours(tmp_path):
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
-def test_each_write_is_noted_once_and_nothing_else(tmp_path):
-    """A line a write; a node that has not changed writes none.
+def test_each_write_adds_one_line_to_the_disk_cache(tmp_path):
+    """Each write adds one line to the disk cache; no write adds none.
 
-    New traits have one more, before they are sent.
+    New traits add another line before they are sent.
     """
     path = tmp_path / 'cache'
     world = World(path)
@@ -302,7 +311,7 @@ def test_each_write_is_noted_once_and_nothing_else(tmp_path):
 
 
 def test_conflict_is_read_again_and_tried_once_more(world):
-    """A foreign write in between costs one read and one more write."""
+    """A write of another client costs one read and one more write."""
     world.report()
     world.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     world.placement.requests.clear()
@@ -316,7 +325,7 @@ def test_conflict_is_read_again_and_tried_once_more(world):
 
 
 def test_endless_conflicts_end(world):
-    """A provider that somebody writes all the time is left for later."""
+    """A provider that another client keeps writing is left for later."""
     world.report()
     world.placement.on_request = lambda kind, uuid: (
         kind == 'PutInventories'
@@ -328,8 +337,8 @@ def test_endless_conflicts_end(world):
     assert world.placement.requests.count('PutInventories') <= 4
 
 
-def test_allocation_between_look_and_write_is_not_lost(world):
-    """Bug 1751472: the class is asked for, found free, and taken just then."""
+def test_allocation_between_read_and_write_is_not_lost(world):
+    """Bug 1751472: a class allocated just before the write is kept."""
     world.report()
 
     def allocate(kind, uuid):
@@ -343,7 +352,7 @@ def test_allocation_between_look_and_write_is_not_lost(world):
 
 
 def test_traits_whose_answer_was_lost_are_still_ours(world):
-    """What may have been set is removed when nobody wants it any more."""
+    """Traits of a write without an answer are removed when unwanted."""
     world.report()
     world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
     lost = errors.PlacementUnavailable('no answer')
@@ -356,7 +365,7 @@ def test_traits_whose_answer_was_lost_are_still_ours(world):
 
 
 def test_traits_found_as_wanted_are_ours_from_then_on(world):
-    """A daemon that restarted removes what goes while it looks."""
+    """Wanted traits that a restarted worker finds count as ours."""
     world.report()
     world.crash()
     assert world.report().writes_count == 0
@@ -365,8 +374,8 @@ def test_traits_found_as_wanted_are_ours_from_then_on(world):
     assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
-def test_trait_that_placement_has_learned_and_another_set_stays(world):
-    """We were told that there is no such trait, and have not asked again."""
+def test_trait_that_we_left_out_and_another_client_set_stays(world):
+    """A trait that we left out, and another client set, stays."""
     world.placement.standard_traits -= {'OWNER_NOVA'}
     world.report()
     assert 'OWNER_NOVA' not in world.provider().traits
@@ -378,8 +387,8 @@ def test_trait_that_placement_has_learned_and_another_set_stays(world):
     assert world.state.known.traits == world.provider().traits
 
 
-def test_traits_whose_answer_was_lost_are_ours_in_the_next_life(tmp_path):
-    """Sent, and then the process ends: they are there all the same."""
+def test_traits_whose_answer_was_lost_are_ours_after_a_restart(tmp_path):
+    """A restarted worker removes traits of a write without an answer."""
     world = World(tmp_path / 'cache')
     world.report()
     world.facts = changed(traits=frozenset({'CUSTOM_GPU', 'CUSTOM_SHORT'}))
@@ -396,7 +405,7 @@ def test_traits_whose_answer_was_lost_are_ours_in_the_next_life(tmp_path):
 
 
 def test_provider_whose_answer_was_lost_is_found(world):
-    """The POST had worked: the second one is not the end."""
+    """A provider whose creation had no answer is found at the next report."""
     lost = errors.PlacementUnavailable('no answer')
     world.placement.fail_next = [('after', lost)]
     with pytest.raises(errors.PlacementUnavailable):
@@ -406,7 +415,7 @@ def test_provider_whose_answer_was_lost_is_found(world):
 
 
 def test_write_that_is_not_allowed_is_not_sent(world):
-    """The right to write is asked for before each single write."""
+    """The lease is checked before each write."""
 
     def require():
         if 'Create' in world.placement.requests:
@@ -426,10 +435,12 @@ def test_write_that_is_not_allowed_is_not_sent(world):
     [changed(traits=frozenset({'CUSTOM_NEW'})), changed(maintenance=True)],
     ids=['PutTraits', 'PutInventories'],
 )
-def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
-    """A new name takes a request, and the lease may lapse meanwhile.
+def test_lease_that_ends_while_names_are_created_prevents_the_write(
+    world, facts
+):
+    """A lease that ends while a name is created prevents the write.
 
-    Traits that never left are not ours either.
+    Traits that were not sent do not count as ours.
     """
     world.report()
     world.placement.requests.clear()
@@ -449,7 +460,7 @@ def test_right_that_is_lost_while_names_are_made_sends_nothing(world, facts):
 
 
 def _built_on(world):
-    """A node that was allocated, and tagged before Nova looked."""
+    """Allocate the node, and add a foreign trait before Nova reads it."""
     world.report()
     world.placement.allocate(NODE, 'server', GOLD)
     world.facts = changed(power_state='error')
@@ -460,7 +471,10 @@ def _built_on(world):
 
 
 def test_foreign_trait_taken_for_an_allocation_stays(world):
-    """The one write since was not the build's: that one we had seen."""
+    """A provider with an inferred generation is read before a trait write.
+
+    The inferred write may have been another client's, not the build's.
+    """
     _built_on(world)
     world.facts = changed(traits=frozenset({'CUSTOM_B'}))
     world.report()
@@ -468,8 +482,8 @@ def test_foreign_trait_taken_for_an_allocation_stays(world):
     assert world.placement.requests[0] == 'read'
 
 
-def test_next_life_knows_what_was_inferred(tmp_path):
-    """That the generation is right proves nothing of the traits."""
+def test_disk_cache_has_that_a_generation_was_inferred(tmp_path):
+    """The disk cache has that a generation was only inferred."""
     world = World(tmp_path / 'cache')
     _built_on(world)
     world.facts = READY
@@ -522,7 +536,7 @@ _STEPS = st.lists(
 
 
 class Storm(World):
-    """A world in which things happen, between and inside the passes."""
+    """A world in which events occur between reports and inside them."""
 
     def __init__(self, cache_path=None):
         super().__init__(cache_path)
@@ -532,12 +546,12 @@ class Storm(World):
         self.placement.on_request = self._request
 
     def _request(self, kind, uuid):
-        """Something may happen just before a request arrives."""
+        """Let an event occur just before a request arrives."""
         if self.inside and kind != 'list':
             self.step(*self.inside.pop())
 
     def step(self, what, value):
-        """Let one thing happen."""
+        """Let one event occur."""
         provider = self.placement.providers.get(NODE)
         if what == 'change':
             self.facts = dataclasses.replace(self.facts, **dict([value]))
@@ -563,7 +577,7 @@ class Storm(World):
                 return
 
     def _claim(self, provider):
-        """Nova has seen the allocation, and whatever else was written."""
+        """Adopt the generation that Nova read with an allocation."""
         if provider.allocations:
             self.state.apply_allocation(provider.generation)
 
@@ -585,7 +599,7 @@ class Storm(World):
         self.joined = True
 
     def audit(self):
-        """Doubt what is not as the list says, and say it again."""
+        """Mark the state stale if the list differs; report the node."""
         provider = self.placement.providers.get(NODE)
         known = self.state.known
         if known and (
@@ -600,14 +614,14 @@ class Storm(World):
         return super().report(aggregates=aggregates, **situation)
 
     def try_to_report(self):
-        """Report the node; it may fail, it may not break."""
+        """Report the node; an error of Placement is allowed."""
         try:
             self.report()
         except errors.PlacementError:
             return
 
     def check(self):
-        """What holds at each moment."""
+        """Check what must hold after each event."""
         provider = self.placement.providers.get(NODE)
         if provider is not None:
             assert set(provider.allocations.values()) <= set(
@@ -617,10 +631,10 @@ class Storm(World):
             assert not self.joined or 'foreign' in provider.aggregates
 
     def calm(self):
-        """No more faults; what is allocated is freed; the host flickers.
+        """End the faults, free the node, and report it twice.
 
-        Without a write nobody notices that a provider was deleted; that is
-        for the audit to find.
+        The two reports differ, because only a write shows that a provider was
+        deleted; an audit would find it otherwise.
         """
         self.placement.fail_next, self.inside = [], []
         if NODE in self.placement.providers:
@@ -632,14 +646,15 @@ class Storm(World):
 @settings(max_examples=300, deadline=None)
 @given(_STEPS, _STEPS)
 def test_any_history_ends_in_the_wanted_state(between, inside):
-    """Changes, foreign writes, conflicts, lost answers: all are healed.
+    """After any events the provider is as wanted.
 
-    At no moment is an inventory in use dropped or a foreign trait removed,
-    and a daemon that remembers its life leaves no trait of its own behind.
+    Events are changes, writes of others, conflicts and lost answers. At no
+    moment is an allocated inventory or a foreign trait removed, and no trait
+    of our own stays behind.
     """
     storm = Storm()
     storm.report()
-    # One thread says a node, and to that one a claim tells nothing just then.
+    # Only one thread reports a node, and a claim then leaves its state alone.
     alone = ('report', 'audit', 'fault', 'claim')
     inside = [step for step in inside if step[0] not in alone]
     storm.inside = inside
@@ -665,12 +680,12 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_STEPS, min_size=2, max_size=4), st.booleans())
-def test_any_history_of_several_lives_ends_in_what_is_wanted(
+def test_any_history_of_several_workers_ends_in_what_is_wanted(
     lives, has_a_disk
 ):
-    """A daemon that forgot all still offers and tags what is right.
+    """After any restarts the provider has the right inventory and traits.
 
-    With a ledger or without: what it remembers wrongly would be seen here.
+    This holds with a disk cache and without.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, 'cache') if has_a_disk else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many nodes, several threads, a gate, failures: who writes what when."""
+"""Reports of many nodes: threads, order, retries, and the lease gate."""
 
 import contextlib
 import dataclasses
@@ -24,37 +24,37 @@ from tests.unit.resource_tracker.nodes import (
     numbered,
 )
 
-# More than any of this takes; a test that waits that long has failed.
+# A test that waits so long has failed.
 TIMEOUT_S = 60.0
 DOWN = errors.PlacementUnavailable('no answer')
 
 
 class Gate:
-    """A gate that a test opens and shuts."""
+    """A lease gate that a test opens and shuts."""
 
     def __init__(self):
         self._open = threading.Event()
         self._open.set()
 
     def is_open(self):
-        """Say whether it is open."""
+        """Return whether the gate is open."""
         return self._open.is_set()
 
     def wait(self):
-        """Wait until it is."""
+        """Wait until the gate is open."""
         assert self._open.wait(TIMEOUT_S)
 
     def shut(self):
-        """Shut it."""
+        """Shut the gate."""
         self._open.clear()
 
     def open(self):
-        """Open it."""
+        """Open the gate."""
         self._open.set()
 
 
 class Turnstile:
-    """Holds a request of one kind until it is let go."""
+    """Stops requests of one kind until the test lets them continue."""
 
     def __init__(self, placement, kind):
         self._kind = kind
@@ -68,19 +68,19 @@ class Turnstile:
             assert self.let_go.wait(TIMEOUT_S)
 
     def wait(self):
-        """Wait until a request stands before it."""
+        """Wait until such a request has arrived."""
         assert self.arrived.wait(TIMEOUT_S)
 
 
 @pytest.fixture
 def placement():
-    """An empty Placement."""
+    """Return a Placement without providers."""
     return FakePlacement()
 
 
 @pytest.fixture
 def gate():
-    """An open gate."""
+    """Return an open gate."""
     return Gate()
 
 
@@ -98,25 +98,25 @@ def _reconciler(placement, gate, **changes):
 
 @pytest.fixture
 def reconciler(placement, gate):
-    """A reconciler of four impatient threads."""
+    """Return a reconciler with four threads and short waits."""
     made = _reconciler(placement, gate)
     yield made
     made.stop(0)
 
 
 def report(reconciler, facts, **situation):
-    """Submit and wait until it is said."""
+    """Submit a node and wait until it is written."""
     reconciler.submit(facts, Situation(**situation))
     assert reconciler.drain(TIMEOUT_S)
 
 
 def reserved(placement, facts=READY):
-    """Whether Placement says that a node is reserved."""
+    """Return how many units of a node are reserved in Placement."""
     return placement.providers[facts.uuid].inventories[GOLD]['reserved']
 
 
 def test_node_is_reported(placement, reconciler):
-    """A submitted node gets a provider, which is not read before a change."""
+    """A submitted node gets a provider, whose answer is kept."""
     report(reconciler, READY)
     assert reserved(placement) == 0
     placement.requests.clear()
@@ -127,7 +127,7 @@ def test_node_is_reported(placement, reconciler):
 
 
 def test_no_change_costs_no_request(placement, reconciler):
-    """However often a node is submitted."""
+    """A node submitted again without a change causes no request."""
     report(reconciler, READY)
     placement.requests.clear()
     for _ in range(100):
@@ -136,7 +136,7 @@ def test_no_change_costs_no_request(placement, reconciler):
 
 
 def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
-    """The allocation of its build raised the generation: no conflict."""
+    """The node of a build is read first, so its write has no conflict."""
     report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     placement.requests.clear()
@@ -149,7 +149,7 @@ def test_claimed_node_is_read_before_it_is_written(placement, reconciler):
 
 
 def test_node_of_a_build_costs_one_request(placement, reconciler):
-    """Nova has seen the generation with the allocation; nothing is read."""
+    """A claim with the new generation makes a read needless."""
     report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     placement.requests.clear()
@@ -160,7 +160,7 @@ def test_node_of_a_build_costs_one_request(placement, reconciler):
 
 
 def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
-    """Placement hangs with all that is asked for builds, and is not full."""
+    """A free node is written while all requests for builds hang."""
     built = [numbered(number) for number in range(2, 12)]
     for facts in [*built, READY]:
         reconciler.submit(facts, Situation())
@@ -181,8 +181,8 @@ def test_builds_leave_room_for_a_node_that_comes_free(placement, reconciler):
     assert {reserved(placement, facts) for facts in built} == {1}
 
 
-def test_burst_is_said_once(placement, reconciler):
-    """What was wanted meanwhile and is not any more is not said."""
+def test_burst_is_written_once(placement, reconciler):
+    """Of many changes during one write only the last is written."""
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
     turnstile.wait()
@@ -195,7 +195,7 @@ def test_burst_is_said_once(placement, reconciler):
 
 
 def test_writes_of_one_node_never_overlap(placement, reconciler):
-    """Many nodes at once, each in its own order."""
+    """Four threads write many nodes, but each node in one thread at once."""
     present, most = defaultdict(int), defaultdict(int)
     guard, pause = threading.Lock(), threading.Event()
 
@@ -224,7 +224,7 @@ def test_writes_of_one_node_never_overlap(placement, reconciler):
 
 
 def test_slow_node_does_not_hold_up_others(placement, reconciler):
-    """A claim or a report of one node never waits for another's request."""
+    """A node is written while the request of another node hangs."""
     report(reconciler, numbered(2))
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
@@ -240,14 +240,14 @@ def test_slow_node_does_not_hold_up_others(placement, reconciler):
 
 
 def test_failure_is_tried_again_until_it_works(placement, reconciler):
-    """Nobody has to submit the node again."""
+    """A failed write is repeated without another submit."""
     placement.fail_next = [('before', DOWN)] * 3
     report(reconciler, READY)
     assert reserved(placement) == 0
 
 
-def test_newer_wish_is_not_undone_by_an_older_retry(placement, reconciler):
-    """What failed is not brought back when something else is wanted."""
+def test_newer_state_is_not_undone_by_an_older_retry(placement, reconciler):
+    """The retry of a failed write does not undo a newer state."""
     placement.fail_next = [('before', DOWN)] * 2
     reconciler.submit(READY, Situation())
     report(reconciler, changed(maintenance=True))
@@ -257,8 +257,8 @@ def test_newer_wish_is_not_undone_by_an_older_retry(placement, reconciler):
         threading.Event().wait(0.01)
 
 
-def test_failing_nodes_come_back_together(placement, gate):
-    """When Placement is back nobody sits out a long wait."""
+def test_first_success_after_an_outage_makes_all_retries_due(placement, gate):
+    """The first success after an outage makes all retries due."""
     an_hour_s = 3600.0
     slow = _reconciler(
         placement, gate, retry_first_s=an_hour_s, retry_max_s=an_hour_s
@@ -289,7 +289,7 @@ class _Stopped:
 
 
 def test_refused_node_ends_and_others_go_on(placement, reconciler):
-    """What can never work is not tried for ever."""
+    """A refused write is not repeated until the node is submitted again."""
     placement.fail_next = [('before', errors.PlacementRefused('no'))]
     report(reconciler, READY)
     assert NODE not in placement.providers
@@ -300,7 +300,7 @@ def test_refused_node_ends_and_others_go_on(placement, reconciler):
 
 
 def test_unforeseen_error_ends_no_thread(placement, gate):
-    """A fault of ours costs its node a while, and nobody else anything."""
+    """An unexpected error delays one node and ends no thread."""
     single = _reconciler(placement, gate, parallelism=1)
     with contextlib.closing(_Stopped(single)):
         faults = [ZeroDivisionError(), ZeroDivisionError()]
@@ -315,7 +315,7 @@ def test_unforeseen_error_ends_no_thread(placement, gate):
 
 
 def test_nothing_is_written_while_the_gate_is_shut(placement, gate):
-    """What waits is said when the lease is in force again."""
+    """Nodes wait while the gate is shut, and are written afterwards."""
     reconciler = _reconciler(placement, gate)
     with contextlib.closing(_Stopped(reconciler)):
         gate.shut()
@@ -329,7 +329,7 @@ def test_nothing_is_written_while_the_gate_is_shut(placement, gate):
 def test_gate_that_shuts_stops_before_the_next_write(
     placement, gate, reconciler
 ):
-    """A lease that is lost between two writes ends the pass there."""
+    """A gate that shuts between two writes prevents the second."""
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
     turnstile.wait()
@@ -343,7 +343,7 @@ def test_gate_that_shuts_stops_before_the_next_write(
 
 
 def test_forgotten_node_is_not_written(placement, reconciler):
-    """Given away between two writes: the rest is for the new holder."""
+    """A node given away between two writes gets no second write."""
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
     turnstile.wait()
@@ -355,7 +355,7 @@ def test_forgotten_node_is_not_written(placement, reconciler):
 
 
 def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
-    """A retry that is due later is struck out as well."""
+    """The retry of a node that was given away is dropped."""
     placement.fail_next = [('before', DOWN)] * 2
     reconciler.submit(READY, Situation())
     reconciler.forget_node(NODE)
@@ -368,7 +368,7 @@ def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):
 def test_forgotten_node_does_not_prolong_an_outage(
     placement, reconciler, caplog
 ):
-    """Given away while its request fails: the end of the outage is seen."""
+    """A node given away during its failing request prolongs no outage."""
     caplog.set_level(logging.INFO, 'resource_tracker')
     turnstile = Turnstile(placement, 'list')
     placement.fail_next = [('before', DOWN)]
@@ -383,7 +383,7 @@ def test_forgotten_node_does_not_prolong_an_outage(
 
 
 def test_given_away_and_taken_back_is_read_again(placement, reconciler):
-    """What another holder wrote meanwhile is neither lost nor doubled."""
+    """A node held again is read, as another host may have written it."""
     report(reconciler, READY)
     reconciler.forget_node(NODE)
     placement.add_trait(NODE, 'CUSTOM_FOREIGN')
@@ -394,7 +394,7 @@ def test_given_away_and_taken_back_is_read_again(placement, reconciler):
 
 
 def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
-    """Bug 1751472: kept while allocated, new as soon as it can be."""
+    """Bug 1751472: a new class is offered once the old one is free."""
     report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     silver = changed(resource_class='silver', instance_uuid='i')
@@ -409,7 +409,7 @@ def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
 
 
 def test_deleted_node_loses_its_provider(placement, reconciler):
-    """By explicit call, and it stays away."""
+    """A deleted provider is not created again."""
     report(reconciler, READY)
     assert reconciler.delete_provider(NODE)
     assert NODE not in placement.providers
@@ -419,7 +419,7 @@ def test_deleted_node_loses_its_provider(placement, reconciler):
 
 
 def test_provider_in_use_is_not_removed(placement, reconciler):
-    """What is allocated stays, whatever Ironic said."""
+    """A provider with an allocation is not deleted."""
     report(reconciler, READY)
     placement.allocate(NODE, 'server', GOLD)
     assert not reconciler.delete_provider(NODE)
@@ -428,7 +428,7 @@ def test_provider_in_use_is_not_removed(placement, reconciler):
 
 
 def test_removal_waits_for_the_write_under_way(placement, reconciler):
-    """No late write brings a removed provider back."""
+    """The deletion of a provider waits for the present write of its node."""
     turnstile = Turnstile(placement, 'PutTraits')
     reconciler.submit(READY, Situation())
     turnstile.wait()
@@ -447,7 +447,7 @@ def test_removal_waits_for_the_write_under_way(placement, reconciler):
 
 
 def test_stop_ends_the_threads(placement, gate):
-    """After it nothing is begun, whatever is submitted."""
+    """After the stop a submitted node causes no request."""
     reconciler = _reconciler(placement, gate)
     report(reconciler, READY)
     assert reconciler.stop(TIMEOUT_S)
@@ -459,7 +459,7 @@ def test_stop_ends_the_threads(placement, gate):
 def test_threads_that_could_not_start_start_later(
     placement, reconciler, monkeypatch
 ):
-    """The machine has none left for a moment."""
+    """Threads that the system refused are started with the next submit."""
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, 'start', _no_thread_left)
         for number in range(1, 6):
@@ -475,7 +475,10 @@ def _no_thread_left(thread):
 
 
 def test_stop_does_not_wait_for_an_answer_that_never_comes(placement, gate):
-    """A request is out: stop says so, and the thread writes no other."""
+    """The stop returns False if a request is still unanswered.
+
+    After the answer the thread sends no other request.
+    """
     reconciler = _reconciler(placement, gate)
     turnstile = Turnstile(placement, 'Create')
     reconciler.submit(READY, Situation())
@@ -487,7 +490,7 @@ def test_stop_does_not_wait_for_an_answer_that_never_comes(placement, gate):
 
 
 def test_stop_does_not_wait_for_the_gate(placement, gate):
-    """A worker whose lease is gone stops all the same."""
+    """The stop does not wait for a gate that is shut."""
     reconciler = _reconciler(placement, gate)
     gate.shut()
     reconciler.submit(READY, Situation())
@@ -495,7 +498,7 @@ def test_stop_does_not_wait_for_the_gate(placement, gate):
 
 
 def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
-    """The list shows it, and nobody else wrote the node."""
+    """An audit ignores providers that we write while the list is read."""
     report(reconciler, READY)
     now = [changed(maintenance=True)]
 

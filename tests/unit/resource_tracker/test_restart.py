@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that starts: what it believes, what it reads, and how fast."""
+"""The start of a worker: disk cache, reads after an adoption, audits."""
 
 import contextlib
 import dataclasses
@@ -21,18 +21,18 @@ NODES = [numbered(number) for number in range(1, 31)]
 
 
 class OpenGate:
-    """Nothing is in the way."""
+    """A lease gate that is always open."""
 
     def is_open(self):
-        """Say so."""
+        """Return True."""
         return True
 
     def wait(self):
-        """Wait for nothing."""
+        """Return at once."""
 
 
 class Worker:
-    """One life of a worker after another, on one disk."""
+    """A worker that can be restarted, with one disk cache."""
 
     def __init__(self, path):
         self.placement = FakePlacement()
@@ -40,7 +40,7 @@ class Worker:
         self.reconciler = None
 
     def restart(self, host='c1', read_rate=1000.0):
-        """End this life as a kill would, and begin the next."""
+        """Stop the worker and start it again; forget earlier requests."""
         self.stop()
         self.disk_cache = FileDiskCache(self._path, host)
         self.reconciler = Reconciler(
@@ -55,31 +55,31 @@ class Worker:
         self.placement.requests.clear()
 
     def stop(self):
-        """End this life."""
+        """Stop the worker."""
         if self.reconciler is not None:
             self.reconciler.stop(TIMEOUT_S)
 
     def report(self, *nodes, **situation):
-        """Submit nodes and wait until they are said."""
+        """Submit nodes and wait until they are written."""
         for facts in nodes:
             self.reconciler.submit(facts, Situation(**situation))
         assert self.reconciler.drain(TIMEOUT_S)
 
     def audit(self):
-        """Compare all generations, and heal what is found."""
+        """Audit all providers; return how many others have written."""
         found = self.reconciler.audit_providers()
         assert self.reconciler.drain(TIMEOUT_S)
         return found
 
     @property
     def requests(self):
-        """What Placement was asked since this life began."""
+        """The kinds of the requests since the last restart."""
         return self.placement.requests
 
 
 @pytest.fixture
 def worker(tmp_path):
-    """A worker that has reported all nodes once and starts again."""
+    """Return a restarted worker that has reported all nodes before."""
     made = Worker(tmp_path / 'cache')
     made.restart()
     made.report(*NODES)
@@ -96,27 +96,27 @@ class _Stopped:
 
 
 def test_restart_without_a_change_is_one_request(worker):
-    """The list of all proves that nothing was written since."""
+    """A restart without changes costs one list of all providers."""
     worker.report(*NODES)
     assert worker.requests == ['list']
 
 
 def test_restart_writes_only_what_changed_meanwhile(worker):
-    """A node that changed while nobody looked costs its write."""
+    """After a restart only the changed node is written."""
     facts = dataclasses.replace(NODES[3], maintenance=True)
     worker.report(*NODES[:3], facts, *NODES[4:])
     assert worker.requests == ['list', 'PutInventories']
 
 
-def test_trait_that_went_while_nobody_looked_is_removed(worker):
-    """What we had set is remembered over a restart."""
+def test_our_unwanted_trait_is_removed_after_a_restart(worker):
+    """A trait that we set before the restart is removed when unwanted."""
     worker.report(dataclasses.replace(NODES[0], traits=frozenset()))
     held = worker.placement.providers[NODES[0].uuid]
     assert held.traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
 def test_provider_written_meanwhile_is_read(worker):
-    """A record of another generation proves nothing, and is not used."""
+    """A provider that another client wrote is read, and its trait stays."""
     worker.placement.add_trait(NODES[0].uuid, 'CUSTOM_FOREIGN')
     worker.report(*NODES)
     assert worker.requests == ['list', 'read']
@@ -126,8 +126,8 @@ def test_provider_written_meanwhile_is_read(worker):
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
-def test_trait_that_went_is_removed_whoever_wrote_the_provider(worker):
-    """A server's allocation does not make our traits those of others."""
+def test_our_unwanted_trait_is_removed_after_writes_of_others(worker):
+    """Our unwanted trait is removed even if others wrote the provider."""
     worker.placement.allocate(NODE, 'server', GOLD)
     worker.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     worker.report(dataclasses.replace(NODES[0], traits=frozenset()))
@@ -135,8 +135,8 @@ def test_trait_that_went_is_removed_whoever_wrote_the_provider(worker):
     assert traits == {'COMPUTE_NODE', 'OWNER_NOVA', 'CUSTOM_FOREIGN'}
 
 
-def test_trait_of_others_stays_after_a_provider_was_made_anew(worker):
-    """What we had set on the former one says nothing of this one."""
+def test_traits_stay_if_the_node_has_a_new_row(worker):
+    """With a new row, traits that the provider has count as foreign."""
     worker.placement.add_trait(NODE, 'CUSTOM_FOREIGN')
     bare = dataclasses.replace(NODES[0], traits=frozenset())
     worker.report(bare, row_id='2')
@@ -146,10 +146,10 @@ def test_trait_of_others_stays_after_a_provider_was_made_anew(worker):
     )
 
 
-def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
-    """Who served the host meanwhile removed a node and took it up again.
+def test_provider_created_again_is_read_at_the_same_generation(worker):
+    """A provider created again is read if the node has a new row.
 
-    The new provider has had as many writes as the file has of the former.
+    The new provider may have the generation of the saved one.
     """
     worker.placement.providers[NODE].inventories[GOLD]['reserved'] = 1
     worker.report(NODES[0], row_id='2')
@@ -161,15 +161,15 @@ def test_provider_made_anew_up_to_the_same_generation_is_read(worker):
 
 
 def test_provider_deleted_meanwhile_is_made(worker):
-    """The record of a provider that is gone is of no use."""
+    """A provider that was deleted is created again."""
     del worker.placement.providers[NODES[0].uuid]
     worker.report(*NODES)
     assert worker.requests.count('Create') == 1
     assert worker.placement.providers[NODES[0].uuid].inventories
 
 
-def test_what_was_read_once_is_known_in_the_next_life(worker):
-    """A server's allocation costs one read, not one each start."""
+def test_provider_is_read_after_one_restart_only(worker):
+    """A provider that was read after one restart is not read again."""
     worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
     worker.report(*NODES)
     worker.restart()
@@ -177,8 +177,8 @@ def test_what_was_read_once_is_known_in_the_next_life(worker):
     assert worker.requests == ['list']
 
 
-def test_node_given_away_is_not_recalled(worker):
-    """What its next holder did is looked at when it comes back."""
+def test_node_given_away_and_back_is_read(worker):
+    """A node that was given away and comes back is read."""
     worker.report(*NODES)
     worker.reconciler.forget_node(NODE)
     worker.restart()
@@ -186,8 +186,8 @@ def test_node_given_away_is_not_recalled(worker):
     assert worker.requests == ['list', 'read']
 
 
-def test_file_of_another_host_is_not_believed(worker):
-    """An adopter reads what it takes over."""
+def test_cache_of_another_host_is_not_used(worker):
+    """The adopter of a host reads its providers once."""
     worker.restart(host='c2')
     worker.report(*NODES)
     assert worker.requests.count('read') == len(NODES)
@@ -197,12 +197,12 @@ def test_file_of_another_host_is_not_believed(worker):
 
 
 def _adopter(worker, read_rate):
-    """A worker without a file, that reads so many providers a second."""
+    """Restart the worker without a cache, with a rate of reads per second."""
     worker.restart(host='adopted', read_rate=read_rate)
 
 
 def test_adopter_reads_at_its_rate(worker):
-    """Thousands of nodes taken over at once do not storm Placement."""
+    """The adopter reads providers at the configured rate."""
     _adopter(worker, read_rate=20.0)
     begun_s = SystemClock().now_s()
     worker.report(*NODES[:11])
@@ -212,7 +212,7 @@ def test_adopter_reads_at_its_rate(worker):
 
 
 def test_adopter_reads_at_its_rate_after_an_outage_too(worker):
-    """It is over for all of them at once, and the rate is for just that."""
+    """The rate of reads holds after an outage as well."""
     worker.restart()
     worker.report(*NODES)
     worker.restart(host='c2', read_rate=20.0)
@@ -229,12 +229,12 @@ def test_adopter_reads_at_its_rate_after_an_outage_too(worker):
     is_down[0] = False
     begun_s = time.monotonic()
     assert worker.reconciler.drain(TIMEOUT_S)
-    # The first needs no interval before it.
+    # The first is read without an interval before it.
     assert time.monotonic() - begun_s > (len(NODES) - 2) / 20.0
 
 
 def test_adopter_reports_a_change_at_once(worker):
-    """A node that changes does not wait for its turn."""
+    """A changed node does not wait for the rate of reads."""
     _adopter(worker, read_rate=0.001)
     for facts in NODES:
         worker.reconciler.submit(facts, Situation())
@@ -249,7 +249,7 @@ def test_adopter_reports_a_change_at_once(worker):
 
 
 def test_adopter_makes_new_providers_at_once(worker):
-    """What Placement does not have needs no reading."""
+    """A node without a provider does not wait for the rate of reads."""
     _adopter(worker, read_rate=0.001)
     for facts in NODES:
         worker.reconciler.submit(facts, Situation())
@@ -262,8 +262,8 @@ def test_adopter_makes_new_providers_at_once(worker):
     assert new.uuid in worker.placement.providers
 
 
-def test_adopter_reads_in_the_order_it_is_told(worker):
-    """Whoever is submitted first, as changed lately, is first."""
+def test_adopter_reads_in_the_order_of_the_submits(worker):
+    """Providers are read in the order in which the nodes were submitted."""
     order = []
     _adopter(worker, read_rate=20.0)
     worker.placement.on_request = lambda kind, uuid: (
@@ -279,8 +279,8 @@ def test_adopter_reads_in_the_order_it_is_told(worker):
 # The audit
 
 
-def test_audit_of_what_nobody_wrote_is_one_request(worker):
-    """Whatever the number of nodes."""
+def test_audit_without_changes_is_one_request(worker):
+    """An audit without changes costs one request for all nodes."""
     worker.report(*NODES)
     worker.requests.clear()
     assert worker.audit() == 0
@@ -288,7 +288,7 @@ def test_audit_of_what_nobody_wrote_is_one_request(worker):
 
 
 def test_audit_heals_what_others_wrote(worker):
-    """An inventory that somebody changed, a trait that somebody took."""
+    """An audit repairs an inventory and a trait that others removed."""
     worker.report(*NODES)
     one, other = (worker.placement.providers[n.uuid] for n in NODES[:2])
     one.inventories, one.generation = {}, one.generation + 1
@@ -308,7 +308,7 @@ def test_audit_heals_what_others_wrote(worker):
 
 
 def test_audit_reads_allocations_once_and_writes_nothing(worker):
-    """An allocation raises the generation; its end does not."""
+    """An audit reads an allocated provider once, and writes nothing."""
     worker.report(*NODES)
     worker.placement.allocate(NODES[0].uuid, 'server', GOLD)
     worker.requests.clear()
@@ -319,7 +319,10 @@ def test_audit_reads_allocations_once_and_writes_nothing(worker):
 
 
 def test_audit_sets_a_trait_that_an_upgrade_brought(tmp_path):
-    """One request more while it is unknown, and none when it is known."""
+    """An audit sets a standard trait that an upgrade has added.
+
+    It costs one request more as long as the trait is unknown.
+    """
     worker = Worker(tmp_path / 'cache')
     worker.placement.standard_traits -= {'OWNER_NOVA'}
     worker.restart()
@@ -339,7 +342,7 @@ def test_audit_sets_a_trait_that_an_upgrade_brought(tmp_path):
 
 
 def test_audit_makes_a_deleted_provider_anew(worker):
-    """An operator who deletes the wrong provider has it again."""
+    """An audit creates a deleted provider again."""
     worker.report(*NODES)
     del worker.placement.providers[NODES[0].uuid]
     assert worker.audit() == 1
@@ -347,7 +350,7 @@ def test_audit_makes_a_deleted_provider_anew(worker):
 
 
 def test_audit_leaves_a_foreign_consumer_alone(worker):
-    """What somebody else allocated and reserved is only looked at."""
+    """An audit keeps allocations and traits of other consumers."""
     worker.report(*NODES)
     worker.placement.allocate(NODES[0].uuid, 'metal3', GOLD)
     worker.placement.add_trait(NODES[0].uuid, 'CUSTOM_METAL3')
@@ -358,7 +361,7 @@ def test_audit_leaves_a_foreign_consumer_alone(worker):
 
 
 def test_audit_without_an_answer_changes_nothing(worker):
-    """An error is not an empty list."""
+    """A failed list does not count as an empty one."""
     worker.report(*NODES)
     worker.requests.clear()
     down = errors.PlacementUnavailable('no answer')
@@ -370,7 +373,7 @@ def test_audit_without_an_answer_changes_nothing(worker):
 
 
 def test_audit_during_a_write_is_harmless(worker):
-    """A list that is older than what we wrote costs a read, no write."""
+    """A list that is older than our write causes no second write."""
     worker.report(*NODES)
     facts = changed(maintenance=True)
 
