@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m benchmarks``: measure ours and stock in turn, and report.
 
-Brings the cloud of ``devstack/cloud`` up if it is not, and measures in its
-Python. Servers and compute processes must not be in it; the records of its
-compute hosts are dropped. Results are kept part by part, so an interrupted
-benchmark goes on where it was: delete the file of results to begin anew.
+The program starts the cloud of ``devstack/cloud`` if it does not run, and
+measures with the cloud's Python. It refuses a cloud with servers or running
+compute processes, and deletes the records of its compute hosts. Each part's
+results are saved when it ends, so an interrupted benchmark can be resumed;
+delete the file of results to begin again.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def _path(text: str) -> pathlib.Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what the command line may say."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog='python -m benchmarks', description=__doc__.splitlines()[0]
     )
@@ -89,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Turn:
-    """What is measured in one go."""
+    """The parts that are measured in one run of one subject."""
 
     nodes_count: int
     subject: str
@@ -99,10 +100,10 @@ class Turn:
 def left(
     runs: Sequence[results.Run], options: argparse.Namespace
 ) -> list[Turn]:
-    """Return what is still to be measured, in its order.
+    """Return the runs that are not measured yet, in their order.
 
-    Fewest nodes first, subjects in turn: what disturbs the machine for a
-    while disturbs both.
+    Small numbers of nodes come first. The subjects take turns, so that a
+    disturbance of the machine affects both.
     """
     have = collections.Counter(
         (run.nodes_count, run.subject, run.part) for run in runs
@@ -127,9 +128,9 @@ def left(
 
 
 def run_here(options: argparse.Namespace) -> int:
-    """Measure; in the cloud's own Python.
+    """Measure; the process must use the Python of the cloud.
 
-    :returns: how many parts failed
+    :returns: the number of parts that failed
     """
     sys.path.insert(0, str(DEVSTACK))
     from onemachine.content import Content
@@ -168,7 +169,7 @@ def run_here(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> int:
-    """Bring the cloud up and measure in its Python."""
+    """Start the cloud, and measure in a process with the cloud's Python."""
     sys.path.insert(0, str(DEVSTACK))
     from onemachine.layout import Layout, default_state
 
@@ -185,7 +186,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the table, and the plot if matplotlib is there."""
+    """Write the table, and the plot if matplotlib is installed."""
     from benchmarks import plot
 
     runs = results.load(options.out / 'results.json')
@@ -199,7 +200,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; the exit status."""
+    """Run the command; return the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(given)
     if os.environ.get(_MEASURES):

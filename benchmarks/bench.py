@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a benchmark, one after the other, each kept when it is done."""
+"""Runs the parts of a benchmark in turn, and returns each result."""
 
 import traceback
 from collections.abc import Iterable, Iterator
@@ -15,10 +15,10 @@ from benchmarks.subjects import Subject
 
 
 class Bench:
-    """Measures one subject with so many nodes.
+    """Measures one subject with a number of nodes.
 
-    :param stolen_max_percent: parts during which other machines had more of
-        the processors are not kept
+    :param stolen_max_percent: a part is not kept if the hypervisor gave more
+        of the processors to other machines
     """
 
     def __init__(
@@ -33,9 +33,10 @@ class Bench:
         self.failed: list[str] = []
 
     def run(self, parts: Iterable[str]) -> Iterator[Run]:
-        """Measure; the subject is stopped in the end.
+        """Measure the parts, and yield their results.
 
-        A part that fails is told, and the next one begins anew.
+        A part that fails is logged, and the next one starts the subject again.
+        The subject is stopped at the end.
         """
         try:
             for part in parts:
@@ -62,7 +63,7 @@ class Bench:
         return True
 
     def _is_ours(self, part: str, stolen_percent: float, note: Note) -> bool:
-        """Note how much of the machine was not there; say if too much."""
+        """Note the stolen share of the CPU; return whether it is allowed."""
         note.figure(f'{part}_stolen_percent', stolen_percent)
         if stolen_percent <= self._stolen_max_percent:
             return True

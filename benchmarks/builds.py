@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long builds took from their message to the driver, out of a log; pure.
+"""Durations of builds, from their message to the driver, out of a log.
 
-A build's *own* time is what lies between its message and the call of the
-driver's ``spawn``, without the moments in which a request of this build to
-another service was under way: conductor, Placement, Neutron, Ironic. An RPC
-lasts from Nova's asking to Nova's having the answer (``telling``). What
-waits for a lock, a thread or a periodic task is therefore in it. Beside the
-build its networks are allocated: what that thread asks for counts from the
-last word of the build itself on, which waits for it then, if it is silent.
+A build's *own* time lasts from its message to the call of the driver's
+``spawn``, without the time of this build's requests to other services:
+conductor, Placement, Neutron, Ironic. The time of an RPC includes the
+encoding of the request and the wait for the thread that reads the answer
+(see ``rpc_log``). Waits for a lock, a thread or a periodic task are own time.
+The networks are allocated in another thread beside the build; its requests
+count from the build's last log line on, because from then the build waits
+for the networks.
 """
 
 import bisect
@@ -25,10 +26,10 @@ _SERVER = r'\[instance: (?P<server>\S+)\] '
 _BEGUN = re.compile(_SERVER + r'Starting instance\.\.\.')
 _SPAWNED = re.compile(_SERVER + 'Start spawning the instance on the hyperv')
 _AGAIN = re.compile(
-    # Other lines have it at their end, as what went wrong before.
+    # Lines about other failures have this text at their end.
     _SERVER + r'Build of instance \S+ was re-scheduled: (?P<why>.*)'
 )
-# Lines of ``telling``.
+# Lines of ``rpc_log``.
 _RPC = re.compile(r'^RPC (?P<end>begins|ends): (?P<what>.*)')
 _CONNECT = re.compile('^(Starting new HTTP|Resetting dropped) connection')
 _ANSWER = re.compile(
@@ -39,7 +40,7 @@ _NAMED = re.compile(r'[0-9a-f]{8}-[0-9a-f-]{27}')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A request of a build to another service, while it was under way."""
+    """One request of a build to another service."""
 
     kind: str
     thread: tuple[int, str]
@@ -51,7 +52,7 @@ class Call:
 class Build:
     """One build, from its message to the driver.
 
-    :param received_s: when the RPC server took the message up
+    :param received_s: when the RPC server took the message
     :param begun_s: when Nova's code for this server began
     :param spawned_s: when the driver was called
     """
@@ -64,17 +65,17 @@ class Build:
 
     @property
     def total_s(self) -> float:
-        """From the message to the driver."""
+        """Seconds from the message to the call of the driver."""
         return self.spawned_s - self.received_s
 
     @property
     def queued_s(self) -> float:
-        """From the message to Nova's code for this server."""
+        """Seconds from the message to the start of Nova's code for it."""
         return self.begun_s - self.received_s
 
     @property
     def own_s(self) -> float:
-        """What of it was spent here, not in other services."""
+        """Seconds of the build without the requests to other services."""
         elsewhere_s, end_s = 0.0, self.received_s
         for call in sorted(self.calls, key=lambda call: call.begun_s):
             begun_s = max(call.begun_s, end_s)
@@ -84,9 +85,9 @@ class Build:
 
 
 def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
-    """Find all builds that have come to the driver.
+    """Return all builds for which the driver was called.
 
-    :param services: port -> the service that listens there
+    :param services: port -> name of the service that listens there
     """
     messages = _messages(lines)
     begun: dict[str, tuple[float, float]] = {}
@@ -103,7 +104,7 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
             received_s = waiting.popleft() if waiting else line.at_s
             begun[hit['server']] = received_s, line.at_s
         elif hit := _SPAWNED.search(line.text):
-            # Of one that was under way before the log begins.
+            # The build began before the log does.
             if hit['server'] not in begun:
                 continue
             times = begun.pop(hit['server'])
@@ -122,9 +123,9 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
 def _messages(
     lines: Iterable[Line],
 ) -> dict[str, collections.deque[float]]:
-    """Return when the messages of each request were taken up.
+    """Return the times at which the messages of each request were taken.
 
-    Whose it is stands only in the line at its end.
+    The line of a message has its request only at the end of the text.
     """
     found: dict[str, collections.deque[float]] = collections.defaultdict(
         collections.deque
@@ -145,10 +146,10 @@ def _waited_for(
     received_s: float,
     begun_s: float,
 ) -> list[Call]:
-    """Return the requests that a build waited for, and only so long.
+    """Return the requests that a build waited for, each cut to the wait.
 
     :param end: the build's last line, in its own thread
-    :param spoken_s: when that thread had anything to say
+    :param spoken_s: the times of the lines of that thread
     """
     found = []
     for call in calls:
@@ -156,7 +157,7 @@ def _waited_for(
             continue
         from_s = call.begun_s
         if call.thread != end.thread and call.ended_s > begun_s:
-            # Of another thread, beside the build.
+            # The request of another thread, beside the build.
             place = bisect.bisect_left(spoken_s, call.ended_s) - 1
             from_s = max(from_s, spoken_s[place] if place >= 0 else from_s)
             if call.ended_s > end.at_s or from_s >= call.ended_s:
@@ -168,7 +169,7 @@ def _waited_for(
 def _calls(
     lines: Iterable[Line], services: Mapping[int, str]
 ) -> dict[str, list[Call]]:
-    """Return what each request asked of other services."""
+    """Return the requests to other services, by the request of the build."""
     reader = _Calls(services)
     for line in lines:
         reader.read(line)
@@ -176,7 +177,7 @@ def _calls(
 
 
 class _Calls:
-    """Pairs the beginning of a request with its end."""
+    """Pairs the line of a request's start with the line of its end."""
 
     def __init__(self, services: Mapping[int, str]) -> None:
         self.found: dict[str, list[Call]] = collections.defaultdict(list)
@@ -185,7 +186,7 @@ class _Calls:
         self._connected: dict[tuple[int, str], float] = {}
 
     def read(self, line: Line) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         if line.logger == 'benchmarks.rpc':
             self._read_rpc(line)
         elif line.logger.startswith('urllib3'):
@@ -217,7 +218,7 @@ class _Calls:
 
 
 def kinds(found: Iterable[Build]) -> dict[str, list[float]]:
-    """Return how long the requests of builds took, by kind."""
+    """Return the durations of the requests of builds, by kind."""
     took_s: dict[str, list[float]] = collections.defaultdict(list)
     for build in found:
         for call in build.calls:
@@ -226,7 +227,7 @@ def kinds(found: Iterable[Build]) -> dict[str, list[float]]:
 
 
 def sent_again(lines: Iterable[Line]) -> collections.Counter[str]:
-    """Count the builds that were sent elsewhere, by the reason told."""
+    """Return how many builds were sent to another node, by reason."""
     return collections.Counter(
         _NAMED.sub('…', hit['why'])
         for hit in (_AGAIN.match(line.text) for line in lines)

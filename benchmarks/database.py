@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ironic and Placement have, read past their APIs.
+"""Reads the nodes of Ironic and Placement directly from their databases.
 
-One connection, one statement a look: what it returns was true at one moment,
-and it costs the servers next to nothing.
+Each read is one statement on one connection, so its result is consistent
+and costs the servers next to nothing.
 """
 
 from collections.abc import Collection
@@ -47,7 +47,7 @@ WHERE deleted = 0 AND uuid IN %s
 
 
 class Database:
-    """A connection to the cloud's database server; of one thread."""
+    """A connection to the cloud's database server, for one thread."""
 
     def __init__(self, layout: Layout) -> None:
         self._connection = pymysql.connect(
@@ -58,7 +58,7 @@ class Database:
         )
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Close the connection."""
         self._connection.close()
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -67,7 +67,7 @@ class Database:
             return list(cursor.fetchall())
 
     def nodes(self, nodes: Collection[str]) -> dict[str, Seen]:
-        """Look at these nodes."""
+        """Read the present state of these nodes."""
         if not nodes:
             return {}
         rows = self._rows(_NODES, TRAIT, TRAIT, tuple(nodes))
@@ -77,14 +77,14 @@ class Database:
         }
 
     def on_unclean(self, except_for: Collection[str]) -> set[tuple[str, str]]:
-        """Return servers and the nodes given to them that are not clean.
+        """Return servers whose node is not clean, with the node.
 
-        :param except_for: servers that are meant to be there still
+        :param except_for: servers that were deleted and may still be listed
         """
         rows = self._rows(_ALLOCATED, NOT_CLEAN, tuple(except_for) or ('',))
         return {(server, node) for server, node, _ in rows}
 
     def server_states(self, servers: Collection[str]) -> dict[str, str]:
-        """Return vm_state of these servers, of those that nobody works on."""
+        """Return vm_state of the servers that have no task."""
         both = tuple(servers)
         return dict(self._rows(_SERVERS, both, both)) if both else {}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers from their cast to ACTIVE, beside what Ironic itself took; pure.
+"""Durations of servers from the cast to ACTIVE, beside Ironic's share.
 
-Nova's side is the compute process's log: *Receive incoming message* and
-*Took … seconds to build instance*, which is said when the server is ACTIVE.
-Ironic's side is its conductor's log: each change of a provision state is a
-line there. Its own part of a build is from the node's leaving ``available``
-until it is ``active``.
+Nova's part comes from the compute process's log: *Receive incoming message*,
+and *Took … seconds to build instance*, which is logged when the server is
+ACTIVE. Ironic's part comes from its conductor's log, which has a line for
+each change of a provision state: it lasts from the end of ``available`` to
+the begin of ``active``.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ _MOVED = re.compile(
     r'Node (?P<node>\S+) moved to provision state "(?P<state>[^"]+)" '
     r'from state "(?P<before>[^"]+)"'
 )
-# A build may take so many times what Ironic took.
+# A build may take so many times the time of Ironic's deploy.
 FACTOR = 1.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """While Ironic deployed a node; since the epoch."""
+    """The time in which Ironic deployed a node, in seconds since the epoch."""
 
     begun_s: float
     ended_s: float
 
     @property
     def took_s(self) -> float:
-        """How long that was."""
+        """The duration in seconds."""
         return self.ended_s - self.begun_s
 
 
@@ -44,9 +44,9 @@ class Span:
 class Deploy:
     """One server that became ACTIVE.
 
-    :param active_s: from its cast to ACTIVE
-    :param waited_s: from its cast until Nova began with it
-    :param ironic_s: what of it Ironic itself took
+    :param active_s: seconds from its cast to ACTIVE
+    :param waited_s: seconds from its cast until Nova began its build
+    :param ironic_s: seconds of Ironic's own deploy
     """
 
     active_s: float
@@ -55,12 +55,12 @@ class Deploy:
 
     @property
     def over_s(self) -> float:
-        """What it took beyond its share of Ironic's time; or less, below 0."""
+        """Seconds beyond the allowed multiple of Ironic's time; can be < 0."""
         return self.active_s - FACTOR * self.ironic_s
 
 
 def spans(lines: Iterable[str]) -> dict[str, Span]:
-    """Return the last whole deploy of each node."""
+    """Return the last complete deploy of each node."""
     begun_s: dict[str, float] = {}
     found = {}
     for hit in filter(None, map(_MOVED.match, lines)):
@@ -78,10 +78,10 @@ def deploys(
     of_ironic: Mapping[str, Span],
     nodes: Mapping[str, str],
 ) -> list[Deploy]:
-    """Put both sides together, server by server.
+    """Return the deploys, with the times of Nova and of Ironic.
 
-    :param builds: the last one of a server counts
-    :param nodes: of each server
+    :param builds: the last build of each server counts
+    :param nodes: the node of each server
     """
     last = {build.server: build for build in builds}
     found = []
@@ -97,9 +97,9 @@ def deploys(
 
 
 def at_once(of_ironic: Sequence[Span]) -> int:
-    """Return how many deploys there were at one moment, at most."""
+    """Return the largest number of deploys at the same moment."""
     moments = sorted(
-        # One that ends when another begins was not there with it.
+        # A deploy that ends when another begins does not overlap it.
         [(span.begun_s, 1) for span in of_ironic]
         + [(span.ended_s, -1) for span in of_ironic]
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was asked, counted in log files; pure but for reading them."""
+"""Counts of requests and RPCs, read from log files."""
 
 import collections
 import dataclasses
@@ -20,7 +20,7 @@ _LINE = re.compile(
     r'[A-Z]+ (?P<logger>\S+) \[thread:(?P<thread>.*?)\] '
     r'\[(?P<request>.*?)\] (?P<text>.*)'
 )
-# Lines of ``telling`` and oslo.service.
+# Lines of ``rpc_log`` and oslo.service.
 _RPC = re.compile(r'^RPC (begins|cast): (?P<what>.*)')
 _TASK = re.compile(r'Running periodic task (?P<task>\S+)')
 
@@ -29,11 +29,11 @@ Counts = collections.Counter[str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a compute process.
+    """One line of the log of a compute process.
 
-    :param at_s: since the epoch; the log has thousandths
-    :param thread: its process and its name
-    :param request: Nova's name of the request that is served; may be empty
+    :param at_s: seconds since the epoch, with the log's milliseconds
+    :param thread: process id, and name of the thread
+    :param request: id of the request that Nova serves; may be empty
     """
 
     at_s: float
@@ -44,12 +44,12 @@ class Line:
 
 
 def at_s(stamp: str) -> float:
-    """Read the time of a line; since the epoch."""
+    """Return the time of a line in seconds since the epoch."""
     return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
 def parsed(lines: Iterable[str]) -> list[Line]:
-    """Read lines of a compute process; others are left out."""
+    """Return the lines that have the format of a compute process's log."""
     return [
         Line(
             at_s(hit['stamp']),
@@ -85,7 +85,7 @@ def requests(lines: Iterable[str]) -> Counts:
 
 
 def kind_of(path: str) -> str:
-    """Return a path without what names one thing, and without its query."""
+    """Return a path without uuids and without the value of its query."""
     plain, _, query = path.partition('?')
     parts = [
         '…' if re.fullmatch(r'[0-9a-f]{8}-?[0-9a-f-]{23,}', part) else part
@@ -95,11 +95,11 @@ def kind_of(path: str) -> str:
 
 
 def rpcs(lines: Iterable[str]) -> Counts:
-    """Count the messages a process sent, by cause, receiver and method.
+    """Count the RPCs that a process sent, by cause, receiver and method.
 
-    The cause is the periodic task of Nova for whose request it was sent, in
-    whatever thread, else the thread's name; the heartbeat of Nova's service
-    is a thread that has none.
+    The cause is the periodic task of Nova whose request the RPC belongs to, in
+    any thread, or else the name of the thread. The heartbeat of Nova's service
+    belongs to no periodic task and counts under the name of its thread.
     """
     counts: Counts = collections.Counter()
     tasks: dict[str, str] = {}
@@ -114,7 +114,7 @@ def rpcs(lines: Iterable[str]) -> Counts:
 
 
 def of_our_own(counts: Counts) -> int:
-    """Return how many of these RPCs are not caused by Nova's own code."""
+    """Return the number of RPCs that Nova's own code did not cause."""
     return sum(
         count
         for cause, count in counts.items()
@@ -123,14 +123,17 @@ def of_our_own(counts: Counts) -> int:
 
 
 class Tail:
-    """What a file gets from now on; it need not be there yet."""
+    """The lines added to a file after this object was made.
+
+    The file may be created later.
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
 
     def lines(self) -> list[str]:
-        """Return the whole lines that are new; half a one is left."""
+        """Return the complete lines that were added since the last call."""
         if not self._path.exists():
             return []
         with self._path.open('rb') as file:
@@ -142,9 +145,9 @@ class Tail:
 
 
 class Tally:
-    """Counts what a file gets from now on.
+    """Counts the lines added to a file after this object was made.
 
-    :param count: what to make of lines: ``requests`` or ``rpcs``
+    :param count: the function that counts lines: ``requests`` or ``rpcs``
     """
 
     def __init__(
@@ -157,6 +160,6 @@ class Tally:
         self._counts: Counts = collections.Counter()
 
     def counts(self) -> Counts:
-        """Return all counts since the tally was made."""
+        """Return all counts since this object was made."""
         self._counts += self._count(self._tail.lines())
         return self._counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each figure says to a reader, in the order of the table; pure.
+"""The rows of the table of results: title of each figure, in order.
 
 Figures that belong together share a row, as p50 / p95 / max.
 """
@@ -36,8 +36,8 @@ _BUILDS = {
 class Row:
     """One row of the table.
 
-    :param names: of its figures; the first is the one that is compared
-    :param points: what the figures are, if there are several
+    :param names: the names of the figures; the first one is compared
+    :param points: the names of several figures, such as percentiles
     """
 
     title: str

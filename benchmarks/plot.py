@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost against nodes, as a picture; the only part that needs matplotlib."""
+"""The plot of the costs by number of nodes; needs matplotlib."""
 
 import pathlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _STYLES = {OURS: 'o-', STOCK: 's--'}
 def series(
     runs: Sequence[Run], subject: str, figure: str
 ) -> tuple[list[int], list[float]]:
-    """Return the numbers of nodes and the medians that are known."""
+    """Return the numbers of nodes with a known median, and the medians."""
     counts = sorted({run.nodes_count for run in runs})
     pairs = [(n, median(runs, subject, n, figure)) for n in counts]
     known = [(n, value) for n, value in pairs if value is not None]
@@ -30,7 +30,7 @@ def series(
 
 
 def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
-    """Write a PNG of six figures."""
+    """Write a PNG with six figures."""
     import matplotlib
 
     matplotlib.use('Agg')
@@ -38,7 +38,7 @@ def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
 
     figure, axes = pyplot.subplots(2, 3, figsize=(15, 7))
     for (name, title), area in zip(_SHOWN, axes.flat, strict=True):
-        assert name in NAMES  # noqa: S101 - a name is spelled once more
+        assert name in NAMES  # noqa: S101 - the name stands in two places
         _draw_one(area, runs, name, title)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def _draw_one(area: Any, runs: Sequence[Run], name: str, title: str) -> None:
             area.plot(counts, values, style, label=subject)
             top = max(top, *values)
     area.set_xscale('log')
-    # Shows zero, too.
+    # This scale can show zero.
     area.set_yscale('symlog', linthresh=1)
     area.set_ylim(0, 2 * top)
     area.set_xlabel('nodes')

@@ -14,7 +14,7 @@ _TICKS_PER_S = os.sysconf('SC_CLK_TCK')
 class Process:
     """One process at one moment.
 
-    :param cpu_s: its own, and that of children it has waited for
+    :param cpu_s: CPU seconds of the process and of children that it has reaped
     """
 
     pid: int
@@ -24,8 +24,8 @@ class Process:
 
 
 def parse(pid: int, stat: str, status: str) -> Process:
-    """Read /proc/PID/stat and /proc/PID/status."""
-    # The name, in parentheses, may hold anything.
+    """Parse /proc/PID/stat and /proc/PID/status."""
+    # The name, in parentheses, may contain any character.
     fields = stat.rpartition(')')[2].split()
     ticks = sum(int(field) for field in fields[11:15])
     sizes = (line for line in status.splitlines() if line[:6] == 'VmRSS:')
@@ -35,38 +35,38 @@ def parse(pid: int, stat: str, status: str) -> Process:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Processors:
-    """What the machine's processors had done until one moment, in ticks.
+    """The CPU time of all processors of the machine so far, in ticks.
 
-    :param stolen: what they would have done, but ran other machines
+    :param stolen: ticks that the hypervisor gave to other machines
     """
 
     total: int
     stolen: int
 
     def stolen_percent(self, until: 'Processors') -> float:
-        """Return which share of the processors was lost from here on."""
+        """Return the stolen share of the CPU time between two moments."""
         ticks = until.total - self.total
         return 100.0 * (until.stolen - self.stolen) / ticks if ticks else 0.0
 
 
 def processors(stat: str) -> Processors:
-    """Read /proc/stat: of its first line, the eighth number is steal.
+    """Parse /proc/stat; the eighth number of its first line is steal.
 
-    The ninth and tenth, time of guests, are in the first two as well.
+    The first two numbers include the ninth and tenth, the time of guests.
     """
     ticks = [int(field) for field in stat.split('\n', 1)[0].split()[1:9]]
     return Processors(sum(ticks), ticks[7])
 
 
 def processors_now() -> Processors:
-    """Return what the processors of this machine have done."""
+    """Return the present values for this machine."""
     return processors((_PROC / 'stat').read_text())
 
 
 def all_processes(
     root: pathlib.Path = _PROC,
 ) -> dict[int, Process]:
-    """Return all processes; one that ends meanwhile is left out."""
+    """Return all processes that do not end during the call."""
     found = {}
     for folder in root.iterdir():
         if folder.name.isdigit():
@@ -97,10 +97,10 @@ def family(
 
 
 def cpu_s(processes: Iterable[Process]) -> float:
-    """Return the CPU time that processes have used."""
+    """Return the CPU time of some processes in seconds."""
     return sum(process.cpu_s for process in processes)
 
 
 def rss_mib(processes: Iterable[Process]) -> float:
-    """Return the memory that processes hold."""
+    """Return the memory of some processes in MiB."""
     return sum(process.rss_kib for process in processes) / 1024

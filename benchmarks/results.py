@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of many runs: kept as JSON, and what is usual among them; pure."""
+"""The results of many runs: saved as JSON, medians, percentiles."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 OURS, STOCK = 'ours', 'stock'
 SUBJECTS = (OURS, STOCK)
-# In the order of a whole run; ``parts`` has what each does.
+# The order of a whole run; package ``parts`` has the code of each.
 PARTS = (
     'first',
     'arrival',
@@ -25,16 +25,16 @@ PARTS = (
     'cleaning',
     'deploys',
 )
-# What stock nova-compute has nothing of: no file to lose, no notifications.
+# Stock nova-compute has neither a disk cache nor notifications.
 OURS_ONLY = frozenset({'adoption', 'quiet'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """All figures of one part, of one subject with so many nodes, once.
+    """The figures of one part, for one subject and one number of nodes.
 
     :param figures: by name, see ``metrics``; None: it did not end in time
-    :param details: counts by kind, for whoever asks what is in a figure
+    :param details: name -> counts by kind that explain a figure
     """
 
     subject: str
@@ -47,7 +47,7 @@ class Run:
 
 
 def save(path: pathlib.Path, runs: Iterable[Run]) -> None:
-    """Write runs; what is there already is replaced, or stays whole."""
+    """Write all runs to a file, which is replaced as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     records = [dataclasses.asdict(run) for run in runs]
     beside = path.with_name(f'{path.name}.new')
@@ -56,19 +56,19 @@ def save(path: pathlib.Path, runs: Iterable[Run]) -> None:
 
 
 def load(path: pathlib.Path) -> list[Run]:
-    """Read runs; none if there is no such file."""
+    """Read all runs; an absent file has none."""
     if not path.exists():
         return []
     return [Run(**record) for record in json.loads(path.read_text())]
 
 
 def finite(value: float | None) -> float | None:
-    """Return a number; None for one that is none: it did not end."""
+    """Return the number, or None for infinity: it did not end in time."""
     return None if value is None or math.isinf(value) else value
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that so many of all do not exceed."""
+    """Return the smallest value that this share of all does not exceed."""
     ordered = sorted(values)
     rank = math.ceil(share * len(ordered))
     return ordered[max(rank, 1) - 1]
@@ -77,7 +77,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def of(
     runs: Iterable[Run], subject: str, nodes_count: int, figure: str
 ) -> list[float | None]:
-    """Return a figure of all runs that have it."""
+    """Return the values of a figure in all runs that have it."""
     return [
         run.figures[figure]
         for run in runs
@@ -89,9 +89,9 @@ def of(
 def median(
     runs: Iterable[Run], subject: str, nodes_count: int, figure: str
 ) -> float | None:
-    """Return the median of a figure; None if half of them are missing.
+    """Return the median of a figure, or None if it is infinite.
 
-    A run that did not end in time counts as longer than any other.
+    A run that did not end in time counts as infinite.
     """
     values = of(runs, subject, nodes_count, figure)
     if not values:

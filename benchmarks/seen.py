@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a look at the databases shows of a node; pure."""
+"""The state of one node in the databases of Ironic and Placement."""
 
 import dataclasses
 
 TRAIT = 'CUSTOM_BENCHMARK'
-# States of a node that is on its way from a deleted server to the next one.
+# States of a node between a deleted server and the next server.
 NOT_CLEAN = ('deleting', 'cleaning', 'clean wait', 'clean failed')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """One node at one moment: what Ironic has, what Placement has.
+    """The state of one node at one moment, in Ironic and in Placement.
 
-    :param is_offered: Placement gives it to whoever asks
-    :param is_told: its provider has an inventory
+    :param is_offered: Placement offers it to any build
+    :param has_inventory: its provider has an inventory
     """
 
     node: str
@@ -22,6 +22,6 @@ class Seen:
     has_class: bool
     has_trait: bool
     is_offered: bool
-    is_told: bool
+    has_inventory: bool
     shows_trait: bool
     is_allocated: bool

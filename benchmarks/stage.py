@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every part of a benchmark needs: a subject that runs, and a quill."""
+"""The stage of every part: a running subject, and the notes of figures."""
 
 import dataclasses
 import time
@@ -15,16 +15,16 @@ from benchmarks.subjects import Subject
 from benchmarks.window import Window
 
 _LOOK_S = 0.5
-# Whoever asks Placement for nothing so long has come to an end.
+# A subject that sends Placement no request for so long has settled.
 _SILENCE_S = 25.0
-# Our daemon reads all nodes again and again, as often as it can be told to.
+# The shortest interval between two audits that our daemon accepts.
 OFTEN = {'OS_IRONIC_COMPUTE__AUDIT_INTERVAL_S': '10'}
 _SERVES = 'Join ServiceGroup membership'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of each thing, and how long it may take at most."""
+    """The amounts that are measured, and the time-outs in seconds."""
 
     idle_s: float = 300.0
     settle_max_s: float = 3600.0
@@ -45,32 +45,32 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Started:
-    """A start of the subject: when it was asked for, when RPC was served."""
+    """The start of a subject: begin of the start, and begin of serving RPC."""
 
     asked_s: float
     served_s: float
 
     @property
     def took_s(self) -> float:
-        """From the one to the other."""
+        """Seconds from the start until RPC was served."""
         return self.served_s - self.asked_s
 
 
 class Note:
-    """What is found out in one part."""
+    """The figures and details of one part."""
 
     def __init__(self) -> None:
         self.figures: dict[str, float | None] = {}
         self.details: dict[str, dict[str, float]] = {}
 
     def figure(self, name: str, value: float | None) -> None:
-        """Note one figure; None: it did not end in time."""
+        """Add a figure; an infinite value means: it did not end in time."""
         self.figures[name] = results.finite(value)
 
     def spread(
         self, name: str, values: Sequence[float], points: Mapping[str, float]
     ) -> None:
-        """Note some percentiles; nothing if nothing was seen."""
+        """Add percentiles of some values; without values add nothing."""
         for point, share in points.items():
             if values:
                 self.figure(
@@ -78,13 +78,13 @@ class Note:
                 )
 
     def detail(self, name: str, counts: Mapping[str, float]) -> None:
-        """Note counts by kind."""
+        """Add counts by kind, the largest first."""
         ordered = sorted(counts.items(), key=lambda item: -item[1])
         self.details[name] = dict(ordered)
 
 
 class Stage:
-    """One subject in its cloud with so many nodes."""
+    """One subject in its cloud with a number of nodes."""
 
     def __init__(self, subject: Subject, nodes_count: int, plan: Plan) -> None:
         self.subject = subject
@@ -96,11 +96,11 @@ class Stage:
     # The subject
 
     def start(self, options: Mapping[str, str] | None = None) -> Started:
-        """Start the subject; its own log says since when it serves."""
+        """Start the subject; its log has the time at which it serves."""
         tail = logs.Tail(self.subject.layout.log(self.subject.name))
         self._options = options or {}
         asked_s = self.subject.start(options)
-        # Nova hears of the host before it is served.
+        # Nova has the Service before RPC is served.
         served = wait_until(
             f'{self.subject.name} says it serves',
             lambda: [
@@ -113,12 +113,12 @@ class Stage:
         return Started(asked_s, served[0])
 
     def stop(self) -> None:
-        """End the subject, if it runs."""
+        """Stop the subject if it runs."""
         self._options = None
         self.subject.stop()
 
     def have(self, options: Mapping[str, str] | None = None) -> None:
-        """Have the subject run with these options, and all reported."""
+        """Let the subject run with these options until all is reported."""
         wanted = (options or {}) if self.subject.kind == results.OURS else {}
         if self._options != wanted:
             self.stop()
@@ -126,8 +126,11 @@ class Stage:
                 self._settle(wanted)
         self.wait_full()
 
-    def start_anew(self) -> None:
-        """Start the subject and let it settle, whatever it then offers."""
+    def start_again(self) -> None:
+        """Start the subject, and wait until it has settled.
+
+        The number of offered nodes does not matter.
+        """
         window = Window(self.subject)
         self.start()
         if self.settled(window, lambda: True) is None:
@@ -137,13 +140,13 @@ class Stage:
         window = Window(self.subject)
         self.start(options)
         if options:
-            # It asks Placement each time it reads all nodes: no silence.
+            # Each audit sends requests to Placement, so there is no silence.
             time.sleep(_SILENCE_S)
         elif self.settled(window) is None:
             raise CloudError('it does not come to an end')
 
     def is_full(self) -> bool:
-        """Say whether Placement offers all nodes."""
+        """Return whether Placement offers all nodes."""
         return self.subject.offered_count() >= self.nodes_count
 
     def wait_full(self) -> None:
@@ -165,11 +168,15 @@ class Stage:
     def settled(
         self, window: Window, is_complete: Callable[[], bool] | None = None
     ) -> float | None:
-        """Wait until Placement is left alone; return when that began."""
+        """Wait until no more requests reach Placement.
+
+        :returns: seconds from the window's begin to the last request; None: it
+            did not settle in time
+        """
         done = is_complete or self.is_full
         asked_count, last_s = -1, 0.0
         while window.seconds < self.plan.settle_max_s:
-            now_count = window.asked_placement()
+            now_count = window.placement_count()
             if now_count != asked_count:
                 asked_count, last_s = now_count, window.seconds
             elif window.seconds - last_s > _SILENCE_S and done():
@@ -180,9 +187,10 @@ class Stage:
     # The cloud
 
     def turn(self, dials: Mapping[str, str]) -> None:
-        """Turn dials of Ironic, and restart what they concern.
+        """Change settings of Ironic, and restart the processes they affect.
 
-        Not before no node is being cleaned: that would fail for good.
+        The restart waits until no node is being cleaned, because a cleaning
+        that is interrupted fails for good.
         """
         wait_until(
             'no node is being cleaned',
@@ -199,19 +207,19 @@ class Stage:
             self.subject.cloud.restart_ironic(*dict.fromkeys(concerned))
 
     def free_nodes(self, count: int) -> list[str]:
-        """Return so many nodes that are available, always the same."""
+        """Return some available nodes, always the same ones."""
         found = self.content.nodes().values()
         free = [str(n.id) for n in found if n.provision_state == 'available']
         return sorted(free)[:count]
 
     @property
     def metal(self) -> Any:
-        """Ironic's API."""
+        """The API of Ironic."""
         return self.content.metal
 
 
 def note_window(note: Note, part: str, window: Window) -> None:
-    """Note what a window counted."""
+    """Add the counts of a window to a note."""
     for what, counts in window.counts().items():
         note.detail(f'{part} {what}', dict(counts))
         note.figure(f'{part}_{what}', counts.total())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is measured: our daemon or stock nova-compute, in the same cloud.
+"""The measured compute process: our daemon or stock nova-compute.
 
-To be run in the cloud's own Python; ``__main__`` sees to it.
+Runs in the Python of the cloud; ``__main__`` starts it there.
 """
 
 import pathlib
@@ -22,10 +22,10 @@ from benchmarks import proc
 from benchmarks.results import OURS
 
 HOST = 'bench'
-_TELLING = pathlib.Path(__file__).parent / 'telling'
-# What each message and request is, when a build is where, when it serves;
-# for both subjects alike. No line has the content of a request.
-_TELLS = (
+_RPC_LOG = pathlib.Path(__file__).parent / 'rpc_log'
+# Log levels of both subjects: messages and requests without their content,
+# the progress of builds, and the begin of serving.
+_LOG_LEVELS = (
     'amqp=WARN,amqplib=WARN,qpid.messaging=INFO,oslo.messaging=INFO,'
     'oslo_messaging=INFO,benchmarks.rpc=DEBUG,'
     'oslo_messaging.rpc.server=DEBUG,'
@@ -51,34 +51,36 @@ DELETE FROM nova.services WHERE `binary` = 'nova-compute';
 """
 
 
-class TellingLayout(Layout):
-    """A cloud whose processes, if started from here, tell what they do."""
+class LoggingLayout(Layout):
+    """A cloud whose processes, if started from here, log their RPCs."""
 
-    # Of the processes that are started from now on, as oslo.config reads
-    # them from the environment.
+    # Environment variables of oslo.config, for processes started later.
     options: ClassVar[dict[str, str]] = {}
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Set by the environment, which oslo.config reads before files."""
+        """Return the environment that turns the logs on.
+
+        oslo.config reads it before the configuration files.
+        """
         plain = super().environment(**more)
         return {
             **plain,
-            'PYTHONPATH': str(_TELLING),
-            'OS_DEFAULT__DEFAULT_LOG_LEVELS': _TELLS,
+            'PYTHONPATH': str(_RPC_LOG),
+            'OS_DEFAULT__DEFAULT_LOG_LEVELS': _LOG_LEVELS,
             'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
             'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _PLAIN,
-            # Where in the code a line is made is of no use here.
+            # The place in the code is not needed in a line.
             'OS_DEFAULT__LOGGING_DEBUG_FORMAT_SUFFIX': '',
             **self.options,
         }
 
 
 class Subject:
-    """One compute process with all nodes; one at a time in a cloud."""
+    """One compute process that holds all nodes; a cloud has one at a time."""
 
     def __init__(self, kind: str, state: pathlib.Path) -> None:
         self.kind = kind
-        self.layout = TellingLayout.of(state)
+        self.layout = LoggingLayout.of(state)
         self._cloud = Cloud(self.layout)
         self._prefix = 'agent' if kind == OURS else 'peer'
 
@@ -88,9 +90,9 @@ class Subject:
         return f'{self._prefix}-{HOST}'
 
     def refuse_company(self) -> None:
-        """See that no compute process runs and no server is there.
+        """Raise if a compute process runs or a server exists.
 
-        :raises CloudError: one does; it is not ours to stop
+        :raises CloudError: the cloud is in use, so nothing may be stopped
         """
         running = Running(self.layout).hosts()
         if running:
@@ -107,7 +109,7 @@ class Subject:
             )
 
     def forget_others(self) -> None:
-        """See that no other compute host has nodes that are to be ours."""
+        """Delete all records if another host has compute nodes."""
         holders = sql(
             self.layout,
             'SELECT DISTINCT host FROM nova.compute_nodes WHERE deleted = 0;',
@@ -116,22 +118,21 @@ class Subject:
             self.forget()
 
     def forget(self) -> None:
-        """Let neither Nova nor Placement know any node or compute host."""
+        """Delete all compute hosts, compute nodes and providers."""
         self.refuse_company()
         sql(self.layout, _FORGET)
-        self.forget_ledger()
+        self.remove_disk_cache()
 
-    def forget_ledger(self) -> None:
-        """Remove what our daemon keeps of Placement's answers."""
+    def remove_disk_cache(self) -> None:
+        """Remove the disk cache of our daemon."""
         kept = self.layout.folder('agents', HOST) / 'state' / 'placement'
         shutil.rmtree(kept, ignore_errors=True)
 
     def start(self, options: Mapping[str, str] | None = None) -> float:
-        """Start it; returns when Nova has heard of it.
+        """Start the process; return when Nova has its Service.
 
-        :param options: for ours alone, as oslo.config has them in the
-            environment
-        :returns: when its start was asked for, since the epoch
+        :param options: environment variables of oslo.config, for ours only
+        :returns: the time of the start in seconds since the epoch
         """
         self.layout.options.clear()
         if self.kind == OURS:
@@ -145,16 +146,16 @@ class Subject:
         return asked_s
 
     def stop(self) -> None:
-        """End it, if it runs."""
+        """Stop the process if it runs."""
         self._cloud.processes.stop(self.name, 180)
 
     def client(self) -> list[proc.Process]:
-        """Return the processes that are measured."""
+        """Return the compute process and all its descendants."""
         pid = self._cloud.processes.pid(self.name)
         return proc.family(proc.all_processes(), [pid] if pid else [])
 
     def worker(self) -> list[proc.Process]:
-        """Return the process that serves the host; of stock, all there is."""
+        """Return the worker of the host; for stock, all processes."""
         if self.kind != OURS:
             return self.client()
         agent = self._cloud.processes.pid(self.name)
@@ -163,7 +164,7 @@ class Subject:
         return [known[p] for p in pids if p in known and worker_host(p)]
 
     def servers(self) -> list[proc.Process]:
-        """Return all processes that serve them."""
+        """Return all processes of the other services."""
         processes = self._cloud.processes
         pids = [
             processes.pid(name)
@@ -173,7 +174,7 @@ class Subject:
         return proc.family(proc.all_processes(), [p for p in pids if p])
 
     def offered_count(self) -> int:
-        """Return how many nodes can take a build, past all APIs."""
+        """Return how many nodes Placement offers, by SQL."""
         return int(
             sql(
                 self.layout,
@@ -183,7 +184,7 @@ class Subject:
         )
 
     def unclean_count(self) -> int:
-        """Return how many nodes Ironic is cleaning, past all APIs."""
+        """Return how many nodes Ironic cleans now, by SQL."""
         states = "('deleting', 'cleaning', 'clean wait')"
         return int(
             sql(
@@ -195,10 +196,10 @@ class Subject:
 
     @property
     def ports(self) -> dict[int, str]:
-        """The service that listens on each port."""
+        """Port -> the service that listens there."""
         return {self.layout.port(name): name for name in self.layout.apis}
 
     @property
     def cloud(self) -> Cloud:
-        """The cloud it is in; what is restarted in it tells no more."""
+        """The cloud; processes that it restarts do not log their RPCs."""
         return Cloud(Layout.of(self.layout.state))

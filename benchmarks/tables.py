@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results told as Markdown; every number is from the results."""
+"""The results as tables in Markdown."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.metrics import ROWS, Row
 from benchmarks.results import OURS, STOCK, SUBJECTS, Run, median, of
 
-# Detail -> what the table of it is called, and its last column.
+# Detail -> the title of its table.
 _DETAILS: Mapping[str, str] = {
     'idle rpc': 'RPCs a minute of one idle while, by cause',
     'idle placement': 'Requests to Placement a minute, idle',
@@ -23,7 +23,7 @@ _DETAILS: Mapping[str, str] = {
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """Tell all figures: tables for each number of nodes."""
+    """Return all tables, grouped by number of nodes."""
     texts = []
     for nodes_count in sorted({run.nodes_count for run in runs}):
         here = [run for run in runs if run.nodes_count == nodes_count]
@@ -68,7 +68,7 @@ def _row(runs: Sequence[Run], row: Row, nodes_count: int) -> str:
 
 
 def _detail(runs: Sequence[Run], name: str, title: str) -> str:
-    """Tell what is in a figure, from the last run of each subject."""
+    """Return the table of a detail, from the last run of each subject."""
     found: dict[str, Mapping[str, float]] = {}
     for run in runs:
         if name in run.details:
@@ -87,7 +87,7 @@ def _detail(runs: Sequence[Run], name: str, title: str) -> str:
 
 
 def by_cause(counts: Mapping[str, float], name: str) -> Mapping[str, float]:
-    """Add up RPCs of one cause; other kinds stay as they are."""
+    """Return RPCs added up by cause; other details stay as they are."""
     if name != 'idle rpc':
         return counts
     found: dict[str, float] = collections.defaultdict(float)
@@ -97,14 +97,14 @@ def by_cause(counts: Mapping[str, float], name: str) -> Mapping[str, float]:
 
 
 def number(value: float | None) -> str:
-    """Tell a number; "never" for what did not end in time."""
+    """Format a number; "never" if it did not end in time."""
     if value is None:
         return 'never'
     return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'
 
 
 def ratio(ours: float | None, stock: float | None) -> str:
-    """Tell how much more stock is; nothing if that says nothing."""
+    """Format stock / ours; empty if one of them is missing or ours is 0."""
     if not ours or stock is None:
         return ''
     return f'{stock / ours:.3g}'

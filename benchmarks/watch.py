@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the moment Ironic has a change until Placement has it.
+"""Measures the time from a change in Ironic to the change in Placement.
 
-Both are looked at with the same statement, again and again: a figure is wrong
-by no more than the time between two looks, which is measured as well.
+One SQL statement reads both, again and again. The error of a figure is at
+most the time between two reads, which is measured as well.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ LOOK_INTERVAL_S = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """What is watched of a node.
+    """A kind of change of a node.
 
-    :param has_begun: whether Ironic has the change
-    :param has_ended: whether Placement has it
+    :param has_begun: returns whether Ironic has the change
+    :param has_ended: returns whether Placement has the change
     """
 
     name: str
@@ -61,7 +61,7 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             'class_removed',
             lambda seen: not seen.has_class,
-            lambda seen: not seen.is_told,
+            lambda seen: not seen.has_inventory,
         ),
         Kind(
             'withdrawn',
@@ -86,7 +86,10 @@ class _Case:
 
 
 class Cases:
-    """What is under way of many nodes; one thread writes, one adds."""
+    """The watched changes of many nodes.
+
+    One thread calls ``record``; another one may call ``add``.
+    """
 
     def __init__(self) -> None:
         self._cases: list[_Case] = []
@@ -94,15 +97,18 @@ class Cases:
         self.gap_max_s = 0.0
 
     def add(self, node: str, kind: Kind) -> None:
-        """Watch for a change that has not been asked for yet."""
+        """Watch for a change of a node; the change is requested later."""
         self._cases.append(_Case(node, kind))
 
     def open_nodes(self) -> set[str]:
-        """Return the nodes of which something is not seen yet."""
+        """Return the nodes with a change that Placement lacks."""
         return {case.node for case in self._cases if case.ended_s is None}
 
-    def take_in(self, seen: Mapping[str, Seen], now_s: float) -> None:
-        """Take in what a look showed."""
+    def record(self, seen: Mapping[str, Seen], now_s: float) -> None:
+        """Record the times of changes that a read shows.
+
+        :param now_s: the time of the read
+        """
         if self._last_s is not None:
             self.gap_max_s = max(self.gap_max_s, now_s - self._last_s)
         self._last_s = now_s
@@ -111,7 +117,7 @@ class Cases:
                 _advance(case, seen[case.node], now_s)
 
     def took_s(self, kind: str) -> list[float]:
-        """Return how long each change of a kind took; inf: not seen."""
+        """Return the duration of each change of a kind; inf: not seen."""
         return [
             float('inf')
             if case.ended_s is None or case.begun_s is None
@@ -129,10 +135,10 @@ def _advance(case: _Case, seen: Seen, now_s: float) -> None:
 
 
 class Watcher:
-    """Looks, in a thread of its own, as long as it is entered.
+    """Reads the nodes in a thread of its own while the context is open.
 
-    :param look: looks at the nodes it is given
-    :param beside: is told what each look showed
+    :param look: reads these nodes from the databases
+    :param beside: is called with the result of each read
     """
 
     def __init__(
@@ -161,13 +167,13 @@ class Watcher:
         try:
             while not self._over.wait(LOOK_INTERVAL_S):
                 seen = self._look(self.cases.open_nodes())
-                self.cases.take_in(seen, time.monotonic())
+                self.cases.record(seen, time.monotonic())
                 self._beside(seen)
         except Exception as exc:
             self._error = exc
 
     def wait(self, max_s: float) -> bool:
-        """Wait until all is seen; False if it is not in time."""
+        """Wait until all changes are complete; return whether they are."""
         deadline_s = time.monotonic() + max_s
         while self.cases.open_nodes() and self._thread.is_alive():
             if time.monotonic() > deadline_s:

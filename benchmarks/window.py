@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is counted while it is open."""
+"""Counts of requests, RPCs and CPU time during one measurement."""
 
 import time
 
@@ -8,7 +8,7 @@ from benchmarks.subjects import Subject
 
 
 class Window:
-    """Counts from its making until it is asked."""
+    """Counts from its creation on."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -31,18 +31,18 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """How long it has been open."""
+        """Seconds since the creation."""
         return time.monotonic() - self._begun_s
 
     def counts(self) -> dict[str, logs.Counts]:
-        """Return what was asked, by whom it was asked of and by kind."""
+        """Return the requests by service and kind, and the RPCs."""
         return {what: one.counts() for what, one in self._tallies.items()}
 
     def cpu_s(self) -> dict[str, float]:
-        """Return the CPU of the worker, of its whole family, of servers."""
+        """Return the CPU seconds of the worker, its family, and servers."""
         now_s = self._cpu_now_s()
         return {who: now_s[who] - was_s for who, was_s in self._cpu_s.items()}
 
-    def asked_placement(self) -> int:
-        """Return how often Placement was asked."""
+    def placement_count(self) -> int:
+        """Return the number of requests to Placement."""
         return self._tallies['placement'].counts().total()

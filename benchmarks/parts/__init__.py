@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be measured; each part alone, in the order of a whole run.
+"""The parts of a benchmark, each of which can be measured alone.
 
-To be imported in the cloud's own Python; ``names`` knows the names.
+The package is imported in the Python of the cloud only.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often all nodes were read while something else was measured."""
+"""Counts the reads of all nodes during another measurement."""
 
 import re
 
@@ -7,13 +7,13 @@ from benchmarks import logs
 from benchmarks.results import OURS
 from benchmarks.stage import Stage
 
-# Ours says so; of stock it is the periodic task that reports all nodes.
+# Our daemon logs an audit; stock logs its periodic task for all nodes.
 _OURS = re.compile(r'^Read \d+ nodes in ')
 _STOCK = re.compile('Running periodic task .*update_available_resource')
 
 
 class Audits:
-    """Counts from its making."""
+    """Counts from its creation on."""
 
     def __init__(self, stage: Stage) -> None:
         subject = stage.subject
@@ -21,6 +21,6 @@ class Audits:
         self._tail = logs.Tail(subject.layout.log(subject.name))
 
     def count(self) -> int:
-        """Return how many lists of all nodes ended, or tasks began."""
+        """Return how many audits ended, or periodic tasks began."""
         lines = logs.parsed(self._tail.lines())
         return sum(bool(self._pattern.search(line.text)) for line in lines)

@@ -9,7 +9,7 @@ from benchmarks.stage import OFTEN, Note, Stage
 
 
 def boots(stage: Stage, note: Note) -> None:
-    """Boot many at once, let Nova's own tools look, delete."""
+    """Boot many servers at once, run Nova's own checks, and delete them."""
     stage.have()
     _boot(stage, note, 'boot', stage.plan.boots_count)
     servers.health(stage, note, 'boot')
@@ -19,7 +19,7 @@ def boots(stage: Stage, note: Note) -> None:
 
 
 def claims(stage: Stage, note: Note) -> None:
-    """Boot one after the other: what a claim takes if nothing queues."""
+    """Boot servers in turn, so that no build waits for another one."""
     count, pace_s = stage.plan.claims_count, stage.plan.claim_pace_s
     stage.have(OFTEN)
     _boot(stage, note, 'claims', count, pace_s)

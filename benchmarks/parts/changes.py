@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a change in Ironic to Placement saying so, by kind of change."""
+"""Times from a change in Ironic to Placement, by kind of change."""
 
 import contextlib
 import random
@@ -26,7 +26,7 @@ Act = tuple[str, str, Callable[[], object]]
 
 
 class Changes:
-    """Changes of nodes in Ironic, each with a way back."""
+    """Changes of nodes in Ironic, each with a change that reverts it."""
 
     def __init__(self, stage: Stage, nodes: Sequence[str]) -> None:
         self._metal = stage.metal
@@ -46,7 +46,7 @@ class Changes:
         return [(kind, node, lambda node=node: act(node)) for node in nodes]
 
     def before(self) -> list[Act]:
-        """What makes nodes ready for a change."""
+        """Return the changes that prepare nodes."""
         metal = self._metal
         return mixed(
             self._acts(
@@ -62,7 +62,7 @@ class Changes:
         )
 
     def there(self) -> list[Act]:
-        """Changes, kinds in turn."""
+        """Return the measured changes, one of each kind in turn."""
         metal = self._metal
         return mixed(
             self._acts(
@@ -88,7 +88,7 @@ class Changes:
         )
 
     def back(self) -> list[Act]:
-        """Changes that take others back."""
+        """Return the changes that revert the others."""
         metal = self._metal
         return mixed(
             self._acts(
@@ -105,7 +105,7 @@ class Changes:
 
 
 def set_class(metal: Any, node: str, name: str | None) -> None:
-    """Set a node's resource class, or take it away."""
+    """Set the resource class of a node, or remove it."""
     path = '/resource_class'
     change = (
         {'op': 'add', 'path': path, 'value': name}
@@ -116,7 +116,7 @@ def set_class(metal: Any, node: str, name: str | None) -> None:
 
 
 def mixed(*acts: Sequence[Act]) -> list[Act]:
-    """Take one of each in turn."""
+    """Return the items of all lists, one of each list in turn."""
     return [
         one
         for number in range(max(map(len, acts), default=0))
@@ -126,13 +126,13 @@ def mixed(*acts: Sequence[Act]) -> list[Act]:
 
 
 def notified(stage: Stage, note: Note) -> None:
-    """With Ironic's notifications, one change after the other."""
+    """Measure changes one by one, with Ironic's notifications."""
     with dials(stage, {'cleaning': 'on', 'notifications': 'on'}):
         _measure(stage, note, 'notified', stage.plan.pace_s)
 
 
 def quiet(stage: Stage, note: Note) -> None:
-    """Without notifications, which stock nova-compute does not read."""
+    """Measure changes without notifications; stock never reads any."""
     if stage.subject.kind != OURS:
         return
     with dials(stage, {'cleaning': 'on', 'notifications': 'off'}):
@@ -140,7 +140,7 @@ def quiet(stage: Stage, note: Note) -> None:
 
 
 def burst(stage: Stage, note: Note) -> None:
-    """While many others change and all nodes are read again and again."""
+    """Measure changes during many other changes and frequent audits."""
 
     @contextlib.contextmanager
     def beside() -> Iterator[None]:
@@ -158,9 +158,9 @@ def burst(stage: Stage, note: Note) -> None:
 
 @contextlib.contextmanager
 def dials(stage: Stage, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Turn Ironic's dials, and back to where a cloud begins."""
+    """Change settings of Ironic, and restore the defaults at the end."""
     stage.turn(wanted)
-    # Let what noticed that Ironic was away recover.
+    # Let clients recover from the restart of Ironic.
     time.sleep(_SETTLE_S)
     try:
         yield
@@ -170,7 +170,7 @@ def dials(stage: Stage, wanted: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _turmoil(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
-    """Set maintenance of nodes and take it back, until left."""
+    """Set and unset maintenance of nodes until the context is left."""
     over, changed = threading.Event(), list[str]()
     metal = stage.metal
 
@@ -199,7 +199,7 @@ def _turmoil(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _count(stage: Stage) -> int:
-    """Return how many nodes change: four kinds, and half are left."""
+    """Return how many nodes are changed: at most half of all nodes."""
     return 4 * min(stage.plan.changes_count, stage.nodes_count // 8)
 
 
@@ -231,9 +231,9 @@ def _measure(
 
 
 def pause(stage: Stage) -> None:
-    """Begin at any moment of stock's cycle, not always at its end.
+    """Wait for a random time, so that a change meets any moment of a cycle.
 
-    The round before ended with a cycle.
+    The previous round ended with the end of stock's cycle.
     """
     if stage.subject.kind != OURS:
         chance = random.Random()  # noqa: S311
@@ -243,10 +243,10 @@ def pause(stage: Stage) -> None:
 def _make_ready(
     stage: Stage, changes: Changes, options: Mapping[str, str] | None
 ) -> None:
-    """Have the subject run, and of stock some nodes without a class.
+    """Let the subject run; for stock, with some classless nodes.
 
-    Stock leaves in Placement what a node offers that loses its class, so
-    it must never have seen the class of these.
+    Stock keeps the inventory of a node that loses its class, so stock must
+    not have reported the class of these nodes.
     """
     if stage.subject.kind == OURS:
         stage.have(options)
@@ -255,7 +255,7 @@ def _make_ready(
     for node in changes.classless:
         set_class(stage.metal, node, None)
         stage.content.cloud.placement.delete(f'/resource_providers/{node}')
-    stage.start_anew()
+    stage.start_again()
 
 
 def _change(
@@ -269,7 +269,7 @@ def _change(
 
 
 def _restore(stage: Stage, nodes: Sequence[str], database: Database) -> None:
-    """Take back what an end before its time has left; whatever it is."""
+    """Revert the changes that an interrupted part has left."""
     for node, seen in database.nodes(nodes).items():
         if seen.has_maintenance:
             stage.metal.unset_node_maintenance(node)

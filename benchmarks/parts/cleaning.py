@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers deleted, and as many booted at the same time, with cleaning."""
+"""Servers deleted while as many are booted, with cleaning of nodes."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,14 +12,14 @@ from benchmarks.seen import NOT_CLEAN, Seen
 from benchmarks.stage import Note, Stage
 from benchmarks.watch import KINDS, Watcher
 
-# Long enough for all builds to be sent while nodes are being cleaned.
+# All builds are sent within this time, while nodes are being cleaned.
 _CLEANING_S = '30'
 
 
 class _Mistakes:
-    """What must not be seen of nodes that are being cleaned.
+    """Counts states that a node must not have while it is cleaned.
 
-    :param former: the servers that were there before
+    :param former: the deleted servers
     """
 
     def __init__(self, database: Database, former: Collection[str]) -> None:
@@ -30,7 +30,7 @@ class _Mistakes:
         self.cleaned: set[str] = set()
 
     def look(self, seen: Mapping[str, Seen]) -> None:
-        """Take in one look at all nodes that are on their way."""
+        """Check one read of all nodes that are not clean."""
         self.builds |= self._database.on_unclean(self._former)
         for node, one in seen.items():
             if one.state in NOT_CLEAN and not one.is_allocated:
@@ -40,7 +40,7 @@ class _Mistakes:
 
 
 def cleaning(stage: Stage, note: Note) -> None:
-    """Delete and boot at once; look at the nodes that are cleaned."""
+    """Delete and boot servers at once; check the nodes meanwhile."""
     with dials(stage, {'cleaning': 'on', 'cleaning-delay': _CLEANING_S}):
         stage.have()
         count = min(stage.plan.cleaned_count, stage.nodes_count // 2)

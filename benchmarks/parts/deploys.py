@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many servers at once on nodes whose deploy takes its time."""
+"""Many servers at once on nodes with slow deploys."""
 
 import time
 
@@ -9,12 +9,12 @@ from benchmarks.parts.changes import POINTS, dials
 from benchmarks.stage import Note, Stage
 from benchmarks.window import Window
 
-# What was done last is in the log by then.
+# The log has the last lines after this time.
 _SAY_S = 2.0
 
 
 def slow(stage: Stage, note: Note) -> None:
-    """Boot, compare with what Ironic took, delete."""
+    """Boot servers, compare their times with Ironic's, and delete them."""
     with dials(stage, {'deploy-delay': str(stage.plan.deploy_delay_s)}):
         stage.have()
         _measure(stage, note)

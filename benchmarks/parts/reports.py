@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports: the first, of arrivals, in an idle while, after a restart."""
+"""Reports of nodes: first, arrivals, idle, restart, adoption."""
 
 import re
 import time
@@ -21,7 +21,7 @@ _READS = re.compile(
 
 
 def first(stage: Stage, note: Note) -> None:
-    """Let Nova and Placement forget all nodes, and have them reported."""
+    """Measure the first report of all nodes to an empty Placement."""
     stage.stop()
     stage.subject.forget()
     window = Window(stage.subject)
@@ -34,15 +34,15 @@ def first(stage: Stage, note: Note) -> None:
 
 
 def arrival(stage: Stage, note: Note) -> None:
-    """Have nearly all nodes enrolled at once while it runs.
+    """Measure the report of nodes that are enrolled while it runs.
 
-    They are written into Ironic's database, so no notification tells.
+    The nodes are written into Ironic's database, so there is no notification.
     """
     stage.stop()
-    # So many that all others are copies of one.
+    # From this number on all others are copies of one node.
     stage.content.withdraw(min(THROUGH_API_MAX, stage.nodes_count // 2))
     stage.subject.forget()
-    stage.start_anew()
+    stage.start_again()
     pause(stage)
     window = Window(stage.subject)
     stage.content.enroll(stage.nodes_count)
@@ -51,7 +51,7 @@ def arrival(stage: Stage, note: Note) -> None:
 
 
 def idle(stage: Stage, note: Note) -> None:
-    """Leave it alone for a while."""
+    """Measure the cost of a time in which nothing changes."""
     stage.have()
     window = Window(stage.subject)
     time.sleep(stage.plan.idle_s)
@@ -71,7 +71,7 @@ def idle(stage: Stage, note: Note) -> None:
 
 
 def restart(stage: Stage, note: Note) -> None:
-    """Stop and start it while nothing changes."""
+    """Measure a restart without changes."""
     stage.have()
     stage.stop()
     window = Window(stage.subject)
@@ -81,12 +81,15 @@ def restart(stage: Stage, note: Note) -> None:
 
 
 def adoption(stage: Stage, note: Note) -> None:
-    """Start ours without what it kept, as another machine would."""
+    """Measure a start of ours without its disk cache.
+
+    An adopting machine starts in the same way.
+    """
     if stage.subject.kind != OURS:
         return
     stage.have()
     stage.stop()
-    stage.subject.forget_ledger()
+    stage.subject.remove_disk_cache()
     tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
     reading = _Reading(stage)
     started = stage.start()
@@ -107,7 +110,7 @@ def _begun_s(lines: list[logs.Line]) -> float:
 
 
 class _Reading:
-    """The reads of single providers by the daemon's own threads."""
+    """Counts the reads of single providers by our own threads."""
 
     def __init__(self, stage: Stage) -> None:
         self._tail = logs.Tail(stage.subject.layout.log(stage.subject.name))
@@ -120,11 +123,11 @@ class _Reading:
             hit = _READS.search(line.text)
             if hit and line.thread[1].startswith('placement'):
                 self.count += 1
-                # Once more after a build: that is not the verification.
+                # A read after a build does not belong to the verification.
                 self._first_s.setdefault(hit['node'], line.at_s)
 
     def wait_end(self, begun_s: float, max_s: float) -> float | None:
-        """Return the seconds until each provider was read; None: never."""
+        """Return the seconds until each provider was read, or None."""
         while time.time() - begun_s < max_s:
             self._look()
             if len(self._first_s) >= self._nodes_count:

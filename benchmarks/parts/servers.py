@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers booted at once, and what the compute process says of each."""
+"""Servers booted at once, and their builds in the compute log."""
 
 import statistics
 import time
@@ -19,11 +19,11 @@ POINTS = {'p50': 0.5, 'p99': 0.99, 'max': 1.0}
 
 
 class Boots:
-    """Servers asked for at once, or one after the other.
+    """Servers that are booted at once, or in turn.
 
-    Makes the note of what came of them: ``record`` and ``await_all``.
+    ``await_all`` and ``record`` add the figures to a note.
 
-    :param pace_s: how long after one the next is asked for; 0: at once
+    :param pace_s: seconds between two boots; 0: all at once
     """
 
     def __init__(self, stage: Stage, count: int, pace_s: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class Boots:
         self.ids = [server.id for server in asked]
 
     def await_all(self, note: Note, part: str) -> None:
-        """Wait until Nova has come to an end with all of them."""
+        """Wait until every server is ACTIVE or in ERROR."""
         states: dict[str, str] = {}
         max_s = self._stage.plan.boot_max_s
         while time.monotonic() - self._begun_s < max_s:
@@ -54,7 +54,7 @@ class Boots:
         self._database.close()
 
     def record(self, note: Note, part: str) -> None:
-        """Note what the compute process's log tells of the builds."""
+        """Add the figures of the builds in the compute process's log."""
         lines = logs.parsed(self._tail.lines())
         again = builds.sent_again(lines)
         note.figure(f'{part}_retried_count', again.total())
@@ -82,14 +82,14 @@ class Boots:
 
 
 def _paced(names: Iterable[str], pace_s: float) -> Iterator[str]:
-    """Yield names with a while after each; who asks for it waits so long."""
+    """Yield the names, with a wait between two of them."""
     for name in names:
         yield name
         time.sleep(pace_s)
 
 
 def boot_meanwhile(stage: Stage, note: Note) -> None:
-    """Boot some servers while something else is under way."""
+    """Boot some servers during another measurement."""
     count = min(stage.plan.meanwhile_count, stage.nodes_count // 2)
     boots = Boots(stage, count)
     boots.await_all(note, 'adoption_boot')
@@ -103,7 +103,7 @@ def clear(content: Content, max_s: float) -> None:
 
 
 def health(stage: Stage, note: Note, part: str) -> None:
-    """Ask Nova's own tools what they find wrong, with servers there."""
+    """Count the problems that Nova's own tools find; servers exist then."""
     with step("Asking Nova's own tools"):
         layout = stage.subject.layout
         note.figure(f'{part}_audit_found', allocations.orphans(layout))
@@ -113,7 +113,7 @@ def health(stage: Stage, note: Note, part: str) -> None:
 
 
 def try_clear(content: Content, max_s: float) -> None:
-    """Delete what a part that failed has left."""
+    """Delete the servers that a failed part has left."""
     try:
         clear(content, max_s)
     except CloudError as exc:
@@ -121,5 +121,5 @@ def try_clear(content: Content, max_s: float) -> None:
 
 
 def delete(content: Content, servers: Sequence[str]) -> None:
-    """Ask for servers to be deleted, a few at once; returns at once."""
+    """Send the deletions of servers, a few at once; return at once."""
     each(content.cloud.compute.delete_server, servers)

@@ -68,7 +68,7 @@ def told(thread, text, request=''):
 
 
 def call(method):
-    """What ``telling`` says before it is sent."""
+    """What ``rpc_log`` says before it is sent."""
     return f'RPC begins: conductor {method}'
 
 

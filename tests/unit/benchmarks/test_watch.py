@@ -17,7 +17,7 @@ FREE = Seen(
     has_class=True,
     has_trait=False,
     is_offered=True,
-    is_told=True,
+    has_inventory=True,
     shows_trait=False,
     is_allocated=False,
 )
@@ -51,14 +51,14 @@ COURSES = {
         FREE,
     ),
     'class_set': (
-        but(has_class=False, is_offered=False, is_told=False),
-        but(is_offered=False, is_told=False),
+        but(has_class=False, is_offered=False, has_inventory=False),
+        but(is_offered=False, has_inventory=False),
         FREE,
     ),
     'class_removed': (
         FREE,
         but(has_class=False),
-        but(has_class=False, is_offered=False, is_told=False),
+        but(has_class=False, is_offered=False, has_inventory=False),
     ),
     'withdrawn': (
         FREE,
@@ -80,10 +80,10 @@ def test_each_kind_has_a_begin_and_an_end(kind):
     cases = Cases()
     cases.add(NODE, KINDS[kind])
     for now_s, seen in ((1.0, before), (2.0, begun), (3.0, begun)):
-        cases.take_in({NODE: seen}, now_s)
+        cases.record({NODE: seen}, now_s)
         assert cases.took_s(kind) == [math.inf]
         assert cases.open_nodes() == {NODE}
-    cases.take_in({NODE: ended}, 5.0)
+    cases.record({NODE: ended}, 5.0)
     assert cases.took_s(kind) == [3.0]
     assert cases.open_nodes() == set()
     assert cases.gap_max_s == 2.0

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python itself loads this into the compute processes that are measured.
+"""Logs the RPCs of a compute process; Python itself imports this module.
 
-oslo.messaging logs when a message leaves and when its answer arrives. Nova
-has asked before the first, as its objects are written out then, and knows
-after the second, when the thread that asked is awake and has read them; all
-of that is the RPC's time. So each call tells when it begins and ends, and each
-cast that there is one; of ours and of stock alike.
+The log has a line before each call and after its end, and one for each cast,
+for ours and stock alike. The time between the lines includes the encoding of
+the arguments and the wait for the thread that reads the answer; both are part
+of an RPC's duration.
 
-Imports nothing that Nova may want to patch before it is loaded.
+The module imports nothing that Nova may patch before it is loaded.
 """
 
 import functools
@@ -15,14 +14,14 @@ import importlib.abc
 import importlib.machinery
 import sys
 
-_TOLD_OF = 'oslo_messaging.rpc.client'
+_MODULE = 'oslo_messaging.rpc.client'
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Changes one module when it is imported, and is gone then."""
+    """Changes one module when it is imported; then removes itself."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != _TOLD_OF:
+        if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
@@ -30,17 +29,17 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def load_and_change(module):
             load(module)
-            tell(module._BaseCallContext)
+            log_rpcs(module._BaseCallContext)
 
         spec.loader.exec_module = load_and_change
         return spec
 
 
-def tell(calling):
-    """Have what a class of clients sends logged, and both ends of calls.
+def log_rpcs(calling):
+    """Make a class of RPC clients log its calls and casts.
 
-    :param calling: has ``call``, ``cast`` and ``target``, as oslo.messaging's
-        contexts of calls
+    :param calling: a class with ``call``, ``cast`` and ``target``, as
+        oslo.messaging's call contexts have
     """
     import logging
 

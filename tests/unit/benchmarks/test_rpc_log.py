@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has ``telling`` on its path tells of each RPC."""
+"""A process that has ``rpc_log`` on its path tells of each RPC."""
 
 import os
 import pathlib
 import subprocess
 import sys
 
-from benchmarks import telling
+from benchmarks import rpc_log
 
 # A client of oslo.messaging's own broker in memory, whose server is a thread
 # beside it.
@@ -42,7 +42,7 @@ server.stop()
 
 def test_what_is_sent_is_told_of():
     """Calls at both ends, also if they fail; the answers are as without."""
-    folder = pathlib.Path(telling.__path__[0])
+    folder = pathlib.Path(rpc_log.__path__[0])
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', PROGRAM],
         env={**os.environ, 'PYTHONPATH': str(folder)},
