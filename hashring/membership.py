@@ -296,9 +296,7 @@ class Membership:
             )
 
 
-def read_pools(
-    url: str, *, term_s: float = 15.0
-) -> dict[str, tuple[Member, ...]]:
+def read_pools(url: str, *, term_s: float) -> dict[str, tuple[Member, ...]]:
     """Read the members of each group, by the group's name, without joining.
 
     For the operator's tools. Blocks for some seconds at most.

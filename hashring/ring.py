@@ -62,21 +62,6 @@ class Ring:
         return f'Ring({", ".join(sorted(self.hosts))})'
 
 
-def moves(
-    old: Ring, new: Ring, nodes: Iterable[str]
-) -> dict[str, tuple[Host | None, Host | None]]:
-    """Return the nodes whose target differs between two rings.
-
-    :returns: node -> (old target, new target), only where they differ.
-    """
-    changed = {}
-    for node in nodes:
-        before, after = old.target(node), new.target(node)
-        if before != after:
-            changed[node] = (before, after)
-    return changed
-
-
 def affinity(host: Host, candidate: str) -> bytes:
     """Return a sort key that orders the candidates for an orphaned host.
 

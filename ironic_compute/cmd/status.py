@@ -41,7 +41,10 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _check_coordination(self) -> upgradecheck.Result:
         try:
-            membership.read_pools(CONF.coordination.backend_url)
+            options = CONF.coordination
+            membership.read_pools(
+                options.backend_url, term_s=options.lease_term_s
+            )
         except hashring.errors.HashringError as exc:
             return _failure(exc)
         return _success()

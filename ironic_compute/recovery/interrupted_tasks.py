@@ -45,6 +45,8 @@ _MAY_BE_QUEUED = frozenset(
         InterruptedTask.CLEAR_HOST,
     }
 )
+# The uuid, task and time of change of a server.
+_State = tuple[str, str | None, Any]
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
 
@@ -78,7 +80,7 @@ class InterruptedTasks:
     _begin: in_progress.StartThread = in_progress.start_thread
 
     def __attrs_post_init__(self) -> None:
-        self._first_seen_s: dict[tuple[str, Any, Any], float] = {}
+        self._first_seen_s: dict[_State, float] = {}
         self._rounds_count = 0
 
     def check(self) -> None:
@@ -88,10 +90,13 @@ class InterruptedTasks:
         resumed at once, because an earlier worker left them.
         """
         is_first = self._rounds_count == 0
-        found = {_state_of(i): i for i in self._list_unfinished()}
+        lists_all = self._rounds_count % WITHOUT_TASK_EVERY == 0
+        self._rounds_count += 1
+        found = {_state_of(i): i for i in self._list_unfinished(lists_all)}
         now_s = self._clock.now_s()
         self._first_seen_s = {
-            state: self._first_seen_s.get(state, now_s) for state in found
+            state: self._first_seen_s.get(state, now_s)
+            for state in {*found, *self._states_not_listed(lists_all)}
         }
         for state, instance in found.items():
             idle_s = now_s - self._first_seen_s[state]
@@ -100,6 +105,10 @@ class InterruptedTasks:
                     f'resume-{instance.uuid}',
                     functools.partial(self._run, instance),
                 )
+
+    def _states_not_listed(self, lists_all: bool) -> list[_State]:
+        """Return the states that this round does not list, but may last."""
+        return [s for s in self._first_seen_s if not lists_all and not s[1]]
 
     def _required_idle_s(self, instance: Any, *, is_first: bool) -> float:
         """Return for how long a row must be unchanged before it is handled.
@@ -110,17 +119,16 @@ class InterruptedTasks:
         task = decisions.find_task(instance.vm_state, instance.task_state)
         return 0.0 if is_first and task not in _MAY_BE_QUEUED else self._idle_s
 
-    def _list_unfinished(self) -> list[Any]:
+    def _list_unfinished(self, lists_all: bool) -> list[Any]:
         """List this host's servers with unfinished work; one RPC or two.
 
         Unfinished servers without a task are rare, so they are listed only
         in each sixth round.
         """
         found = self._list_servers({'task_state': list(decisions.TASK_STATES)})
-        if self._rounds_count % WITHOUT_TASK_EVERY == 0:
+        if lists_all:
             without_task = {'vm_state': list(decisions.VM_STATES_WITHOUT_TASK)}
             found += self._list_servers(without_task)
-        self._rounds_count += 1
         return list({instance.uuid: instance for instance in found}.values())
 
     def _list_servers(self, filters: dict[str, Any]) -> list[Any]:
@@ -294,6 +302,6 @@ class InterruptedTasks:
         clear_task(instance)
 
 
-def _state_of(instance: Any) -> tuple[str, Any, Any]:
+def _state_of(instance: Any) -> _State:
     """Return the fields of a row that change while a thread works on it."""
     return instance.uuid, instance.task_state, instance.updated_at

@@ -109,10 +109,10 @@ class SimulatedInterruptedTasks(InterruptedTasks):
         super().__init__(*arguments)
         self._worker = worker
 
-    def _list_unfinished(self) -> list[Any]:
+    def _list_unfinished(self, lists_all: bool) -> list[Any]:
         worker = self._worker
         records = worker.wire.read(
-            lambda: unfinished_of(worker.world.nova, worker.host)
+            lambda: unfinished_of(worker.world.nova, worker.host, lists_all)
         )
         return [worker.server_of(record) for record in records]
 

@@ -286,7 +286,7 @@ class Manager:
     soft_delete_instance = restore_instance = start_instance = _never
 
 
-def unfinished_of(nova: Any, host: Host) -> list[Any]:
+def unfinished_of(nova: Any, host: Host, lists_all: bool) -> list[Any]:
     """``InstanceList.get_by_filters`` of the real InterruptedTasks."""
     return [
         dataclasses.replace(record)
@@ -295,6 +295,9 @@ def unfinished_of(nova: Any, host: Host) -> list[Any]:
         and not record.deleted
         and (
             record.task_state in decisions.TASK_STATES
-            or record.vm_state in decisions.VM_STATES_WITHOUT_TASK
+            or (
+                lists_all
+                and record.vm_state in decisions.VM_STATES_WITHOUT_TASK
+            )
         )
     ]

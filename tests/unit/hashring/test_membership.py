@@ -65,7 +65,7 @@ def test_nobody_is_seen_in_a_group_nobody_joined(
     tmp_path: pathlib.Path,
 ) -> None:
     """Without any group the operator's tool reads an empty dict."""
-    assert read_pools(f'file://{tmp_path}') == {}
+    assert read_pools(f'file://{tmp_path}', term_s=15.0) == {}
 
 
 def test_not_being_in_the_group_has_its_own_error(

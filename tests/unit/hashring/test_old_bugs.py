@@ -27,11 +27,12 @@ from hashring.group import Boot, LockToken, Member
 from hashring.heartbeat import HeartbeatThread
 from hashring.lock_thread import LockThread
 from hashring.pool import Pool
-from hashring.ring import Host, Ring, moves
+from hashring.ring import Host, Ring
 from hashring.workers import ServiceFacts, WorkerView
 from tests.fakes.clock import ManualClock
 from tests.unit.hashring import coordination
 from tests.unit.hashring.machine import TIMING, Machine
+from tests.unit.hashring.rings import moves
 from tests.unit.hashring.world import STEP_S, World
 
 C1, C2, C3 = Host('c1'), Host('c2'), Host('c3')

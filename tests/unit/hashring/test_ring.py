@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hashring import ring
 from hashring.ring import Host, Ring
+from tests.unit.hashring.rings import moves
 
 NODES = [f'{n:08x}-node' for n in range(200)]
 
@@ -26,7 +27,7 @@ def test_only_the_joined_host_gains(members: set[Host], pick: int) -> None:
     """A new host gets nodes; no other host does."""
     joined = Host(f'new{pick}')
     after = Ring({*members, joined})
-    for old, new in ring.moves(Ring(members), after, NODES).values():
+    for old, new in moves(Ring(members), after, NODES).values():
         assert new == joined
         assert old in members
 
@@ -37,7 +38,7 @@ def test_only_the_left_host_loses(members: set[Host]) -> None:
     """If a host is removed, only its own nodes move."""
     left = min(members)
     before = Ring(members)
-    moved = ring.moves(before, Ring(members - {left}), NODES)
+    moved = moves(before, Ring(members - {left}), NODES)
     assert set(moved) == {n for n in NODES if before.target(n) == left}
 
 

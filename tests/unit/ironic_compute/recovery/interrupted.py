@@ -107,7 +107,7 @@ class ResumesOne(InterruptedTasks):
         self.done.append('node freed')
         instance.host = None
 
-    def _list_unfinished(self) -> list[Any]:
+    def _list_unfinished(self, lists_all: bool) -> list[Any]:
         return [self._server]
 
     def _list_actions(self, instance: Any) -> list[Any]:

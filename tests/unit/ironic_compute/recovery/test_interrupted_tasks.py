@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupted tasks are resumed or ended according to row and Ironic."""
 
+from typing import Any
+
 import pytest
 from nova.compute import task_states as tasks
 from nova.compute import vm_states
 
+from ironic_compute.recovery.interrupted_tasks import (
+    WITHOUT_TASK_EVERY,
+    InterruptedTasks,
+)
 from resource_tracker.node import NodeFacts
 
 from .interrupted import (
@@ -92,3 +98,25 @@ def test_delete_that_was_requested_meanwhile_is_kept(
     server.row = tasks.DELETING
     check_twice(ResumesOne(server, make_node(node)))
     assert not [it for it in server.done if it.startswith('saved')]
+
+
+class _Lists(ResumesOne):
+    """Lists servers as Nova does: those without a task in a list of theirs."""
+
+    _list_unfinished = InterruptedTasks._list_unfinished
+
+    def _list_servers(self, filters: dict[str, Any]) -> list[Any]:
+        key = 'task_state' if self._server.task_state else 'vm_state'
+        return [self._server] if key in filters else []
+
+
+@pytest.mark.parametrize('vm_state', [vm_states.BUILDING, SHELVED])
+def test_server_without_a_task_is_handled_at_its_second_list(
+    vm_state: str,
+) -> None:
+    """Rounds that do not list such servers do not reset their idle time."""
+    server = make_server(vm_state, None)
+    interrupted = _Lists(server, make_node('active'))
+    for _ in range(WITHOUT_TASK_EVERY + 1):
+        interrupted.check()
+    assert server.done

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of ``ironic-compute-status upgrade check``."""
+
+from collections.abc import Iterator
+
+import nova.conf
+import pytest
+from oslo_upgradecheck import upgradecheck
+
+from ironic_compute.cmd.status import Checks
+from ironic_compute.config import register_opts
+
+CONF = nova.conf.CONF
+
+
+@pytest.fixture(autouse=True)
+def _options() -> Iterator[None]:
+    """Register the options, and forget their values after the test."""
+    register_opts(CONF)
+    yield
+    for name in ('backend_url', 'lease_term_s'):
+        CONF.clear_override(name, group='coordination')
+
+
+def test_backend_is_checked_with_the_configured_lease_term() -> None:
+    """A member that would expire within a lease term is refused."""
+    url = 'redis://127.0.0.1:1?membership_timeout=20'
+    CONF.set_override('backend_url', url, group='coordination')
+    CONF.set_override('lease_term_s', 30, group='coordination')
+    result = Checks()._check_coordination()
+    assert result.code == upgradecheck.Code.FAILURE
+    assert 'lease_term_s (30)' in result.details
