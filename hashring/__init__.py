@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process serves which host, and which host should hold which node."""
+"""Decides which agent serves a host, and which host should hold a node."""

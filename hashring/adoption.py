@@ -22,12 +22,12 @@ from hashring.ring import Host, affinity
 
 
 class Presence(enum.Enum):
-    """Whether the agent of a home host is there."""
+    """The state of a home host's own agent: up, expected back, or absent."""
 
     HOME = 'home'
     """The agent is up and wants to serve its home host."""
     EXPECTED = 'expected'
-    """The agent restarts, and the grace that it published has not ended."""
+    """The agent is restarting, and its ``restart_grace_s`` has not ended."""
     ABSENT = 'absent'
     """No agent of this home host will serve it now."""
 
@@ -39,7 +39,7 @@ class View:
     members: tuple[Member, ...] = ()
 
     def up(self) -> tuple[Member, ...]:
-        """Return the members that neither restart nor leave."""
+        """Return the members that are neither restarting nor leaving."""
         return tuple(m for m in self.members if m.state is MemberState.UP)
 
     def of_home(self, home: Host) -> tuple[Member, ...]:
@@ -65,7 +65,7 @@ class DueAdoption:
 
 
 class PresenceWatch:
-    """Since when each agent restarts and each host is orphaned.
+    """Records when agents began to restart and when hosts became orphans.
 
     `hashring.assignment` alone uses it, in the agent's main thread.
 
@@ -94,9 +94,9 @@ class PresenceWatch:
                 self._grace_until_s.pop(member.home, None)
 
     def _note_restart(self, member: Member, now_s: float) -> None:
-        # The grace is for the agent that starts after this one. It cannot
-        # start serving while this one drains, so the grace counts from the
-        # end of the drain.
+        # The member's grace is the time that its next process has to start.
+        # That process cannot serve while this one still drains its home host,
+        # so the grace counts from the end of the drain.
         is_draining = member.home in member.serving
         if is_draining or member.boot not in self._restarts_seen:
             self._restarts_seen.add(member.boot)
@@ -154,11 +154,11 @@ class PresenceWatch:
             return {}
         ranks = {}
         for host in orphans:
-            line = _line(host, load)
-            load[line[0]] += 1
-            ranks[host] = line.index(self._boot)
+            candidates = _candidates(host, load)
+            load[candidates[0]] += 1
+            ranks[host] = candidates.index(self._boot)
         return ranks
 
 
-def _line(host: Host, load: Mapping[Boot, int]) -> list[Boot]:
+def _candidates(host: Host, load: Mapping[Boot, int]) -> list[Boot]:
     return sorted(load, key=lambda boot: (load[boot], affinity(host, boot)))

@@ -31,12 +31,15 @@ from hashring.pool import Pool
 from hashring.ring import Host
 from hashring.state_dir import SavedState
 
-# Seconds between two turns while the lock thread has unfinished requests.
+# Seconds between two turns of the main loop while the lock thread has
+# unfinished requests.
 BUSY_INTERVAL_S = 0.05
-# The agent exits this long after drain_timeout_s, finished or not.
+# A leaving agent exits this many seconds after drain_timeout_s, even if it
+# still has a worker or a lock.
 LEAVE_SLACK_S = 10.0
-# The longest wait, at exit, for the last heartbeat, the last lock request
-# and the end of the connection; each may take so long.
+# At its exit the agent waits at most so many seconds for the last lock
+# request, then as long for the last heartbeat, then as long for the end of the
+# connection to the backend.
 CLOSE_TIMEOUT_S = 3.0
 
 
@@ -54,8 +57,9 @@ class Agent:
     :param machine: the name of this machine; other agents' log messages
         show it.
     :param version: the version of this package; other agents can read it.
-    :param find_overlap: returns the reason why the group of the given name
-        cannot serve the same nodes as this one; None if there is none.
+    :param find_overlap: takes the name of another group and returns an error
+        message if that group's pool has nodes of this agent's pool, else None.
+        The agent exits with that message.
     :param on_turn: called after each turn of the loop, to feed a watchdog.
     """
 
@@ -134,9 +138,10 @@ class Agent:
         self._stop_request = events.Leave(restarting=not for_good)
 
     def turn(self) -> None:
-        """Handle all events, carry out the effects, publish the new view.
+        """Handle all events, carry out their effects, publish the new view.
 
-        Waits up to ``loop_interval_s`` for an event of a worker.
+        This is one turn of the main loop. It waits up to ``loop_interval_s``
+        for an event of a worker.
         """
         self._read_heartbeats()
         for answer in self.lock_thread.answers():
@@ -195,7 +200,7 @@ class Agent:
                 self._handle(event)
 
     def _check_other_groups(self, groups: Sequence[str]) -> None:
-        """Leave if the pool of another group serves the same nodes."""
+        """Leave if another group's pool has nodes of this agent's pool."""
         reasons = filter(None, map(self._find_overlap, groups))
         exit_message = next(reasons, None)
         if exit_message is not None and self.assignment.leaving is None:
@@ -208,7 +213,9 @@ class Agent:
         request = self._stop_request
         if request is None or request == self.assignment.leaving:
             return
-        if self._status == 0:  # After an Abort the agent leaves for good.
+        # An agent that exits with an error will not be back soon, so it does
+        # not announce a restart.
+        if self._status == 0:
             self._handle(request)
 
     def _handle(self, event: events.Event) -> None:
@@ -243,7 +250,7 @@ class Agent:
                 self.exit_message = message
                 self._status = status
             case _:
-                pass  # Only logged.
+                pass  # `_handle` has logged the effect; nothing else is to do.
 
     def _publish_view(self) -> None:
         now_s = self._clock.now_s()
@@ -299,7 +306,7 @@ class Agent:
     # ---- the end
 
     def _may_exit(self) -> bool:
-        """Return whether the agent has left, or its time to leave is up."""
+        """Return whether the agent has left, or has no more time to leave."""
         if self.assignment.leaving is None:
             return False
         now_s = self._clock.now_s()
@@ -307,8 +314,8 @@ class Agent:
             return True
         if self.assignment.has_workers:
             return False
-        # Wait until the locks are released and the last state is published,
-        # but no longer than that.
+        # Wait until the locks are released and the agent's last record is
+        # published, but at most CLOSE_TIMEOUT_S.
         self._leave_by_s = min(self._leave_by_s, now_s + CLOSE_TIMEOUT_S)
         me = self._member(now_s)
         is_published = self.heartbeat_thread.set_member(
@@ -327,8 +334,8 @@ class Agent:
         self.lock_thread.end(CLOSE_TIMEOUT_S)
         self.heartbeat_thread.end(CLOSE_TIMEOUT_S)
         leaving = self.assignment.leaving
-        # For a restart our entry stays in the group until its term ends,
-        # because other agents read the grace from it.
+        # If the agent restarts, its entry stays in the group until its term
+        # ends, because other agents read from it how long to wait.
         leave = leaving is not None and not leaving.restarting
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
         self._saved_state.close()

@@ -67,7 +67,8 @@ class Assignment:
         self._holds = {self._home: Hold(self._home)}
         self._known: frozenset[Host] = frozenset()
         self._lease_status = events.LeaseStatus(deadline_s=0.0, epoch=0)
-        # The last epoch in which the lease was held, and since when.
+        # The last epoch (unbroken run of heartbeats) in which this agent held
+        # the lease, and the time from which it did.
         self._held_epoch = 0
         self._held_since_s = 0.0
         wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
@@ -93,7 +94,7 @@ class Assignment:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the lease in which `serving` is valid."""
+        """The number of the unbroken lease in which `serving` is valid."""
         return self._lease_status.epoch
 
     def wants_home(self, now_s: float) -> bool:
@@ -102,12 +103,13 @@ class Assignment:
         False while its worker keeps dying here; other agents may adopt it.
         """
         hold = self._holds[self._home]
-        return not (hold.yields and now_s < hold.retry_at_s)
+        return not (hold.keeps_dying and now_s < hold.retry_at_s)
 
     def deadline_s(self) -> float:
         """Return when the lease gates of all workers shut, on CLOCK_BOOTTIME.
 
-        0.0, which means now, while it is uncertain whether a lock survived.
+        Return 0.0, so that they shut at once, while the lease is interrupted
+        or not all locks are proven to have survived the interruption.
         """
         holds = self._holds.values()
         if any(hold.phase in UNCERTAIN for hold in holds):
@@ -117,9 +119,10 @@ class Assignment:
     def opens_s(self, now_s: float) -> dict[Host, float]:
         """Return when the gate of each new worker may open at the earliest.
 
-        Only on backends that can forget a lock. There the former holder of
-        a lock may not have noticed the loss yet and may act for up to one
-        term after this agent was granted the lock.
+        Empty unless the backend can forget a lock, for example in a restart.
+        If it has, the agent that had the lock before may not have noticed the
+        loss and may act for up to one term after this agent was granted the
+        lock.
         """
         if not self._traits.forgets:
             return {}
@@ -238,14 +241,15 @@ class Assignment:
         if event.done:
             hold.move(Signal.RELEASED)
         else:
-            # _advance requests it again, because each heartbeat renews the
-            # lock, which has no worker, until it is released.
+            # `_advance` repeats the request after `due_s`. Without a release
+            # each heartbeat would renew the lock for ever, although the host
+            # has no worker.
             hold.due_s = now_s + self._timing.loop_interval_s
 
     def _find_hold(self, host: Host, ticket: int, phase: Phase) -> Hold | None:
         hold = self._holds.get(host)
         if hold is None or hold.ticket != ticket or hold.phase is not phase:
-            return None  # The result of a request that is no longer of use.
+            return None  # This result is not that of the newest request.
         return hold
 
     def _apply_exit(
@@ -300,7 +304,8 @@ class Assignment:
             yield self._release(hold, hold.ends_why, again=True)
 
     def _is_lock_lost(self, hold: Hold) -> bool:
-        # A lock list that was read before this grant shows an older lock.
+        # If the lost locks were read before this lock was granted, the entry
+        # of the host in them is about an earlier lock.
         status = self._lease_status
         return (
             hold.host in status.lost and hold.granted_at_s <= status.read_at_s
@@ -354,9 +359,9 @@ class Assignment:
         if home.phase is Phase.IDLE and now_s >= home.retry_at_s:
             yield from self._try(home, 0.0)
         if now_s < self._held_since_s + self._timing.lease_term_s:
-            # After a start of all agents, or an outage of the backend, the
-            # other agents may take as long as this one did to get back into
-            # the member list.
+            # After a start of all agents, or an outage of the backend, other
+            # agents may join the group up to one term later than this one.
+            # Until then their hosts are not adopted.
             return
         mine = frozenset(
             hold.host
@@ -371,7 +376,8 @@ class Assignment:
 
     def _try(self, hold: Hold, orphan_for_s: float) -> Iterator[events.Effect]:
         if hold.host == self._home and self._left_lock is not None:
-            # With each try, because the request may be lost; it frees only
+            # A request to break the dead process's lock precedes each try,
+            # because an earlier such request may have failed. It frees only
             # the lock with this token.
             yield events.BreakLock(hold.host, self._left_lock)
         hold.move(Signal.WANTED)

@@ -34,7 +34,7 @@ _ETCD_OPTIONS = {
 }
 _REDIS_OPTIONS = {**_ETCD_OPTIONS, 'socket_connect_timeout': _REQUEST}
 _MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
-# For file and ZooKeeper, `timeout` is the term.
+# In the URL of a file or ZooKeeper backend `timeout` sets the term.
 _PLAIN_OPTIONS = {'timeout': _TERM}
 
 

@@ -23,7 +23,7 @@ class Clock(Protocol):
         """Return the seconds since 1970; for records, never for leases."""
 
     def sleep(self, seconds: float) -> None:
-        """Block; only for threads that need not be woken earlier."""
+        """Block for so many seconds; nothing can end the wait earlier."""
 
 
 class SystemClock:

@@ -17,7 +17,8 @@ class DuplicateHome:
     """The other members with this agent's home host, and since when.
 
     :param boot: the boot of this agent
-    :param wait_s: seconds after which an entry cannot be of a dead process
+    :param wait_s: seconds after which the entry of a dead process is certainly
+        gone from the member list
     """
 
     def __init__(self, home: Host, boot: Boot, wait_s: float) -> None:
@@ -27,7 +28,7 @@ class DuplicateHome:
         self._since_s: dict[Boot, float] = {}
 
     def find_rival(self, view: View, now_s: float) -> Member | None:
-        """Return another live agent that serves our home host, if any."""
+        """Return another live agent that serves this home host, or None."""
         duplicate_home = [
             member
             for member in view.of_home(self._home)
@@ -44,7 +45,7 @@ class DuplicateHome:
         return None
 
     def message(self, rival: Member, view: View) -> str:
-        """Return the error for the operator: both machines, and the cure."""
+        """Return the error message with both machines' names and the cure."""
         mine = (m.machine for m in view.members if m.boot == self._boot)
         return (
             f'Two agents have [DEFAULT] host = {self._home}: one on '

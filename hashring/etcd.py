@@ -47,9 +47,9 @@ def break_lock(driver: Any, lock: Any, token: LockToken) -> None:
 
 
 def stop_renewing(driver: Any, lock: Any) -> None:
-    """Take a released lock from those that each heartbeat renews.
+    """Remove a released lock from the locks that each heartbeat renews.
 
-    ``Etcd3Lock.release`` leaves the lock among them for ever if the lock
-    belonged to another process by then.
+    ``Etcd3Lock.release`` does not remove it if another process had taken the
+    lock before the release.
     """
     driver._acquired_locks.discard(lock)

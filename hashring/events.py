@@ -44,7 +44,7 @@ class LeaseStatus:
     """The number of the unbroken run of heartbeats."""
     view: View = NOBODY
     lost: frozenset[Host] = frozenset()
-    """The hosts whose lock the backend no longer has as ours."""
+    """The hosts whose lock this agent no longer has in the backend."""
     read_at_s: float = 0.0
     """When `lost` was read (CLOCK_BOOTTIME)."""
 
@@ -146,7 +146,7 @@ class TryLock:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prove:
-    """Ask the backend whether the lock was kept since its grant."""
+    """Read from the backend whether the lock was kept since its grant."""
 
     host: Host
     ticket: int
@@ -159,7 +159,8 @@ class Release:
     host: Host
     ticket: int
     why: Why
-    again: bool = False  # An earlier request failed.
+    again: bool = False
+    """Whether an earlier request to release this lock failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,12 +170,13 @@ class Start:
     host: Host
     tenure: int
     why: Why
-    waited_s: float = 0.0  # How long the host was orphaned.
+    waited_s: float = 0.0
+    """Seconds for which the host was an orphan before its adoption."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stop:
-    """Let the worker of this host drain and exit."""
+    """Request that the worker of this host drains and exits."""
 
     host: Host
     why: Why
@@ -182,7 +184,7 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill the worker of this host; the next effect waits for its death."""
+    """Kill the worker of this host, and wait until the process is dead."""
 
     host: Host
     why: Why
@@ -190,14 +192,14 @@ class Kill:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pause:
-    """For the log: the lease has ended, so this worker's gate is shut."""
+    """Log that the lease has ended, so that this worker's gate is shut."""
 
     host: Host
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResumeWorker:
-    """For the log: the lock was kept, so this worker goes on."""
+    """Log that the lock was kept, so that this worker goes on."""
 
     host: Host
 

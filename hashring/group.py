@@ -21,7 +21,7 @@ LockToken = NewType('LockToken', str)
 
 
 class MemberState(enum.Enum):
-    """Whether an agent is up, restarts or leaves, as it publishes itself."""
+    """The state that an agent publishes: up, restarting or leaving."""
 
     UP = 'up'
     """The agent serves its home host or is about to."""
@@ -48,7 +48,7 @@ class Member:
     serving: tuple[Host, ...] = ()
     """The hosts whose lock this agent has."""
     wants_home: bool = True
-    """False while the worker of the home host keeps dying there."""
+    """False while the worker of the home host keeps dying on this machine."""
     ring: str = ''
     """The digest of this agent's ring."""
     known: tuple[Host, ...] = ()
@@ -96,7 +96,7 @@ class Member:
             ring=str(raw['ring']),
             known=_hosts(raw['known']),
             version=str(raw['version']),
-            # During an upgrade an older agent publishes no such field.
+            # An agent of an older release does not publish this field.
             confirmed_mappings=_hosts(raw.get('vouched', ())),
         )
 
@@ -109,7 +109,7 @@ def _hosts(raw: Any) -> tuple[Host, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Traits:
-    """The promises of a kind of backend about locks and members."""
+    """The guarantees of one kind of backend about locks and members."""
 
     forgets: bool
     """A restart or a failover of the server can lose a lock early."""
@@ -127,9 +127,9 @@ class Traits:
 class Group(Protocol):
     """A connection to the group of one pool, and to the locks of all hosts.
 
-    Every method may block for seconds and may raise `BackendUnavailable`.
-    Only the heartbeat thread calls `connect` to `lost_locks`; only the lock
-    thread calls `try_lock` to `break_lock`.
+    Every method may block for seconds and may raise `BackendUnavailable`. Only
+    the heartbeat thread calls the methods from `connect` to `lost_locks`; only
+    the lock thread calls those from `try_lock` to `break_lock`.
     """
 
     traits: Traits
@@ -164,7 +164,7 @@ class Group(Protocol):
         """Request the lock once; return whether it was granted."""
 
     def owns_lock(self, host: Host) -> bool:
-        """Read whether the lock was kept since `try_lock` got it.
+        """Read whether this agent has kept the lock since `try_lock`.
 
         False means that the backend cannot prove it.
         """

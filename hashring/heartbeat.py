@@ -21,7 +21,7 @@ from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
-# Seconds between two heartbeats while this agent is not in the group.
+# Seconds between two attempts to join while this agent is not in the group.
 REJOIN_S = 1.0
 
 
@@ -57,7 +57,8 @@ class HeartbeatThread:
         self._group = group
         self._clock = clock
         self._interval_s = timing.heartbeat_interval_s
-        # By then the entries of agents that died earlier have expired.
+        # The other groups are read two terms after the start, because the
+        # entries of agents that died before it have then expired.
         self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
         self._are_others_read = False
         self._lock = threading.Lock()
@@ -67,7 +68,7 @@ class HeartbeatThread:
         self._joined = False
         self._wanted = (me, 0)
         self._published: Member | None = None
-        self._failures_count = 0  # In a row.
+        self._failures_count = 0  # Consecutive failures.
         self._is_failure_logged = False
         self._state = HeartbeatState(
             Lease(timing.lease_term_s, timing.lease_margin_s)
@@ -103,7 +104,7 @@ class HeartbeatThread:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the next heartbeat is due at once, for a changed record."""
+        """Whether a changed record makes the next heartbeat due at once."""
         return self._wake.is_set()
 
     def end(self, timeout_s: float) -> None:
@@ -149,8 +150,8 @@ class HeartbeatThread:
             return
         with self._lock:
             me = self._wanted[0]
-        # After an absence a host is published as served only once its lock
-        # has been proven.
+        # An agent that joins again publishes that it serves no host, because
+        # it must first prove that it has kept its locks.
         me = dataclasses.replace(me, serving=())
         sent_s = self._clock.now_s()
         self._group.join(me)
@@ -176,8 +177,8 @@ class HeartbeatThread:
         returned_s = self._clock.now_s()
         mine = [m for m in members if m.boot == self._group.boot]
         if mine != [self._published]:
-            # A delayed request has brought back an older record; publish
-            # again.
+            # A request that was delayed on its way has replaced this agent's
+            # record by an older one, so publish it again.
             self._published = None
         beat = Beat(sent_s, returned_s, shown=bool(mine))
         lease, verdict = self._state.lease.after(beat)
@@ -220,8 +221,8 @@ class HeartbeatThread:
 
     def _note_failure(self, why: str) -> None:
         self._failures_count += 1
-        # A single failure is not logged; the second in a row is, once. At
-        # the start the first one is.
+        # Before the first connection the first failure is logged. Later the
+        # second consecutive one is, because a single failure does no harm.
         log_count = 2 if self._connected else 1
         if self._failures_count >= log_count and not self._is_failure_logged:
             self._is_failure_logged = True

@@ -23,12 +23,13 @@ HOLD_OFF_S = 1.0
 HOLD_OFF_YIELDING_S = 15.0
 HOLD_OFF_MAX_S = 300.0
 DEATHS_TO_YIELD_COUNT = 3
-# After a tenure this long, earlier deaths of the worker do not count.
+# After a tenure of so many seconds, earlier deaths of the worker do not count
+# any more.
 HEALTHY_AFTER_S = 120.0
 
 
 class Phase(enum.Enum):
-    """Whether this agent has the lock and the worker of a host."""
+    """The progress of one host in this agent: its lock and its worker."""
 
     IDLE = 'idle'
     """This agent has neither the lock nor a worker."""
@@ -111,14 +112,20 @@ class Hold:
 
     host: Host
     phase: Phase = Phase.IDLE
-    tenure: int = 0  # The ticket of the lock it is served under.
-    ticket: int = 0  # The last request; results of older ones are ignored.
-    epoch: int = 0  # The epoch of the lease in which the lock was certain.
+    tenure: int = 0
+    """The ticket of the request by which the present lock was granted."""
+    ticket: int = 0
+    """The ticket of the newest lock request; results of older requests are
+    ignored."""
+    epoch: int = 0
+    """The number of the unbroken lease in which the lock was last certain."""
     granted_at_s: float = 0.0
     retry_at_s: float = 0.0
-    due_s: float = 0.0  # The time-out of this phase; 0.0: none.
+    due_s: float = 0.0
+    """When this phase times out (CLOCK_BOOTTIME); 0.0: never."""
     orphan_for_s: float = 0.0
-    ends_why: Why = Why.EXITED  # The reason for the end of this tenure.
+    ends_why: Why = Why.EXITED
+    """The reason for the end of this tenure."""
     deaths_count: int = 0
     history: tuple[str, ...] = ()
 
@@ -138,15 +145,15 @@ class Hold:
         self.phase = after
 
     def record_death(self, now_s: float) -> None:
-        """Count a worker that ended unasked; delay the next one."""
+        """Count a worker that ended without a stop request; delay the next."""
         if now_s - self.granted_at_s > HEALTHY_AFTER_S:
             self.deaths_count = 0
         self.deaths_count += 1
         self.retry_at_s = now_s + hold_off_s(self.deaths_count)
 
     @property
-    def yields(self) -> bool:
-        """Whether the worker keeps dying; then others may adopt the host."""
+    def keeps_dying(self) -> bool:
+        """Whether the worker keeps dying, so others may adopt the host."""
         return self.deaths_count >= DEATHS_TO_YIELD_COUNT
 
 

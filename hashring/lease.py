@@ -19,7 +19,7 @@ class Verdict(enum.Enum):
     """Whether a heartbeat counted, or why not."""
 
     COUNTED = 'counted'
-    """The lease is extended."""
+    """The heartbeat extends the lease."""
     LATE = 'it came back later than one term after the one before'
     """Locks may be lost: a new epoch starts with this heartbeat."""
     UNSEEN = 'the member list does not show us'
@@ -28,29 +28,29 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beat:
-    """The times of one heartbeat, and whether the list had this agent."""
+    """The times of one heartbeat, and whether this agent was in the list."""
 
-    sent_s: float  # The clock before the heartbeat was sent.
-    returned_s: float  # The clock after the member list was read.
+    sent_s: float  # When the heartbeat was sent (CLOCK_BOOTTIME).
+    returned_s: float  # When the member list had been read.
     shown: bool  # The member list has an entry of this boot.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """The deadline, and the epoch: the number of the unbroken run.
+    """The lease's deadline, and its epoch, which counts interruptions.
 
     Within one epoch no lock of this agent can have been lost because its
     term ended.
     """
 
     term_s: float
-    margin_s: float  # The agent stops this long before the term ends.
+    margin_s: float  # The agent stops acting so long before its term ends.
     base_s: float | None = None  # When the last heartbeat was sent.
     counted: bool = False  # Whether that heartbeat counted.
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        assert 0 < self.margin_s < self.term_s  # noqa: S101 (our own mistake)
+        assert 0 < self.margin_s < self.term_s  # noqa: S101 (else a bug)
 
     @property
     def deadline_s(self) -> float:
@@ -60,7 +60,7 @@ class Lease:
         return self.base_s + self.term_s - self.margin_s
 
     def held(self, now_s: float) -> bool:
-        """Return whether this agent may act at this moment."""
+        """Return whether the lease is in force, so that this agent may act."""
         return now_s < self.deadline_s
 
     def joined(self, sent_s: float) -> 'Lease':
@@ -71,7 +71,7 @@ class Lease:
 
     def after(self, beat: Beat) -> tuple['Lease', Verdict]:
         """Return the lease after a heartbeat, and whether it counted."""
-        assert beat.sent_s <= beat.returned_s  # noqa: S101 (our own mistake)
+        assert beat.sent_s <= beat.returned_s  # noqa: S101 (else a bug)
         if not beat.shown:
             return self._broken(None), Verdict.UNSEEN
         base_s = self.base_s
@@ -86,14 +86,14 @@ class Lease:
         )
 
     def grant_counts(self, sent_s: float, returned_s: float) -> bool:
-        """Return whether a grant came in time for its lock to be used.
+        """Return whether a lock was granted quickly enough to be used.
 
         The lock's own term starts at some moment after ``sent_s``. A
         heartbeat that was sent during the request did not renew the lock but
         may have moved the deadline, by at most the duration of the request.
         Therefore the duration may be half the margin at most.
 
-        :param sent_s: the clock before the lock request was sent
-        :param returned_s: the clock after its result came
+        :param sent_s: when the lock request was sent (CLOCK_BOOTTIME)
+        :param returned_s: when its result arrived
         """
         return returned_s - sent_s <= self.margin_s / 2

@@ -112,7 +112,8 @@ class LockThread:
                 'Could not %(what)s: %(why)s', {'what': request, 'why': exc}
             )
             answer = _failed(request)
-        # If this thread died, no host would ever change its phase again.
+        # Even a bug must not end this thread, because then no lock would be
+        # requested or released any more.
         except Exception:
             LOG.exception('Lock request %(what)s failed', {'what': request})
             answer = _failed(request)
@@ -138,17 +139,17 @@ class LockThread:
         if not self._group.try_lock(host):
             return LockRefused(host, ticket)
         counts = self._lease.grant_counts(sent_s, self._clock.now_s())
-        # `Assignment` has a lock released that does not count, and repeats
-        # the release until it succeeds, because each heartbeat renews the
-        # lock until then.
+        # If ``counts`` is false, `Assignment` requests the release of the lock
+        # until it succeeds, because each heartbeat renews the lock until then.
         return LockGranted(host, ticket, counts, self._group.token(host))
 
 
 def _failed(request: Request) -> Answer | None:
     """Return the result of a request that failed.
 
-    It assumes the worse: the lock was not granted, is not ours, or is not
-    released.
+    The backend may have carried out the request. The result is nevertheless
+    that the lock was not granted, was not kept, or was not released, because
+    that is always safe to act on.
     """
     match request:
         case BreakLock():

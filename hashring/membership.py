@@ -40,7 +40,7 @@ _GROUP_PREFIX = 'ironic-compute.'
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Translate whatever a driver raises into an error of hashring."""
+    """Translate each error of a tooz driver into an error of hashring."""
     try:
         yield
     except errors.HashringError:
@@ -64,7 +64,7 @@ def group_id(group: str) -> bytes:
 
 
 def group_name(group: bytes | str) -> str | None:
-    """Return the argument of :func:`group_id`; None for a foreign group."""
+    """Reverse :func:`group_id`; None if other software made the group."""
     name = group.decode() if isinstance(group, bytes) else group
     if not name.startswith(_GROUP_PREFIX):
         return None
@@ -100,7 +100,8 @@ class Membership:
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
-        self._refused: list[locking.Lock] = []  # On ZooKeeper alone.
+        # Refused locks whose queue this agent must leave; only on ZooKeeper.
+        self._refused: list[locking.Lock] = []
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
@@ -131,7 +132,7 @@ class Membership:
                 self._driver.update_capabilities(
                     self._group, me.capabilities()
                 ).get()
-            except tooz.NotImplemented:  # The file driver.
+            except tooz.NotImplemented:  # tooz's file driver has no update.
                 self.join(me)
 
     def heartbeat(self) -> None:
@@ -173,7 +174,7 @@ class Membership:
             try:
                 raw = _read_members(self._driver, group)
             except coordination.GroupNotCreated:
-                return ()  # The last member has just left.
+                return ()  # The group was deleted after the list was read.
         return self._parsed(raw)
 
     def lost_locks(self) -> frozenset[Host]:
@@ -191,11 +192,12 @@ class Membership:
     # ---- for the lock thread
 
     def try_lock(self, host: Host) -> bool:
-        # If an earlier release failed, our own lock would be in the way.
+        # If an earlier release failed, this agent still has the lock and its
+        # own new request would be refused.
         self.release(host)
         with _translated(f'lock {host}'):
-            # A new object each time, because its token is that of this
-            # acquisition.
+            # Each request has a new lock object, because the object's token
+            # names one acquisition.
             lock = self._driver.get_lock(lock_id(host))
             if not self._acquired(lock):
                 return False
@@ -203,9 +205,10 @@ class Membership:
         return True
 
     def _acquired(self, lock: locking.Lock) -> bool:
-        """Try once; return whether the lock was granted.
+        """Request the lock once; return whether it was granted.
 
-        On ZooKeeper the next heartbeat removes a refused try from the queue.
+        On ZooKeeper the next heartbeat removes a refused request from the
+        lock's queue.
         """
         acquired = False
         try:
@@ -216,10 +219,11 @@ class Membership:
         return acquired
 
     def _leave_queues(self) -> None:
-        """Remove refused tries, which could keep others from a lock."""
+        """Remove refused requests, which could keep others from a lock."""
         while self._refused:
             zookeeper.leave_queue(self._refused[0])
-            self._refused.pop(0)  # The lock thread only appends.
+            # The first entry is still the same: the lock thread only appends.
+            self._refused.pop(0)
 
     def owns_lock(self, host: Host) -> bool:
         lock = self._locks.get(host)
@@ -254,7 +258,8 @@ class Membership:
     # ---- for any thread
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
-        # A thread, because stop() of tooz may wait for a backend that is away.
+        # stop() of tooz may block while the backend is away, so it runs in a
+        # thread of its own, for which this method waits at most timeout_s.
         if not leave or not self._driver.is_started:
             return
         thread = threading.Thread(
@@ -271,7 +276,7 @@ class Membership:
             LOG.debug('Left without a word: %(why)s', {'why': exc})
 
     def _owns(self, lock: Any) -> bool:
-        """Return whether the backend has this acquisition of the lock."""
+        """Return whether this agent still has this acquisition of the lock."""
         try:
             return bool(lock.is_still_owner())
         except tooz.NotImplemented:

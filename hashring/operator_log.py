@@ -18,13 +18,13 @@ from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
-# A shorter disagreement about the ring is normal: an agent may just have
-# started, or its workers read Nova's Services later than others.
+# Seconds. A shorter disagreement about the ring is normal: an agent may just
+# have started, or its workers read Nova's Services later than others.
 _DISAGREEMENT_S = 60.0
 
 
 class OperatorLog:
-    """Logs each change of one agent once.
+    """Logs each change of one agent's state once.
 
     :param home: the home host of the agent
     :param now_s: when the agent started (CLOCK_BOOTTIME)
@@ -43,7 +43,7 @@ class OperatorLog:
         """Log that the lease was won or lost, and why."""
         held = state.lease.held(now_s)
         if held and not self._held:
-            self._won(state, now_s)
+            self._log_lease_won(state, now_s)
         elif self._held and not held:
             self._lost_at_s = now_s
             LOG.info(
@@ -51,10 +51,10 @@ class OperatorLog:
                 {'home': self._home, 'why': _why_lost(state)},
             )
         elif not held and self._lost_at_s is None:
-            self._waiting(state, now_s)
+            self._log_not_joined(state, now_s)
         self._held = held
 
-    def _waiting(self, state: HeartbeatState, now_s: float) -> None:
+    def _log_not_joined(self, state: HeartbeatState, now_s: float) -> None:
         """Log once that the agent has not joined within a term."""
         waited_s = now_s - self._began_s
         if waited_s > state.lease.term_s and not self._is_waiting_logged:
@@ -69,7 +69,7 @@ class OperatorLog:
                 },
             )
 
-    def _won(self, state: HeartbeatState, now_s: float) -> None:
+    def _log_lease_won(self, state: HeartbeatState, now_s: float) -> None:
         others = sorted(
             m.home for m in state.view.members if m.home != self._home
         )
@@ -135,7 +135,7 @@ class OperatorLog:
             case events.Kill(host=host, why=why):
                 _log_reason('Killed the worker of', host, why)
             case events.Release(again=True):
-                pass  # Logged the first time.
+                pass  # The first request to release this lock was logged.
             case events.Release(host=host, why=events.Why.HAND_BACK):
                 LOG.info('Handed back %(host)s', {'host': host})
             case events.Release(host=host, why=why):

@@ -38,7 +38,8 @@ OPTS = [
         'lease_term_s',
         default=15,
         min=3,
-        # ZooKeeper's servers cut a session to 20 of their ticks.
+        # ZooKeeper's servers limit a session's time-out to 20 of their ticks,
+        # 40 s by default.
         max=40,
         help='Seconds after its last heartbeat until an agent counts as gone. '
         'Lower: hosts of a crashed controller are served again sooner. '

@@ -70,11 +70,11 @@ class Pool:
             self._agreed_since_s = now_s
 
     def update_services(self, facts: Mapping[Host, ServiceFacts]) -> None:
-        """Take the Services that a worker read from Nova.
+        """Replace the Service records by those that a worker read from Nova.
 
-        Newer records replace older ones. Only a mapped host stays mapped as
-        long as its Service exists, because another worker may not have been
-        able to read the mapping.
+        A host that one worker has read as mapped stays mapped while its
+        Service exists, even if a later record does not show the mapping,
+        because not every worker may be able to read Nova's API database.
         """
         for host, newer in facts.items():
             self._facts[host] = _merged(self._facts.get(host), newer)
@@ -132,7 +132,8 @@ class Pool:
     def _derive(self) -> None:
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
-            # Its agent creates the Service; the read came too early.
+            # The worker of a present agent creates its host's Service, so a
+            # record that there is none was read too early.
             self._drop_absence(host)
         self._seen = {
             host

@@ -64,7 +64,8 @@ class StateDir:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = pathlib.Path(path)
-        self._failed: set[str] = set()  # Files whose failure is logged.
+        # Files whose last write failed; that failure is logged already.
+        self._failed: set[str] = set()
         self._lock_fd = -1
 
     def open(self) -> None:
@@ -128,7 +129,7 @@ class StateDir:
         return self._read_hosts('vouched.json')
 
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
-        """Save the hosts with a confirmed mapping; return as `write_known`."""
+        """Save the hosts with a confirmed mapping; return if it succeeded."""
         return self._write('vouched.json', sorted(hosts))
 
     def _read_hosts(self, name: str) -> frozenset[Host]:

@@ -42,7 +42,7 @@ class WorkerView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """The record of one host that a worker read in Nova."""
+    """The Service and cell mapping of one host, as a worker read them."""
 
     mapped: bool
     """The host has a HostMapping, so builds for it reach its cell."""

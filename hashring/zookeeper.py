@@ -39,6 +39,6 @@ def leave_queue(lock: Any) -> None:
     """
     queued = lock._lock
     if queued.client.exists(queued.path) is None:
-        return  # The try failed before it could create the queue.
+        return  # The request failed before the lock's queue existed.
     if node := queued._find_node():
         queued._delete_node(node)

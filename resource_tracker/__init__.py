@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement should hold of each node, and the writes to get it there."""
+"""Computes and writes the Placement provider of each node of a worker."""

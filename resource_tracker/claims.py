@@ -4,8 +4,8 @@
 A claim covers the time between Nova's choice of a node for a build and the
 moment at which Ironic's ``instance_uuid`` shows the server. A claim is not
 saved: it ends with the worker process, like the build that it stands for. The
-worker's tracker makes claims; the reports to Placement use them. Sends no
-request.
+worker's tracker makes claims; the reports to Placement use them. This module
+sends no request.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writes that make a provider as wanted; classes and traits that stay.
+"""Plans the writes that turn a known provider into the wanted provider.
 
 Pure functions: known and wanted provider in, an ordered list of writes out. A
 write carries the generation that Placement returned for the write before it.
@@ -166,8 +166,8 @@ def _description_writes(
     known: KnownProvider, wanted: WantedProvider, our_traits: frozenset[str]
 ) -> tuple[Write, ...]:
     writes: list[Write] = []
-    # Only compute services set this trait, so it is removed even if this
-    # process does not know that it has set it.
+    # Only compute services set COMPUTE_STATUS_DISABLED, so it is removed even
+    # if ``our_traits`` does not have it.
     our_traits = our_traits | {COMPUTE_STATUS_DISABLED}
     traits = wanted.traits | (known.traits - our_traits)
     if traits != known.traits:
@@ -184,10 +184,11 @@ def _description_writes(
 def _inventories(
     known: KnownProvider, wanted: WantedProvider
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the inventories to write; a class in use is never dropped.
+    """Return the inventories that the provider should have now.
 
-    While another class is in use, the wanted class is not added, because the
-    same machine would be offered twice. If both are in use, both stay.
+    A class of which something is allocated stays, reserved. Meanwhile the
+    wanted class is not added, because the same machine would be offered twice.
+    If both classes are in use, both stay.
     """
     stays = (
         known.inventories if wanted.is_gone else kept_classes(known, wanted)
@@ -199,7 +200,8 @@ def _inventories(
     if wanted.inventory is not None:
         name = wanted.inventory.resource_class
         present = known.inventories.get(name)
-        # An unconfirmed node is reserved at most; it is never offered.
+        # The inventory of an unconfirmed node is only changed to reserve it.
+        # It is never created or freed, so no build gets the node.
         if not wanted.is_unconfirmed or (
             present and wanted.inventory.reserved
         ):
@@ -210,9 +212,10 @@ def _inventories(
 
 
 def _are_equal(one: Inventories, other: Inventories) -> bool:
-    """Return whether each field that we set has the same value.
+    """Return whether ``other`` has each class and value of ``one``.
 
-    Placement may return more fields than we sent; these are not compared.
+    Placement may return more fields of an inventory than this project sets;
+    these are not compared.
     """
     if set(one) != set(other):
         return False

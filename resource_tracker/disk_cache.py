@@ -38,8 +38,8 @@ from resource_tracker.provider_state import ProviderState
 LOG = logging.getLogger(__name__)
 
 FORMAT = 2
-# The file is replaced when it has more outdated lines than this number, and
-# more than it has nodes.
+# The file is replaced by a shorter one when it has more outdated lines than
+# this number and than nodes.
 _SPARE_LINES_COUNT = 1000
 
 
@@ -200,7 +200,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 def _lines(
     path: pathlib.Path, header: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the readable records; none of another host's or format's file."""
+    """Yield the readable records; none if the file has another header."""
     try:
         file = path.open('rb')
     except FileNotFoundError:
@@ -238,7 +238,7 @@ def _states(
 
 def _record(node: NodeId, state: ProviderState) -> dict[str, Any]:
     known = state.known
-    assert known is not None  # noqa: S101 - only known states are saved
+    assert known is not None  # noqa: S101 - `save` has checked it
     aggregates = known.aggregates
     return {
         'node': node,
@@ -266,7 +266,7 @@ def _state(record: Mapping[str, Any]) -> ProviderState:
             else interning.names(frozenset(aggregates)),
         ),
         our_traits=interning.names(frozenset(record['ours'])),
-        # Older files do not have this field.
+        # Files of older releases do not have the field ``inferred``.
         is_inferred=record.get('inferred', False),
         row_id=record['record'],
     )

@@ -167,5 +167,5 @@ def _properties(raw: Any) -> Mapping[str, Any]:
 
 
 def _name_of(raw: Mapping[str, Any]) -> str:
-    """Return a uuid or name by which an operator finds the record."""
+    """Return the uuid or name of a malformed record, for the error."""
     return str(raw.get('uuid') or raw.get('name') or 'without a name')

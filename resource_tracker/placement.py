@@ -29,17 +29,18 @@ MICROVERSION = '1.39'
 _READ_RETRIES = 1
 _READS_MAX = 3
 
-# Placement's stable error codes (placement/errors.py) -> our errors.
+# Placement's stable error codes (placement/errors.py) -> the errors of this
+# package.
 _CODES: Mapping[str, type[errors.PlacementError]] = {
     'placement.inventory.inuse': errors.ProviderInUse,
     'placement.resource_provider.inuse': errors.ProviderInUse,
     'placement.duplicate_name': errors.ProviderExists,
 }
 _STATUSES: Mapping[int, type[errors.PlacementError]] = {
-    401: errors.PlacementUnavailable,  # Keystone may be restarting.
-    403: errors.PlacementUnavailable,  # Our role lacks a permission.
+    401: errors.PlacementUnavailable,  # A restart of Keystone causes it.
+    403: errors.PlacementUnavailable,  # The worker's user has no role.
     404: errors.ProviderNotFound,
-    406: errors.PlacementUnavailable,  # Placement lacks MICROVERSION.
+    406: errors.PlacementUnavailable,  # Too old for MICROVERSION.
     408: errors.PlacementUnavailable,
     409: errors.GenerationConflict,
     429: errors.PlacementUnavailable,
@@ -63,7 +64,7 @@ class _NoClock:
 
 
 def _allow() -> None:
-    """Allow a write."""
+    """Do nothing, so that the write is sent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -275,7 +276,8 @@ class Placement:
         if method == 'GET':
             arguments['connect_retries'] = _READ_RETRIES
         else:
-            # Retries set in nova.conf would bypass the gate.
+            # Without this, retries that nova.conf sets would be sent without a
+            # check of the lease gate.
             arguments['connect_retries'] = arguments['status_code_retries'] = 0
         try:
             return self._adapter.request(

@@ -26,7 +26,8 @@ COMPUTE_NODE = os_traits.COMPUTE_NODE
 OWNER_NOVA = getattr(os_traits, 'OWNER_NOVA', 'OWNER_NOVA')
 COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
-# Ironic's values; the power state is null if Ironic could never read it.
+# Provision and power states of Ironic. The power state is null if Ironic could
+# never read it from the machine.
 _AVAILABLE = 'available'
 _DELETING = 'deleting'
 _POWER_UNUSABLE = (None, 'error')
@@ -55,7 +56,7 @@ class Aggregates:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Situation:
-    """What decides, besides Ironic's record, how a node is offered."""
+    """The facts beyond Ironic's record that decide a node's provider."""
 
     claim: Claim | None = None
     """The claim of a build on the node, while Ironic does not show it yet."""
@@ -169,8 +170,9 @@ def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
     resource_class = resource_class_of(facts)
     inventory = None
     if resource_class is not None:
-        # An unconfirmed row does not reserve the inventory: a new holder
-        # would otherwise withdraw a node that the last one had confirmed.
+        # An unconfirmed row is no reason to reserve the inventory, because a
+        # new holder would then withdraw a node that its last holder had
+        # confirmed and offered.
         confirmed = dataclasses.replace(situation, confirmed=True)
         reserved = why_not_schedulable(facts, confirmed) is not None
         inventory = Inventory(resource_class, reserved)
@@ -179,8 +181,9 @@ def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
         inventory=inventory,
         traits=_traits(facts, situation),
         aggregates=situation.aggregates,
-        # The row may turn out to belong to another host. Without an inventory
-        # the node gets no build, and its traits are the same on any host.
+        # The confirmation may show that the row belongs to another host. Until
+        # then no inventory is created, so the node gets no build. Its traits
+        # are written, because they are the same for any host.
         is_unconfirmed=not situation.confirmed,
         row_id=situation.row_id,
     )

@@ -19,8 +19,8 @@ from resource_tracker.provider import WantedProvider
 from resource_tracker.provider_index import ProviderIndex
 from resource_tracker.provider_state import ProviderState
 
-# The second try follows a conflict, the third one a class that turns out to
-# be in use during the second.
+# The second try follows a conflict. The third one follows if a resource class
+# was allocated during the second.
 _TRIES = 3
 
 # Errors after which the provider is read again.
@@ -72,7 +72,7 @@ class ProviderSync:
         *,
         may_read: bool = True,
     ) -> Synced | NotRead:
-        """Make the provider of a node as wanted.
+        """Change a node's provider in Placement into the wanted provider.
 
         Reads the provider again after a conflict, and tries at most three
         times.
@@ -118,15 +118,18 @@ class ProviderSync:
         wanted = self._with_supported_traits(wanted, known)
         writes = delta.plan_writes(known, wanted, state.our_traits)
         if state.is_inferred and any(map(_may_remove_others, writes)):
-            # Read the traits and aggregates of other clients first, as after
-            # a conflict.
+            # The provider is read again, as after a conflict, because the
+            # write would replace traits and aggregates of other clients, which
+            # may have changed.
             raise errors.GenerationConflict(wanted.uuid)
         current = known or delta.new_provider(wanted.uuid)
         for change in writes:
             require()
             current = self._write(change, current, wanted, state, require)
             if change is not writes[-1]:
-                self._save(wanted, state)  # The process may be killed here.
+                # Saved after each write, because the process may be killed
+                # before the next one.
+                self._save(wanted, state)
         state.is_saved &= state.our_traits == wanted.traits
         state.known, state.our_traits = current, wanted.traits
         self._save(wanted, state)
@@ -147,12 +150,14 @@ class ProviderSync:
     def _with_supported_traits(
         self, wanted: WantedProvider, known: delta.KnownProvider | None
     ) -> WantedProvider:
-        """Leave out the traits that this Placement does not support.
+        """Return the wanted provider without the unsupported traits.
 
-        Traits that the provider has already are not checked.
+        These are standard traits that this Placement is too old for. Traits
+        that the provider has already are not checked.
         """
-        held = wanted.traits & (known.traits if known else frozenset())
-        usable = held | self._placement.supported_traits(wanted.traits - held)
+        present = wanted.traits & (known.traits if known else frozenset())
+        new = wanted.traits - present
+        usable = present | self._placement.supported_traits(new)
         return dataclasses.replace(wanted, traits=interning.names(usable))
 
     def _write(
@@ -164,7 +169,9 @@ class ProviderSync:
         require: Callable[[], None],
     ) -> delta.KnownProvider:
         def before_sending() -> None:
-            # Checked again, because creating names may have taken a minute.
+            # ``require`` was called before ``Placement.write``, which may have
+            # taken a minute to create traits and classes, so it is called
+            # again.
             require()
             if isinstance(change, delta.PutTraits):
                 self._add_our_traits(wanted, state)
@@ -207,8 +214,8 @@ class ProviderSync:
             state.is_saved = False
         in_use = None
         if delta.dropped_classes(known, wanted):
-            # The generation was read before the usage, so an allocation in
-            # between makes the write a conflict.
+            # The generation was read before the usage. Therefore, if a class
+            # is allocated after the usage was read, the write is a conflict.
             in_use = self._placement.read_classes_in_use(known.uuid)
         return dataclasses.replace(known, in_use=in_use)
 
@@ -227,10 +234,11 @@ class ProviderSync:
     ) -> bool:
         """Use the saved state of an earlier process, if it is up to date.
 
-        Return whether it is. A saved state of another row is not used: another
-        host may have deleted the provider and created one with the same uuid,
-        whose generation may be equal by now. If only the generation differs,
-        the saved ``our_traits`` are used.
+        Return whether it is up to date. The saved state is not used if the
+        node has another row in Nova than then, because another host may have
+        deleted the provider and created one with the same uuid and, by now,
+        the same generation. If only the generation differs, ``our_traits``
+        alone is used.
         """
         earlier = self._disk_cache.take(wanted.uuid)
         if earlier is None or earlier.known is None:
@@ -266,5 +274,5 @@ class ProviderSync:
 
 
 def _may_remove_others(change: delta.Write) -> bool:
-    """Return whether a write replaces values that other clients set, too."""
+    """Return whether a write replaces values that other clients also set."""
     return isinstance(change, delta.PutTraits | delta.PutAggregates)

@@ -39,12 +39,14 @@ from resource_tracker.report_log import ReportLog
 LOG = logging.getLogger(__name__)
 
 _GATE_POLL_S = 0.5
-# Upper bound of a wait, so that a manual clock in tests is noticed.
+# Longest wait in seconds. It is short, because a test that moves its clock
+# does not wake the waiting thread.
 _CLOCK_POLL_S = 1.0
-# Longer than the time from a build's claim to its first request to Ironic on
-# an idle machine, and shorter than any deploy.
+# Seconds. Longer than the time from a build's claim to its first request to
+# Ironic on an idle machine, and shorter than any deploy.
 _DEFERRAL_S = 2.0
-# Interval at which a class that is in use is checked again.
+# Seconds after which a resource class that stays because it is in use is
+# checked again.
 _KEPT_RECHECK_S = 60.0
 
 
@@ -74,7 +76,8 @@ class Reconciler:
     :param retry_first_s: seconds from the first failure to the next try;
         doubled after each further failure
     :param retry_max_s: longest time between two tries, in seconds
-    :param read_rate: providers that are read in a second without a change
+    :param read_rate: the number of providers that are read in a second
+        although their nodes have not changed
     :param deferral_s: seconds by which the report of a node that a build has
         claimed is deferred
     :param disk_cache: states that an earlier process saved
@@ -102,7 +105,8 @@ class Reconciler:
         self._work_to_do = threading.Condition(lock)
         self._work_done = threading.Condition(lock)
         self._lock = lock
-        # Half of the threads are free for nodes that cannot wait.
+        # At most half of the threads write deferred nodes, so that the others
+        # are free for nodes that cannot wait.
         self._nodes = work_queue.WorkQueue(
             max(1, self._parallelism // 2), self._deferral_s
         )
@@ -115,7 +119,7 @@ class Reconciler:
         """Report a node; replaces an older report that is not written yet.
 
         :param facts: the node as Ironic returned it
-        :param situation: what else decides how the node is offered
+        :param situation: the other facts that the provider depends on
         """
         occupied = has_server(facts)
         self._put(wanted_provider(facts, situation), situation.claim, occupied)
@@ -148,8 +152,8 @@ class Reconciler:
         """Write nothing more for a node that the host does not hold any more.
 
         A request under way is not cancelled. It cannot overwrite the write of
-        the next holder, because it carries the generation that this worker
-        knew.
+        the next holder, because it carries the generation from before that
+        write.
         """
         with self._lock:
             self._nodes.forget(node)
@@ -160,7 +164,8 @@ class Reconciler:
         """Find providers that other clients have written or deleted.
 
         Sends one list request. Schedules a read of each changed provider, and
-        a write of each node with a trait that Placement supports only now.
+        a write of each node with a trait that Placement supports only since
+        its upgrade.
 
         :returns: number of changed providers
         :raises errors.PlacementError: Placement did not answer
@@ -169,10 +174,12 @@ class Reconciler:
         listed = self._provider_sync.provider_index.reload()
         drifted = [
             node
-            for node, held in self._idle_providers().items()
-            # The list may or may not show a write of ours during the list.
-            if held is before.get(node)
-            and is_drifted(held, listed.get(held.uuid))
+            for node, known in self._idle_providers().items()
+            # Providers that this worker wrote while the list was read are
+            # skipped, because the list may show them before or after the
+            # write.
+            if known is before.get(node)
+            and is_drifted(known, listed.get(known.uuid))
         ]
         self._schedule_reads(drifted, self._nodes.mark_stale)
         self._meter.count_drift(len(drifted))
@@ -189,7 +196,7 @@ class Reconciler:
             }
 
     def _rewrite_for_new_traits(self) -> None:
-        """Write nodes again that want a trait which Placement supports now."""
+        """Schedule writes of nodes with a trait that is only now supported."""
         if new_traits := self._placement.read_new_traits():
             with self._lock:
                 nodes = self._nodes.list_nodes_wanting(new_traits)
@@ -220,7 +227,7 @@ class Reconciler:
     def backlog(self) -> tuple[int, float]:
         """Return the number of unwritten changes, and the age of the oldest.
 
-        :returns: a count, and seconds since the oldest was due
+        :returns: the count, and the seconds since the oldest change was due
         """
         with self._lock:
             count, since_s = self._nodes.backlog()
@@ -258,11 +265,16 @@ class Reconciler:
     # In the threads
 
     def _start_threads(self) -> None:
-        """Start missing threads; late, because the process may fork before."""
+        """Start the missing threads.
+
+        The constructor does not start them, because the process may fork
+        between its construction and the first ``submit``.
+        """
         while len(self._threads) < self._parallelism:
             name = f'placement-{len(self._threads)}'
             thread = threading.Thread(target=self._run, name=name, daemon=True)
-            thread.start()  # If it fails, the next submit tries again.
+            # If the thread cannot be started, the next submit tries again.
+            thread.start()
             self._threads.append(thread)
 
     def _run(self) -> None:
@@ -320,9 +332,9 @@ class Reconciler:
         return work_queue.Settled(_KEPT_RECHECK_S if outcome.kept else None)
 
     def _reserve_read_time_s(self) -> float:
-        """Return the time for the next read that the read rate allows.
+        """Return the next time at which ``read_rate`` allows a read.
 
-        The following call returns a later time.
+        The caller has this time alone: the next call returns a later one.
         """
         with self._lock:
             turn_s = max(self._next_read_s, self._clock.now_s())
@@ -334,7 +346,7 @@ class Reconciler:
         nodes: Iterable[NodeId],
         schedule: Callable[[NodeId, float], None],
     ) -> None:
-        """Schedule nodes that have not changed, at the read rate.
+        """Schedule nodes that have not changed, ``read_rate`` a second.
 
         :param schedule: called with each node and its time
         """

@@ -70,9 +70,11 @@ class ReportLog:
         )
 
     def mark_answered(self, entry: Entry) -> bool:
-        """Note an answer of Placement for a node; return if it had none.
+        """Record that Placement answered a request for a node.
 
-        Logs the end of an outage when the last node has an answer.
+        Logs the end of an outage when Placement has answered for all nodes.
+
+        :returns: whether the last report of the node had no answer
         """
         with self._lock:
             was_unanswered = entry.node in self._unanswered

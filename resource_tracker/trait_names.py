@@ -3,9 +3,9 @@
 
 A CUSTOM_ name must exist before its first use. It is created once in each
 process, and again if another client has deleted it. A standard trait exists
-only if Placement's os_traits library has it. An unknown one is left out of
-writes, and each audit reads whether Placement knows it by now, because
-Placement may have been upgraded.
+only if Placement's os_traits library has it. A standard trait that does not
+exist is left out of writes, and each audit reads whether it exists now,
+because Placement may have been upgraded.
 """
 
 import contextlib
@@ -47,35 +47,38 @@ class TraitNames:
         Sends at most one request.
         """
         standard = {t for t in traits if not _is_custom(t)}
-        unseen = frozenset(standard - self._standard.keys())
-        if unseen:
+        unread = frozenset(standard - self._standard.keys())
+        if unread:
             self._request_once(
-                unseen,
-                lambda: unseen <= self._standard.keys(),
-                lambda: self._read_standard(unseen),
+                unread,
+                lambda: unread <= self._standard.keys(),
+                lambda: self._read_standard(unread),
             )
         return frozenset(t for t in traits if self._standard.get(t, True))
 
     def read_newly_supported(self) -> frozenset[str]:
-        """Return the standard traits that were unknown before and exist now.
+        """Return the standard traits that did not exist before and exist now.
 
-        Sends no request if none was unknown.
+        Sends no request if all traits existed before.
         """
-        seen = self._standard.copy()  # Other threads add entries.
-        unknown = frozenset(t for t, known in seen.items() if not known)
-        learned = self._read_known(unknown) if unknown else frozenset()
-        self._standard.update(dict.fromkeys(learned, True))
-        if learned:
+        # A copy, because other threads add entries meanwhile.
+        standard = self._standard.copy()
+        unknown = frozenset(t for t, known in standard.items() if not known)
+        found = self._read_known(unknown) if unknown else frozenset()
+        self._standard.update(dict.fromkeys(found, True))
+        if found:
             LOG.info(
                 'Placement knows these traits now, and nodes are reported '
                 'with them: %(traits)s',
-                {'traits': ', '.join(sorted(learned))},
+                {'traits': ', '.join(sorted(found))},
             )
-        return learned
+        return found
 
     @contextlib.contextmanager
     def ensured(self, kind: Kind, names: Iterable[str]) -> Iterator[None]:
-        """Create the custom names that do not exist; the body sends the write.
+        """Create custom names that do not exist, then run the ``with`` block.
+
+        The block sends the write that uses the names.
 
         :raises errors.NameVanished: Placement refused the write, possibly
             because another client deleted a name; the next try creates it
@@ -89,8 +92,11 @@ class TraitNames:
             yield
         except errors.PlacementRefused as exc:
             if new == custom:
-                raise  # All names were just created, so none is missing.
-            # Placement's text does not reliably name the missing one.
+                # All names were created just now, so a missing name is not
+                # the cause.
+                raise
+            # The error of Placement does not reliably name the missing trait
+            # or class, so all of them are created again.
             self._created -= custom
             raise errors.NameVanished(str(exc)) from exc
 
@@ -107,19 +113,20 @@ class TraitNames:
         is_known: Callable[[], bool],
         request: Callable[[], None],
     ) -> None:
-        """Call ``request``, unless the result is known or a call is under way.
+        """Call ``request`` in one thread; the other callers wait for its end.
 
         :param key: identifies the call
-        :param is_known: returns whether the result is known
+        :param is_known: returns whether ``request`` has succeeded already; it
+            is then not called
         """
         with self._lock:
             if is_known():
                 return
             answer = self._pending.get(key)
-            asks = answer is None
+            is_first = answer is None
             if answer is None:
                 answer = self._pending[key] = futures.Future()
-        if asks:
+        if is_first:
             try:
                 request()
                 answer.set_result(None)
@@ -141,8 +148,8 @@ class TraitNames:
             )
 
     def _read_known(self, traits: frozenset[str]) -> frozenset[str]:
-        asked = ','.join(sorted(traits))
-        answer = self._request('GET', f'/traits?name=in:{asked}')
+        query = ','.join(sorted(traits))
+        answer = self._request('GET', f'/traits?name=in:{query}')
         return traits & frozenset(answer['traits'])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue of the nodes whose providers are to be written: which node, and when.
+"""Queue of the nodes whose providers must be written, with the due times.
 
 A pure data structure; ``reconciler`` locks it and carries out the writes. It
 has one entry for each node. The newest wanted provider replaces an older one,
@@ -138,7 +138,7 @@ class WorkQueue:
         :param claim: the claim of a build on the node. Its allocation has
             changed the provider; if the new generation is not known, the
             provider is read first, because a conflict would cost more requests
-        :param occupied: a server has the node
+        :param occupied: Ironic's record of the node shows a server
         """
         entry = self._entries.get(wanted.uuid)
         could_wait = entry is not None and entry.can_wait
@@ -148,7 +148,8 @@ class WorkQueue:
         elif wanted == entry.wanted and self._is_handled(entry):
             return not can_wait and self._end_deferral(entry, now_s)
         else:
-            entry.may_read = True  # A change is urgent.
+            # The read rate does not delay a read for a changed node.
+            entry.may_read = True
             if claim and entry.node not in self._busy:
                 entry.state.apply_allocation(claim.generation)
         entry.wanted, entry.can_wait = wanted, can_wait
@@ -172,8 +173,8 @@ class WorkQueue:
     def mark_stale(self, node: NodeId, at_s: float) -> None:
         """Schedule a read of a provider that another client has written.
 
-        Ignored while the node is being written, because that write may be the
-        one that was seen.
+        Ignored while the node is being written, because the changed generation
+        may be the result of that write.
         """
         if node in self._busy or node not in self._entries:
             return
@@ -186,7 +187,8 @@ class WorkQueue:
     def schedule_rewrite(self, node: NodeId, at_s: float) -> None:
         """Write a node again, because Placement supports more of its traits.
 
-        A write in progress may have begun too early, so it does not count.
+        A write in progress does not replace the new one, because it may have
+        begun before Placement supported the traits.
         """
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is None:
@@ -239,12 +241,13 @@ class WorkQueue:
     def finish(self, item: WorkItem, outcome: Outcome, now_s: float) -> None:
         """Record the outcome of a write; the node can be taken again.
 
-        The outcome for an entry that was forgotten meanwhile has no effect.
+        If the node was forgotten meanwhile, the outcome has no effect.
         """
         entry = item.entry
         self._apply(item, outcome, now_s)
         if entry.wanted != item.wanted:
-            # A newer change does not wait for the retry of an older one.
+            # The wanted provider changed during the write. It is written at
+            # once, even if the write failed and has a later retry time.
             entry.dirty_since_s = entry.dirty_since_s or now_s
             self._schedule(entry, now_s)
         self.unlock_node(entry.node)
@@ -270,11 +273,12 @@ class WorkQueue:
         self._deferred_taken.discard(node)
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
-            # Its item in the heap may have been dropped while it was busy.
+            # ``take`` drops the heap's item of a node that is busy, so the
+            # node is scheduled again.
             self._schedule(entry, entry.due_s)
 
     def retry_now(self, node: NodeId, now_s: float) -> None:
-        """Write a node now that waits for another try."""
+        """Write a node at once that is waiting for its next try."""
         entry = self._entries.get(node)
         if entry is not None and entry.due_s is not None:
             self._schedule(entry, now_s)
@@ -289,9 +293,9 @@ class WorkQueue:
         return len(since_s), min(since_s, default=None)
 
     def next_due_s(self) -> float | None:
-        """Return the earliest time at which a node is due.
+        """Return the earliest due time of the nodes that may be taken now.
 
-        None: no node that may be taken is scheduled.
+        None: there is no such node.
         """
         return min((q[0][0] for q in self._open_queues() if q), default=None)
 
@@ -303,7 +307,7 @@ class WorkQueue:
         )
 
     def _is_handled(self, entry: Entry) -> bool:
-        """Return whether the wanted provider is written or going to be."""
+        """Return whether the node is written, being written, or scheduled."""
         return (
             entry.written == entry.wanted
             or entry.due_s is not None
@@ -328,7 +332,7 @@ class WorkQueue:
             case Interrupted():
                 delay_s = 0.0
             case ReadAt(at_s=at_s):
-                # No change is waiting, so none can be late.
+                # The node has not changed, so no change of it can be late.
                 entry.may_read, entry.dirty_since_s = True, None
                 delay_s = at_s - now_s
         if delay_s is not None:

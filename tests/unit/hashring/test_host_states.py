@@ -86,6 +86,6 @@ def test_a_healthy_tenure_forgives() -> None:
     hold = Hold(Host('c1'), granted_at_s=0.0)
     for _ in range(3):
         hold.record_death(10.0)
-    assert hold.yields
+    assert hold.keeps_dying
     hold.record_death(1000.0)
-    assert not hold.yields
+    assert not hold.keeps_dying
