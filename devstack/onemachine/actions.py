@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each command does.
+"""The actions of the commands of ``devstack/cloud``.
 
-Each imports what it needs, so that the plain ones need nothing.
+Each action imports its modules itself, so that plain commands need no package.
 """
 
 import os
@@ -235,7 +235,7 @@ def _tempest(layout: Layout, arguments: Namespace) -> int:
             arguments.copy_to,
         )
         good = session.Session(cloud, wanted).hold()
-    # With both, stock's came first: this is the comparison.
+    # With both runs, stock's came first; this run compares them.
     return 0 if good else 1
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong between Nova and Placement; 0 is wanted.
+"""Counts the inconsistencies between Nova and Placement; 0 is wanted.
 
-``heal_allocations --dry-run`` ends with "nothing to do" and says "Processed 0"
-whatever it found; what it would do stands in its lines.
-``nova-manage placement audit`` looks at allocations of VCPU, MEMORY_MB and the
-like alone, never at a custom class, which is all that bare metal has. So the
-databases are asked as well.
+``heal_allocations --dry-run`` ends with "nothing to do" and prints "Processed
+0" in any case; its proposals are in the lines before.
+``nova-manage placement audit`` checks only allocations of VCPU, MEMORY_MB and
+similar classes, never of a custom class, which bare metal has. Therefore the
+databases are read as well.
 """
 
 import re
@@ -16,12 +16,12 @@ from onemachine.packages import run
 
 _PROCESSED = re.compile(r'Processed (\d+) ')
 _WOULD_HEAL = re.compile(r'^\[dry-run\] ', re.MULTILINE)
-# The exit statuses of "something was found" and of "nothing to do".
+# The exit statuses for "something was found" and for "nothing to do".
 _ORPHANS, _NOTHING_TO_HEAL = 3, 4
 
 
 def amiss(layout: Layout) -> dict[str, int]:
-    """Return everything that is looked for, with how often it was found."""
+    """Return each kind of inconsistency, with its number."""
     return {
         'allocations that nova-manage finds orphaned': orphans(layout),
         'servers that nova-manage would heal': unallocated(layout),
@@ -31,13 +31,13 @@ def amiss(layout: Layout) -> dict[str, int]:
 
 
 def processed(output: str) -> int:
-    """Return how many things nova-manage says it has come upon."""
+    """Return the number that nova-manage prints as processed."""
     hit = _PROCESSED.search(output)
     return int(hit[1]) if hit else 0
 
 
 def would_heal(output: str) -> int:
-    """Return how many things a dry run of nova-manage would do."""
+    """Return how many changes a dry run of nova-manage lists."""
     return len(_WOULD_HEAL.findall(output))
 
 

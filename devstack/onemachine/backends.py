@@ -14,7 +14,7 @@ COORDINATION = ('file', 'etcd', 'redis', 'zookeeper', 'memcached')
 
 
 class Backends:
-    """Starts what OpenStack itself needs."""
+    """Starts the servers that OpenStack itself needs."""
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self._layout = layout
@@ -38,8 +38,8 @@ class Backends:
 
     def _start_mariadb(self) -> None:
         data = self._layout.folder('mysql')
-        # A server that starts clears it: in a folder of all, it would take
-        # away the tables of another cloud's queries.
+        # A server clears this folder when it starts. In a shared folder it
+        # would delete temporary tables of another cloud.
         own_tmp = f'--tmpdir={self._layout.folder("mysql-tmp")}'
         user = [] if os.geteuid() else ['--user=root']
         if not (data / 'mysql').exists():
@@ -116,7 +116,7 @@ class Backends:
 
 
 def memcached_command(port: int) -> list[str]:
-    """Return how a memcached is started."""
+    """Return the command line of a memcached."""
     user = [] if os.geteuid() else ['-u', 'root']
     return ['memcached', *user, '-l', ADDRESS, '-p', str(port), '-U', '0']
 
@@ -135,7 +135,7 @@ def await_port(processes: Processes, name: str, port: int) -> None:
 
 
 class Coordination:
-    """The backend of agents started from now on."""
+    """The coordination backend of agents that are started later."""
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self._layout = layout
@@ -168,8 +168,8 @@ class Coordination:
     def choose(self, kind: str) -> None:
         """Start a backend and use it for agents started later.
 
-        :raises CloudError: agents run that meet elsewhere: two groups would
-            take each other for dead and serve the same hosts
+        :raises CloudError: agents run with another backend; the two groups
+            would serve the same hosts
         """
         agents = [
             name
@@ -195,7 +195,7 @@ class Coordination:
         if self.kind not in commands:
             return
         port, command = commands[self.kind]()
-        # One process a kind: agents that run keep the one they have.
+        # One process for each kind; running agents keep their backend.
         name = f'coordination-{self.kind}'
         self._processes.start(name, command, port=port)
         await_port(self._processes, name, port)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Old bugs of Nova's own driver, done to a real cloud.
+"""Replays old bugs of Nova's own Ironic driver on a real cloud.
 
-Each is brought about through nova-api and Ironic alone, but for provision
-states that fake hardware does not come to by itself: these are written into
-Ironic's database, and what Ironic's API makes of them is real.
+Each bug is caused through nova-api and Ironic only. Provision states that
+fake hardware does not reach by itself are written into Ironic's database; the
+answers of Ironic's API to them are real.
 """
 
 import io
@@ -38,13 +38,12 @@ STATES = (
 )
 INVENTED = 'dancing'
 _DISKS = {'disk': 4, 'ephemeral': 2, 'swap': 64}
-# Twice as many as needed: alternates of builds that meet at one node.
+# Twice as many as needed, as alternates for builds that get the same node.
 _NODES_COUNT = 2 * (len(STATES) + 1)
 _SYNC_S = 5
 _SYNCS_COUNT = 3
 _SYNC = re.compile(r'Running periodic task \w+\._sync_power_states')
-# Nova looks at power states often, and says so; Ironic is not asked in vain
-# for minutes.
+# Nova compares power states often and logs it.
 _NOVA: Mapping[str, Mapping[str, Any]] = {
     'DEFAULT': {
         'sync_power_state_interval': _SYNC_S,
@@ -53,13 +52,13 @@ _NOVA: Mapping[str, Mapping[str, Any]] = {
     },
     'ironic': {'api_max_retries': 10, 'api_retry_interval': 1},
 }
-# Old news: what others do in Ironic is heard of a minute later. Stock has
-# nodes a minute old at any time.
+# Without notifications a change in Ironic is found a minute later, as with
+# stock, whose nodes are up to a minute old.
 _OLD_NEWS = {'use_notifications': 'false', 'delta_interval_s': 60}
 
 
 class Bugs:
-    """Brings old bugs about, one after the other."""
+    """Replays old bugs in turn."""
 
     def __init__(self, cloud: Cloud, *, stock: bool, eventlet: bool) -> None:
         self._layout = cloud.layout
@@ -70,7 +69,7 @@ class Bugs:
         self._metal = self._content.metal
 
     def look(self) -> bool:
-        """Bring all of them about; say whether none was met."""
+        """Replay all of them; return whether none occurred."""
         self._start({})
         seen = [
             self._is_gone('2127017: rebuild since API 2.93', self._rebuild),
@@ -84,9 +83,9 @@ class Bugs:
         return all(seen)
 
     def _start(self, ours: Mapping[str, Any]) -> None:
-        """Have compute hosts, and nothing else.
+        """Start compute hosts, and stop all others.
 
-        :param ours: of our daemons' own options
+        :param ours: options of our daemons
         """
         if self._content.servers():
             raise CloudError(
@@ -99,7 +98,7 @@ class Bugs:
         computes = Computes(self._cloud, nova=_NOVA, ours=ours)
         if self._stock:
             self._content.forget_hosts(but=HOSTS[:1])
-            # One knows all nodes; several would need them to be divided.
+            # One host has all nodes; several would have to divide them.
             computes.start_peers(HOSTS[:1])
         else:
             computes.start_agents(HOSTS, eventlet=self._eventlet)
@@ -122,7 +121,7 @@ class Bugs:
         return True
 
     def _clear(self) -> None:
-        """Delete all servers, also those whose nodes are where we put them."""
+        """Delete all servers, also those on nodes in changed states."""
         try:
             self._content.delete(timeout_s=60)
         except CloudError:
@@ -151,7 +150,7 @@ class Bugs:
 
     @contextmanager
     def _flavor_and_image(self) -> Iterator[tuple[Any, str]]:
-        """Have a flavor with disks of its own, and a second image."""
+        """Create a flavor with disks, and a second image."""
         compute, images = self._content.cloud.compute, self._content.cloud
         flavor = compute.create_flavor(
             name='bm-disks', ram=1, vcpus=1, **_DISKS
@@ -178,7 +177,7 @@ class Bugs:
             networks=[
                 {'uuid': cloud.network.find_network(registry.NETWORK).id}
             ],
-            # Stock wants a program for that which is not here.
+            # Stock needs a program for that which is not installed here.
             config_drive=not self._stock,
         )
         server = self._content.await_active(asked.id)
@@ -191,10 +190,10 @@ class Bugs:
     def _rebuild_once(
         self, server: Any, version: str, body: Mapping[str, Any]
     ) -> None:
-        """Rebuild, and see that Ironic has deployed the node again."""
+        """Rebuild, and check that Ironic deployed the node again."""
         before = self._node(server)
         deployed_at = self._deployed_at(before.id)
-        # Ironic's time stamps are whole seconds.
+        # Ironic's timestamps are whole seconds.
         time.sleep(1.1)
         self._post(server, version, {'rebuild': body})
         begun_s = time.monotonic()
@@ -219,7 +218,7 @@ class Bugs:
         say(f'  rebuilt at {version}: {time.monotonic() - begun_s:.1f} s')
 
     def _deployed_at(self, node: str) -> str:
-        """Return when the provision state changed last; not of the SDK."""
+        """Return when the provision state changed last, by SQL."""
         return sql(
             self._layout,
             'SELECT provision_updated_at FROM ironic.nodes '  # noqa: S608
@@ -229,13 +228,13 @@ class Bugs:
     # 1815791
 
     def _power(self) -> None:
-        """Switch a stopped server on in Ironic, behind Nova's back."""
+        """Power a stopped server on in Ironic, without Nova."""
         (server,) = self._content.boot(1)
         node = self._node(server)
         self._content.cloud.compute.stop_server(server.id)
         self._await_settled(server, 'stopped', 'SHUTOFF')
-        # So that whoever remembers nodes has seen it off: stock does so
-        # once a minute.
+        # By then every cache of nodes has the power state off; stock updates
+        # its own once a minute.
         self._await_syncs(server, 14 if self._stock else 1)
         access = self._log_size('api-ironic')
         self._metal.set_node_power_state(
@@ -269,7 +268,7 @@ class Bugs:
     # 2131960
 
     def _states(self) -> None:
-        """Delete a server in each state; the node must be free after it."""
+        """Delete a server in each state; the node must be free afterwards."""
         servers = self._content.boot(len(STATES) + 1)
         nodes = [self._node(server).id for server in servers]
         for node, state in zip(nodes, (*STATES, INVENTED), strict=True):
@@ -297,9 +296,9 @@ class Bugs:
         self._see_invented(odd_server, odd_node)
 
     def _see_invented(self, server: Any, node: str) -> None:
-        """A state that Ironic itself does not know fails, and says so.
+        """The delete in a state unknown to Ironic fails with a reason.
 
-        When the node is in order again, the server can be deleted.
+        When the node has a known state again, the server can be deleted.
         """
         try:
             self._await_settled(server, 'ERROR', 'ERROR')
@@ -325,7 +324,7 @@ class Bugs:
         )
 
     def _is_free(self, node: Any) -> bool:
-        """Say whether nothing of a server is left on a node."""
+        """Return whether nothing of a server is left on a node."""
         return (
             node.provision_state == 'available'
             and node.instance_id is None
@@ -333,7 +332,7 @@ class Bugs:
             and self._metal.list_node_vifs(node) == []
         )
 
-    # What all do
+    # Common steps
 
     def _node(self, server: Any) -> Any:
         name = self._content.server(server.id).hypervisor_hostname
@@ -348,9 +347,9 @@ class Bugs:
         expect(answer.ok, f'{version}: {answer.status_code} {answer.text}')
 
     def _await_settled(self, server: Any, what: str, status: str) -> None:
-        """Wait until a server is so and has no task.
+        """Wait until a server has a state and no task.
 
-        :raises CloudError: it is in ERROR, and should not be
+        :raises CloudError: it is in ERROR, which was not wanted
         """
 
         def is_settled() -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does everything look as with nova-compute, and is there a way back?"""
+"""Compares the cloud with one of nova-compute, and checks the way back."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from onemachine.story import HOSTS
 
 
 class Checks:
-    """Asks as an operator would, with the operator's own tools."""
+    """Runs the checks of an operator, with the operator's own tools."""
 
     def __init__(self, cloud: Cloud, *, eventlet: bool = False) -> None:
         self._cloud = cloud
@@ -25,7 +25,7 @@ class Checks:
         self._content = content.Content(cloud.layout)
 
     def look(self) -> None:
-        """See that the command line and Nova's own checks are content."""
+        """Check the command line, and run Nova's own checks."""
         self._start_agents()
         (server,) = self._content.boot(1)
         with step('Asking with the openstack command'):
@@ -39,7 +39,7 @@ class Checks:
         say('SEEN: everything looks as with nova-compute')
 
     def swap(self) -> None:
-        """Go to stock nova-compute with servers, and back again."""
+        """Replace our daemons by stock nova-compute with servers, and back."""
         self._start_agents()
         servers = self._content.boot(2)
         self._running.stop(HOSTS)
@@ -63,7 +63,7 @@ class Checks:
         self._computes.start_agents(HOSTS, eventlet=self._eventlet)
 
     def _see_served(self, servers: list[Any], whom: str) -> None:
-        """See that servers still are where they were, and reboot them."""
+        """Check that servers are where they were, and reboot them."""
         say(f'Now {len(servers)} servers are served by {whom}')
         self._content.reboot(servers)
         for before in servers:
@@ -127,7 +127,7 @@ class Checks:
         return packages.run(self._layout, command, good)
 
     def _see_nova_checks(self) -> None:
-        # 1: a warning, about things a compute service has no part in.
+        # 1: a warning, about parts of Nova other than compute services.
         checked = self._nova('nova-status', 'upgrade', 'check', good=(0, 1))
         _hold('Failure' not in checked, f'nova-status: {checked}')
         for what, count in allocations.amiss(self._layout).items():

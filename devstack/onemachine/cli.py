@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the command line to the action, in the Python that can do it."""
+"""Runs a command of ``devstack/cloud`` in the Python that it needs."""
 
 import argparse
 import contextlib
@@ -13,14 +13,14 @@ from onemachine.layout import Layout
 from onemachine.progress import CloudError, fail
 
 _IN_VENV = 'IRONIC_COMPUTE_CLOUD_IN_VENV'
-# These need nothing of OpenStack, so they work before anything is installed.
+# These commands need no OpenStack, so they work before the installation.
 _PLAIN = frozenset({'status', 'logs', 'down', 'reset', 'stop', 'kill'})
 _PLAIN |= frozenset({'pause', 'resume'})
 _MAKES_VENV = frozenset({'up', 'demo', 'scenario', 'chaos', 'tempest'})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run one command; return the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parser().parse_args(given)
     try:
@@ -52,7 +52,7 @@ def _act(layout: Layout, arguments: argparse.Namespace) -> int:
 
 
 def _enter_venv(layout: Layout, command: str, given: list[str]) -> None:
-    """Go on in the cloud's own Python, which has OpenStack's clients."""
+    """Replace this process by one with the Python of the cloud."""
     if os.environ.get(_IN_VENV) == str(layout.venv):
         return
     if command in _MAKES_VENV:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our daemons and stock nova-computes, started as an operator would."""
+"""Starts our daemons and stock nova-computes, as an operator does."""
 
 import configparser
 import math
@@ -15,21 +15,21 @@ from onemachine.control import Cloud
 from onemachine.layout import REPOSITORY, Layout
 from onemachine.progress import CloudError, say, step, wait_until
 
-# What the package ships to operators.
+# Files that the package ships to operators.
 _SAMPLE = REPOSITORY / 'etc' / 'ironic-compute' / 'ironic-compute.conf.sample'
 _UNIT = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
 
-# Stock nova-compute serves nothing before it has been through all its nodes.
+# Stock nova-compute serves no RPC before it has reported all its nodes.
 _START_MAX_S = {'agent': 120.0, 'peer': 900.0}
 
 
 class Computes:
     """The compute hosts of a cloud.
 
-    :param addresses: where a host finds Ironic and Placement, if not in the
-        catalog
-    :param nova: what else is in nova.conf
-    :param ours: what else is in our daemons' [ironic_compute]
+    :param addresses: host -> address of Ironic and Placement, if not those
+        of the catalog
+    :param nova: further options of nova.conf
+    :param ours: further options of [ironic_compute] of our daemons
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Computes:
     ) -> None:
         """Start our daemons; wait until they serve and are mapped.
 
-        :param nova_conf: take this file as it is
+        :param nova_conf: use this file without a change
         """
         self._cloud.coordination.start()
         commands = {}
@@ -65,7 +65,7 @@ class Computes:
             given = nova_conf.read_text() if nova_conf else None
             nova = given or self.nova_conf(host, eventlet=eventlet)
             if self._write_agent(folder, nova):
-                # One that runs has read what was there before.
+                # A running process has read the former file.
                 self._processes.stop(f'agent-{host}', 90)
             commands[host] = unit_command(_UNIT, self._layout, folder)
         self._start('agent', commands)
@@ -76,7 +76,7 @@ class Computes:
         for host in hosts:
             path = self._layout.folder('peers', host) / 'nova.conf'
             nova = self._nova(host)
-            # Its own default waits three minutes for tasks to end.
+            # By default it waits three minutes for tasks to end.
             ending = {'graceful_shutdown_timeout': 20}
             config.write(
                 path, {**nova, 'DEFAULT': {**nova['DEFAULT'], **ending}}
@@ -86,7 +86,7 @@ class Computes:
         self._start('peer', commands)
 
     def _start(self, kind: str, commands: Mapping[str, list[str]]) -> None:
-        """Start what does not run, all at once, and wait for them."""
+        """Start the processes that do not run, and wait for all."""
         self._refuse_doubles(kind, commands)
         asked = content.Content(self._layout)
         missing = [
@@ -111,7 +111,7 @@ class Computes:
     def _map_new(
         self, asked: content.Content, kind: str, hosts: Sequence[str]
     ) -> None:
-        """Map hosts to their cell, as soon as they have told their names."""
+        """Map hosts to their cell as soon as they have a Service."""
         if set(hosts) <= asked.mapped_hosts():
             return
 
@@ -139,10 +139,10 @@ class Computes:
         hosts: Sequence[str],
         begun_s: float,
     ) -> bool:
-        """Say whether Nova has heard of all hosts since they were started.
+        """Return whether all hosts sent a heartbeat since their start.
 
-        A Service counts as up for a minute after its process is gone, so
-        that alone would say nothing.
+        A Service is still up for a minute after the end of its process, so its
+        state alone proves nothing.
         """
         for host in hosts:
             self._processes.require(f'{kind}-{host}')
@@ -189,7 +189,7 @@ class Computes:
         return nova
 
     def map_hosts(self) -> None:
-        """Tell Nova's API the cell of new hosts."""
+        """Map new hosts to their cell."""
         packages.run(
             self._layout,
             [
@@ -206,9 +206,9 @@ class Computes:
 def unit_command(
     unit: pathlib.Path, layout: Layout, folder: pathlib.Path
 ) -> list[str]:
-    """Return a systemd unit's command line, with our paths in it.
+    """Return the command line of a systemd unit, with our paths.
 
-    :param folder: where the configuration files are, instead of /etc
+    :param folder: the folder of the configuration files, instead of /etc
     """
     parser = configparser.RawConfigParser(strict=False)
     parser.read(unit)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files of all services, as values."""
+"""The configuration files of all services."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ from onemachine.progress import CloudError
 
 Sections = Mapping[str, Mapping[str, Any]]
 
-# Nova's own, and two that make hints of users work.
+# Nova's own filters, and two for scheduler hints of users.
 SCHEDULER_FILTERS = (
     'ComputeFilter',
     'ComputeCapabilitiesFilter',
@@ -40,7 +40,7 @@ _IRONIC_INTERFACES = (
 
 
 def render(sections: Sections) -> str:
-    """Lay out an ini file."""
+    """Return the text of an ini file."""
     lines = []
     for section, options in sections.items():
         lines.append(f'[{section}]')
@@ -50,9 +50,9 @@ def render(sections: Sections) -> str:
 
 
 def fill_sample(sample: str, sections: Sections) -> str:
-    """Set options in a sample file as an operator would: where they stand.
+    """Set options in a sample file, at the place of each option.
 
-    :param sample: what oslo-config-generator wrote
+    :param sample: the output of oslo-config-generator
     :raises CloudError: the sample has no such option
     """
     left = {
@@ -120,22 +120,22 @@ def _cache(layout: Layout) -> dict[str, Any]:
 
 
 def keystone(layout: Layout) -> Sections:
-    """keystone.conf"""
+    """Return the content of keystone.conf."""
     return {
         'DEFAULT': {'use_stderr': 'true'},
         'database': {'connection': layout.database('keystone')},
         'token': {'provider': 'fernet', 'expiration': 86400},
         'fernet_tokens': {'key_repository': layout.folder('keys', 'fernet')},
         'credential': {'key_repository': layout.folder('keys', 'credential')},
-        # There is no secret to guard, and tests make users by the hundred:
-        # by default each hash is a quarter of a second of a processor.
+        # Tests create hundreds of users, and by default each hash costs a
+        # quarter of a second of CPU. No password here is secret.
         'identity': {'password_hash_rounds': 4},
         'cache': _cache(layout),
     }
 
 
 def placement(layout: Layout) -> Sections:
-    """placement.conf"""
+    """Return the content of placement.conf."""
     return {
         'DEFAULT': {'use_stderr': 'true'},
         'placement_database': {'connection': layout.database('placement')},
@@ -146,7 +146,7 @@ def placement(layout: Layout) -> Sections:
 
 
 def glance(layout: Layout) -> Sections:
-    """glance-api's configuration"""
+    """Return the content of glance-api.conf."""
     store = layout.folder('glance')
     return {
         'DEFAULT': {'enabled_backends': 'fs:file', 'use_stderr': 'true'},
@@ -166,7 +166,7 @@ def glance(layout: Layout) -> Sections:
 
 
 def neutron(layout: Layout) -> Sections:
-    """neutron.conf: ML2 without agents; Ironic's noop network binds nothing"""
+    """Return neutron.conf: ML2 without agents, as nothing is bound."""
     return {
         'DEFAULT': {
             'core_plugin': 'ml2',
@@ -193,7 +193,7 @@ def neutron(layout: Layout) -> Sections:
 
 
 def ironic(layout: Layout) -> Sections:
-    """ironic.conf: fake hardware behind the real API and conductor"""
+    """Return ironic.conf: fake hardware behind the real API and conductor."""
     dials = Dials(layout).read()
     interfaces: dict[str, Any] = {}
     for kind in _IRONIC_INTERFACES:
@@ -232,7 +232,7 @@ def ironic(layout: Layout) -> Sections:
         'api': {'max_limit': 1000},
         'fake': {
             'deploy_delay': dials['deploy-delay'],
-            # Of the one step that automated cleaning has here.
+            # The seconds of the one cleaning step.
             'vendor_delay': dials['cleaning-delay'],
         },
         'keystone_authtoken': _token(layout, 'ironic'),
@@ -251,10 +251,10 @@ def ironic(layout: Layout) -> Sections:
 
 
 def nova(layout: Layout, host: str | None = None) -> Sections:
-    """nova.conf; of a compute host if ``host`` is given.
+    """Return nova.conf; of a compute host if ``host`` is given.
 
-    A compute host has neither database; its sections are what an operator
-    of nova-compute with Ironic has.
+    The file of a compute host has no database; its sections are those that an
+    operator of nova-compute with Ironic has.
     """
     state = layout.folder('nova', host or 'controller')
     sections: dict[str, Mapping[str, Any]] = {
@@ -281,8 +281,8 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         'vnc': {'enabled': 'false'},
         'quota': {'instances': -1, 'cores': -1, 'ram': -1},
         'scheduler': {'max_placement_results': 50, 'workers': 1},
-        # Equal nodes have equal weight: without a shuffle, requests that
-        # come at once all ask for the same few and run out of alternates.
+        # Equal nodes have equal weight. Without a shuffle, concurrent builds
+        # get the same few nodes and run out of alternates.
         'filter_scheduler': {
             'shuffle_best_same_weighed_hosts': 'true',
             'enabled_filters': ','.join(SCHEDULER_FILTERS),
@@ -303,13 +303,13 @@ _APPLICATIONS = {
     'ironic': 'ironic.wsgi',
     'nova': 'nova.wsgi.osapi_compute',
 }
-# All others wait for something. Placement computes, as its reports from many
-# nodes come at once, and a process of Python has one core.
+# Placement needs CPU for the reports of many nodes, and one process of Python
+# uses one core. The other APIs mostly wait.
 _PROCESSES = {'placement': 2}
 
 
 def uwsgi(layout: Layout, service: str) -> Sections:
-    """The uWSGI configuration of an API."""
+    """Return the uWSGI configuration of an API."""
     options: dict[str, Any] = {
         'http-socket': f'{ADDRESS}:{layout.port(service)}',
         'module': f'{_APPLICATIONS[service]}:application',
@@ -331,7 +331,7 @@ def uwsgi(layout: Layout, service: str) -> Sections:
 
 
 def api_environment(layout: Layout, service: str) -> dict[str, str]:
-    """Where an API under uWSGI finds its configuration."""
+    """Return the environment by which an API finds its files."""
     name = service.upper()
     folder = str(layout.conf(service).parent)
     environment = {f'OS_{name}_CONFIG_DIR': folder}

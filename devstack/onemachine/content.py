@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the cloud: nodes, servers, and who holds and serves what."""
+"""The nodes, servers and hosts of the cloud, through its APIs."""
 
 import collections
 import concurrent.futures
@@ -14,7 +14,7 @@ from onemachine.naming import free_numbers, node_name, server_names
 from onemachine.progress import CloudError, step, wait_until
 
 _PARALLEL = 8
-# Above this, nodes are copies of the first one's row in Ironic's database.
+# Further nodes are copies of the first node's row in Ironic's database.
 THROUGH_API_MAX = 50
 
 _FORGET_GONE = """
@@ -35,13 +35,13 @@ DELETE FROM nova.compute_nodes
 
 
 def each(act: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
-    """Do something for all things, a few at once."""
+    """Call a function for all items, a few at once."""
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL) as pool:
         return list(pool.map(act, things))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lay out a table."""
+    """Format a table."""
     texts = [[str(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
     lines = [
@@ -54,7 +54,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 class Content:
-    """Asks and changes a cloud through its APIs, as its users would."""
+    """Reads and changes a cloud through its APIs, as its users do."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -68,7 +68,7 @@ class Content:
         return {node.id: node for node in self.metal.nodes(details=True)}
 
     def enroll(self, count: int) -> None:
-        """Have at least so many nodes, all that are new made available."""
+        """Create nodes until there are so many; make them available."""
         present = self.nodes().values()
         new_count = max(0, count - len(present))
         numbers = free_numbers({node.name for node in present}, new_count)
@@ -99,7 +99,7 @@ class Content:
         )
 
     def power_on(self) -> None:
-        """Have all free nodes on, as after :meth:`enroll`."""
+        """Power on all free nodes, as :meth:`enroll` does."""
         each(
             self._power_on,
             [
@@ -110,8 +110,8 @@ class Content:
         )
 
     def _power_on(self, node: Any) -> None:
-        # A deploy of the fake hardware does not power a node on, and Nova
-        # takes a server whose node is off for stopped.
+        # A deploy of the fake hardware does not power a node on, and to Nova
+        # a server on a node without power is stopped.
         self.metal.set_node_power_state(
             node, 'power on', wait=True, timeout=120
         )
@@ -126,7 +126,7 @@ class Content:
             "table_schema='ironic' AND table_name='nodes';",
         ).split()
         own = {'id', 'uuid', 'name', 'reservation', 'instance_uuid'}
-        # Daemons that run find new nodes by it.
+        # Running daemons find new nodes by this field.
         own.add('updated_at')
         copied = ', '.join(f'`{c}`' for c in columns if c not in own)
         statements = [
@@ -140,7 +140,7 @@ class Content:
         sql(self._layout, '\n'.join(statements))
 
     def withdraw(self, count: int) -> None:
-        """Have at most so many nodes: delete free ones, the last first."""
+        """Delete free nodes until there are so many, the newest first."""
         nodes = self.nodes().values()
         free = [n for n in nodes if n.provision_state == 'available']
         doomed = sorted(free, key=lambda n: n.name)[::-1]
@@ -181,13 +181,13 @@ class Content:
     def create_servers(
         self, names: Iterable[str], host: str | None = None
     ) -> list[Any]:
-        """Ask for servers, some at once; returns when nova-api has them.
+        """Create servers, some at once; return when nova-api has them.
 
-        :param host: where, unless the scheduler may choose
+        :param host: the host of the servers; None: the scheduler chooses
         """
         cloud = self.cloud
-        # Looked up once: the connection finds its services at first use,
-        # and threads that use it at once do not always wait for that.
+        # The connection finds its services at first use, which is not safe
+        # in several threads; therefore it is used once here.
         flavor = cloud.compute.find_flavor(registry.FLAVOR, False)
         image = cloud.image.find_image(registry.IMAGE, False)
         network = cloud.network.find_network(registry.NETWORK, False)
@@ -219,7 +219,7 @@ class Content:
         return [self.await_active(s.id, timeout_s) for s in servers]
 
     def named(self, names: Sequence[str]) -> list[Any]:
-        """Return the servers of these names or ids.
+        """Return the servers with these names or ids.
 
         :raises CloudError: there is no such server
         """
@@ -231,18 +231,18 @@ class Content:
         return [s for s in servers if s.name in names or s.id in names]
 
     def reboot(self, servers: Sequence[Any], timeout_s: float = 180) -> None:
-        """Reboot servers (hard) and wait until each is seen to be done."""
+        """Reboot servers (hard), and wait until the reboots have ended."""
         with step(f'Rebooting {len(servers)} servers'):
             each(self.ask_reboot, servers)
             for server in servers:
                 self.await_rebooted(server, timeout_s)
 
     def ask_reboot(self, server: Any) -> None:
-        """Ask for a hard reboot; returns at once."""
+        """Request a hard reboot; return at once."""
         self.cloud.compute.reboot_server(server, 'HARD')
 
     def await_rebooted(self, server: Any, timeout_s: float = 180) -> None:
-        """Wait until the newest reboot of a server is over.
+        """Wait until the newest reboot of a server has ended.
 
         :raises CloudError: Nova recorded it as failed
         """
@@ -289,7 +289,7 @@ class Content:
     def await_gone(
         self, servers: Iterable[Any], timeout_s: float = 180
     ) -> None:
-        """Wait until nova-api knows none of these servers."""
+        """Wait until nova-api has none of these servers."""
         ids = {server.id for server in servers}
         wait_until(
             'the servers to be gone',
@@ -313,26 +313,26 @@ class Content:
         return {service.host: service for service in found}
 
     def forget_hosts(self, but: Iterable[str]) -> None:
-        """Have Nova forget other hosts, whose nodes would stay with them."""
+        """Delete the Services of other hosts, and so their records."""
         for host, service in self.services().items():
             if host not in but:
                 self.cloud.compute.delete_service(service)
 
     def forget_gone_nodes(self) -> None:
-        """Drop the records of nodes that Ironic has not; no daemon may run.
+        """Delete the records of nodes that Ironic does not have.
 
-        Daemons do so only after two audits, up to an hour later, and builds
-        are sent to such nodes until then.
+        No daemon may run. Daemons do the same only after two audits, up to an
+        hour later, and builds are sent to such nodes until then.
         """
         sql(self._layout, _FORGET_GONE)
 
     def mapped_hosts(self) -> set[str]:
-        """Return the hosts whose cell Nova's API knows."""
+        """Return the hosts that are mapped to a cell."""
         hosts = 'SELECT host FROM nova_api.host_mappings;'
         return set(sql(self._layout, hosts).split())
 
     def service_ages_s(self) -> dict[str, float]:
-        """Return how long ago Nova heard of each compute service."""
+        """Return the seconds since each Service's last heartbeat."""
         text = sql(
             self._layout,
             'SELECT host, TIMESTAMPDIFF(MICROSECOND, last_seen_up, '
@@ -344,7 +344,7 @@ class Content:
         return {host: float(age_s) for host, age_s in pairs}
 
     def holders(self) -> dict[str, str]:
-        """Return the holder of each node, from Nova's own records."""
+        """Return the holder of each node, from Nova's records."""
         text = sql(
             self._layout,
             'SELECT hypervisor_hostname, host FROM nova.compute_nodes '
@@ -362,13 +362,13 @@ class Content:
         return set(response.json()['provider_summaries'])
 
     def allocations_count(self) -> int:
-        """Return how many allocations Placement has in all."""
+        """Return the number of allocations in Placement."""
         return int(
             sql(self._layout, 'SELECT COUNT(*) FROM placement.allocations;')
         )
 
     def hosts_table(self) -> str:
-        """Return who holds what and who serves whom, as a table."""
+        """Return hosts, their nodes and their processes as a table."""
         holders, nodes = self.holders(), self.nodes()
         free: collections.Counter[str] = collections.Counter()
         pinned: collections.Counter[str] = collections.Counter()

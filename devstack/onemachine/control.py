@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole cloud: up and down, in the order that works."""
+"""Starts and stops the whole cloud, in the right order."""
 
 import concurrent.futures
 import functools
@@ -27,7 +27,7 @@ _DATABASES = (
     'nova_cell0',
 )
 _APIS = ('keystone', 'placement', 'glance', 'neutron', 'ironic', 'nova')
-# What is stopped first: whatever uses what comes later.
+# The order of the stop: a process before the processes that it uses.
 _STOP_FIRST = ('agent-', 'peer-', 'nova-', 'ironic-', 'api-')
 _STOP_LAST = ('memcached', 'rabbitmq', 'epmd', 'mariadb')
 
@@ -48,10 +48,10 @@ class Cloud:
         self.coordination = Coordination(layout, self.processes)
 
     def up(self) -> None:
-        """Bring everything up that is not; safe to repeat."""
+        """Start all that does not run; can be repeated."""
         with step('Starting MariaDB, RabbitMQ and memcached'):
             self.backends.start()
-            # From here on the databases know it.
+            # From here on the databases contain the port.
             self.layout.keep_port_base()
             self.coordination.start()
         for service in _APIS:
@@ -64,14 +64,14 @@ class Cloud:
         say('The cloud is up')
 
     def _stop_service(self, service: str) -> None:
-        """Stop what has read a configuration that has changed."""
+        """Stop the processes whose configuration has changed."""
         names = self.processes.names()
         for name in names:
             if name == f'api-{service}' or name.startswith(f'{service}-'):
                 self.processes.stop(name)
 
     def down(self) -> None:
-        """Stop everything that was started."""
+        """Stop all processes."""
         names = self.processes.names()
         first = [n for n in names if n.startswith(_STOP_FIRST)]
         then = [n for n in names if n not in (*first, *_STOP_LAST)]
@@ -88,7 +88,7 @@ class Cloud:
                 self.processes.stop(name)
 
     def reset(self) -> None:
-        """Stop everything and forget all state but what is installed."""
+        """Stop all processes, and delete all state but the installation."""
         self.down()
         for path in self.layout.state.iterdir():
             if not path.name.startswith('venv-'):
@@ -96,9 +96,9 @@ class Cloud:
         say('All state is gone; the virtual environment is kept')
 
     def restart_ironic(self, *processes: str) -> None:
-        """Take a changed dial over.
+        """Restart processes of Ironic after a changed setting.
 
-        :param processes: the recorded names of those it concerns
+        :param processes: the recorded names of the processes
         """
         config.write_service(self.layout, 'ironic')
         with step(f'Restarting {" and ".join(processes)}'):
@@ -108,7 +108,7 @@ class Cloud:
             self._start_daemon('ironic-conductor', 'ironic')
             self._await_drivers()
 
-    # Making it: all of it may be repeated, and is for other versions
+    # Creation: each step can be repeated, also after a change of version
 
     def _is_made(self) -> bool:
         try:
@@ -212,7 +212,7 @@ class Cloud:
 
         getattr(registry, function)(self.layout)
 
-    # Running it
+    # Processes
 
     def _start_api(self, service: str) -> None:
         ini = self.layout.conf(service).with_name('uwsgi.ini')
@@ -246,7 +246,7 @@ class Cloud:
         self._python('furnish')
 
     def _await_drivers(self) -> None:
-        """Ironic's API answers before a conductor has told its drivers."""
+        """Wait until a conductor has registered its drivers."""
         from onemachine import registry
 
         wait_until(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a cloud's Ironic can be turned while it runs."""
+"""Settings of the cloud's Ironic that can be changed while it runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from onemachine.progress import CloudError
 
 
 class Dials:
-    """What of Ironic can be turned; kept in a file."""
+    """The settings of Ironic that can be changed; saved in a file."""
 
     DEFAULTS: Mapping[str, Any] = {
         'deploy-delay': '0',
@@ -18,7 +18,7 @@ class Dials:
         'cleaning-delay': '0',
         'notifications': 'on',
     }
-    # The processes that have to be started again.
+    # The processes that must be restarted.
     CONCERNS: Mapping[str, Sequence[str]] = {
         'deploy-delay': ('ironic-conductor',),
         'cleaning': ('ironic-conductor',),
@@ -30,7 +30,7 @@ class Dials:
         self._path = layout.folder('etc') / 'dials.json'
 
     def read(self) -> dict[str, Any]:
-        """Return all dials as they stand."""
+        """Return all present settings."""
         try:
             kept = json.loads(self._path.read_text())
         except (OSError, ValueError):
@@ -38,9 +38,9 @@ class Dials:
         return {**self.DEFAULTS, **kept}
 
     def turn(self, name: str, value: str) -> bool:
-        """Set one dial; return whether that is a change.
+        """Change one setting; return whether its value is new.
 
-        :raises CloudError: it has no such position
+        :raises CloudError: the setting has no such value
         """
         if name.endswith('-delay'):
             if not value.isdecimal():

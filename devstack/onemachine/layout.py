@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where everything of the cloud is: folders, ports, addresses, passwords."""
+"""Places of the cloud: folders, ports, addresses, passwords."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / 'devstack' / 'cloud-requirements.txt'
 TEMPEST_REQUIREMENTS = REPOSITORY / 'devstack' / 'tempest-requirements.txt'
 ADDRESS = '127.0.0.1'
-# Known to everybody who reads this; nothing listens beyond loopback.
+# This password is public; all servers listen on loopback only.
 PASSWORD = 'not-a-secret'  # noqa: S105
 REGION = 'RegionOne'
 
@@ -45,7 +45,7 @@ _APIS = {
 
 
 PORT_BASE = 26000
-# From here on the kernel gives ports to clients, whoever comes first.
+# From this port on the kernel gives ports to clients.
 _EPHEMERAL = 32768
 PORT_BASE_MAX = _EPHEMERAL - len(_PORTS)
 
@@ -59,10 +59,10 @@ class Layout:
 
     @classmethod
     def of(cls, state: pathlib.Path, port_base: int | None = None) -> 'Layout':
-        """Find a cloud's layout; its first port is as it was made with.
+        """Return the layout of a cloud, with the first port it was made with.
 
-        :param port_base: what the user asks for, if he does
-        :raises CloudError: another than the cloud was made with, or no port
+        :param port_base: the first port that the user wants, if any
+        :raises CloudError: the cloud has another first port, or it is no port
         """
         kept = cls(state)._kept_port_base()
         if kept is not None and port_base not in (None, kept):
@@ -87,7 +87,7 @@ class Layout:
             return None
 
     def keep_port_base(self) -> None:
-        """Remember the first port for the commands to come."""
+        """Save the first port for later commands."""
         (self.folder('etc') / 'port-base').write_text(str(self.port_base))
 
     def port(self, name: str) -> int:
@@ -96,7 +96,7 @@ class Layout:
 
     @property
     def venv(self) -> pathlib.Path:
-        """The virtual environment; another one for other requirements."""
+        """The virtual environment, which depends on the requirements."""
         digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
         return self.state / f'venv-{digest}'
 
@@ -105,7 +105,7 @@ class Layout:
         return str(self.venv / 'bin' / name)
 
     def folder(self, *names: str) -> pathlib.Path:
-        """Return a folder below the state folder, made if need be."""
+        """Return a folder below the state folder; create it if absent."""
         path = self.state.joinpath(*names)
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -134,7 +134,7 @@ class Layout:
 
     @property
     def broker(self) -> str:
-        """The transport URL."""
+        """The transport URL of the message broker."""
         return f'rabbit://guest:guest@{ADDRESS}:{self.port("rabbit")}/'
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our daemon on the nova.conf of a stock nova-compute, unchanged.
+"""Runs our daemon on the nova.conf of a stock nova-compute, unchanged.
 
-Twice: the file that a stock nova-compute of this cloud has, and the same one
-with every option that Nova has in ``[ironic]`` set to something else than its
-default. Stock nova-compute is started on each file first, so that it is seen
-to be that of a working deployment.
+There are two files: the one that a stock nova-compute of this cloud has, and
+one with every option of ``[ironic]`` set to another value than its default.
+Stock nova-compute is started on each file first, to prove that the file is
+that of a working deployment.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,20 +20,20 @@ from onemachine.progress import CloudError, expect, say, step, wait_until
 
 HOST = 'c1'
 SHARD = 'shard-1'
-# A section in which Nova looks for credentials; there is no Cinder here.
+# A section from which Nova reads credentials; there is no Cinder here.
 _AUTH = 'cinder'
 _NODES_COUNT = 3
 _NOTICE = 'in [ironic] of nova.conf'
 _CERTIFICATE = '/etc/ssl/certs/ca-certificates.crt'
-# Nova takes these in any group and passes them to nobody, nor to us.
+# Nova accepts these options in any group and does not use them.
 _NOBODYS = frozenset({'min_version', 'max_version', 'version'})
 
 
 def values(endpoint: str) -> Mapping[str, Any]:
-    """Return what each option of ``[ironic]`` is set to.
+    """Return the value that each option of ``[ironic]`` is set to.
 
-    Those of the credentials are in a section of their own, which one of
-    these names.
+    The options of the credentials are in a section of their own, which one
+    of the options names.
     """
     return {
         'api_max_retries': 30,
@@ -55,7 +55,7 @@ def values(endpoint: str) -> Mapping[str, Any]:
         'retriable_status_codes': 503,
         'serial_console_state_timeout': 20,
         'service_name': 'ironic',
-        # Its default: with the alias bare-metal stock gets a 406 of Ironic.
+        # The default, because Ironic answers stock 406 with bare-metal.
         'service_type': 'baremetal',
         'shard': SHARD,
         'split_loggers': 'true',
@@ -72,7 +72,7 @@ def values(endpoint: str) -> Mapping[str, Any]:
 
 def forgotten(known: Iterable[str], credentials: Iterable[str]) -> set[str]:
     """Return the options of Nova's group that are set nowhere here."""
-    # It stands in the section of the credentials.
+    # This option is in the section of the credentials.
     return set(known) - {*values(''), 'auth_type'} - set(credentials)
 
 
@@ -86,9 +86,9 @@ class Options:
         self._content = content.Content(cloud.layout)
 
     def look(self) -> None:
-        """Look at each file.
+        """Check each file.
 
-        :raises CloudError: ours does not do what stock does on it
+        :raises CloudError: ours does not work on it as stock does
         """
         if self._content.servers():
             raise CloudError(
@@ -120,7 +120,7 @@ class Options:
 
     @contextmanager
     def _shard(self) -> Iterator[None]:
-        """Have all nodes in a shard, and then in none again."""
+        """Put all nodes into a shard, and later out of it again."""
         nodes, update = self._content.nodes(), self._content.metal.update_node
         content.each(lambda node: update(node, shard=SHARD), nodes)
         try:
@@ -131,7 +131,7 @@ class Options:
     def _see(
         self, name: str, more: config.Sections, unused: frozenset[str]
     ) -> None:
-        """See stock work on a file, then ours, and what ours says of it."""
+        """Check stock on a file, then ours, and the log of ours."""
         with step(f'nova.conf {name}'):
             computes = Computes(self._cloud, nova=more)
             self._stop()
@@ -153,7 +153,7 @@ class Options:
             self._running.stop(hosts)
 
     def _see_works(self) -> None:
-        """See a server come, be stopped and started, and go."""
+        """Boot, stop, start and delete a server."""
         nodes = set(self._content.nodes())
 
         def are_held() -> bool:
@@ -175,7 +175,10 @@ class Options:
         return path.stat().st_size if path.exists() else 0
 
     def _see_log(self, begun: int, unused: frozenset[str]) -> None:
-        """See one notice that names these options, and no error."""
+        """Check that the log has one notice with these options.
+
+        It must have no error.
+        """
         with self._layout.log(f'agent-{HOST}').open('rb') as file:
             file.seek(begun)
             lines = file.read().decode(errors='replace').splitlines()

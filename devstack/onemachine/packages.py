@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be installed: Debian packages, a virtual environment."""
+"""Installs the Debian packages and the virtual environment."""
 
 import os
 import pathlib
@@ -52,7 +52,7 @@ def _has_venv_and_headers() -> bool:
 def _apt(names: Iterable[str]) -> None:
     root = [] if os.geteuid() == 0 else ['sudo']
     quiet = [*root, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-q']
-    # The distribution would start its own servers; ours are apart.
+    # Keep the distribution from starting servers of its own.
     ours = not _POLICY.exists()
     if ours:
         sh([*root, 'sh', '-c', f'echo "exit 101" > {_POLICY}'])
@@ -67,7 +67,7 @@ def _apt(names: Iterable[str]) -> None:
 
 
 def ensure_venv(layout: Layout) -> None:
-    """Make the virtual environment, with our own package from here."""
+    """Create the virtual environment, with our package from here."""
     done = layout.venv / 'installed'
     if not done.exists():
         _make_venv(layout)
@@ -96,7 +96,7 @@ def _pip(layout: Layout, what: Sequence[str]) -> None:
 def sh(command: Sequence[str]) -> None:
     """Run a program to its end.
 
-    :raises CloudError: it failed; with the end of its output
+    :raises CloudError: it failed; the message has the end of its output
     """
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -111,10 +111,10 @@ def sh(command: Sequence[str]) -> None:
 def run(
     layout: Layout, command: Sequence[str], good: Sequence[int] = (0,)
 ) -> str:
-    """Run a program of the cloud to its end; return what it printed.
+    """Run a program of the cloud to its end; return its output.
 
     :param good: the exit statuses that are no failure
-    :raises CloudError: it failed; with the end of its output
+    :raises CloudError: it failed; the message has the end of its output
     """
     done = subprocess.run(
         command,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of the command line, and what each of them teaches."""
+"""The command line of ``devstack/cloud``, with its help texts."""
 
 import argparse
 import os
@@ -28,7 +28,7 @@ examples:
 
 
 class _Commands:
-    """Adds commands, each with a paragraph and examples of its own."""
+    """Adds commands, each with a description and examples."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._commands = parser.add_subparsers(
@@ -38,11 +38,11 @@ class _Commands:
     def add(
         self, name: str, text: str, more: str = '', *examples: str
     ) -> argparse.ArgumentParser:
-        """Add one.
+        """Add one command.
 
         :param text: half a line for the list of commands
-        :param more: what else there is to know
-        :param examples: what to type behind ``devstack/cloud``
+        :param more: the rest of the description
+        :param examples: the arguments behind ``devstack/cloud``
         """
         lines = [f'  devstack/cloud {example}' for example in examples]
         return self._commands.add_parser(

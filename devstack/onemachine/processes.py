@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of the cloud: started, recorded, stopped by pid.
 
-A pid is believed only together with the start time the kernel gives it, so a
-number that another program got meanwhile is never signalled.
+A pid counts only together with the start time that the kernel has for it, so
+another program that got the same pid later is never signalled.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from onemachine.progress import CloudError, wait_until
 
 
 def answers(port: int) -> bool:
-    """Say whether something listens on a port."""
+    """Return whether a process listens on a port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((ADDRESS, port)) == 0
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat behind the name."""
+    """Return the fields of /proc/PID/stat after the name."""
     try:
         text = pathlib.Path(f'/proc/{pid}/stat').read_text()
     except OSError:
@@ -37,7 +37,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def born(pid: int) -> str | None:
-    """Return when a process started; None if there is no such process."""
+    """Return the start time of a process, or None if it does not exist."""
     fields = _stat(pid)
     return None if fields is None or fields[0] == 'Z' else fields[19]
 
@@ -55,7 +55,7 @@ def children(pid: int) -> list[int]:
 
 
 def session(leader: int) -> list[int]:
-    """Return the processes of a session, its leader too if it lives."""
+    """Return the processes of a session, with its leader if it lives."""
     return [one for one, fields in _all_alive() if int(fields[3]) == leader]
 
 
@@ -70,7 +70,7 @@ def arguments(pid: int) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """A process that was started: which one, and what it was told."""
+    """A started process: pid, start time and command line."""
 
     pid: int
     born: str | None
@@ -78,14 +78,14 @@ class Record:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs."""
+        """Whether this process still runs."""
         return self.born is not None and born(self.pid) == self.born
 
     def leftovers(self) -> list[int]:
-        """What of its session outlived it.
+        """The processes of its session that outlived it.
 
-        The kernel gives a pid to nobody else while a session is named by it;
-        so if another process has the pid, nothing of ours is left.
+        The kernel does not reuse the pid of a session that exists. If another
+        process has the pid, no process of the session is left.
         """
         if born(self.pid) not in (None, self.born):
             return []
@@ -93,7 +93,7 @@ class Record:
 
     @classmethod
     def read(cls, path: pathlib.Path) -> 'Record | None':
-        """Read a record; None if there is none, or half of one."""
+        """Read a record; return None if it is absent or incomplete."""
         try:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
@@ -103,8 +103,8 @@ class Record:
 class Processes:
     """The recorded processes of one cloud.
 
-    :param let_go_s: how long a port is waited for. A process whose first
-        thread has ended looks dead, and listens until its last is gone
+    :param let_go_s: seconds to wait for a free port. A process whose first
+        thread has ended looks dead, but listens until its last thread ends
     """
 
     def __init__(self, layout: Layout, let_go_s: float = 5.0) -> None:
@@ -122,7 +122,7 @@ class Processes:
     ) -> int:
         """Start a process unless it runs with this command line.
 
-        :param port: where it will listen
+        :param port: the port where it will listen
         :returns: its pid
         :raises CloudError: another program listens there
         """
@@ -183,14 +183,14 @@ class Processes:
         return [name for name in self.names() if self.pid(name) is not None]
 
     def stop(self, name: str, timeout_s: float = 30.0) -> None:
-        """End a process with SIGTERM, and with SIGKILL if it does not.
+        """End a process with SIGTERM, and with SIGKILL if that fails.
 
-        What it leaves behind of its own session is killed.
+        The remaining processes of its session are killed.
         """
         record = Record.read(self._path(name))
         if record is not None:
             self.signal(name, signal.SIGTERM)
-            # One that is halted does not hear anything else.
+            # A halted process receives no other signal.
             self.signal(name, signal.SIGCONT)
             if not self.await_end(name, timeout_s):
                 self.signal(name, signal.SIGKILL)
@@ -199,7 +199,7 @@ class Processes:
         self._path(name).unlink(missing_ok=True)
 
     def _kill_leftovers(self, record: Record, timeout_s: float) -> None:
-        """End what is left of a session: who starts next wants its port."""
+        """Kill the rest of a session, which may hold a port."""
         deadline_s = time.monotonic() + timeout_s
         while pids := record.leftovers():
             for pid in pids:

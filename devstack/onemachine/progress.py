@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the terminal shows: one line a step, with the time it took."""
+"""The terminal's output: one line for each step, with its duration."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-# The clock goes on when the program goes on in another Python.
+# The start time survives the change to another Python.
 _STARTED_S = float(
     os.environ.setdefault(
         'IRONIC_COMPUTE_CLOUD_STARTED', str(time.monotonic())
@@ -20,7 +20,7 @@ T = TypeVar('T')
 
 
 class CloudError(Exception):
-    """Something did not hold; one sentence that says what and where."""
+    """A check failed; the message is one sentence with what and where."""
 
 
 def elapsed_s() -> float:
@@ -35,9 +35,9 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Say that something is under way, and what it took.
+    """Print the begin of a step, and its duration at the end.
 
-    What takes long says in between that it goes on.
+    A long step prints a line from time to time.
     """
     say(f'{what} …')
     begun_s = time.monotonic()
@@ -63,9 +63,9 @@ def wait_until(
     timeout_s: float,
     interval_s: float = 0.5,
 ) -> T:
-    """Call ``check`` until it returns something true.
+    """Call ``check`` until it returns a true value; return that.
 
-    :raises CloudError: it did not hold in time; says ``what``
+    :raises CloudError: it did not in time; the message has ``what``
     """
     deadline_s = time.monotonic() + timeout_s
     last: object = None
@@ -77,23 +77,23 @@ def wait_until(
             last = result
         except CloudError:
             raise
-        except Exception as exc:  # Services that are still starting.
+        except Exception as exc:  # Services may still be starting.
             last = exc
         time.sleep(interval_s)
     raise CloudError(f'{what}: not within {timeout_s:g} s (last: {last})')
 
 
 def expect(holds: bool, what: str) -> None:
-    """See that something holds.
+    """Raise unless a condition holds.
 
-    :param what: what is there instead
-    :raises CloudError: it does not
+    :param what: the text about the condition that was found instead
+    :raises CloudError: the condition does not hold
     """
     if not holds:
         raise CloudError(what)
 
 
 def fail(exc: Exception) -> int:
-    """Tell why it ended; the exit status."""
+    """Print the reason of the end; return the exit status."""
     print(f'cloud: {exc}', file=sys.stderr)
     return 1

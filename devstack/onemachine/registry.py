@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cloud is furnished with: users, catalog, flavor, image, network."""
+"""The content of a new cloud: users, catalog, flavor, image, network."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from onemachine.progress import wait_until
 
 FLAVOR, IMAGE, NETWORK = 'bm', 'image', 'provider'
 RESOURCE_CLASS = 'baremetal'
-# What makes a flavor one of bare metal: a whole node, and nothing by size.
+# A flavor of bare metal requests a whole node, and nothing by size.
 EXTRA_SPECS = {
     f'resources:CUSTOM_{RESOURCE_CLASS.upper()}': '1',
     'resources:VCPU': '0',
@@ -26,7 +26,7 @@ _SERVICE_USERS = ('nova', 'ironic', 'placement', 'glance', 'neutron')
 def connect(layout: Layout, *, system: bool = False) -> Any:
     """Return an openstacksdk connection of the administrator.
 
-    :param system: with system scope, as Ironic wants for all nodes
+    :param system: with system scope, which Ironic needs to list all nodes
     """
     scope = (
         {'system_scope': 'all'}
@@ -52,10 +52,10 @@ def connect(layout: Layout, *, system: bool = False) -> Any:
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """Return what the openstack command line needs.
+    """Return the environment of the openstack command line.
 
-    Two clouds in one file: ``project``, and ``system``, whose scope Ironic
-    wants for all nodes.
+    Its file has two clouds: ``project``, and ``system``, whose scope Ironic
+    needs to list all nodes.
     """
     path = layout.folder('etc') / 'clouds.yaml'
     user = {
@@ -72,7 +72,7 @@ def environment(layout: Layout) -> dict[str, str]:
         name: {'auth': {**user, **scope}, 'region_name': REGION}
         for name, scope in scopes.items()
     }
-    # JSON is YAML, too.
+    # JSON is also YAML.
     path.write_text(json.dumps({'clouds': clouds}, indent=2))
     return {
         'OS_CLIENT_CONFIG_FILE': str(path),
@@ -84,15 +84,15 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 def register(layout: Layout) -> None:
-    """Make users, services and endpoints; safe to repeat."""
+    """Create users, services and endpoints; can be repeated."""
     cloud = connect(layout)
     identity = cloud.identity
     project = identity.find_project('service') or identity.create_project(
         name='service', domain_id='default'
     )
     admin = identity.find_role('admin')
-    # Neutron lets only services delete the ports of users' servers: Nova
-    # shows its own token, with this role, beside the user's.
+    # Only services may delete the ports of users' servers, so Nova sends its
+    # own token, with this role, beside the user's.
     service = identity.find_role('service')
     for name in _SERVICE_USERS:
         user = identity.find_user(name) or identity.create_user(
@@ -131,7 +131,7 @@ def drivers(layout: Layout) -> list[str]:
 
 
 def furnish(layout: Layout) -> None:
-    """Make flavor, image and network; safe to repeat."""
+    """Create flavor, image and network; can be repeated."""
     marker = layout.folder('etc') / 'furnished'
     if marker.exists():
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute hosts that run: which process serves which, and how to end them.
+"""The running compute hosts: the process that serves each, and its end.
 
-Looks at /proc and at the records alone, so that it is quick and tells what
-is true, not what the daemons believe.
+Reads only /proc and the records of processes, so it is quick and does not
+depend on the daemons' own view.
 """
 
 import concurrent.futures
@@ -22,12 +22,12 @@ _TITLE = 'ironic-compute-worker: host '
 
 
 def worker_host(pid: int) -> str | None:
-    """Return the host a worker process serves; None if it is no worker."""
+    """Return the host that a worker process serves, or None."""
     return host_of(processes.arguments(pid))
 
 
 def host_of(words: Sequence[str]) -> str | None:
-    """Return the host of a worker's title; None if it is no worker."""
+    """Return the host in the title of a worker, or None."""
     title = ' '.join(words).strip()
     return title.removeprefix(_TITLE) if title.startswith(_TITLE) else None
 
@@ -39,7 +39,7 @@ class Running:
         self._processes = processes.Processes(layout)
 
     def serving(self) -> dict[str, str]:
-        """Return what serves each host: a process's name and its number."""
+        """Return the process that serves each host: name and pid."""
         serving = {}
         for name in self._processes.running():
             kind, _, host = name.partition('-')
@@ -72,18 +72,18 @@ class Running:
                 end.result()
 
     def kill(self, hosts: Sequence[str]) -> None:
-        """Kill processes with -9, an agent with all its workers."""
+        """Kill processes with SIGKILL, an agent with all its workers."""
         names = [self._name(host) for host in hosts]
         self._signal_all(names, signal.SIGKILL)
         for name in names:
             self._processes.stop(name)
 
     def pause(self, hosts: Sequence[str]) -> None:
-        """Halt processes as a hung machine would."""
+        """Stop processes with SIGSTOP, as on a hung machine."""
         self._signal_all([self._name(h) for h in hosts], signal.SIGSTOP)
 
     def resume(self, hosts: Sequence[str]) -> None:
-        """Let halted processes go on."""
+        """Let stopped processes continue."""
         self._signal_all([self._name(h) for h in hosts], signal.SIGCONT)
 
     def _signal_all(
@@ -96,13 +96,13 @@ class Running:
                     os.kill(one, number)
 
     def family(self, host: str) -> list[int]:
-        """Return an agent or peer and its children; none if it is gone."""
+        """Return an agent or peer and its children; none if it has ended."""
         return [
             pid for kind in KINDS for pid in self._family(f'{kind}-{host}')
         ]
 
     def _family(self, name: str) -> list[int]:
-        # The agent first: it must not see its workers end.
+        # The agent first, so that it does not notice the end of its workers.
         pid = self._processes.pid(name)
         return [] if pid is None else [pid, *processes.children(pid)]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration: each step is done, and then seen to hold.
+"""The demonstration: each step is carried out and then checked.
 
-A check asks the real services and waits a bounded time; the first one that
-does not hold ends the story with its sentence and exit status 1.
+A check reads the real services and waits a bounded time. The first check that
+fails ends the demonstration with its sentence and exit status 1.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from onemachine.progress import CloudError, elapsed_s, say, step, wait_until
 HOSTS = ('c1', 'c2', 'c3')
 NODE_COUNT = 30
 SERVER_COUNT = 6
-# The lease of 15 s, a step, the start of a worker, and some patience.
+# The lease of 15 s, one adoption step, the start of a worker, and a reserve.
 ADOPTION_MAX_S = 60
 
 
 class Story:
-    """Tells the whole story once."""
+    """Runs the demonstration once."""
 
     def __init__(self, cloud: Cloud, *, eventlet: bool) -> None:
         self._cloud = cloud
@@ -33,9 +33,9 @@ class Story:
         self._timings: list[tuple[str, float]] = []
 
     def tell(self) -> None:
-        """Tell it; prints the table of timings at the end.
+        """Run all steps; print the table of durations at the end.
 
-        :raises CloudError: a step was not seen to hold
+        :raises CloudError: the check of a step failed
         """
         self._timings.append(('everything is installed', elapsed_s()))
         with self._chapter('the cloud is up'):
@@ -79,7 +79,7 @@ class Story:
     # Before
 
     def _clean(self) -> None:
-        """Delete what servers there are, end agents and peers."""
+        """Delete all servers, and end all agents and peers."""
         if self._content.servers():
             served = set(self._running.serving())
             holders = {s.compute_host for s in self._content.servers()}
@@ -115,7 +115,7 @@ class Story:
     # Servers
 
     def _boot(self) -> list[Any]:
-        """Boot servers; two of them on c1, for what follows."""
+        """Boot servers; two of them on c1, for the next steps."""
         names = naming.server_names(str(SERVER_COUNT))
         with step(f'Booting {SERVER_COUNT} servers'):
             asked = self._content.create_servers(names[:2], host='c1')
@@ -142,7 +142,7 @@ class Story:
         say('kill -9 of the agent and the worker of c1')
         self._running.kill(['c1'])
         compute = self._content.cloud.compute
-        # Asked while nobody serves c1: it must wait, not fail.
+        # A request while c1 is not served must wait and not fail.
         self._content.ask_reboot(rebooted)
         compute.delete_server(deleted.id)
         with self._chapter('another agent serves host c1'):

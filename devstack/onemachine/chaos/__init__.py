@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults on a real cloud under load, and what is seen to hold meanwhile."""
+"""Faults on a real cloud under load, and checks of its promises."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true of a cloud, from the databases of its services."""
+"""Reads the databases of a cloud's services: holders, leaks, rows."""
 
 import collections
 import dataclasses
@@ -12,7 +12,7 @@ from onemachine.layout import Layout
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Who has what, at one moment."""
+    """The holders of nodes, servers and allocations at one moment."""
 
     holders: Mapping[str, str]  # Node -> host.
     hosts: Mapping[str, str]  # Instance -> host.
@@ -22,7 +22,7 @@ class Snapshot:
     touched: Mapping[str, str]  # Node -> when Ironic last changed it.
 
     def moved(self, later: 'Snapshot') -> list[str]:
-        """Return the nodes and servers that are on another host later."""
+        """Return the nodes and servers that have another host later."""
         return [
             f'{what} from {was[what]} to {now[what]}'
             for was, now in (
@@ -34,13 +34,13 @@ class Snapshot:
         ]
 
     def unasked(self, later: 'Snapshot', written: Iterable[str]) -> list[str]:
-        """Return the providers that were written to for no reason.
+        """Return the providers that were written without a reason.
 
-        A reason is a change of the node in Ironic, or of its consumer; or
-        that the write made a difference: what a host had seen and not yet
-        said when it was killed, its successor says.
+        A reason is a change of the node in Ironic or of its consumer, or that
+        the write made a difference: if a host is killed before it has written
+        a change, its successor writes it.
 
-        :param written: the providers that hosts have written to in between
+        :param written: the providers that hosts wrote between the snapshots
         """
         return [
             provider
@@ -51,7 +51,7 @@ class Snapshot:
         ]
 
     def lost_nodes(self, later: 'Snapshot') -> list[str]:
-        """Return the nodes that have no holder or no provider any more."""
+        """Return the nodes without a holder or without a provider."""
         return [
             node
             for node in self.holders
@@ -67,7 +67,7 @@ class Evidence:
         self._content = content
 
     def snapshot(self) -> Snapshot:
-        """Return what is true now."""
+        """Return the present state."""
         return Snapshot(
             self._content.holders(),
             self._pairs(
@@ -98,7 +98,7 @@ class Evidence:
         )
 
     def leaks(self) -> list[str]:
-        """Return what is left of servers that are gone, one line each."""
+        """Return the remains of deleted servers, one line each."""
         return [
             *self._leaked_nodes(),
             *self._leaked_allocations(),
@@ -134,9 +134,9 @@ class Evidence:
         return [f'port {" of ".join(row)}' for row in rows]
 
     def unheard(self, servers: Sequence[str]) -> list[str]:
-        """Return those of some servers that no nova-conductor heard of.
+        """Return the servers that no nova-conductor has received.
 
-        It makes their rows, before it asks anybody else.
+        The conductor creates a server's row before any other request.
         """
         rows = self._rows('SELECT uuid FROM nova.instances;')
         known = {row[0] for row in rows}

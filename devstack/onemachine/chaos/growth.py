@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that join, and hosts that have nothing to do."""
+"""Scenarios with joining hosts, and with idle hosts."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ _LOOK_S = 2.0
 
 
 class _Moves:
-    """Sees each change of a node's holder."""
+    """Records each change of a node's holder."""
 
     def __init__(self, stage: Stage) -> None:
         self.moves: dict[str, list[str]] = {}
@@ -31,7 +31,7 @@ class _Moves:
 
     @contextlib.contextmanager
     def seen(self) -> Iterator[None]:
-        """Look as long as the body runs."""
+        """Record while the context is open."""
         thread = threading.Thread(target=self._look_on, daemon=True)
         thread.start()
         try:
@@ -87,8 +87,8 @@ def _join_one(stage: Stage, host: str) -> None:
     stage.report.figure(
         f'{host} joined', f'{len(moved)} nodes moved within {took_s:.0f} s'
     )
-    # One that had a server when an earlier host joined goes there when the
-    # server is deleted.
+    # A node that had a server when an earlier host joined moves to that host
+    # when the server is deleted.
     elsewhere = [
         node
         for node, to in moved.items()
@@ -105,7 +105,7 @@ def _join_one(stage: Stage, host: str) -> None:
 
 
 def _await_still(stage: Stage) -> None:
-    """Wait until no node has moved for a minute, once some have."""
+    """Wait until no node has moved for a minute after the first move."""
     seen: list[tuple[float, Mapping[str, int]]] = []
 
     def is_still() -> bool:
@@ -118,8 +118,8 @@ def _await_still(stage: Stage) -> None:
 
 
 def idle(stage: Stage) -> None:
-    """What agents and workers cost when nothing happens."""
-    with stage.act('idle', ()):  # A ping is no idleness.
+    """Measure the cost of agents and workers while nothing happens."""
+    with stage.act('idle', ()):  # Pings would cause work.
         say('Waiting until the start has died away')
         time.sleep(60)
         before, etcd_before = _cpu_s(stage), _etcd_requests(stage)

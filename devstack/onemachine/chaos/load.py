@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users: a steady load of boots, reboots and deletes, each to its end."""
+"""A steady load of user requests: boots, reboots and deletes."""
 
 import collections
 import dataclasses
@@ -17,13 +17,13 @@ from onemachine import content
 from onemachine.progress import CloudError, say
 
 _LOOK_S = 1.0
-# A build that no nova-conductor has heard of by then was lost on its way
-# there: its RPC time-out is 60 s, and nova-api sends it once.
+# A build that no nova-conductor has received by then is lost, because the
+# RPC time-out is 60 s and nova-api sends the build once.
 _UNHEARD_S = 120.0
 
 
 class Kind(enum.StrEnum):
-    """What a user asks for."""
+    """The kind of a user's request."""
 
     BOOT = 'boot'
     REBOOT = 'reboot'
@@ -31,7 +31,7 @@ class Kind(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     PENDING = 'not yet'
     DONE = 'done'
@@ -43,7 +43,7 @@ class End(enum.StrEnum):
 
 @dataclasses.dataclass(slots=True)
 class Request:
-    """One thing a user asked for."""
+    """One request of a user."""
 
     kind: Kind
     server: str
@@ -53,20 +53,20 @@ class Request:
     detail: str = ''
 
     def finish(self, end: End, detail: str = '') -> None:
-        """It came to an end."""
+        """Record the outcome."""
         self.end, self.detail, self.ended_s = end, detail, time.time()
 
     @property
     def took_s(self) -> float:
-        """How long its user waited."""
+        """Seconds that the user waited."""
         return (self.ended_s or time.time()) - self.asked_s
 
 
 class Load:
-    """Asks for things at random, one at a time for each server.
+    """Sends random requests, one at a time for each server.
 
     :param interval_s: seconds between two requests, on average
-    :param population: about how many servers there are
+    :param population: the number of servers, roughly
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Load:
         self._rng = rng
         self._interval_s = interval_s
         self._population = population
-        self._idle: set[str] = set()  # Servers nobody asks anything of.
+        self._idle: set[str] = set()  # Servers without a request under way.
         self._names_count = 0
         self._asking = threading.Event()
         self._over = threading.Event()
@@ -90,13 +90,13 @@ class Load:
         self._asker: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; the first boots come at once."""
+        """Start; the first boots are sent at once."""
         self._asking.set()
         self.follow()
         self._asker = self._run(self._ask_on)
 
     def follow(self) -> None:
-        """Watch what is asked for come to its end."""
+        """Watch the requests until they end."""
         self._run(self._follow_on)
 
     def _run(self, run: Callable[[], None]) -> threading.Thread:
@@ -110,15 +110,15 @@ class Load:
         unheard: Callable[[Sequence[str]], Collection[str]],
         timeout_s: float = 600.0,
     ) -> None:
-        """Ask for nothing more, and wait until all has come to an end.
+        """Send no more requests, and wait until all have ended.
 
-        :param unheard: which of some servers no nova-conductor has heard of:
-            no compute host can know of them, and none can end their builds
+        :param unheard: returns those of some servers that no nova-conductor
+            has received; no compute host can end their builds
         """
         self._asking.clear()
         ends_s = time.monotonic() + timeout_s
         if self._asker is not None:
-            # What it is just asking for is not among the requests yet.
+            # A request that is being sent is not in the list yet.
             self._asker.join(timeout_s)
         while self.pending() and time.monotonic() < ends_s:
             time.sleep(_LOOK_S)
@@ -139,20 +139,20 @@ class Load:
             old[server].finish(End.UNHEARD)
 
     def pending(self) -> list[Request]:
-        """Return what has not ended."""
+        """Return the requests that have not ended."""
         return [r for r in self.requests if r.end is End.PENDING]
 
     def ended(self, *ends: End) -> list[Request]:
-        """Return what ended like this."""
+        """Return the requests with this outcome."""
         return [r for r in self.requests if r.end in ends]
 
     def summary(self) -> str:
-        """Say in one line what was asked for and how it ended."""
+        """Return one line with the numbers of requests and outcomes."""
         ends = [f'{r.kind} {r.end}' for r in self.requests]
         counts = sorted(collections.Counter(ends).items())
         return ', '.join(f'{count} {what}' for what, count in counts)
 
-    # Asking
+    # Requests
 
     def _ask_on(self) -> None:
         while self._asking.is_set():
@@ -176,7 +176,7 @@ class Load:
             (self.reboot if kind is Kind.REBOOT else self.delete)(server)
 
     def boot(self, host: str | None = None) -> Request:
-        """Ask for a server."""
+        """Request a server."""
         self._names_count += 1
         request = Request(Kind.BOOT, '', time.time())
         name = f'load-{int(time.time()) % 100000}-{self._names_count}'
@@ -189,14 +189,14 @@ class Load:
         return request
 
     def reboot(self, server: str) -> Request:
-        """Ask for a hard reboot."""
+        """Request a hard reboot."""
         compute = self._content.cloud.compute
         return self._request(
             Kind.REBOOT, server, lambda: compute.reboot_server(server, 'HARD')
         )
 
     def delete(self, server: str) -> Request:
-        """Ask for the end of a server."""
+        """Request the deletion of a server."""
         compute = self._content.cloud.compute
         return self._request(
             Kind.DELETE, server, lambda: compute.delete_server(server)
@@ -223,7 +223,7 @@ class Load:
                 for request in asked:
                     self._follow(request, found)
             except (SDKException, ClientException, CloudError):
-                continue  # The API is away; it will be back.
+                continue  # The API is unavailable for a while.
 
     def _follow(self, request: Request, found: Mapping[str, Any]) -> None:
         server = found.get(request.server)

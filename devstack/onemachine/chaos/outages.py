@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hosts lean on is away for a while, and comes back."""
+"""Scenarios in which a service that the hosts need is unavailable."""
 
 import math
 import time
@@ -23,8 +23,8 @@ def coordination(stage: Stage) -> None:
             time.sleep(OUTAGE_S)
         stage.cloud.coordination.start()
 
-    # A lock that cannot be proven to have survived ends its worker, and with
-    # it the builds that Ironic has not got yet.
+    # A lock that cannot be proven after the outage ends its worker, and so
+    # the builds that Ironic has not received.
     _during(stage, 'coordination', outage, cut_until_s=math.inf)
 
 
@@ -68,7 +68,7 @@ def _during(
     *,
     cut_until_s: float = -math.inf,
 ) -> None:
-    """Have users at work before, during and after an outage."""
+    """Send user requests before, during and after an outage."""
     with stage.act(name, HOSTS) as pings, stage.under_load() as load:
         before = stage.evidence.snapshot()
         outage()

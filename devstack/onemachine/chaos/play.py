@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole play: each scenario on a stage of its own making, one report."""
+"""Runs the chosen scenarios in turn, and writes one report."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
 
 
 def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
-    """Play scenarios and write the report; whether all that must hold does.
+    """Run scenarios and write the report; return whether all demands hold.
 
-    One that breaks off is a finding, and the next one is played.
+    A scenario that fails with an error is a finding; the next one follows.
     """
     stage = Stage(cloud, plan)
     say(f'Seed {plan.seed}: --seed {plan.seed} chooses the same victims')

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between the compute hosts and Ironic and Placement.
+"""A proxy between the compute hosts and the APIs of Ironic and Placement.
 
-A process of its own. Each host has a loopback address of its own here, and
-finds the APIs there on their usual ports, so that the log tells whose
-request it was: one JSON line for each that could change something. A file
-says what goes wrong with Ironic now.
+It runs as a process of its own. Each host uses another loopback address, with
+the usual ports of the APIs, so the log has the host of each request: one JSON
+line for each request that can change something. A file has the present fault
+of Ironic.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 UPSTREAM = '127.0.0.1'
-# A request that is not answered is held for so long, or until all is well.
+# A request without an answer is held for so long, or until the fault ends.
 HOLD_S = 120.0
 _HOPS = frozenset({'connection', 'transfer-encoding', 'content-length'})
 
 
 class Trouble(enum.Enum):
-    """What goes wrong with Ironic."""
+    """A fault of Ironic's API."""
 
     NONE = 'none'
     ERRORS = 'each request answers 500'
@@ -41,7 +41,7 @@ def address(number: int) -> str:
 
 
 def trouble_now(path: pathlib.Path) -> Trouble:
-    """Read what goes wrong now."""
+    """Read the present fault of Ironic."""
     try:
         return Trouble[path.read_text().strip()]
     except (OSError, KeyError):
@@ -49,7 +49,7 @@ def trouble_now(path: pathlib.Path) -> Trouble:
 
 
 def spoil(trouble: Trouble, path: str, body: bytes) -> bytes:
-    """Return a list of nodes as it is answered in trouble."""
+    """Return a list of nodes, changed as the present fault does."""
     if trouble not in (Trouble.EMPTY, Trouble.SHORT):
         return body
     if path.partition('?')[0].rstrip('/') not in ('/v1/nodes', '/nodes'):
@@ -138,16 +138,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             log.write(json.dumps(line) + '\n')
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing on the terminal."""
+        """Log nothing on the terminal."""
 
 
 def serve(
     folder: pathlib.Path, hosts: Sequence[str], ports: Mapping[str, int]
 ) -> None:
-    """Serve for ever.
+    """Serve until the process is stopped.
 
-    :param folder: of the file with the trouble and of the log
-    :param ports: of ``ironic`` and ``placement``
+    :param folder: folder of the file with the fault, and of the log
+    :param ports: the ports of ``ironic`` and ``placement``
     """
     servers = []
     for number, host in enumerate(hosts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was demanded, what was seen, and whether it holds."""
+"""The report of the scenarios: demands, observed values, verdicts."""
 
 import dataclasses
 import pathlib
@@ -20,27 +20,27 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """How the line ends."""
+        """The end of the line."""
         return {True: 'holds', False: 'DOES NOT HOLD', None: ''}[self.holds]
 
 
 class Report:
-    """Collects findings, saying each as it comes."""
+    """Collects findings and prints each at once."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.scenario = ''
 
     def figure(self, what: str, seen: object) -> None:
-        """Note a figure."""
+        """Add a figure."""
         self._add(Finding(self.scenario, what, str(seen)))
 
     def demand(self, holds: bool, what: str, seen: object) -> None:
-        """Note whether something that is demanded holds."""
+        """Add whether a demand holds."""
         self._add(Finding(self.scenario, what, str(seen), holds))
 
     def none(self, what: str, found: Sequence[object]) -> None:
-        """Demand that there is none of something; show the first few."""
+        """Demand that a list is empty; print its first items otherwise."""
         shown = '; '.join(str(one) for one in found[:5])
         seen = f'{len(found)}: {shown}' if found else '0'
         self.demand(not found, what, seen)
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def all_hold(self) -> bool:
-        """Whether everything demanded holds."""
+        """Whether all demands hold."""
         return all(f.holds is not False for f in self.findings)
 
     def table(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that fall over: killed, frozen, restarted, joined by others."""
+"""Scenarios with failing hosts: killed, frozen, restarted."""
 
 import collections
 import math
@@ -22,7 +22,7 @@ _DEPLOYS_COUNT = 20
 
 
 def kills(stage: Stage) -> None:
-    """kill -9 of a random agent and its workers, again and again."""
+    """kill -9 of a random agent and its workers, several times."""
     with stage.act('kills', HOSTS) as pings, stage.under_load() as load:
         served_s, moved, rewritten = [], [], []
         for number in range(stage.plan.rounds):
@@ -38,15 +38,16 @@ def kills(stage: Stage) -> None:
 
 
 def _kill_one(stage: Stage, pings: Pings) -> list[float]:
-    """Kill an agent, wait until its hosts are served, bring it back.
+    """Kill an agent, wait until its hosts are served, and start it again.
 
-    :returns: how long that took for each, infinite if nobody did
+    :returns: the seconds until each host was served; infinite: it never was
     """
     victim = stage.rng.choice(HOSTS)
     hosts = _served_by(stage, victim)
     time.sleep(stage.rng.uniform(0.0, 5.0))
     stage.running.kill([victim])
-    killed_s = time.time()  # Before, the victim might answer once more.
+    # Earlier answers may still come from the killed worker.
+    killed_s = time.time()
     took_s = [_served_after_s(pings, host, killed_s) for host in hosts]
     shown = ', '.join(
         f'{h} {s:.1f} s' for h, s in zip(hosts, took_s, strict=True)
@@ -137,7 +138,7 @@ def _await_deploying(stage: Stage, servers: set[str]) -> None:
 
 
 def _kill_and_return(stage: Stage, pings: Pings) -> None:
-    """Kill the agent with the most servers; bring it back when adopted."""
+    """Kill the agent with the most servers; start it when adopted."""
     held = collections.Counter(stage.evidence.snapshot().hosts.values())
     victim = max(HOSTS, key=lambda host: held[host])
     stage.running.kill([victim])
@@ -177,7 +178,7 @@ def freeze(stage: Stage) -> None:
             say(f'Late: {line}')
         slow = [r for r in load.requests if _was_slow(r, frozen_s, thawed_s)]
         stage.report.none('requests meanwhile that took over 60 s', slow)
-    # Such a build is as one whose daemon was killed then.
+    # Such a build counts like one whose daemon was killed then.
     stage.judge(load, cut_until_s=frozen_s)
 
 
@@ -190,8 +191,8 @@ def _was_slow(request: object, from_s: float, to_s: float) -> bool:
 def _late_changes(
     stage: Stage, host: str, thawed_s: float
 ) -> list[Mapping[str, object]]:
-    """Return the changes a thawed process asked for before it gave up."""
-    # What it does after it has rejoined is its good right.
+    """Return the changes that a thawed process still requested."""
+    # After it has rejoined it may send changes.
     found = stage.changes(thawed_s, thawed_s + 1.0)
     return [one for one in found if one['host'] == host]
 
@@ -208,7 +209,7 @@ def _await_home(stage: Stage, host: str) -> None:
     except CloudError:
         if running.Running(stage.cloud.layout).hosts().count(host):
             raise
-        # It has ended, as it may; systemd would start it again.
+        # The agent may have exited; systemd would start it again.
         stage.start([host])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every scenario needs: the cloud, hosts, load, watchers, evidence."""
+"""The stage of every scenario: cloud, hosts, load, watchers, evidence."""
 
 import contextlib
 import dataclasses
@@ -29,9 +29,9 @@ _PROXY = 'chaos-proxy'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """What the user asked for.
+    """The user's choices.
 
-    :param rounds: of those scenarios that repeat something
+    :param rounds: the number of rounds of scenarios that repeat something
     :param stock: with stock nova-computes instead of our daemons
     """
 
@@ -43,7 +43,7 @@ class Plan:
 
 
 class Stage:
-    """A cloud with hosts that fall over."""
+    """A cloud with hosts that a scenario can disturb."""
 
     def __init__(self, cloud: Cloud, plan: Plan) -> None:
         self.cloud = cloud
@@ -56,7 +56,7 @@ class Stage:
         self.folder = cloud.layout.folder('chaos')
 
     def prepare(self) -> None:
-        """Bring up the cloud, its nodes and three hosts."""
+        """Start the cloud, its nodes and three hosts."""
         self.cloud.up()
         self.content = content.Content(self.cloud.layout)
         self.evidence = Evidence(self.cloud.layout, self.content)
@@ -71,7 +71,7 @@ class Stage:
         self.await_offered()
 
     def _clean(self) -> None:
-        """Begin without servers, hosts, and Services of other hosts."""
+        """Remove all servers, hosts, and Services of other hosts."""
         if self.content.servers():
             self.start(ALL_HOSTS[:3])
             self.content.delete(timeout_s=300)
@@ -93,19 +93,19 @@ class Stage:
         )
 
     def set_nodes(self, count: int) -> None:
-        """Have exactly so many nodes."""
+        """Create or delete nodes until there are so many."""
         self.content.enroll(count)
         self.content.withdraw(count)
 
     def start(self, hosts: Sequence[str]) -> None:
-        """Start hosts and wait until they serve."""
+        """Start hosts and wait until they serve RPC."""
         if self.plan.stock:
             self.computes.start_peers(hosts)
         else:
             self.computes.start_agents(hosts)
 
     def await_offered(self, timeout_s: float = 600.0) -> float:
-        """Wait until every node is free and offered; how long it took."""
+        """Wait until every node is free and offered; return the seconds."""
         nodes = set(self.content.nodes())
         begun_s = time.monotonic()
         with step(f'Waiting until all {len(nodes)} nodes are offered'):
@@ -118,14 +118,14 @@ class Stage:
         return time.monotonic() - begun_s
 
     def set_trouble(self, trouble: proxy.Trouble) -> None:
-        """Let something go wrong with Ironic from now on."""
+        """Begin a fault of Ironic, or end it."""
         (self.folder / 'trouble').write_text(trouble.name)
 
     # Watching
 
     @contextlib.contextmanager
     def act(self, name: str, hosts: Sequence[str]) -> Iterator[Pings]:
-        """Watch hosts while a scenario goes on."""
+        """Watch hosts while the context is open."""
         say(f'--- {name}')
         self.report.scenario = name
         pings = Pings(self.cloud.layout, hosts)
@@ -141,7 +141,7 @@ class Stage:
     def under_load(
         self, *, interval_s: float = 2.0, population: int = 24
     ) -> Iterator[Load]:
-        """Have users at work while the body runs, and their work ended."""
+        """Send user requests while the context is open; then await them."""
         load = Load(
             self.content,
             random.Random(self.rng.random()),
@@ -161,21 +161,21 @@ class Stage:
                 load.stop(self.evidence.unheard)
 
     def idle_load(self) -> Load:
-        """Return users who ask only for what they are told to."""
+        """Return a load that sends only requests that it is told to send."""
         load = Load(self.content, random.Random(0), interval_s=math.inf)
         load.follow()
         return load
 
     def dial(self, name: str, value: str) -> None:
-        """Turn a dial of Ironic's."""
+        """Change a setting of Ironic."""
         if Dials(self.cloud.layout).turn(name, value):
             self.cloud.restart_ironic(*Dials.CONCERNS[name])
 
     def judge(self, load: Load, *, cut_until_s: float = -math.inf) -> None:
-        """Report how the users' requests ended, and what is left over.
+        """Report the outcomes of user requests, and the remains of servers.
 
-        :param cut_until_s: builds asked for until then, in seconds since
-            1970, may end in ERROR if their message says why
+        :param cut_until_s: builds requested until then, in seconds since
+            1970, may end in ERROR if their message has the reason
         """
         report = self.report
         report.figure('requests', load.summary())
@@ -207,20 +207,20 @@ class Stage:
         self.clear()
 
     def clear(self) -> None:
-        """Delete all servers and see that nothing is left of them."""
+        """Delete all servers, and check that nothing of them remains."""
         self.content.delete(timeout_s=300)
         with contextlib.suppress(CloudError):
             self.await_offered(120)
         self.report.none('leaks', self.evidence.leaks())
 
     def changes(self, from_s: float, to_s: float) -> list[dict[str, Any]]:
-        """Return what hosts changed in Ironic and Placement in between."""
+        """Return the changes that hosts sent to Ironic and Placement."""
         lines = (self.folder / 'changes.log').read_text().splitlines()
         found = (json.loads(line) for line in lines)
         return [one for one in found if from_s <= one['at_s'] <= to_s]
 
     def providers_written(self, from_s: float, to_s: float) -> list[str]:
-        """Return the providers that hosts wrote to in between."""
+        """Return the providers that hosts wrote in between."""
         paths = (
             one['path'].split('/')
             for one in self.changes(from_s, to_s)
@@ -235,7 +235,7 @@ class Stage:
     # Faults
 
     def log_count(self, words: str) -> int:
-        """Return how many lines of all agents' logs have these words."""
+        """Return how many lines of all agents' logs have this text."""
         return sum(
             path.read_text(errors='replace').count(words)
             for path in self.cloud.layout.folder('log').glob('agent-*.log')

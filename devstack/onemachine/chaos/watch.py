@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who serves which host, asked all the time as Nova's conductor would.
+"""Watches which hosts are served, by pings over RPC, all the time.
 
-A ping goes to each host's own queue; it waits there like any other request,
-so its answer proves that the host is served. Beside that, what nova-api says
-of the services is looked at.
+A ping goes to the host's own queue and waits there like any other request,
+so its answer proves that the host is served. The state of the services in
+nova-api is watched as well.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ _LOOK_S = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer, and when it was asked for."""
+    """The answer of a ping, with the time of the ping."""
 
     asked_s: float
     came_s: float
 
 
 class Pings:
-    """Pings hosts without end; remembers when each answered."""
+    """Pings hosts in threads, and keeps the times of the answers."""
 
     def __init__(self, layout: Layout, hosts: Sequence[str]) -> None:
-        # oslo.messaging looks for some of its options there only.
+        # oslo.messaging reads some of its options only from this object.
         conf = cfg.CONF
         conf([], default_config_files=[])
         oslo_messaging.set_transport_defaults('nova')
@@ -51,27 +51,27 @@ class Pings:
         self._answers: dict[str, list[_Answer]] = {h: [] for h in hosts}
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for host in self._answers:
             threading.Thread(
                 target=self._ping_on, args=(host,), daemon=True
             ).start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the threads."""
         self._over.set()
 
     def first_answer_s(self, host: str, after_s: float) -> float | None:
-        """Return when a host first answered what was asked after then."""
+        """Return the time of the first answer to a later ping."""
         answers = self._answers[host]
         return next((a.came_s for a in answers if a.asked_s > after_s), None)
 
     def await_answer(
         self, host: str, after_s: float, timeout_s: float
     ) -> float:
-        """Wait for that answer; return how long it took.
+        """Wait for that answer; return the seconds until it.
 
-        :raises CloudError: nobody serves the host
+        :raises CloudError: nothing serves the host
         """
         ends_s = time.time() + timeout_s
         while time.time() < ends_s:
@@ -98,7 +98,7 @@ class Pings:
 
 
 class ServiceWatch:
-    """Looks at what nova-api says of the services."""
+    """Reads the state of the services in nova-api."""
 
     def __init__(self, contents: content.Content) -> None:
         self.down: dict[str, int] = {}
@@ -106,17 +106,17 @@ class ServiceWatch:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         threading.Thread(target=self._look_on, daemon=True).start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._over.set()
 
     def _look_on(self) -> None:
         while not self._over.wait(_LOOK_S):
             services: dict[str, Any] = {}
-            with contextlib.suppress(Exception):  # The API may be away.
+            with contextlib.suppress(Exception):  # The API may be unavailable.
                 services = self._content.services()
             for host, service in services.items():
                 if service.state != 'up':
@@ -125,7 +125,7 @@ class ServiceWatch:
 
 @contextlib.contextmanager
 def watched(pings: Pings, services: ServiceWatch) -> Iterator[None]:
-    """Watch as long as the body runs."""
+    """Watch while the context is open."""
     pings.start()
     services.start()
     try:

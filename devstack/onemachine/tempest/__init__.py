@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tempest against this cloud: which tests, how, and what came of them."""
+"""Tempest on this cloud: selection, configuration, run and results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tempest itself: installed apart from the cloud, and run."""
+"""Installs tempest apart from the cloud, and runs it."""
 
 import contextlib
 import hashlib
@@ -27,12 +27,12 @@ class Tempest:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         digest = hashlib.sha256(TEMPEST_REQUIREMENTS.read_bytes())
-        # Below a folder that "reset" keeps.
+        # In a folder that "reset" keeps.
         self.venv = layout.state / f'venv-tempest-{digest.hexdigest()[:12]}'
         self.folder = layout.folder('tempest')
 
     def install(self) -> None:
-        """Install what the requirements say, once."""
+        """Install the requirements, once."""
         done = self.venv / 'installed'
         if done.exists():
             return
@@ -45,7 +45,7 @@ class Tempest:
         done.touch()
 
     def configure(self, sections: config.Sections) -> None:
-        """Write tempest.conf, and where its tests are."""
+        """Write tempest.conf, and the place of its tests."""
         config.write(self._conf, sections)
         where = self._output(
             'python', '-c', 'import tempest; print(*tempest.__path__)'
@@ -57,7 +57,7 @@ class Tempest:
                 'DEFAULT': {
                     'test_path': top / 'test_discover',
                     'top_dir': top,
-                    # The tests of a class share what its set-up made.
+                    # Tests of a class share the objects of its set-up.
                     'group_regex': r'([^\.]*\.)*',
                 }
             },
@@ -67,12 +67,12 @@ class Tempest:
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """The version of tempest."""
         code = 'import importlib.metadata as m; print(m.version("tempest"))'
         return self._output('python', '-c', code).strip()
 
     def list(self) -> list[str]:
-        """Return the ids of all tests that could be of interest."""
+        """Return the ids of all tests that can be selected."""
         listed = self._output(
             'tempest', 'run', '--list-tests', '--regex', CANDIDATES
         )
@@ -81,9 +81,9 @@ class Tempest:
     def run(
         self, chosen: Sequence[str], workers_count: int
     ) -> Iterator[dict[str, Any]]:
-        """Run tests; yields each that ended, as ``subunit-lines`` says it.
+        """Run tests; yield each that ended, as ``subunit-lines`` prints it.
 
-        :raises CloudError: tempest itself broke
+        :raises CloudError: tempest itself failed
         """
         wanted = self.folder / 'chosen.txt'
         wanted.write_text('\n'.join([*chosen, '']))
@@ -103,7 +103,7 @@ class Tempest:
                 for line in lines.stdout or ():
                     yield json.loads(line)
             finally:
-                # Its workers too: they would go on in the next run.
+                # Stop also its workers, which would disturb the next run.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(tempest.pid, signal.SIGTERM)
         if lines.returncode != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report, as a page of the documentation (reStructuredText)."""
+"""The report of tempest, as a page of the documentation (reST)."""
 
 import collections
 import textwrap
@@ -14,15 +14,15 @@ _INTRODUCTION = """\
 Made by ``devstack/cloud tempest`` and ``devstack/cloud tempest --stock``:
 tempest's compute API and scenario tests against a real Nova and a real Ironic
 with fake hardware, once with our daemons and once with stock nova-computes on
-the same hosts. Nobody can log in to a server of fake hardware, so what a test
-would look at from within is not looked at.
+the same hosts. Fake hardware runs no operating system, so no test logs in to a
+server, and nothing inside a server is checked.
 """
 
 
 def page(selection: Selection, runs: Mapping[str, Run]) -> str:
     """Return the whole page.
 
-    :param runs: ``ours`` and ``stock``, as far as they were made
+    :param runs: the runs that were made, by ``ours`` and ``stock``
     """
     lines = [
         *_heading('Tempest on bare metal', '='),
@@ -41,7 +41,7 @@ def _heading(text: str, line: str = '-') -> list[str]:
 
 
 def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lay out a list-table, whose cells may be of any length."""
+    """Format a list-table, whose cells may have any length."""
     rows = list(rows)
     if not rows:
         return ['None.', '']
@@ -59,7 +59,7 @@ def _columns(first: str, runs: Mapping[str, Run]) -> list[str]:
     return [first, *(_TITLES[by] for by in runs)]
 
 
-# What all of it comes to
+# Summary
 
 
 def _summary(selection: Selection, runs: Mapping[str, Run]) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _verdict(runs: Mapping[str, Run]) -> Iterator[str]:
     yield ''
 
 
-# One by one
+# Single tests
 
 
 def _failed(runs: Mapping[str, Run]) -> Iterator[str]:
@@ -114,14 +114,14 @@ def _failed(runs: Mapping[str, Run]) -> Iterator[str]:
 def _cell(outcome: Outcome | None) -> str:
     if outcome is None:
         return 'not run'
-    # Whole words: it is read by people, and by the speller.
+    # The text is cut at a space, because the speller checks it.
     said = textwrap.shorten(outcome.why, _WHY_MAX, placeholder=' ...')
     why = f': {_literal(said)}' if said else ''
     return f'{outcome.verdict}{why}'
 
 
 def _literal(text: str) -> str:
-    """Quote what may have any character."""
+    """Quote a text that may have any character."""
     return '``' + text.replace('``', "''").strip() + '``'
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tests of one run ended, and what two runs say beside each other."""
+"""Outcomes of the tests of one run, and the comparison of two runs."""
 
 import dataclasses
 import enum
@@ -13,7 +13,7 @@ from onemachine.tempest.selection import name_of
 
 
 class Verdict(enum.StrEnum):
-    """How a test ended."""
+    """The verdict on a test."""
 
     PASSED = 'passed'
     FAILED = 'failed'
@@ -32,7 +32,7 @@ _FIXTURE = re.compile(r'^(setUpClass|tearDownClass) \((.+)\)$')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one test ended, and why if it did not pass."""
+    """The verdict on one test, with the reason if it did not pass."""
 
     verdict: Verdict
     why: str = ''
@@ -40,7 +40,7 @@ class Outcome:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> 'Outcome':
-        """Read one line of ``subunit-lines``."""
+        """Parse one line of ``subunit-lines``."""
         verdict = _VERDICTS.get(raw['status'], Verdict.FAILED)
         why = '' if verdict is Verdict.PASSED else _why(raw['text'])
         if verdict is Verdict.FAILED and not why:
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def _why(text: str) -> str:
-    """Return what was raised last, and the details tempest gives of it."""
+    """Return the last exception, and tempest's details about it."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     raised = [i for i, line in enumerate(lines) if _RAISED.match(line)]
     if not raised:
@@ -69,13 +69,13 @@ class Run:
     outcomes: Mapping[str, Outcome]
 
     def named(self, verdict: Verdict) -> list[str]:
-        """Return the names of the tests that ended in this way."""
+        """Return the names of the tests with this verdict."""
         return sorted(
             n for n, o in self.outcomes.items() if o.verdict is verdict
         )
 
     def joined(self, later: 'Run') -> 'Run':
-        """Return both as one run; what the later one has is newer."""
+        """Return both runs as one; results of the later run win."""
         return Run(
             f'{self.made}, {later.made}',
             self.took_s + later.took_s,
@@ -84,19 +84,19 @@ class Run:
         )
 
     def without(self, names: Iterable[str]) -> 'Run':
-        """Return the run as if some tests had not been in it."""
+        """Return the run without some tests."""
         kept = self.outcomes.keys() - set(names)
         return dataclasses.replace(
             self, outcomes={n: self.outcomes[n] for n in sorted(kept)}
         )
 
     def write(self, path: pathlib.Path) -> None:
-        """Keep it."""
+        """Save the run."""
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1))
 
     @classmethod
     def read(cls, path: pathlib.Path) -> 'Run | None':
-        """Return what was kept; None if there is none."""
+        """Return the saved run, or None."""
         try:
             raw = json.loads(path.read_text())
         except FileNotFoundError:
@@ -111,12 +111,11 @@ class Run:
 def settle(
     chosen: Sequence[str], lines: Iterable[Mapping[str, Any]]
 ) -> dict[str, Outcome]:
-    """Say of each chosen test how it ended.
+    """Return an outcome for each chosen test.
 
-    A class that could not be set up, or skipped as a whole, is one line of
-    its own and tells nothing of its tests: each gets that outcome. A class
-    that could not be cleaned up is a failure of its own. A test that was
-    never heard of has failed.
+    A class whose set-up failed or was skipped has a line of its own, and each
+    of its tests gets that outcome. A class whose clean-up failed is a failure
+    of its own. A test without a line has failed.
     """
     ended: dict[str, Outcome] = {}
     classes: dict[str, Outcome] = {}
@@ -137,9 +136,9 @@ def settle(
 
 
 def unexcused(ours: Run, stock: Run | None) -> list[str]:
-    """Return what failed with us and not with stock nova-compute.
+    """Return the tests that fail with us and not with stock nova-compute.
 
-    What stock has not run excuses nothing, nor does what it skipped.
+    A test that stock skipped or did not run is not excused.
     """
     failed = ours.named(Verdict.FAILED)
     excused = set(stock.named(Verdict.FAILED)) if stock else set()

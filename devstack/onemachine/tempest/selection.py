@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests are run, and which are left out for what reason.
+"""Selects the tests of tempest, with a reason for each one left out.
 
 The reasons are in a plain file: on each line a regular expression, two
 spaces or more, and the reason in words. A test belongs to the first line
@@ -16,7 +16,7 @@ from onemachine.layout import REPOSITORY
 from onemachine.progress import CloudError
 
 LEFT_OUT = REPOSITORY / 'devstack' / 'tempest-left-out.txt'
-# The compute API, and what users do with it.
+# Tests of the compute API, and scenarios of users.
 CANDIDATES = r'^tempest\.(serial_tests\.)?(api\.compute|scenario)\.'
 
 
@@ -28,25 +28,25 @@ class Rule:
     reason: str
 
     def matches(self, name: str) -> bool:
-        """Say whether a test is left out for this reason."""
+        """Return whether a test is left out for this reason."""
         return re.search(self.pattern, name) is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """What to run (tempest's own ids), and the names left out, by rule."""
+    """The ids of the chosen tests, and the names left out, by rule."""
 
     chosen: Sequence[str]
     left_out: dict[Rule, list[str]]
 
 
 def name_of(test_id: str) -> str:
-    """Return a test's name, without the tags in its id."""
+    """Return the name of a test, without the tags in its id."""
     return test_id.partition('[')[0]
 
 
 def read_rules(path: pathlib.Path = LEFT_OUT) -> list[Rule]:
-    """Read the file of what is left out."""
+    """Read the file of rules."""
     lines = path.read_text().splitlines()
     return [
         parse_rule(line)
@@ -56,7 +56,7 @@ def read_rules(path: pathlib.Path = LEFT_OUT) -> list[Rule]:
 
 
 def parse_rule(line: str) -> Rule:
-    """Read one line.
+    """Parse one line.
 
     :raises CloudError: it has no reason, or no regular expression
     """
@@ -71,10 +71,10 @@ def parse_rule(line: str) -> Rule:
 
 
 def select(listed: Iterable[str], rules: Sequence[Rule]) -> Selection:
-    """Divide what tempest has.
+    """Return the selection of all tests that tempest has.
 
     :param listed: the ids of all tests
-    :raises CloudError: a rule leaves nothing out: it is stale
+    :raises CloudError: a rule matches no test, so it is out of date
     """
     chosen: list[str] = []
     left_out: dict[Rule, list[str]] = collections.defaultdict(list)

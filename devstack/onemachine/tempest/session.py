@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One whole run: the cloud made ready, the tests run, the report written."""
+"""One tempest session: prepare the cloud, run the tests, write the report."""
 
 import dataclasses
 import pathlib
@@ -19,14 +19,14 @@ from onemachine.tempest.program import Tempest
 from onemachine.tempest.results import Run, Verdict, settle, unexcused
 from onemachine.tempest.selection import Selection, name_of, read_rules, select
 
-# Stock nova-compute looks at all of its nodes once a minute.
+# Stock nova-compute reads all of its nodes once a minute.
 _OFFERED_MAX_S = 180
 _SIDES = ('ours', 'stock')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for on the command line."""
+    """The choices on the command line."""
 
     stock: bool = False
     eventlet: bool = False
@@ -37,12 +37,12 @@ class Wanted:
 
     @property
     def by(self) -> str:
-        """Whose compute services are tested."""
+        """The kind of compute service that is tested."""
         return 'stock' if self.stock else 'ours'
 
 
 class Session:
-    """Tempest against one cloud."""
+    """Tempest on one cloud."""
 
     def __init__(self, cloud: Cloud, wanted: Wanted) -> None:
         self._cloud = cloud
@@ -50,9 +50,9 @@ class Session:
         self._tempest = Tempest(cloud.layout)
 
     def hold(self) -> bool:
-        """Do all of it.
+        """Carry out the whole session.
 
-        :returns: whether nothing failed that stock nova-compute passes
+        :returns: whether no test fails that passes with stock nova-compute
         """
         self._tempest.install()
         self._cloud.up()
@@ -68,7 +68,7 @@ class Session:
         return self._conclude(selection)
 
     def _keep(self, selection: Selection, microversion: str) -> None:
-        """Run what is wanted and keep what came of it."""
+        """Run the chosen tests and save the results."""
         path = self._kept(self._wanted.by)
         before = Run.read(path) if self._wanted.missing else None
         had = before.outcomes if before else {}
@@ -78,7 +78,7 @@ class Session:
             (before.joined(run) if before else run).write(path)
 
     def _conclude(self, selection: Selection) -> bool:
-        # A kept run may be older than the list of what is left out.
+        # A saved run may be older than the list of tests left out.
         left_out = [n for names in selection.left_out.values() for n in names]
         runs = {
             by: run.without(left_out)
@@ -107,7 +107,7 @@ class Session:
     # The cloud
 
     def _ready(self) -> None:
-        """Have the nodes, and the right compute services on all hosts."""
+        """Create the nodes, and start the right compute services."""
         asked = content.Content(self._cloud.layout)
         asked.enroll(NODE_COUNT)
         serving = running.Running(self._cloud.layout)
@@ -120,13 +120,13 @@ class Session:
         else:
             computes.start_agents(HOSTS, eventlet=self._wanted.eventlet)
         asked.delete()
-        # Tests choose among all hosts that Nova knows.
+        # Tests choose among all hosts that have a Service.
         for host, service in asked.services().items():
             if host not in HOSTS:
                 asked.cloud.compute.delete_service(service)
             elif service.status == 'disabled':
                 asked.cloud.compute.enable_service(service)
-        # A daemon serves before Placement has all of its nodes.
+        # A daemon serves RPC before Placement has all of its nodes.
         wait_until(
             f'{NODE_COUNT} nodes offered by Placement',
             lambda: len(asked.schedulable()) >= NODE_COUNT,
@@ -153,7 +153,7 @@ class Session:
         return run
 
     def _told(self, chosen: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Run them, with a line on the terminal for each."""
+        """Run the tests, and print a line for each."""
         workers_count = self._wanted.workers_count
         tests = self._tempest.run(chosen, workers_count)
         for number, raw in enumerate(tests, 1):
@@ -164,7 +164,7 @@ class Session:
             yield raw
 
     def _try_some(self, selection: Selection) -> bool:
-        """Run some tests only; what is kept stays as it is."""
+        """Run some tests only; the saved results stay as they are."""
         only = [t for t in selection.chosen if re.search(self._wanted.only, t)]
         if not only:
             raise CloudError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tempest needs to find in the cloud, and its tempest.conf."""
+"""Creates the objects that tempest needs, and its tempest.conf."""
 
 import dataclasses
 import io
@@ -18,7 +18,7 @@ _BUILD_MAX_S = 120
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """What there is in the cloud."""
+    """The objects of the cloud that tempest.conf names."""
 
     flavors: tuple[str, ...]
     images: tuple[str, ...]
@@ -27,7 +27,7 @@ class Found:
 
 
 def furnish(layout: Layout) -> Found:
-    """Have two flavors and two images that everybody may use."""
+    """Create two flavors and two images that all users may use."""
     cloud = registry.connect(layout)
     newest = cloud.compute.get_endpoint_data().max_microversion
     return Found(
@@ -61,7 +61,7 @@ def _image(cloud: Any, name: str) -> str:
 
 
 def tempest_conf(layout: Layout, found: Found) -> config.Sections:
-    """tempest.conf: bare metal, whose servers nobody can log in to"""
+    """Return tempest.conf for bare metal without a login to servers."""
     folder = layout.folder('tempest')
     return {
         'DEFAULT': {'log_file': folder / 'tempest.log', 'use_stderr': 'false'},
@@ -97,7 +97,7 @@ def tempest_conf(layout: Layout, found: Found) -> config.Sections:
             'fixed_network_name': registry.NETWORK,
             'min_microversion': '2.1',
             'max_microversion': found.microversion_max,
-            # Tests disable all hosts but two, and leave it so.
+            # Tests disable all hosts but two, and do not enable them again.
             'min_compute_nodes': 2,
             'hypervisor_type': 'ironic',
             'build_timeout': _BUILD_MAX_S,
@@ -119,8 +119,8 @@ def tempest_conf(layout: Layout, found: Found) -> config.Sections:
     }
 
 
-# What bare metal has not. The operations that are refused are not here:
-# tempest would leave out the tests of how Nova refuses, too.
+# Features that bare metal lacks. Refused operations are not here, or tempest
+# would leave out the tests of the refusals as well.
 _ABSENT = (
     'attach_encrypted_volume',
     'change_password',
