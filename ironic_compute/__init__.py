@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemons: all that knows Nova and Ironic, on top of both libraries."""
+"""The daemons: the code that uses Nova and Ironic, above both libraries."""

@@ -20,8 +20,8 @@ _PAUSE_MAX_S = 5.0
 
 _Thing = TypeVar('_Thing')
 
-# Updating the node cache and the reports with so many nodes takes a
-# hundredth of a second, a fifth of the pause after it.
+# Updating the node cache and the changes for Placement with this number of
+# nodes takes a hundredth of a second, a fifth of the pause after it.
 NODES_PER_CHUNK = 50
 
 CHUNK_PAUSE_S = 0.05
@@ -50,8 +50,8 @@ def paced_chunks(
 class HalfTimePause:
     """Pauses as long as the work before it took, at most five seconds.
 
-    Other threads therefore get half of the time. Create it when a long piece
-    of work begins and call it between two parts of that work.
+    Other threads therefore get half of the processor time. Create it when a
+    long piece of work begins and call it between two parts of that work.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -61,8 +61,8 @@ class HalfTimePause:
     def __call__(self) -> None:
         """Sleep as long as the work since the last call took, at most 5 s.
 
-        The work may have waited for a slow server, which computes nothing
-        here; therefore the limit.
+        The limit is there because the work may only have waited for a slow
+        server; then other threads were not held up.
         """
         took_s = self._clock.now_s() - self._began_s
         self._clock.sleep(min(took_s, _PAUSE_MAX_S))
@@ -70,9 +70,9 @@ class HalfTimePause:
 
 
 def run_isolated(node: NodeId, act: Callable[..., object], *args: Any) -> bool:
-    """Call ``act`` for one node of many; an error of it is only logged.
+    """Call ``act`` for one node of many; log an exception of it.
 
-    The caller goes on with the other nodes.
+    No exception is raised, so that the caller goes on with the other nodes.
 
     :param node: the node that the log names
     :returns: False if ``act`` raised an exception

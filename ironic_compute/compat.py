@@ -79,12 +79,13 @@ def set_default(conf: Any, name: str, value: Any, group: Any) -> None:
 
 
 def rebind_periodics(cls: Any, disabled: Collection[str] = ()) -> None:
-    """Make a manager's overridden periodic tasks the ones that run.
+    """Make periodic tasks that a manager overrides run in place of Nova's.
 
     oslo.service keeps the *parent's* function objects, so an override of a
-    periodic task is never called, or called second. This puts each override
-    in its parent's place with the parent's timing, and leaves out the tasks
-    named in ``disabled`` (names this Nova lacks are ignored).
+    periodic task is never called, or called in addition to the parent's. This
+    function puts each override in its parent's place with the parent's timing,
+    and leaves out the tasks named in ``disabled``. Names of tasks that this
+    Nova lacks are ignored.
 
     :param cls: a subclass of ``oslo_service.periodic_task.PeriodicTasks``
     :param disabled: names of tasks that must not run

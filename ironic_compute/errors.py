@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error classes of the daemons; each text is one sentence for a person.
+"""Error classes of the daemons; each message is a sentence for operators.
 
 ``ironic_api.session`` translates exceptions of ironicclient and keystoneauth1
-into these; ``driver.nova_errors`` translates these into Nova's exceptions.
+into these classes; ``driver.nova_errors`` translates them into Nova's
+exceptions.
 """
 
 
@@ -19,7 +20,7 @@ class Untouched(Retriable):
 
 
 class ConfigError(IronicComputeError):
-    """The configuration cannot work; names the option and the cure."""
+    """The configuration is wrong; the message has the option and the cure."""
 
 
 class NodeNotFound(IronicComputeError):

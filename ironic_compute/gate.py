@@ -40,7 +40,7 @@ class LeaseGate:
         self._extended = threading.Condition()
 
     def extend(self, deadline_s: float) -> None:
-        """Move the deadline to a later time; an earlier one is ignored."""
+        """Move the deadline to a later time; an earlier time is ignored."""
         with self._extended:
             self._deadline_s = max(self._deadline_s, deadline_s)
             self._extended.notify_all()

@@ -2,7 +2,8 @@
 """A daemon thread that calls one function again and again until stopped.
 
 Used by a worker for all work that repeats: reading Nova's Service records,
-rounds of the rebalancer and of the recovery, following the lease with RPC.
+rounds of the rebalancer and of the recovery, starting and stopping the RPC
+servers with the lease.
 """
 
 import threading
@@ -13,11 +14,13 @@ import attrs
 
 @attrs.define(eq=False, repr=False, slots=False)
 class LoopThread:
-    """Any thread may call the methods; none of them blocks.
+    """Calls a function in a thread, again and again, until stopped.
+
+    Any thread may call the methods; none of them blocks.
 
     :param name: the name of the thread
-    :param act: called in the thread; returns the seconds until its next
-        call, or None to end the thread. It handles its own errors.
+    :param act: called in the thread; returns the seconds until its next call,
+        or None to end the thread. It handles its own errors.
     :param first_wait_s: seconds between :meth:`start` and the first call
     """
 

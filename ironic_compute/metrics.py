@@ -25,19 +25,23 @@ LOG = logging.getLogger(__name__)
 
 _PORTS_COUNT = 16
 _UUID = re.compile(r'\s*[0-9a-f]{8}-[0-9a-f-]{27}.*')
-# A request takes milliseconds, a report in an outage hours.
+# Upper bounds of the histograms' buckets. A request takes milliseconds; a
+# change may wait for hours until Placement works again.
 _REQUEST_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _REPORT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
 
 
 class Gauges(Protocol):
-    """The figures that gauges are computed from."""
+    """The source of the numbers that the gauges show."""
 
     def held_facts(self) -> Iterable[NodeFacts]:
         """Return the newest facts of each held node."""
 
     def waiting(self) -> tuple[int, float]:
-        """Return the number of waiting changes and the age of the oldest."""
+        """Return the number of waiting changes and the age of the oldest.
+
+        A change waits until it is written to Placement; the age is in seconds.
+        """
 
 
 class Metrics:
@@ -110,7 +114,10 @@ class Metrics:
 
     @contextlib.contextmanager
     def time_ironic_request(self, what: str) -> Iterator[None]:
-        """Time a request to Ironic; its label names no node."""
+        """Measure the duration of a request to Ironic.
+
+        Uuids in ``what`` are removed, so that no label names a node.
+        """
         begun_s, result = self._clock.now_s(), 'ok'
         try:
             yield
@@ -125,7 +132,7 @@ class Metrics:
     # For Prometheus
 
     def register_gauges(self, watched: Gauges) -> None:
-        """Register the gauges that are computed from ``watched``."""
+        """Register the gauges; their numbers are read from ``watched``."""
         self.registry.register(_States(self._host, watched))
 
     def serve(self, address: str, port: int) -> int | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process, as its agent spawns, appoints and kills it; its pipes.
+"""A worker process: its agent starts it, appoints it to a host and kills it.
 
-A child imports Nova before the agent appoints it to a host, and serves
-nothing until then. Therefore an agent can keep a spare worker ready for a
-host that it does not serve yet. The agent's main thread calls everything here.
+A child imports Nova before the agent appoints it to a host, and serves nothing
+until then. Therefore an agent can keep a spare worker ready for a host that it
+does not serve yet. The agent's main thread calls everything here.
 """
 
 import dataclasses
@@ -22,7 +22,10 @@ _FRUGAL = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """One worker process, and the agent's ends of its two pipes."""
+    """One worker process, and the agent's ends of its two pipes.
+
+    The agent writes to ``down`` and reads from ``up``.
+    """
 
     process: subprocess.Popen[bytes]
     down: pipe.NewestLineWriter
@@ -43,7 +46,7 @@ class Child:
             [*command, *ties],
             stdin=subprocess.PIPE,
             pass_fds=(their_fd,),
-            # So that a Ctrl-C in the terminal reaches the agent alone.
+            # A Ctrl-C in the terminal must reach the agent alone.
             process_group=0,
             env={**_FRUGAL, **os.environ},
         )
@@ -58,11 +61,14 @@ class Child:
         )
 
     def appoint(self, appointment: pipe.Appointment) -> None:
-        """Send the appointment to a host; once, before any view."""
+        """Send the process the host that it must serve.
+
+        Call it once, before any view is sent.
+        """
         self.down.write(pipe.encode_appointment(appointment))
 
     def has_ended(self) -> bool:
-        """Return whether the process is dead; a dead one is reaped."""
+        """Return whether the process has ended; if so, reap it."""
         return self.process.poll() is not None
 
     def kill(self) -> None:

@@ -10,7 +10,7 @@ EX_CONFIG = 78
 """The configuration is wrong (sysexits.h); systemd must not restart."""
 
 EX_AGENT_SILENT = 79
-"""A worker ended itself: its agent lives and says nothing."""
+"""A worker ended itself: its agent lives and sends no messages."""
 
 EX_AGENT_GONE = 80
 """A worker ended itself: its agent is gone."""

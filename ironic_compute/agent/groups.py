@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 _PREFIX = 'ironic-compute'
 
-# No conductor group and no shard, quoted, can be called that.
+# Stands for all conductor groups, or all shards. No quoted name can be equal
+# to it.
 _ANY = '*'
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages and pipes between an agent and a worker; one JSON line a message.
+"""Messages and pipes between an agent and a worker; a message is a JSON line.
 
 The agent sends the appointment to a host, then views (lease deadline, ring,
 known hosts). A newer view replaces one that the worker has not read yet. The
-worker sends that it serves RPC, that it is alive, the facts of Nova's Service
-records, an operator's requests about a host, and why it cannot start. No call
-blocks on the other process, because a stopped worker must not stop its agent,
-and a stopped agent must not stop its workers.
+worker sends when it begins to serve RPC, that it is alive, the state of Nova's
+Service records, an operator's requests about a host, and the reason if it
+cannot start. No call blocks on the other process, because a stopped worker
+must not stop its agent, and a stopped agent must not stop its workers.
 """
 
 import collections
@@ -36,24 +36,24 @@ class Appointment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsServing:
-    """The worker receives RPC."""
+    """Message of a worker: it has begun to receive RPC."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsAlive:
-    """The worker is alive; sent every few seconds."""
+    """Message of a worker every few seconds: it does not hang."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
-    """Facts of Nova's Service records, for each host of the pool."""
+    """Message of a worker: the state of each host's Service record in Nova."""
 
     facts: dict[Host, workers.ServiceFacts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CannotStart:
-    """The worker cannot start; one sentence with cause and cure."""
+    """Message of a worker: it cannot start; a sentence with cause and cure."""
 
     sentence: str
 
@@ -207,7 +207,7 @@ class NewestLineWriter:
         self._rest = b''
 
     def write(self, line: bytes) -> bool:
-        """Send ``line``; return False if the pipe is full or closed."""
+        """Send a line; return False if the pipe is full or closed."""
         if self._rest and not self._flush(self._rest):
             return False
         return self._flush(line)

@@ -28,7 +28,10 @@ class Watchdog:
         self._said_s: float | None = None
 
     def turned(self) -> None:
-        """Notify systemd if it is time; the agent's loop calls each turn."""
+        """Notify systemd if a notification is due.
+
+        The agent's loop calls this method once in each turn.
+        """
         now_s = self._clock.now_s()
         if self._said_s is None:
             self._send(b'READY=1')
@@ -41,7 +44,8 @@ class Watchdog:
     def _send(self, message: bytes) -> None:
         if not self._address:
             return
-        # The daemon goes on if systemd does not read the socket.
+        # An error is ignored: the daemon works as well if systemd does not
+        # read the socket.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,

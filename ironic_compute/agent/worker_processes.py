@@ -27,13 +27,16 @@ from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
 LOG = logging.getLogger(__name__)
 
 
-# Seconds until the next spare after one has ended by itself.
+# Seconds until the next spare worker is started after one has ended by itself.
 _SPARE_HOLD_OFF_S = 60.0
 
 
 @dataclasses.dataclass(slots=True)
 class _Worker:
-    """A worker process that serves a host, and when it last reported."""
+    """A worker process that serves a host.
+
+    ``reported_at_s`` is the time of its last message.
+    """
 
     host: Host
     tenure: int
@@ -72,7 +75,8 @@ class WorkerProcesses:
         try:
             child = self._spare or Child.spawn(self._command)
         except OSError as exc:
-            # This machine is full; the other workers have to live.
+            # The machine may lack memory or processes. The error is only
+            # logged, because the agent must go on for the other workers.
             LOG.error(
                 'Could not start the worker of host %(host)s: %(error)s',
                 {'host': host, 'error': exc},
@@ -113,7 +117,7 @@ class WorkerProcesses:
             self._spare = None
 
     def deliver_view(self, view: workers.WorkerView) -> None:
-        """Send a view to each worker, to be replaced until it is read."""
+        """Send a view to each worker; replaces a view not read yet."""
         line = pipe.encode_view(view)
         for worker in self._workers.values():
             worker.child.down.write(line)
@@ -134,7 +138,7 @@ class WorkerProcesses:
         return events
 
     def _keep_spare(self) -> None:
-        """Start a missing spare, unless another worker is starting."""
+        """Start a spare worker if there is none and no worker is starting."""
         if self._spare is not None and self._spare.has_ended():
             LOG.warning(
                 'The spare worker, process %(pid)d, ended with status '
@@ -164,14 +168,14 @@ class WorkerProcesses:
 
     def _receive(self, worker: _Worker) -> list[workers.WorkerEvent]:
         events: list[workers.WorkerEvent] = []
-        # Checked first, because all messages of a process that has ended are
-        # in the pipe.
+        # The end is checked before the pipe is read, because all messages of a
+        # process that has ended are in the pipe then.
         has_ended = worker.child.has_ended()
         try:
             for line in worker.child.up.lines(0):
                 events += self._decode(worker, line)
         except EOFError:
-            worker.has_closed_pipe = True  # Its process is ending.
+            worker.has_closed_pipe = True  # The process is ending.
         return [*events, self._reap(worker)] if has_ended else events
 
     def _decode(
@@ -189,7 +193,7 @@ class WorkerProcesses:
             case workers.HostAdded() | workers.MappingConfirmed() as order:
                 return [order]
             case pipe.IsAlive():
-                pass  # It only shows that the worker does not hang.
+                pass  # The message only shows that the worker does not hang.
         return []
 
     def _reap(self, worker: _Worker) -> workers.WorkerExited:

@@ -29,8 +29,8 @@ CONF = nova.conf.CONF
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent until a signal stops it.
 
-    After SIGTERM or SIGINT the other agents wait for a restart before they
-    adopt its hosts; after SIGUSR1 they adopt the hosts at once.
+    After SIGTERM or SIGINT the other agents wait for a restart of this agent
+    before they adopt its hosts; after SIGUSR1 they adopt the hosts at once.
 
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
@@ -74,7 +74,8 @@ def entry() -> NoReturn:
     """Run the agent, then exit without joining threads.
 
     concurrent.futures and tooz's drivers join their threads when the
-    interpreter exits; a thread may wait for a backend that is away.
+    interpreter exits; a thread may wait without end for a coordination backend
+    that does not answer.
     """
     status = main()
     py_logging.shutdown()

@@ -40,7 +40,7 @@ class _OfOneNode(command.Command):
 
 
 class NodeExplain(_OfOneNode, lister.Lister):
-    """Say why a node is or is not offered to builds."""
+    """Show why a node is or is not offered to builds."""
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
@@ -58,10 +58,10 @@ class NodeExplain(_OfOneNode, lister.Lister):
 class NodeForget(_OfOneNode):
     """Remove the records of a node that was moved to another pool.
 
-    For a node that is in Ironic still, with another conductor group or shard
-    than this pool has. Its compute node record and its provider are removed
-    by the host that holds it, if no server and no allocation is on it. The
-    daemons of its new pool take it up then.
+    Use it for a node that is still in Ironic, but with another conductor group
+    or shard than this pool has. The host that holds the node removes its
+    compute node record and its provider, if the node has no server and no
+    allocation. The daemons of its new pool then take the node.
     """
 
     def take_action(self, parsed_args: Any) -> None:
@@ -79,7 +79,10 @@ class NodeForget(_OfOneNode):
 
 
 def forget(node: NodeId) -> str | None:
-    """Have the holder forget a node; return why it refused, or None."""
+    """Make the holder remove a node's records.
+
+    :returns: None, or a sentence that says why it refused
+    """
     from ironic_compute.nodes.compute_nodes import ComputeNodes
     from ironic_compute.ownership import peer_rpc
 
@@ -99,7 +102,7 @@ def forget(node: NodeId) -> str | None:
 
 
 def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
-    """Read the evidence about a node from Ironic and Placement."""
+    """Read the state of a node from Ironic and Placement."""
     facts = client.read_node(node)
     uuid = placement.read_provider_uuid(facts.uuid)
     return Evidence(

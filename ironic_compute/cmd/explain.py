@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explain why a node is or is not offered to builds; pure.
+"""Explains why a node is or is not offered to builds; pure functions.
 
 ``ironic-computectl node explain`` compares the node in Ironic with its
 provider in Placement. Each obstacle gets a sentence and a remedy.
@@ -21,7 +21,7 @@ from resource_tracker.provider import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """An obstacle in one sentence, with its remedy if there is one."""
+    """An obstacle to builds as a sentence, and its remedy if there is one."""
 
     says: str
     remedy: str = ''
@@ -32,8 +32,8 @@ class Evidence:
     """The state of a node in Ironic and in Placement.
 
     :param in_pool: the node has the conductor group and shard of this pool
-    :param provider: None: Placement has none
-    :param consumers: who has an allocation on the provider
+    :param provider: the provider of the node; None if Placement has none
+    :param consumers: the consumers that have an allocation on the provider
     """
 
     facts: NodeFacts
@@ -43,7 +43,7 @@ class Evidence:
 
 
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
-    """Return all obstacles; without any, how a build finds the node."""
+    """Return all obstacles to builds, or else how to get the node."""
     return tuple(_obstacles(evidence)) or (_offered(evidence),)
 
 

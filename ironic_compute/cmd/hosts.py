@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of ironic-computectl about hosts: list, adopt, mapped.
 
-The coordination backend has which agent serves which host. A request goes to
-any worker of the pool; the worker checks it and sends it to its agent.
+``list`` reads from the coordination backend which agent serves which host. The
+other commands send a request to any worker of the pool, which checks the
+request and sends it to its agent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ def served_by(members: Iterable[Member]) -> list[Host]:
 
 
 def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
-    """Add a host to a pool; return a sentence for the operator.
+    """Add a host to a pool; return the result as a sentence for the operator.
 
     :param mine: the name of the pool
     :param send: sends the request to the worker of a served host
@@ -108,10 +109,10 @@ class _OfOneHost(command.Command):
 class HostAdopt(_OfOneHost):
     """Add a host to this pool, so that it is served again.
 
-    For a host whose own daemon does not come back, where no daemon of the
-    pool remembers it: their state folders are lost. A host is refused that
-    Nova has no Service record of, that is served by somebody, or whose nodes
-    are of another pool.
+    Use it for a host whose own daemon does not come back, if no daemon of the
+    pool has the host in its state folder any more. A host is refused if Nova
+    has no Service record of it, if a daemon or a nova-compute serves it, or if
+    its nodes belong to another pool.
     """
 
     def take_action(self, parsed_args: Any) -> None:
@@ -133,12 +134,13 @@ class HostAdopt(_OfOneHost):
 
 
 class HostMapped(_OfOneHost):
-    """Say that a host is mapped to a cell, where Nova does not tell.
+    """Confirm that a host is mapped to a cell, if the pool cannot read it.
 
-    For a pool whose nova-conductor has no API database, and whose user of
-    [placement] may not read /os-hosts of nova-api. Run "nova-manage cell_v2
-    discover_hosts --by-service" first: servers that are sent to a host
-    without a mapping fail. Where Nova tells, its word counts.
+    Use it in a pool whose nova-conductor has no API database, and whose user
+    of [placement] may not read /os-hosts of nova-api. Run "nova-manage cell_v2
+    discover_hosts --by-service" first: servers that are scheduled to a host
+    without a mapping fail. If Nova can be read, its answer counts and not the
+    confirmation.
     """
 
     def take_action(self, parsed_args: Any) -> None:

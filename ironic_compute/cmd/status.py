@@ -84,7 +84,7 @@ def _failure(why: Exception) -> upgradecheck.Result:
 
 
 def main() -> int:
-    """Run the command line.
+    """Run the checks that the command line names.
 
     :returns: 0, 1 or 2; 2 with one sentence if the configuration is wrong
     """

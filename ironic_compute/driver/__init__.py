@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virt driver: what Nova asks to be done to a node and its server."""
+"""The virt driver: Nova's operations on a node and its server."""

@@ -10,8 +10,8 @@ machine is left to wait for.
 
 import threading
 
-# A request takes about a second if Ironic is well. A build whose request
-# hangs keeps one slot.
+# A request to Ironic takes about a second unless Ironic is overloaded. A build
+# whose request hangs keeps its slot, so there must be some more.
 _SLOTS_COUNT = 20
 
 

@@ -98,9 +98,10 @@ class Deploy:
     ) -> None:
         """Block until the deploy of a node has ended, however long it takes.
 
-        :param fresh: the node as Ironic answered just now, which saves a read
-        :raises errors.DeployFailed: the deploy failed, or the node has
-            another server
+        :param fresh: the node as Ironic has just returned it, which saves a
+            read
+        :raises errors.DeployFailed: the deploy failed, or the node has another
+            server
         :raises nova_errors.Cancelled: the user deleted the server
         """
         for checks_count in itertools.count(1):
@@ -196,7 +197,8 @@ class Deploy:
                 lambda: self.reserve_node(node, request.instance),
                 lambda: self._teardown.release_node(node, uuid),
             ),
-            # Before the build slot, because Neutron may be slow.
+            # This step precedes the build slot, because Neutron may be slow
+            # and would keep a slot busy.
             UndoableStep(
                 f'networks of server {uuid}',
                 lambda: _wait_for_networks(request),
@@ -278,7 +280,7 @@ def _unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:
 def _facts_when_ended(
     facts: NodeFacts, instance_uuid: str
 ) -> NodeFacts | None:
-    """Return the facts of a node whose deploy has ended, else None."""
+    """Return the facts if the deploy has succeeded or failed, else None."""
     state = states.ProvisionState.parse(facts.provision_state)
     is_deploying = (
         state.meaning is states.Meaning.ON_ITS_WAY
@@ -289,7 +291,7 @@ def _facts_when_ended(
 
 
 def _failure(facts: NodeFacts, instance_uuid: str) -> str | None:
-    """Return why a deploy that has ended failed; None if it succeeded."""
+    """Return why a deploy has failed; None if it has succeeded."""
     if facts.instance_uuid == instance_uuid:
         state = states.ProvisionState.parse(facts.provision_state)
         if state is states.ProvisionState.ACTIVE:
@@ -353,7 +355,10 @@ def _raise_if_deleted(instance: Any) -> None:
 
 
 def _wait_for_networks(request: BuildRequest) -> None:
-    """Block until Neutron has answered: Nova's list waits when it is read."""
+    """Block until Neutron has allocated the networks of a build.
+
+    Nova's ``network_info`` is a lazy list, which waits when it is read.
+    """
     list(request.network_info or ())
 
 

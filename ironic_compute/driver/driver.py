@@ -53,7 +53,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         'supports_attach_interface': True,
         **{f'supports_image_type_{name}': True for name in _IMAGE_TYPES},
     }
-    # Nova: the nodes of this driver may move between hosts.
+    # Nova reads this attribute; True means that nodes may move between hosts.
     rebalances_nodes = True
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:

@@ -34,9 +34,9 @@ LOG = logging.getLogger(__name__)
 Result = TypeVar('Result')
 
 _PAUSE_S = 1.0
-# A waiting thread reads its node after so long without a change in the cache.
-# The feed reads held nodes, so for these the read matters only if the feed
-# itself is broken.
+# Seconds without a change in the node cache after which a waiting thread reads
+# its node from Ironic. The feed reads held nodes, so for these the read
+# matters only if the feed itself fails.
 _HELD_REFRESH_S = 300.0
 _UNHELD_REFRESH_S = 10.0
 
@@ -157,9 +157,11 @@ class NodeWaiter:
         """Block until ``evaluate`` returns a result for the node; return it.
 
         :param evaluate: returns None while the wait must continue
-        :param refresh_s: read the node after so long without a change; None
-            chooses by whether the feed reads the node
-        :param fresh: the node as Ironic answered just now, which saves a read
+        :param refresh_s: seconds without a change in the node cache after
+            which the node is read from Ironic; None: 300 s for a held node, 10
+            s for any other
+        :param fresh: the node as Ironic has just returned it, which saves a
+            read
         :raises errors.WaitTimeout: no result within ``timeout_s``
         :raises errors.NodeNotFound: Ironic has no such node any more
         """
@@ -220,7 +222,7 @@ class NodeWaiter:
             interval_s = backoff.wait_s(first_s, retries_count, longest_s)
 
     def _refresh_s(self, node: NodeId, refresh_s: float | None) -> float:
-        """Return after how long without a change a node is read."""
+        """Return the seconds without a change after which a node is read."""
         if refresh_s is not None:
             return refresh_s
         is_held = self.node_cache.facts(node) is not None
@@ -233,7 +235,7 @@ class NodeWaiter:
         timeout_s: float,
         refresh_s: float,
     ) -> None:
-        """Block until the state in the node cache gives a result."""
+        """Block until ``evaluate`` gives a result for the cached facts."""
         try:
             self.node_cache.wait_for(
                 node,
@@ -243,16 +245,18 @@ class NodeWaiter:
                 refresh_s=refresh_s,
             )
         except errors.NodeGone:
-            # The cache has only held nodes; Ironic may still have this one.
+            # Only held nodes are in the cache, so Ironic may still have the
+            # node.
             LOG.debug('Node %(node)s is not in the node cache', {'node': node})
         except errors.IronicRefused as exc:
-            # A refused read does not show that the node has changed.
+            # The caller reads the node again, because an error of a read does
+            # not show that the node has changed.
             LOG.debug('%(error)s', {'error': exc})
 
     def _read_and_evaluate(
         self, node: NodeId, evaluate: Callable[[NodeFacts], Result | None]
     ) -> Result | None:
-        """Read the node and return its result; None if the read fails."""
+        """Read the node and evaluate it; return None if the read fails."""
         try:
             return evaluate(self.read_node_once(node))
         except errors.NodeNotFound:

@@ -26,7 +26,7 @@ class Cancelled(errors.IronicComputeError):
 
 
 class PowerFailed(errors.IronicComputeError):
-    """A power action ended in another power state than the requested one."""
+    """A power action ended, but not in the requested power state."""
 
 
 @contextlib.contextmanager

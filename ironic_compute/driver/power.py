@@ -23,7 +23,8 @@ LOG = logging.getLogger(__name__)
 
 # Longer than Ironic's own timeouts for power actions (1 and 10 minutes).
 _TIMEOUT_S = 1200.0
-# A power action takes seconds, so its node is read in between the lists.
+# Seconds between two reads of a node during a power action. A power action
+# takes seconds, so the delta lists of the feed would come too late.
 _REFRESH_S = 3.0
 
 # Errors of a soft power action, after which the hard one is used.
@@ -95,7 +96,10 @@ class Power:
     def _try_soft_change(
         self, node: NodeId, target: str, timeout_s: int | None = None
     ) -> bool:
-        """Let the operating system change the power state; return success."""
+        """Try a soft power action; return whether it succeeded.
+
+        The operating system of the server carries it out.
+        """
         try:
             self._change_power(node, target, soft=True, timeout_s=timeout_s)
         except _SOFT_FAILURES as exc:
@@ -132,7 +136,8 @@ class Power:
         facts = self._waiter.wait_until(
             node, _facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
         )
-        # A failed reboot can leave the machine on, so check the error too.
+        # A failed reboot can leave the machine on, so the power state alone
+        # does not show success.
         has_failed = target == 'reboot' and _has_power_error(facts)
         if PowerState.parse(facts.power_state) is not wanted or has_failed:
             raise nova_errors.PowerFailed(
@@ -163,7 +168,7 @@ def save_power_state(instance: Any, target: str) -> None:
 
 
 def _facts_when_idle(facts: NodeFacts) -> NodeFacts | None:
-    """Return the facts of a node that Ironic does not work on, else None."""
+    """Return the facts if Ironic does not work on the node, else None."""
     is_busy = facts.target_power_state is not None or facts.reservation
     return None if is_busy else facts
 

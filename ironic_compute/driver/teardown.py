@@ -25,7 +25,8 @@ LOG = logging.getLogger(__name__)
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
 
-# The server is removed; the cleaning runs, has failed or is on hold.
+# States of a node whose server is removed: its cleaning runs, has failed or is
+# on hold.
 _INSTANCE_REMOVED = frozenset(
     {
         ProvisionState.CLEANING,
@@ -34,7 +35,8 @@ _INSTANCE_REMOVED = frozenset(
         ProvisionState.CLEANHOLD,
     }
 )
-# Ironic has not deployed the server, so only our preparation is removed.
+# In these states Ironic has not deployed the server, so only the preparation
+# of the build is removed.
 _NEVER_DEPLOYED = (Meaning.CAN_TAKE_A_BUILD, Meaning.OUT_OF_REACH)
 # Ironic refuses a teardown in these states, which end by themselves.
 _BUSY = frozenset(
@@ -50,13 +52,14 @@ _BUSY = frozenset(
         ProvisionState.ADOPTING,
     }
 )
-# An operator holds the node; ``abort`` is the only way out, and leads to a
-# failed state, in which Ironic accepts a teardown.
+# In these states an operator holds the node. Only the provision target
+# ``abort`` ends a hold; the node is then in a failed state, in which Ironic
+# accepts a teardown.
 _ON_HOLD = frozenset({ProvisionState.DEPLOYHOLD, ProvisionState.SERVICEHOLD})
 
 
 class _Answer(enum.Enum):
-    """The answer to a request for a teardown."""
+    """Ironic's answer to a request for a teardown."""
 
     ACCEPTED = enum.auto()
     BUSY = enum.auto()
@@ -98,7 +101,8 @@ class Teardown:
     ) -> None:
         """Remove a server from a node; success if the node lacks the server.
 
-        :param fresh: the node as Ironic answered just now, which saves a read
+        :param fresh: the node as Ironic has just returned it, which saves a
+            read
         :raises errors.IronicComputeError: the node still has the server
         """
         try:

@@ -32,7 +32,7 @@ class UndoableStep:
 
 
 def run_or_undo(steps: Iterable[UndoableStep]) -> None:
-    """Do all steps in order; undo those that were begun if one raises.
+    """Run all steps in order; after an error undo the steps that have begun.
 
     :raises Exception: the error of the failed step, after the undoing
     """

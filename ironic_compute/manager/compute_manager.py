@@ -12,9 +12,9 @@ IronicComputeManager comes first, because it forwards a build to another host
 before any other class handles the message. DropsStaleMessages comes last
 before Nova's class, because most of its methods call Nova's handlers directly:
 a class between the two would be bypassed. UnsupportedOperations therefore
-precedes DropsStaleMessages, and refuses a rebuild or a rescue first.
-PeriodicTasks overrides only the power sync, so its place among these classes
-does not matter.
+precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
+Nova handles it. PeriodicTasks overrides only the power sync, so its place
+among these classes does not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -168,10 +168,10 @@ class IronicComputeManager(
         self._recovery_loop.start()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
-        """Wait until all work has ended, or waits only for Ironic.
+        """Block until the only busy threads are those that wait for Ironic.
 
-        :param timeout: in seconds; Nova 33 passes none, and would itself
-            sleep for the whole ``manager_shutdown_timeout``
+        :param timeout: in seconds; Nova 33 passes none, and would itself sleep
+            for the whole ``manager_shutdown_timeout``
         """
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
@@ -197,7 +197,7 @@ class IronicComputeManager(
         self.cleanup_host()
 
     def _is_busy(self) -> bool:
-        """Return whether any thread works that does not wait for Ironic."""
+        """Return whether any thread does more than wait for Ironic."""
         waiting = self.driver.list_waiting_threads()
         at_work = self.in_progress.threads_by_server()
         return any(threads - waiting for threads in at_work.values()) or any(
@@ -213,7 +213,7 @@ class IronicComputeManager(
     def _free_build(self, context: Any, instance: Any) -> None:
         """Free the ports, node and allocation of a build.
 
-        The row is not saved.
+        The Instance is not saved.
         """
         self._cleanup_allocated_networks(context, instance, None)
         self.driver.free_node_of(instance)
@@ -222,7 +222,7 @@ class IronicComputeManager(
     def _free_node(self, context: Any, instance: Any) -> None:
         """Free the node of a shelved server, as Nova's own shelving does.
 
-        The server keeps its ports and volumes. The row is not saved.
+        The server keeps its ports and volumes. The Instance is not saved.
         """
         vifs = self.network_api.get_instance_nw_info(context, instance)
         self.network_api.unbind_ports(
@@ -236,7 +236,11 @@ class IronicComputeManager(
         self._delete_allocation(context, instance)
 
     def _delete_allocation(self, context: Any, instance: Any) -> None:
-        """Delete the allocation, host and node of a server off its node."""
+        """Delete the allocation of a server that has left its node.
+
+        Clears the host and node of the Instance, which is not saved, and
+        releases the claim on the node.
+        """
         self.reportclient.delete_allocation_for_instance(
             context, instance.uuid, force=True
         )
@@ -301,9 +305,10 @@ class IronicComputeManager(
     def _forward_to(
         self, context: Any, name: str | None, properties: dict[str, Any]
     ) -> str | None:
-        """Return the host to which a build has to be forwarded, if any.
+        """Return the host to forward a build to; None to build here.
 
-        :param name: of the node that the scheduler chose, if any
+        :param name: the name of the node that the scheduler chose; None if it
+            chose none
         :param properties: the build's filter properties, which are forwarded
             with the build
         """
@@ -317,8 +322,9 @@ class IronicComputeManager(
             if host is None:
                 self._components.new_nodes.hold_if_ours(node)
         except Exception as exc:
-            # A cast returns no error to its sender. The claim of the build
-            # fails here, and the conductor takes an alternate.
+            # The error is only logged, because a cast returns no error to its
+            # sender. The build goes on here: its claim fails, and the
+            # conductor tries an alternate node.
             LOG.warning(
                 'Could not read which host holds node %(node)s: %(error)s',
                 {'node': node, 'error': exc},
@@ -335,7 +341,7 @@ class IronicComputeManager(
         node: Any,
         *args: Any,
     ) -> Any:
-        """Unshelve a server while the driver assumes its node.
+        """Unshelve a server; the driver uses ``node`` as its node meanwhile.
 
         Nova attaches volumes before it claims the node, and reads the node's
         volume connector from the driver.
@@ -348,7 +354,10 @@ class IronicComputeManager(
     # The host as a whole
 
     def _get_nodename(self, instance: Any, refresh: bool = False) -> Any:
-        """Return any held node; Nova calls this if no node was named."""
+        """Return the name of any held node.
+
+        Nova calls this method for a request that names no node.
+        """
         for node in self.rt.compute_nodes:
             return node
         raise nova_exception.ComputeHostNotFound(host=self.host)
@@ -358,7 +367,8 @@ class IronicComputeManager(
     ) -> None:
         """Set or remove the disabled trait of all held nodes' providers."""
         self._components.set_disabled(not enabled)
-        # Other workers read the services when their ring differs from ours.
+        # Our agent gets the change from this read and changes its ring. The
+        # other agents' workers read the services when the rings differ.
         self._components.read_services_soon()
 
     def _error_out_instances_whose_build_was_interrupted(
@@ -375,7 +385,10 @@ class IronicComputeManager(
     def update_available_resource(
         self, context: Any, startup: bool = False
     ) -> None:
-        """Report all held nodes; Nova calls this after several operations."""
+        """Write all held nodes to Placement.
+
+        Nova calls this method after some operations.
+        """
         self._components.held_nodes.report_all_nodes()
 
 

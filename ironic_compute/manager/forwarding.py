@@ -48,7 +48,8 @@ def next_host(
     """
     hops = filter_properties.get(_HOPS, 0)
     try:
-        # Not by uuid, because the uuid of an old row may not be the node's.
+        # The row is read by the node's name, because the uuid of a row that
+        # was created before Nova 18 is not the node's.
         row = objects.ComputeNode.get_by_nodename(context, node)
     except nova_exception.ComputeHostNotFound:
         return None

@@ -2,12 +2,12 @@
 """Drops stale RPC messages: messages whose task was done already.
 
 A message and the recovery of an interrupted task may name the same task: the
-message waited in the queue while its host had no worker, and the server's row
-named the task as well. nova-api saves the task in the row before it sends the
-message, so if the row no longer names the task, the task was done or ended and
-the message is dropped. Running a task a second time would end in an unexpected
-task state, a fault, and a successful reboot recorded as failed; running a
-build a second time would destroy the server.
+message waited in the queue while its host had no worker, and the server's
+Instance record had the task state as well. nova-api saves the task state
+before it sends the message. If the Instance record no longer has it, the task
+was done or ended, and the message is dropped. Running a task a second time
+would end in an unexpected task state, a fault, and a successful reboot
+recorded as failed; running a build a second time would destroy the server.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -25,7 +25,8 @@ from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
 
-# The task states with which the message of each name is still due.
+# The task states of an Instance with which an RPC message is not stale, by the
+# name of the message.
 _DUE_STATES: dict[str, frozenset[str]] = {
     'reboot_instance': frozenset(
         {*task_states.soft_reboot_states, *task_states.hard_reboot_states}
@@ -37,14 +38,15 @@ _DUE_STATES: dict[str, frozenset[str]] = {
     'rebuild_instance': frozenset({task_states.REBUILDING}),
     'soft_delete_instance': frozenset({task_states.SOFT_DELETING}),
     'restore_instance': frozenset({task_states.RESTORING}),
-    # Nova's API sends both tasks here if the root disk is a volume.
+    # nova-api sends this message for both task states if the root disk is a
+    # volume.
     'shelve_offload_instance': frozenset(
         {task_states.SHELVING, task_states.SHELVING_OFFLOADING}
     ),
     'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
 
-# The fields that the conductor sets in its message and does not save.
+# The Instance fields that the conductor sets in a message and does not save.
 _UNSAVED = ('availability_zone',)
 
 
@@ -57,7 +59,7 @@ def is_unbuilt(vm_state: str, host: str | None) -> bool:
 
 
 def _drops_stale(name: str) -> Callable[..., Any]:
-    """Return Nova's handler of a message, which drops stale messages."""
+    """Return a handler that drops stale messages and else calls Nova's."""
     inherited = getattr(nova_manager.ComputeManager, name)
 
     @functools.wraps(inherited)
@@ -73,7 +75,7 @@ def _drops_stale(name: str) -> Callable[..., Any]:
 
 
 def _refresh(instance: Any) -> bool:
-    """Read a server's row again; return False if the row is gone.
+    """Read an Instance again; return False if it is gone.
 
     The fields that only the message has are kept.
     """
@@ -153,14 +155,14 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         """Build in a thread of Nova's pool, after the RPC handler returned.
 
         Nova calls this method with the server's lock held. A repeated message
-        may have waited for the lock while the server was built, so the row is
-        read again here.
+        may have waited for the lock while the server was built. Therefore the
+        Instance is read again here.
         """
         with self.in_progress.shared(instance.uuid):
             if _is_built(instance):
                 _drop('build_and_run_instance', instance)
-                # This result changes nothing more; FAILED would delete the
-                # allocation of the server that was built.
+                # With this result Nova changes nothing more. With FAILED it
+                # would delete the allocation of the server that was built.
                 return build_results.RESCHEDULED_BY_POLICY
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs

@@ -4,9 +4,9 @@
 Nova's compute manager calls the 24 names of this class as ``self.rt``; Nova
 32, 33 and 34 call the same names. Thirteen have a meaning on bare metal and
 use the held nodes of this worker, in memory and node by node: no lock is
-shared between nodes, and no call waits for a report, a list or another build.
-The other names belong to operations that bare metal does not have; they
-refuse, or do nothing where Nova calls them on every path.
+shared between nodes, and no call waits for a write to Placement, a list of
+nodes or another build. The other names belong to operations that bare metal
+does not have; they refuse, or do nothing where Nova calls them on every path.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ class BareMetalTracker:
     def update_available_resource(
         self, context: Any, nodename: str, startup: bool = False
     ) -> None:
-        """Report one held node, so that Placement gets its present data."""
+        """Write the present state of a held node to Placement."""
         self._held_nodes.report_node(NodeId(nodename))
 
     def clean_compute_node_cache(self, compute_nodes_in_db: Any) -> None:
@@ -114,14 +114,15 @@ class BareMetalTracker:
         """Claim a held, free node for a build.
 
         Blocks for at most ``confirm_timeout_s``, one read of Ironic and one
-        write of the server's row.
+        write of the Instance.
 
         :raises nova.exception.ComputeResourcesUnavailable: the node is not
             held, or cannot take a build now; the conductor takes an alternate
         """
         node = NodeId(nodename)
-        # A new row may be unconfirmed although the previous worker offered
-        # the node, so wait instead of refusing the build.
+        # A row may be unconfirmed here although the previous worker of this
+        # host had confirmed it and offered the node. Therefore the build waits
+        # instead of being refused.
         self._held_nodes.unconfirmed_rows.wait_confirmed(
             node, self._confirm_timeout_s
         )
@@ -135,13 +136,14 @@ class BareMetalTracker:
             self._check_schedulable(node)
             self._set_host(instance, row)
         except BaseException:
-            # The node may have been reported with the claim meanwhile.
+            # Placement may show the claim already; releasing it writes the
+            # node to Placement again.
             run_isolated(
                 node, self._held_nodes.release_claim, node, instance.uuid
             )
             raise
-        # The node is not reported here, because the build's allocation
-        # already keeps other builds off the node.
+        # The claim is not written to Placement here, because the build's
+        # allocation already keeps other builds off the node.
         return NodeClaim(self, instance, node)
 
     def _claim(
@@ -165,7 +167,7 @@ class BareMetalTracker:
             )
 
     def _facts(self, node: NodeId) -> NodeFacts:
-        """Return the facts of a held node; reads Ironic if there are none.
+        """Return the facts of a held node; read Ironic if the cache has none.
 
         After a start, the first list of thousands of nodes takes seconds, and
         builds that waited in the queue arrive before it ends.
@@ -192,7 +194,7 @@ class BareMetalTracker:
         instance.save()
 
     def abort_instance_claim(self, instance: Any, node: NodeId) -> None:
-        """Remove the node from a server's row and release its claim."""
+        """Clear the host and node of an Instance and release its claim."""
         try:
             instance.host = None
             instance.node = None
@@ -205,7 +207,8 @@ class BareMetalTracker:
         """Release the claim of a server that has left its node.
 
         Nova calls this method after a delete and after shelving, when Ironic
-        has freed the node. A shelved server still has its host and node then.
+        has freed the node. The Instance of a shelved server still has its host
+        and node then.
         """
         node = NodeId(nodename)
         is_off = vm_states.allow_resource_removal(
@@ -242,7 +245,7 @@ class BareMetalTracker:
     def finish_evacuation(
         self, instance: Any, node: str, migration: Any
     ) -> None:
-        """Save a server's host and node; Nova calls this after a rebuild."""
+        """Save the host and node of an Instance after a rebuild."""
         row = self._held_nodes.row(NodeId(node))
         instance.host = self.host
         instance.node = node

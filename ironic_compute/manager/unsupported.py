@@ -117,7 +117,8 @@ def _refusing(name: str) -> Method:
     ) -> None:
         raise nova_exception.NovaException(REASONS[name])
 
-    refuse.__name__ = name  # Nova names the action's event so.
+    # Nova uses the function's name as the name of the action's event.
+    refuse.__name__ = name
     return _reported_and_idle(refuse)
 
 
@@ -202,7 +203,8 @@ class UnsupportedOperations:
         would be a deploy as well, so it is refused, too.
         """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
-        # Nova's RPC proxy for older callers passes arguments by position.
+        # Some callers in Nova (its RPC proxy for older callers) pass arguments
+        # by position; the signature gives them their names.
         request = (
             inspect.signature(parent)
             .bind(context, instance, *args, **kwargs)
@@ -285,7 +287,7 @@ class UnsupportedOperations:
 
 
 def _refusal_of(name: str) -> Callable[[Method], Method]:
-    """Decorate a refusal so that Nova names its event after a method."""
+    """Decorate a refusal; Nova gives the action's event the name ``name``."""
 
     def rename(function: Method) -> Method:
         function.__name__ = name

@@ -29,12 +29,13 @@ from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-# So many nodes are placed together: about as many as rows can be created in a
-# second.
+# Number of nodes that are placed together: about as many as rows can be
+# created in a second.
 _SLICE_COUNT = 100
-# Seconds after which rows that were read count as stale.
+# Seconds after the read of a row after which it counts as stale.
 _ROWS_VALID_S = 5.0
-# Reading a page of all rows costs as much as reading so many rows by name.
+# Reading a page of all rows costs as much as reading this number of rows by
+# name.
 _NAMES_A_PAGE = 4
 
 
@@ -54,7 +55,7 @@ class NewNodes:
     Any thread may call the other methods.
 
     :param unheld: the nodes whose rows are to be read
-    :param foreign: gets the hosts outside the pool that rows name
+    :param foreign: records the hosts outside the pool that rows name
     """
 
     _unheld: UnheldNodes
@@ -79,14 +80,18 @@ class NewNodes:
         self._legacy_nodes: frozenset[NodeId] | None = None
 
     def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Have the rows of all nodes of a full list read in the next pass."""
+        """Make the rows of all listed nodes due for the next pass.
+
+        :param nodes: the list of all nodes of the pool that an audit has read
+        """
         self._foreign.clear()
         self._unheld.reset_from_list(nodes, self._held_nodes.rows())
 
     def hold_if_ours(self, node: NodeId) -> None:
         """Read the row of one node, and hold the node if it names this host.
 
-        Blocks. Used for a build that arrives before the row is due.
+        Blocks. Used for a build that arrives before ``place_nodes`` reads the
+        row.
         """
         facts = self._unheld.facts(node)
         read_at = self._held_nodes.version()
@@ -99,7 +104,7 @@ class NewNodes:
     def place_nodes(self) -> None:
         """Read the rows that are due; create, take or leave each node.
 
-        Confirms new rows, too. Blocks; call it only while the gate is open.
+        Also confirms new rows. Blocks; call it only while the gate is open.
         """
         now_s = self._clock.now_s()
         due = self._unheld.take_due(self._pool.ring_status(), now_s)
@@ -108,10 +113,11 @@ class NewNodes:
         self._confirmation.confirm_due_rows()
 
     def _place_all(self, due: Mapping[NodeId, NodeFacts]) -> None:
-        """Place nodes, those without a row in slices of 100.
+        """Place nodes; create the missing rows in slices of 100.
 
-        In slices the first new nodes are confirmed before the last ones are
-        created, and each row is created soon after it was found missing.
+        Because of the slices, the first new nodes are confirmed before the
+        last ones are created, and each row is created soon after it was found
+        missing.
         """
         left = set(due)
         try:
@@ -150,10 +156,10 @@ class NewNodes:
     def _list_legacy_nodes(
         self, nodes: Iterable[NodeId]
     ) -> frozenset[NodeId] | None:
-        """Return the nodes whose row has a uuid of its own.
+        """Return the nodes whose row has another uuid than the node.
 
-        Such rows are as old as Nova 18 and are never created any more, so
-        the result stays valid for the whole pass.
+        Only a Nova older than 18 created such rows, so the result stays valid
+        for the whole pass.
 
         :returns: None if it is cheaper to read the rows of ``nodes`` by name
         """
@@ -184,9 +190,9 @@ class NewNodes:
     def _legacy_row(self, node: NodeId) -> Any | None:
         """Read the row of a node by name, since its uuid may be another.
 
-        Done before each creation, because otherwise the node would have two
-        rows and two holders (bugs 1771806, 1798172), and for a node that no
-        host has taken from one full list to the next.
+        Done before each creation of a row, because otherwise the node could
+        get two rows and two holders (bugs 1771806, 1798172). Also done for a
+        node that no host has taken between two audits.
         """
         if not self._needs_name(node):
             return None
@@ -200,7 +206,7 @@ class NewNodes:
         return self._unheld.must_find_by_name(node) or self._may_take(node)
 
     def _may_take(self, node: NodeId) -> bool:
-        """Return whether this host is the node's target in an agreed ring."""
+        """Return whether this host is the ring target and all agents agree."""
         status = self._pool.ring_status()
         return (
             status.agreed
@@ -219,15 +225,16 @@ class NewNodes:
         *,
         created: bool = False,
     ) -> None:
-        """Hold a node; store its facts unless the node is missing by now.
+        """Hold a node; store its facts unless it was marked missing meanwhile.
 
-        The feed delivers a held node to ``HeldNodes``. Facts left in a
-        waiting list would therefore get old, and a later pass would put them
-        in place of newer ones.
+        The facts are removed from the waiting lists, because the feed delivers
+        a held node to ``HeldNodes`` only. Facts left in a list would get old,
+        and a later pass would replace newer ones by them.
         """
         self._held_nodes.add_node(row, None, read_at, created=created)
         newest = self._unheld.pop_due(facts.uuid) or facts
-        # A thread that marks the node missing after this finds it held.
+        # A thread that marks the node missing after this check marks it in
+        # ``HeldNodes``, because the node is held now.
         if self._unheld.is_placing(facts.uuid):
             self._held_nodes.accept_facts(newest)
 
@@ -244,16 +251,19 @@ class NewNodes:
             self._hold(row, facts, read.read_at, created=True)
             LOG.info('Took new node %(node)s', {'node': facts.uuid})
         elif self._is_wanted(facts.uuid):
-            self._unheld.add(facts)  # The rows are stale: read them again.
+            # The read of the rows was too long ago, so the next pass repeats
+            # it.
+            self._unheld.add(facts)
         else:
             self._unheld.set_unplaced(facts)
 
     def _may_create(self, node: NodeId, read: _RowsRead) -> bool:
         """Return whether no other host can have a confirmed row of a node.
 
-        Only the target of an agreed ring creates a row. All agents have had
-        the present ring since the row was found missing; and a row that was
-        created under an earlier ring is not confirmed yet.
+        Only the ring target creates a row, and only if all agents agree. It is
+        True if all agents have had the present ring since the row was found
+        missing, and this was so recently that a row that was created under an
+        earlier ring is not confirmed yet.
         """
         read_ago_s = self._clock.now_s() - read.began_at_s
         valid_s = max(self._pace.confirm_s, _ROWS_VALID_S)
@@ -267,7 +277,8 @@ class NewNodes:
         self, row: Any, facts: NodeFacts, read_at: HeldVersion, service_id: int
     ) -> None:
         if facts.instance_uuid is not None:
-            # The instance names the host, too: only an evict may move it.
+            # The Instance record names the same host. Changing only the row
+            # would separate the node from its server; that needs an evict.
             LOG.warning(
                 'Node %(node)s has an instance and its host %(holder)s has '
                 'no Service record; start a daemon of that name again',
@@ -276,7 +287,8 @@ class NewNodes:
             return
         former = row.host
         if self._services.read_exists(former):
-            return  # It was created after all records were read.
+            # The Service record was created after the read of all records.
+            return
         if not self._is_wanted(facts.uuid):
             return
         if self._compute_nodes.write_holder(

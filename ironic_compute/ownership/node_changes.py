@@ -2,10 +2,10 @@
 """Sink of the node feed: passes each change of a node to its owner.
 
 The facts of a held node go to ``held_nodes``, those of any other node of the
-pool to ``unheld_nodes``. A node that left the pool may still be held. A full
-list also starts the audits: of rows, of deleted nodes, of providers. If the
-facts of one node cause an error, the feed reads that node again; the other
-nodes are not affected.
+pool to ``unheld_nodes``. A node that left the pool may still be held. Each
+list of all nodes also starts the audits of rows, of deleted nodes and of
+providers. If the facts of one node cause an error, the feed reads that node
+again; the other nodes are not affected.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,9 +29,11 @@ LOG = logging.getLogger(__name__)
 
 @attrs.define(eq=False, repr=False, slots=False)
 class NodeChanges:
-    """The feed's sink; any thread may call, the audit's alone ``audit_nodes``.
+    """The sink of the node feed; any thread may call.
 
-    :param request_read: has a node read from Ironic again soon
+    Only the feed's audit thread may call ``audit_nodes``.
+
+    :param request_read: makes the feed read a node from Ironic again soon
     """
 
     _held_nodes: HeldNodes
@@ -47,19 +49,19 @@ class NodeChanges:
         self.has_audited = False
 
     def node_changed(self, facts: NodeFacts) -> None:
-        """Pass on the facts of a node of the pool."""
+        """Store the facts of a node of the pool."""
         self._held_nodes.accept_facts(facts)
 
     def node_left_pool(self, facts: NodeFacts) -> None:
-        """Pass on the facts of a node of another pool.
+        """Store the facts of a held node that has left the pool.
 
-        A node that is not held is not taken any more.
+        If the node is not held, this host will not take it any more.
         """
         if not self._held_nodes.update_facts(facts):
             self._unheld.mark_missing(facts.uuid)
 
     def mark_missing(self, node: NodeId) -> None:
-        """Pass on that Ironic answered 404 for a node."""
+        """Mark a node as missing, because Ironic answered 404 for it."""
         self._unheld.mark_missing(node)
         self._held_nodes.mark_missing(node)
 
@@ -72,30 +74,35 @@ class NodeChanges:
         return self._held_nodes.is_missing(node)
 
     def mark_present(self, node: NodeId) -> None:
-        """Pass on that a read of this one node found it in Ironic."""
+        """Remove the mark of a missing node: a single read has found it."""
         self._held_nodes.mark_present(node)
 
     def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Pass on a full list of the pool's nodes, and run the audits.
+        """Store the facts of all nodes of the pool, and run the audits.
 
         Blocks for many requests. ``has_audited`` is True after the first call.
 
-        :param nodes: a live view of the list: a read of one node may change
-            or remove it meanwhile
+        :param nodes: a live view of the list of all nodes: a node may change
+            or vanish in it meanwhile
         """
-        # The first audit ends the restart, so that it makes no pauses.
+        # The first audit makes no pauses, because the start of the worker ends
+        # with it.
         is_first = not self.has_audited
         self._check_rows(rests=not is_first)
         self._accept_all(nodes, 0.0 if is_first else CHUNK_PAUSE_S)
         self._new_nodes.reset_from_list(nodes)
         self._removal.check_absent(nodes)
         if self.has_audited:
-            # After a start each provider is read anyway.
+            # The first audit leaves this out, because after a start each
+            # provider is read anyway.
             placement_reports.audit_providers(self._reconciler)
         self.has_audited = True
 
     def _check_rows(self, *, rests: bool) -> None:
-        """Audit the rows; after an error, the list is still passed on."""
+        """Audit the rows; an error is only logged, so the other audits run.
+
+        :param rests: make a pause between two RPCs
+        """
         try:
             self._row_audit.check_rows(rests=rests)
         except Exception:
@@ -113,6 +120,7 @@ class NodeChanges:
                 accept = self._held_nodes.accept_facts
                 succeeded = run_isolated(facts.uuid, accept, facts)
                 if not succeeded or self.is_missing(facts.uuid):
-                    # The feed reads the node until it is passed on. A node
-                    # that is marked as missing may exist after all.
+                    # After an error the feed reads the node until it is
+                    # stored. A listed node that is marked as missing may exist
+                    # after all, so it is read as well.
                     self._request_read(facts.uuid)

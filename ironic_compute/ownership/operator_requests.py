@@ -2,11 +2,11 @@
 """Requests of an operator: add a host to the pool, confirm its mapping.
 
 ``ironic-computectl host adopt`` is needed for a host without an agent, in a
-pool that has lost its state files: Nova's records do not show which pool the
-host belongs to. ``ironic-computectl host mapped`` is needed where no worker
-has access to host mappings. ``peer_rpc`` receives the requests. A worker
-checks them and sends them to its agent, which stores them on disk and passes
-them to the other agents.
+pool that has lost its state files: Nova's records do not contain the pool of a
+host. ``ironic-computectl host mapped`` is needed if no worker has access to
+host mappings. ``peer_rpc`` receives the requests. A worker checks them and
+sends them to its agent, which stores them on disk and passes them to the other
+agents.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ class OperatorRequests:
 
     Any thread may call; a call blocks for up to 10 s plus the time of some
     requests to Nova and Ironic. It returns None if the request was carried
-    out, now or before, or else a sentence that says why not.
+    out, now or earlier, and otherwise a sentence with the reason.
 
     :param make_directory: makes a reader of Nova's Service records; one for
         each call, because only one thread may use it
@@ -66,7 +66,7 @@ class OperatorRequests:
         return self._send(HostAdded(host), lambda: self._pool.known)
 
     def confirm_mapping(self, host: Host) -> str | None:
-        """Count a host as mapped, if Nova does not say whether it is."""
+        """Count a host as mapped, unless Nova has answered that it is not."""
         if host not in self._pool.known:
             return (
                 f'Host {host} is not a host of this pool; "ironic-computectl '
@@ -87,7 +87,10 @@ class OperatorRequests:
                 )
 
     def _why_served(self, host: Host) -> str | None:
-        """Return why no agent may adopt a host: it is up, or unknown."""
+        """Return why no agent may adopt a host; None if one may.
+
+        A host may not be adopted if it is up, or if it has no Service record.
+        """
         directory = self._make_directory()
         directory.read_records()
         if directory.find_record(host) is None:
@@ -112,7 +115,10 @@ class OperatorRequests:
                 )
 
     def _why_elsewhere(self, host: Host) -> str | None:
-        """Return why a host is of another pool: none of its nodes is here."""
+        """Return a sentence if a host belongs to another pool, else None.
+
+        It does if it holds nodes and none of them is in this pool.
+        """
         held = {
             node_of_row(row) for row in self._compute_nodes.list_by_host(host)
         }
@@ -129,9 +135,10 @@ class OperatorRequests:
         message: HostAdded | MappingConfirmed,
         applied: Callable[[], Iterable[Host]],
     ) -> str | None:
-        """Send a message until the agent's view of the pool shows it.
+        """Send a message to the agent until its view of the pool has the host.
 
-        :param applied: returns the hosts that the view shows
+        :param applied: returns the hosts in the view for which the request was
+            carried out
         """
         for _ in range(_WAITS_MAX):
             self._send_to_agent(message)

@@ -70,5 +70,5 @@ class RowWriters:
         return done
 
     def stop(self) -> None:
-        """Start no further call; the running ones go on."""
+        """Start no further call; calls that are running go on."""
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -4,8 +4,8 @@
 The messages have an RPC namespace of their own on the topic of nova-compute,
 where a stock nova-compute ignores them. ``nodes_given`` is a cast: the
 receiver reads the rows of these nodes at once. If the cast is lost, it reads
-them at the next full list. Requests of an operator are calls. They return
-None, or a sentence for the operator that says why nothing was done.
+them after the next audit. Requests of an operator are calls. They return None,
+or a sentence that tells the operator why nothing was done.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,17 +26,17 @@ _VERSION = '1.1'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
-# The worker sends requests to others before it answers.
+# Long, because the worker sends requests to Nova and Ironic before it answers.
 _REQUEST_TIMEOUT_S = 30
 
 
 @attrs.define(eq=False, repr=False, slots=False)
 class PeerEndpoint:
-    """The receiving side; oslo.messaging calls it from any RPC thread.
+    """Receives the RPCs of this module; called from any RPC thread.
 
     :param given: called with the nodes that another host gave to this host
     :param forget: removes the records of a node that left the pool; returns
-        None or why not
+        None, or a sentence that says why it did not
     """
 
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
@@ -46,7 +46,7 @@ class PeerEndpoint:
     _requests: OperatorRequests
 
     def nodes_given(self, context: Any, nodes: Sequence[str]) -> None:
-        """Receive that another host gave ``nodes`` to this host."""
+        """Receive the message that another host has given us ``nodes``."""
         self._given([NodeId(node) for node in nodes])
 
     def hello(self, context: Any) -> bool:
@@ -67,7 +67,7 @@ class PeerEndpoint:
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
-    """Send ``host`` a cast that it was given ``nodes``; does not block."""
+    """Send ``host`` a cast that it now holds ``nodes``; does not block."""
     _client(host).cast(
         nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
     )

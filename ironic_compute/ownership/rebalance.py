@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rebalance: free nodes are pushed to the hosts that the hash ring names.
 
-A *free node*, which has no instance and no claim, is pushed to its ring
-target by its present holder, and by no other host: the holder writes
+A *free node*, which has no instance and no claim, is pushed to its ring target
+by its present holder, and by no other host: the holder writes
 ``ComputeNode.host``. A node with an instance stays where it is. Each worker
-runs a round about every second in a thread of its own; a round also has
-``new_nodes`` place the nodes that no host holds. A push that was interrupted
-is repeated in a later round.
+runs a round about every second in a thread of its own; in each round
+``new_nodes`` also places the nodes that no host holds. A push that was
+interrupted is repeated in a later round.
 """
 
 import itertools
@@ -33,8 +33,8 @@ LOG = logging.getLogger(__name__)
 # Seconds between two rounds of a worker.
 ROUND_INTERVAL_S = 1.0
 
-# Rounds until a node is checked again that has a server in Nova but not in
-# Ironic. A check is two requests to Nova.
+# Number of rounds after which a node with a server in Nova but not in Ironic
+# is checked again. A check takes two requests to Nova.
 _RECHECK_ROUNDS = 60
 
 
@@ -104,7 +104,9 @@ class Rebalancer:
         if not self._gate.is_open() or not self._pool.ring_status().ring.hosts:
             return
         if not self._services.is_read:
-            return  # Every host would seem to lack a Service record.
+            # Without the records every host would seem to lack its Service
+            # record.
+            return
         self._new_nodes.place_nodes()
         if self._foreign.is_stock_compute_up():
             return
@@ -113,9 +115,10 @@ class Rebalancer:
             self._push(status.ring)
 
     def _settle_s(self, status: RingStatus) -> float:
-        """Return the age in seconds that a ring needs before nodes follow it.
+        """Return the age in seconds that a ring needs before pushes begin.
 
-        A host that still has the previous ring would push them back at once.
+        It is longer if agents disagree, because a host that still has the
+        previous ring would push a node back at once.
         """
         pace = self._pace
         if status.agreed:
@@ -137,8 +140,8 @@ class Rebalancer:
     def _find_misplaced(self, ring: Ring) -> Iterable[NodeId]:
         """Return the held nodes whose ring target is another host.
 
-        Computed again only if the ring or the held nodes have changed, so
-        that a round with thousands of nodes and no push costs little.
+        The result is cached until the ring or the held nodes change, so that a
+        round with thousands of nodes and no push costs little.
         """
         held = frozenset(self._held_nodes.rows())
         if (ring, held) != self._computed_for:
@@ -166,7 +169,7 @@ class Rebalancer:
             if self._compute_nodes.list_instances_on(
                 node, self._held_nodes.host
             ):
-                # Nova has a server on the node that Ironic does not show.
+                # Nova has a server on the node; Ironic has none there.
                 self._with_server.add(node)
                 return False
             clear_new_mark(row)
@@ -179,7 +182,8 @@ class Rebalancer:
         """
         current = self._compute_nodes.read_by_name(node)
         if current is None or current.host != self._held_nodes.host:
-            row.host = current and current.host  # So the node is dropped.
+            # ``locked_free_row`` drops the node then.
+            row.host = current and current.host
         return bool(row.host == self._held_nodes.host)
 
     def _report_pushes(

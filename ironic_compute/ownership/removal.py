@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removal of deleted nodes: their ComputeNode row and resource provider.
 
-A node that is missing in a full list may be deleted, may have left the pool,
-or the list may be wrong. A node counts as deleted only if Ironic answers 404
-for its uuid in two audits in a row, if Ironic lets this service list the nodes
-of all projects, and if no server or allocation is on the node. Errors,
-time-outs, short lists and empty lists remove nothing (bugs 1750450, 1853009).
+A node that is missing in the list of all nodes may be deleted, may have left
+the pool, or the list may be wrong. A node counts as deleted only if Ironic
+answers 404 for its uuid in two audits in a row, if Ironic lets this service
+list the nodes of all projects, and if no server or allocation is on the node.
+Errors, time-outs, short lists and empty lists remove nothing (bugs 1750450,
+1853009).
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 @attrs.define(eq=False, repr=False, slots=False)
 class Removal:
-    """Removes deleted nodes; the feed's audit thread calls.
+    """Removes the records of deleted nodes; the feed's audit thread calls it.
 
     An RPC thread may call ``forget_node``. All methods block.
     """
@@ -43,12 +44,12 @@ class Removal:
         self._left: frozenset[NodeId] = frozenset()
 
     def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Read the held nodes that are missing in a full list.
+        """Remove deleted nodes among the held nodes that a list lacks.
 
-        Removes those that Ironic answered 404 for in this audit and in the
-        last one.
+        Reads each of these nodes from Ironic, and removes those that Ironic
+        answered 404 for in this audit and in the last one.
 
-        :param nodes: the full list of the pool's nodes
+        :param nodes: the list of all nodes of the pool
         """
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
@@ -61,13 +62,14 @@ class Removal:
         if twice and self._is_certain(len(twice)):
             for node in sorted(twice):
                 run_isolated(node, self._remove, node, 'deleted in Ironic')
-        # A removed node that comes back is a new node.
+        # Removed nodes are left out: one that comes back is a new node.
         self._missing = missing & self._held_nodes.rows().keys()
 
     def _is_certain(self, count: int) -> bool:
         """Return whether a 404 means that the node does not exist.
 
-        It may also mean that this service may not see the node's project.
+        A 404 may also mean that the user of ``[ironic]`` has no access to the
+        node's project.
         """
         try:
             if self._client.can_list_all_nodes():
@@ -98,7 +100,8 @@ class Removal:
             return False
         if not self._client.is_in_pool(facts):
             self._log_left(node)
-        # The node still gets builds, and no list contains its present facts.
+        # The facts are stored, because the node still gets builds and no list
+        # of the pool contains it.
         self._held_nodes.mark_present(node)
         run_isolated(node, self._held_nodes.update_facts, facts)
         return False
@@ -118,8 +121,8 @@ class Removal:
     def forget_node(self, node: NodeId) -> str | None:
         """Remove the row and provider of a held node that left this pool.
 
-        An operator must request it, because Ironic still has the node. Its
-        new pool can then take the node as a new one.
+        Called only upon the request of an operator, because Ironic still has
+        the node. Its new pool can then take the node as a new one.
 
         :returns: None, or a sentence that says why not
         """
@@ -145,9 +148,10 @@ class Removal:
         return None
 
     def _remove(self, node: NodeId, why: str) -> bool:
-        """Remove a node under its lock, and return whether it is removed.
+        """Remove the records of a node; return whether they were removed.
 
-        A report of the node at the same time would create it again.
+        It holds the lock of the node, because a write of the provider at the
+        same time would create the provider again.
         """
         with self._held_nodes.locked_row(node) as row:
             is_removed = row is not None and self._remove_records(node, row)
@@ -160,8 +164,8 @@ class Removal:
     def _remove_records(self, node: NodeId, row: Any) -> bool:
         if self._compute_nodes.list_instances_on(node, self._held_nodes.host):
             return False
-        # The provider goes first. If that fails, the row stays, so that the
-        # next audit finds the node and tries again.
+        # The provider is deleted before the row. If that fails, the row stays,
+        # so that the next audit finds the node and tries again.
         try:
             if not self._reconciler.delete_provider(node):
                 return False

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audit of ComputeNode rows: whether each held node's row names this host.
 
-The feed's audit thread calls it with each full list. Every second audit reads
-rows of held nodes, and drops the nodes whose row names another host or is
-gone. The other audits read some pages of all rows of the cell, to find rows of
-this host whose node is neither held nor in Ironic; ``new_nodes`` finds all
-other rows that name this host. Each audit reads a limited number of rows and
-continues where the last one stopped. Rows are read in parts, because parsing
-one reply with thousands of rows would block all other threads for too long
-and would take memory that is never returned.
+The feed's audit thread calls it in each audit. Every second audit reads rows
+of held nodes, and drops the nodes whose row names another host or is gone. The
+other audits read some pages of all rows of the cell, to find rows of this host
+whose node is neither held nor in Ironic; ``new_nodes`` finds all other rows
+that name this host. Each audit reads a limited number of rows and continues
+where the last one stopped. Rows are read in parts, because parsing one reply
+with thousands of rows would block all other threads for too long and would
+take memory that is never returned.
 """
 
 import bisect
@@ -31,7 +31,7 @@ _REST_S = 0.6
 
 
 class RowAudit:
-    """Reads ComputeNode rows; one thread calls ``check_rows``."""
+    """Compares ComputeNode rows with the held nodes; one thread may call."""
 
     def __init__(
         self, held_nodes: HeldNodes, compute_nodes: ComputeNodes, clock: Clock
@@ -44,15 +44,17 @@ class RowAudit:
         self._searches_next = False
 
     def check_rows(self, *, rests: bool = True) -> None:
-        """Drop nodes whose row names another host, or find unknown rows.
+        """Drop nodes of another host, or hold nodes of unknown rows.
+
+        Each call does one of the two, in turn.
 
         Blocks for some RPCs.
 
-        :param rests: pause between two RPCs
+        :param rests: make a pause between two RPCs
         """
         searches = self._searches_next
-        # Set before the work, so that a read that always fails does not keep
-        # the other kind of read from its turn.
+        # The next turn is set before the work, so that a kind of read that
+        # always fails does not prevent the other kind.
         self._searches_next = not searches
         if searches:
             self._search()

@@ -3,8 +3,9 @@
 
 Two hosts can create the row of the same new node when they have different
 rings; the later write wins. A new row is therefore *unconfirmed* until no
-other host's request to create it can still be on its way and the row, read
-again, names this host. The rebalancer's thread of each worker does so.
+other host's request to create it can still be carried out and a second read
+shows that the row names this host. The rebalancer's thread of each worker does
+so.
 """
 
 import attrs
@@ -19,10 +20,10 @@ from resource_tracker.node import NodeId
 
 @attrs.define(eq=False, repr=False, slots=False)
 class RowConfirmation:
-    """Reads new rows again once they are due; one thread calls.
+    """Reads new rows a second time; only one thread may call.
 
-    :param confirm_s: seconds after which no other host's request to create
-        a row can still be carried out (the option of this name)
+    :param confirm_s: seconds after which no other host's request to create a
+        row can still be carried out (the option of this name)
     """
 
     _held_nodes: HeldNodes
@@ -36,7 +37,7 @@ class RowConfirmation:
         self._new_since_s: dict[NodeId, float] = {}
 
     def confirm_due_rows(self) -> None:
-        """Read the rows that are due, and report their nodes to Placement.
+        """Read the rows that are due; offer their nodes in Placement.
 
         A node whose row names another host now is dropped.
         """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting lists of the pool's nodes that this host does not hold.
 
-The feed adds nodes, full lists replace them, and ``new_nodes`` takes the nodes
-whose rows are due to be read. A node that nobody may take now, or that another
-host holds, waits in a list of its own until there is a reason to read its row
-again. Nothing here sends a request.
+The feed adds nodes, the list of each audit replaces them, and ``new_nodes``
+takes the nodes whose rows are due to be read. A node that no host may take
+now, or that another host holds, waits in a separate list until there is a
+reason to read its row again. Nothing here sends a request.
 """
 
 import threading
@@ -26,7 +26,7 @@ class UnheldNodes:
     """The nodes of the pool that this host does not hold.
 
     Any thread may call; no method blocks. A node is *due* when its row is to
-    be read in the next pass of the placing.
+    be read in the next pass. A *pass* is one run of ``NewNodes.place_nodes``.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class UnheldNodes:
         self._to_find_by_name: set[NodeId] = set()
         self._lock = threading.Lock()
 
-    # From the feed, from full lists and from other hosts
+    # Called by the feed, by the audit and for messages of other hosts
 
     def add(self, facts: NodeFacts) -> None:
         """Add a node of the pool, or replace its facts."""
@@ -59,7 +59,7 @@ class UnheldNodes:
     def mark_missing(self, node: NodeId) -> None:
         """Remove a node that Ironic does not have, or has in another pool.
 
-        A placing that has begun does not create or take the node's row.
+        A pass that has begun does not create or take the node's row then.
         """
         with self._lock:
             self._placing.discard(node)
@@ -70,9 +70,9 @@ class UnheldNodes:
     def reset_from_list(
         self, nodes: Mapping[NodeId, NodeFacts], held: Container[NodeId]
     ) -> None:
-        """Replace all lists by a full list of the pool's nodes.
+        """Replace all waiting lists by the nodes that an audit has read.
 
-        The rows of all its nodes, except the held ones, are read again.
+        The rows of all nodes, except the held ones, are read again.
         """
         with self._lock:
             self._of_pool.clear()
@@ -104,12 +104,12 @@ class UnheldNodes:
             or self._of_foreign.get(node)
         )
 
-    # For the placing
+    # Called by ``NewNodes`` in a pass
 
     def take_due(
         self, status: RingStatus, now_s: float
     ) -> dict[NodeId, NodeFacts]:
-        """Return the nodes whose rows are due, for one pass of the placing."""
+        """Begin a pass; return the nodes whose rows are due."""
         with self._lock:
             self._recheck_unplaced(status, now_s)
             self._recheck_foreign(now_s)
@@ -119,10 +119,10 @@ class UnheldNodes:
             return due
 
     def _recheck_unplaced(self, status: RingStatus, now_s: float) -> None:
-        """Make nodes without a holder due if the ring changed, or in time.
+        """Make nodes without a holder due after a ring change or 10 s.
 
-        The agents may disagree for hours while one of them has no worker;
-        therefore these rows are not read each second.
+        Their rows are not read each second, because agents may disagree about
+        the ring for hours while one of them has no worker.
         """
         ring = status.ring, status.agreed
         if ring != self._unplaced_ring or now_s >= self._recheck_at_s:
@@ -134,7 +134,7 @@ class UnheldNodes:
     def _recheck_foreign(self, now_s: float) -> None:
         """Make some nodes of foreign hosts due.
 
-        No message comes when a foreign host lets a node go, for example upon
+        A foreign host sends no message when it drops a node, for example upon
         ``ironic-computectl node forget`` in the pool that the node left.
         """
         if now_s < self._foreign_recheck_at_s:
@@ -144,44 +144,50 @@ class UnheldNodes:
             self._due.setdefault(node, self._of_foreign.pop(node))
 
     def pop_due(self, node: NodeId) -> NodeFacts | None:
-        """Remove a due node, because it is held now; return its facts."""
+        """Remove a node that this host holds now; return its facts.
+
+        None if it was not due.
+        """
         with self._lock:
             return self._due.pop(node, None)
 
     def is_placing(self, node: NodeId) -> bool:
-        """Return whether a node is in this pass and was not marked missing."""
+        """Return whether a node is in the present pass and not missing."""
         return node in self._placing
 
     def put_back(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Make nodes due again that the pass could not place.
+        """Make the nodes due again that a pass could not place.
 
-        Facts that were added during the pass are newer, and are kept.
+        Facts that the feed added during the pass are newer, and are kept.
         """
         with self._lock:
             left = nodes.keys() & self._placing - self._unplaced.keys()
             self._due = {**{n: nodes[n] for n in left}, **self._due}
 
     def set_unplaced(self, facts: NodeFacts) -> None:
-        """Let a node wait that has no holder and that this host may not take.
+        """Put a node without a holder on its waiting list.
 
-        It is due again when the ring changes, or after 10 s.
+        This host may not take it now. It is due again when the ring changes,
+        or after 10 s.
         """
         with self._lock:
             if facts.uuid in self._placing:
                 self._unplaced[facts.uuid] = facts
 
     def set_held_elsewhere(self, facts: NodeFacts, *, in_pool: bool) -> None:
-        """Let a node wait whose row names another host.
+        """Put a node whose row names another host on its waiting list.
 
-        :param in_pool: a host of the pool, which calls this host when it
-            gives the node away; a foreign host's row is read again after 30 s
+        :param in_pool: whether the other host belongs to the pool. Such a host
+            sends a message when it gives the node to this host; the row of a
+            foreign host is read again after 30 s
         """
         node = facts.uuid
         with self._lock:
             if node not in self._placing:
                 return
             if node in self._given:
-                # The row may have been read before the node was given.
+                # The row may have been read before the other host gave the
+                # node to this host; read it again.
                 self._due.setdefault(node, facts)
             elif in_pool:
                 self._of_pool.add(node)
@@ -189,14 +195,14 @@ class UnheldNodes:
                 self._of_foreign[node] = facts
 
     def must_find_by_name(self, node: NodeId) -> bool:
-        """Return whether no host took a node between two full lists.
+        """Return whether no host has taken a node between two audits.
 
-        The node may have a row with another uuid, which is found by the
-        node's name only.
+        The node may have a row with another uuid, which is found by the node's
+        name only.
         """
         return node in self._to_find_by_name
 
     def set_found_no_row(self, node: NodeId) -> None:
-        """Search the row of a node by name no more: there is none."""
+        """Record that a node has no row of its name; do not search again."""
         with self._lock:
             self._to_find_by_name.discard(node)

@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 class HostAggregates:
-    """Nova's host aggregates as last read; one thread calls."""
+    """Nova's host aggregates as last read; only one thread may call."""
 
     def __init__(self) -> None:
         self._context = nova_context.get_admin_context()
@@ -46,7 +46,8 @@ class HostAggregates:
             self._log_once(exc)
             return self._newest
         self._log_uneven(found, frozenset(pool))
-        # Kept for ever: providers must still leave a deleted aggregate.
+        # An aggregate is never removed from this set: when Nova deletes it,
+        # the providers must still be removed from it.
         self._managed |= {aggregate.uuid for aggregate in found}
         if self._managed:
             member = {each.uuid for each in found if host in each.hosts}

@@ -27,7 +27,8 @@ from hashring.ring import Host
 LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
-# The name of the conductor's error; its class is lost on the message bus.
+# The name of the conductor's error if it has no API database. An error loses
+# its class on the message bus.
 _NO_API_DATABASE = 'CantStartEngineError'
 _NO_WAY = (
     ks_exceptions.CatalogException,
@@ -40,7 +41,8 @@ _NO_WAY = (
 class Mapped(enum.Enum):
     """The result of reading one host mapping.
 
-    ``UNREADABLE`` lasts (no access); ``NO_ANSWER`` may be over soon.
+    ``UNREADABLE`` is permanent, because nobody gives access to the mapping;
+    ``NO_ANSWER`` may be over soon.
     """
 
     YES = 'yes'
@@ -127,10 +129,12 @@ def _nova_api() -> Any:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class HostMappings:
-    """The mappings of the pool's hosts; one thread calls, except ``read``.
+    """The mappings of the pool's hosts; any thread may call ``read``.
 
-    A mapped host stays mapped as long as it exists, so that its mapping is
-    not read again.
+    Only one thread may call the other methods.
+
+    A mapped host stays mapped as long as it exists, so that its mapping is not
+    read again.
 
     :param is_confirmed: returns whether an operator has confirmed a mapping
     :param conductor: reads a mapping through nova-conductor

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read Nova's Service records and host aggregates at intervals.
+"""Reads Nova's Service records and host aggregates at intervals.
 
-A thread of each worker does so. It sends facts about the pool's hosts to the
-agent, which builds the ring from them, and shows on the providers of the held
+A thread of each worker uses it. It sends the state of the pool's hosts to the
+agent, which builds the ring from it, and writes to the providers of the held
 nodes whether the worker's host is disabled and in which aggregates it is.
 """
 
@@ -25,10 +25,10 @@ LOG = logging.getLogger(__name__)
 
 @attrs.define(eq=False, repr=False, slots=False)
 class ServiceWatcher:
-    """Passes on what Nova's Service records say; one thread calls it.
+    """Reads the Service records and host aggregates; one thread calls it.
 
     :param host: the worker's own host
-    :param send_facts: sends the facts about the pool's hosts to the agent
+    :param send_facts: sends the state of the pool's hosts to the agent
     :param update_host_status: takes ``disabled`` or ``aggregates`` of the
         worker's host as a keyword argument
     :param interval_s: seconds between two reads in a settled pool

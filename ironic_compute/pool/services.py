@@ -2,9 +2,9 @@
 """Nova's Service records of the pool's hosts, with their host mappings.
 
 They decide which hosts may be in the ring. Agents never call Nova, so each
-worker reads the records at intervals and sends the facts to its agent. A host
-is *mapped* when Nova has mapped it to a cell; an unmapped host must not be in
-the ring, because a server that is scheduled to it goes to ERROR.
+worker reads the records at intervals and sends their state to its agent. A
+host is *mapped* when Nova has mapped it to a cell; an unmapped host must not
+be in the ring, because a server that is scheduled to it goes to ERROR.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,9 @@ from ironic_compute.pool.host_mappings import HostMappings
 
 BINARY = 'nova-compute'
 
-# An unsettled pool is read so many times as often as a settled one. The first
-# reads come sooner, because a new host is usually mapped within seconds.
+# In an unsettled pool the records are read this many times as often as in a
+# settled one. The first reads come sooner, because a new host is usually
+# mapped within seconds.
 _UNSETTLED_READS = 3
 _UNSETTLED_FIRST_S = 2.0
 
@@ -55,7 +56,9 @@ class PollInterval:
 
 
 class ServiceDirectory:
-    """Nova's Service records of nova-compute as last read; one thread calls.
+    """Nova's Service records of nova-compute as last read.
+
+    Only one thread may call.
 
     Only ``read_records``, ``read_exists`` and ``facts`` send requests.
     ``is_read`` is True once the records were read.

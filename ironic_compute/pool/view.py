@@ -31,7 +31,7 @@ class RingStatus:
 
     @property
     def agreed(self) -> bool:
-        """Whether all live agents have had this ring for a while."""
+        """Whether all live agents have had this ring for ``settle_s``."""
         return self.agreed_for_s is not None
 
 
@@ -91,8 +91,8 @@ class PoolView:
     def ring_status(self) -> RingStatus:
         """Return the ring with its age and agreement.
 
-        One call returns all of them, because values of two calls could be
-        those of two rings (bug 1792872 of Ironic).
+        One call returns all of them, because values of two calls could belong
+        to two different rings (bug 1792872 of Ironic).
         """
         with self._lock:
             now_s, since_s = self._clock.now_s(), self._agreed_since_s
@@ -109,8 +109,8 @@ def update_pool_and_gate(
 ) -> None:
     """Apply a view of the agent to the worker's pool and lease gate.
 
-    The gate is extended to the deadline of the view, unless the view says
-    that the gate of ``host`` stays shut until a later time: then the first
+    The gate is extended to the deadline of the view, unless the view has a
+    later time until which the gate of ``host`` must stay shut. Then the first
     view after that time opens the gate.
     """
     pool.update(view)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that a crash or a lost message interrupted is found and finished."""
+"""Finds and finishes the tasks that a crash or a lost message interrupted."""

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides how to handle interrupted tasks and stray instances; pure functions.
 
-A worker that ended, or a lost message, leaves a server whose row names a task.
-A delete that nova-api did alone while no worker served the host leaves a node
-with a deleted server. Each function takes the state that was read from Nova
-and Ironic and returns the action; ``interrupted_tasks``,
-``interrupted_deploys`` and ``stray_instances`` carry it out. Every action may
-be repeated, because each round decides again from the state read then.
+A worker that ended, or a lost message, leaves a server whose Instance record
+has a task state. A delete that nova-api did alone while no worker served the
+host leaves a node with a deleted server. Each function takes the state that a
+caller has read from Nova and Ironic, and returns the action;
+``interrupted_tasks``, ``interrupted_deploys`` and ``stray_instances`` carry it
+out. Every action may be repeated, because each round decides again from the
+state read then.
 """
 
 import enum
@@ -107,16 +108,19 @@ VM_STATES_WITHOUT_TASK = (
     vm_states.DELETED,
     vm_states.SHELVED_OFFLOADED,
 )
-"""The VM states that :func:`find_task` handles without a task.
+"""The VM states that :func:`find_task` handles without a task state.
 
 A build has no task for a moment after its claim. A delete has no task after
-its node was freed and before the allocation and the row are deleted. A shelved
-server keeps its host for a moment after it lost its node.
+its node was freed and before the allocation and the Instance record are
+deleted. A shelved server keeps its host for a moment after it lost its node.
 """
 
 
 def find_task(vm_state: str, task_state: str | None) -> InterruptedTask | None:
-    """Return the action for a server that no thread works on, if any."""
+    """Return the action that ends an interrupted task; None if none is needed.
+
+    The caller has checked that no thread works on the server.
+    """
     if vm_state == vm_states.SHELVED_OFFLOADED:
         task = _BY_TASK_STATE_OFFLOADED.get(task_state)
         if task is not None:
@@ -152,7 +156,7 @@ _STARTED = frozenset(
 def is_deploy_started(facts: NodeFacts | None) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the deploy of a server.
 
-    :param facts: of the node that is reserved for the server, if any
+    :param facts: the facts of the server's node; None if the server has none
     """
     if facts is None:
         return False
@@ -164,12 +168,12 @@ def is_rebuild_started(
 ) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the rebuild of a server.
 
-    An active node alone is no proof, because it was active before the
-    rebuild. Nova saves ``rebuild_spawning`` just before it calls Ironic, and
-    the worker may have ended in between; but the provision state of a node
-    that was rebuilt has changed since the request.
+    An active node alone is no proof, because it was active before the rebuild.
+    Nova saves ``rebuild_spawning`` just before it calls Ironic, and the worker
+    may have ended in between. Therefore an active node counts as rebuilt only
+    if its provision state has also changed since the request.
 
-    :param facts: of the node that is reserved for the server, if any
+    :param facts: the facts of the server's node; None if the server has none
     :param has_changed: whether the node's provision state has changed since
         the user requested the rebuild
     """
@@ -181,7 +185,7 @@ def is_rebuild_started(
 def is_active(facts: NodeFacts | None) -> bool:
     """Return whether a server's node is active in Ironic.
 
-    :param facts: of the node that is reserved for the server, if any
+    :param facts: the facts of the server's node; None if the server has none
     """
     if facts is None:
         return False
@@ -190,7 +194,7 @@ def is_active(facts: NodeFacts | None) -> bool:
 
 
 class RescueState(enum.Enum):
-    """The state of an interrupted rescue or unrescue."""
+    """How far Ironic has come with an interrupted rescue or unrescue."""
 
     RESCUED = enum.auto()
     NOT_RESCUED = enum.auto()
@@ -208,7 +212,10 @@ _RESCUES = {
 
 
 def rescue_state(facts: NodeFacts | None) -> RescueState:
-    """Return the state of the rescue or unrescue of a server's node."""
+    """Return how far Ironic has come with a rescue or unrescue.
+
+    :param facts: the facts of the server's node; None if the server has none
+    """
     if facts is None:
         return RescueState.FAILED
     state = ProvisionState.parse(facts.provision_state)
@@ -216,7 +223,10 @@ def rescue_state(facts: NodeFacts | None) -> RescueState:
 
 
 class StrayState(enum.Enum):
-    """Nova's record of a server that a node has, and the action."""
+    """Where Nova has a server that Ironic has on a held node.
+
+    The text of each value names the action that follows.
+    """
 
     HERE = enum.auto()
     """Nova has the server on this host: no action."""
@@ -235,9 +245,9 @@ class StrayState(enum.Enum):
 
 
 def stray_state(row: ServerRow | None, here: str) -> StrayState:
-    """Return the state of a server that a node has.
+    """Return where Nova has a server that Ironic has on a held node.
 
-    :param row: of the server; None if Nova never had the server
+    :param row: the server's Instance record; None if Nova never had the server
     :param here: the host that holds the node
     """
     if row is None:
@@ -247,7 +257,8 @@ def stray_state(row: ServerRow | None, here: str) -> StrayState:
     if row.host is not None:
         is_here = row.host == here
         return StrayState.HERE if is_here else StrayState.ON_OTHER_HOST
-    # A server whose unshelve failed is shelved again, without a task.
+    # A build also counts as failed if it was an unshelve: after its failure
+    # the server is shelved again and has no task state.
     is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED
     given_up = row.vm_state == vm_states.ERROR or (
         is_shelved and row.task_state is None

@@ -19,9 +19,9 @@ LOG = logging.getLogger(__name__)
 
 
 def clear_task(instance: Any) -> None:
-    """Save a server's row without its task.
+    """Save an Instance without its task state.
 
-    :raises nova.exception.UnexpectedTaskStateError: the row has got another
+    :raises nova.exception.UnexpectedTaskStateError: the server has got another
         task meanwhile, such as a delete; that task is kept
     """
     task_state = instance.task_state
@@ -43,9 +43,9 @@ class FreeResources(Protocol):
 class TaskFailures:
     """Ends tasks of servers that cannot be continued.
 
-    Each method that saves the row raises
+    Each method that saves the Instance raises
     ``nova.exception.UnexpectedTaskStateError`` if the server has got another
-    task meanwhile, and leaves the row as it is.
+    task meanwhile, and changes nothing then.
 
     :param free_build: frees the node, ports and allocation of a build
     :param free_node: frees the node and allocation of a server, which keeps
@@ -78,14 +78,14 @@ class TaskFailures:
     def fail_build(self, context: Any, instance: Any, sentence: str) -> None:
         """Free a build's resources, then put its server to ERROR.
 
-        The row is saved last: if the worker ends before, the next worker
-        finds the build unfinished and ends it again.
+        The Instance is saved last: if the worker ends before that, the next
+        worker finds the build unfinished and ends it again.
         """
         self._free_build(context, instance)
         self.fail_task(context, instance, sentence)
 
     def leave_shelved(self, context: Any, instance: Any, why: str) -> None:
-        """Free a server's node, then save its row as shelved and offloaded.
+        """Free a server's node, then save the server as SHELVED_OFFLOADED.
 
         :param why: the reason, for the log
         """

@@ -4,7 +4,7 @@
 RPC handlers work on a server side by side, because Nova's own locks order
 them. ``recovery`` works on a server exclusively: it does not start while a
 handler runs, and a handler that starts during recovery waits and then reads
-the server's row again, because the task may be done.
+the server's Instance record again, because recovery may have done the task.
 
 At shutdown the manager waits until the threads recorded here have ended,
 except threads that only wait for Ironic, because the next worker can wait for
@@ -24,8 +24,9 @@ from hashring.clock import Clock
 LOG = logging.getLogger(__name__)
 
 _POLL_S = 0.2
-# So many idle polls in succession are required, because no thread works on a
-# build between the end of the RPC handler and the start of the build thread.
+# The worker counts as idle after this number of idle polls in succession. One
+# poll is not enough, because no thread works on a build between the end of the
+# RPC handler and the start of the build thread.
 _IDLE_POLLS_COUNT = 3
 
 StartThread = Callable[[str, Callable[[], None]], None]
@@ -39,7 +40,7 @@ def start_thread(name: str, act: Callable[[], None]) -> None:
 def wait_until_idle(
     is_busy: Callable[[], bool], clock: Clock, timeout_s: float
 ) -> bool:
-    """Wait until no thread works; return False after the timeout."""
+    """Wait until ``is_busy`` returns False; return False after the timeout."""
     deadline_s = clock.now_s() + timeout_s
     idle_count = 0
     while idle_count < _IDLE_POLLS_COUNT:

@@ -28,7 +28,7 @@ _WITHOUT_PORTS = (
     'The build had been given up, and its ports deleted, when its daemon '
     'ended; delete the server and create it again'
 )
-# The errors after which a deploy can no longer succeed.
+# The errors that show that a deploy can no longer succeed.
 _FINAL_ERRORS = (errors.DeployFailed, errors.NodeNotFound, errors.NodeGone)
 
 
@@ -43,9 +43,9 @@ class Driver(Protocol):
 class InterruptedDeploys:
     """Waits for deploys that Ironic has started, and ends all others.
 
-    Each method saves the server's row, may block as long as a deploy takes,
-    and raises ``nova.exception.UnexpectedTaskStateError`` if the server has
-    got another task meanwhile.
+    Each method saves the Instance, may block as long as a deploy takes, and
+    raises ``nova.exception.UnexpectedTaskStateError`` if the server has got
+    another task meanwhile.
 
     :param network_api: Nova's client of Neutron
     """
@@ -98,7 +98,7 @@ class InterruptedDeploys:
     def _has_changed(
         self, facts: NodeFacts | None, since: datetime.datetime | None
     ) -> bool:
-        """Return whether a node's provision state changed after a time."""
+        """Return whether a node's provision state changed after ``since``."""
         if facts is None:
             return False
         fields = self._client.read_fields(facts.uuid, [_CHANGED_AT])
@@ -134,7 +134,9 @@ class InterruptedDeploys:
                 self._failures.log_new_task(instance)
                 return
             if not isinstance(exc, _FINAL_ERRORS):
-                raise  # The deploy may still succeed: the next round retries.
+                # The next round of recovery waits again: the deploy may still
+                # succeed.
+                raise
             end(context, instance, str(exc))
             return
         is_new = instance.vm_state == vm_states.BUILDING
@@ -165,11 +167,11 @@ def _is_later(stamp: str | None, than: datetime.datetime | None) -> bool:
 
 
 def _are_ports_gone(network_api: Any, instance: Any) -> bool:
-    """Return whether Neutron has none of the ports in a server's row.
+    """Return whether Neutron has none of the ports in an Instance record.
 
     Nova deletes or unbinds all ports of a failed build before it saves the
-    row (``ComputeManager._cleanup_allocated_networks``), and the worker may
-    end between the two steps. Some missing ports are no sign of a failed
+    Instance (``ComputeManager._cleanup_allocated_networks``), and the worker
+    may end between the two steps. Some missing ports are no sign of a failed
     build, because a user may delete them.
     """
     ports = {vif['id'] for vif in instance.get_network_info()}
@@ -182,9 +184,9 @@ def _are_ports_gone(network_api: Any, instance: Any) -> bool:
 
 
 def _restore_key(instance: Any) -> None:
-    """Put a server's public key back into its row.
+    """Put a server's public key back into its Instance record.
 
-    Nova removes the key from the row while it unshelves a server.
+    Nova removes the key from the record while it unshelves a server.
     """
     if instance.key_name and not instance.key_data:
         for pair in instance.keypairs:

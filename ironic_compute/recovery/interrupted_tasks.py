@@ -3,11 +3,11 @@
 
 A task is interrupted when the worker that ran it ended. The recovery loop
 calls ``InterruptedTasks.check`` soon after the worker's start and at each
-interval. The check lists the servers of this host whose row has a task that no
-thread of this worker runs, and handles each server in a thread of its own.
-``decisions`` derives the action from the row and from Ironic's present state;
-a handler of Nova carries it out where Nova has one. A server that cannot be
-handled never delays the others.
+interval. The check lists the servers of this host whose Instance record has a
+task state while no thread of this worker works on them, and handles each
+server in a thread of its own. ``decisions`` derives the action from that
+record and from Ironic's present state; a handler of Nova carries it out where
+Nova has one. A server that cannot be handled never delays the others.
 """
 
 import functools
@@ -32,8 +32,8 @@ from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 LOG = logging.getLogger(__name__)
 
 WITHOUT_TASK_EVERY = 6
-# The row of a server with such a task looks the same while the message that
-# begins the task waits in the queue.
+# Tasks that may not have begun: the Instance record of the server looks the
+# same while the message that begins the task waits in the queue.
 _MAY_BE_QUEUED = frozenset(
     {
         InterruptedTask.CLEAR_TASK,
@@ -63,8 +63,9 @@ class InterruptedTasks:
 
     :param manager: the compute manager, whose RPC handlers are called
     :param deploys: continues builds, rebuilds and unshelves
-    :param idle_s: seconds for which a row must be unchanged before its task
-        counts as interrupted, because its message may be in the queue
+    :param idle_s: seconds for which an Instance record must be unchanged
+        before its task counts as interrupted, because the message of the task
+        may be in the queue
     :param begin: runs a function in a thread of its own
     """
 
@@ -107,14 +108,20 @@ class InterruptedTasks:
                 )
 
     def _states_not_listed(self, lists_all: bool) -> list[_State]:
-        """Return the states that this round does not list, but may last."""
+        """Return the recorded states that this round does not list.
+
+        A state without a task is listed only in each sixth round, and keeps
+        its time of first sight until then.
+        """
         return [s for s in self._first_seen_s if not lists_all and not s[1]]
 
     def _required_idle_s(self, instance: Any, *, is_first: bool) -> float:
-        """Return for how long a row must be unchanged before it is handled.
+        """Return for how long a task must be unchanged to be interrupted.
 
-        A task that may be cleared or ended always has to wait, because its
-        message may still arrive and would find the task gone.
+        In seconds, counted from the last change of the Instance. In the first
+        round most tasks need not wait. A task that recovery may clear or end
+        always waits, because its message may still arrive and would find the
+        task gone.
         """
         task = decisions.find_task(instance.vm_state, instance.task_state)
         return 0.0 if is_first and task not in _MAY_BE_QUEUED else self._idle_s
@@ -169,9 +176,10 @@ class InterruptedTasks:
     def _context_of(self, instance: Any) -> Any:
         """Return a context with the request id of a server's last action.
 
-        Nova's handlers end the action of the context's request. Without a
-        request id they would end the newest action, which may be a power
-        event of Ironic's (InstanceActionEventNotFound).
+        Nova's handlers write the end of the InstanceAction that has the
+        context's request id. Without a request id they would take the newest
+        action, which may be a power event of Ironic's, and raise
+        InstanceActionEventNotFound.
         """
         context = nova_context.get_admin_context()
         actions = self._list_actions(instance)
@@ -216,9 +224,14 @@ class InterruptedTasks:
         self._deploys.continue_rebuild(context, instance, requested_at)
 
     def _shelve(self, context: Any, instance: Any) -> None:
-        """Free the node of a server, or finish after its node was freed."""
+        """Finish the shelving of a server: free its node if needed.
+
+        A server whose root disk is no volume keeps its node; only its task
+        state is cleared.
+        """
         if not compute_utils.is_volume_backed_instance(context, instance):
-            clear_task(instance)  # Its root disk is no volume.
+            # Nova cannot shelve a bare metal server without a root volume.
+            clear_task(instance)
             return
         facts = self._client.read_node_of_instance(instance.uuid)
         if decisions.is_active(facts):
@@ -231,7 +244,7 @@ class InterruptedTasks:
         )
 
     def _clear_host(self, context: Any, instance: Any) -> None:
-        """Remove the host of a server whose node was freed already."""
+        """Remove the host from an Instance whose node was freed already."""
         instance.host = instance.node = instance.compute_id = None
         instance.save(expected_task_state=[instance.task_state])
 
@@ -271,10 +284,9 @@ class InterruptedTasks:
         self._end_rescue(context, instance, vm_states.ACTIVE)
 
     def _end_rescue(self, context: Any, instance: Any, wanted: str) -> None:
-        """Save in the row whether the node is in rescue.
+        """Save the VM state that fits the node: RESCUED, ACTIVE or ERROR.
 
-        While Ironic still changes the node, the task is left to a later
-        round.
+        While Ironic still changes the node, the task is left to a later round.
         """
         facts = self._client.read_node_of_instance(instance.uuid)
         match decisions.rescue_state(facts):
@@ -303,5 +315,5 @@ class InterruptedTasks:
 
 
 def _state_of(instance: Any) -> _State:
-    """Return the fields of a row that change while a thread works on it."""
+    """Return the fields of an Instance that change while a task runs."""
     return instance.uuid, instance.task_state, instance.updated_at

@@ -22,7 +22,7 @@ from ironic_compute.recovery.stray_instances import StrayInstances
 LOG = logging.getLogger(__name__)
 
 # Messages that waited in the queue are handled first, because a message has
-# more details than the server's row.
+# more details than the server's Instance record.
 _FIRST_ROUND_S = 5.0
 
 
@@ -66,8 +66,8 @@ class RecoveryLoop:
     def _run_round(self) -> float:
         """Run the checks that are due; return the seconds to the next round.
 
-        While the gate is shut no check runs, and messages may wait in the
-        queue.
+        While the gate is shut no check runs; the time for which RPC must have
+        been served (``queue_s``) counts anew after that.
         """
         now_s = self._clock.now_s()
         if not self._gate.is_open():

@@ -41,8 +41,8 @@ class LostBuilds:
 
     Two other kinds count as lost: a failed build whose worker was killed
     before it deleted the allocation, and a server that was deleted during its
-    build. A failed build is found by its allocation, so the row is saved
-    before the allocation is deleted. A server whose unshelve was lost is
+    build. A failed build is found by its allocation; therefore its Instance is
+    saved before the allocation is deleted. A server whose unshelve was lost is
     shelved as before.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
@@ -125,13 +125,14 @@ class LostBuilds:
     def _is_ours(self, context: Any, instance: Any) -> bool:
         """Return whether this host has to end a lost build.
 
-        A deleted server without an allocation may be ended by any host.
+        Any host may end the build of a deleted server without an allocation.
         """
         if instance.uuid in self._without_node:
             return False
         nodes = self._list_allocated_nodes(context, instance.uuid)
         if not nodes and instance.vm_state == vm_states.ERROR:
-            self._without_node.add(instance.uuid)  # It will never get one.
+            # A server in ERROR never gets an allocation again.
+            self._without_node.add(instance.uuid)
         if not nodes:
             return bool(instance.vm_state == vm_states.DELETED)
         held = self._held_nodes.rows()

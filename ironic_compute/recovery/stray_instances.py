@@ -3,9 +3,10 @@
 
 A delete that nova-api did alone while no worker served the host leaves a
 deployed node. A failed build may leave its reservation in Ironic or its claim
-in this worker. Nodes are freed only after Nova's positive answer about the
-server; an error or a missing answer changes nothing. Each node is freed in a
-thread of its own, so that a slow or failing node never delays the others.
+in this worker. A node is freed only after Nova has answered that the server is
+deleted or that its build failed; an error or a missing answer changes nothing.
+Each node is freed in a thread of its own, so that a slow or failing node never
+delays the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +29,12 @@ _Found = tuple[NodeId, str]
 
 _REAP, _NOOP = 'reap', 'noop'
 
-# So many servers are read in one RPC.
+# The number of Instance records that are read in one RPC.
 _READ_MAX = 250
 
 
 class FreeNode(Protocol):
-    """Frees a node of its server (the driver's teardown)."""
+    """The driver's teardown: removes a server from its node."""
 
     def __call__(self, node: NodeId, instance_uuid: str) -> None:
         """Tear down a node in any provision state; blocks until it is free."""
@@ -44,7 +45,7 @@ class StrayInstances:
     """Checks the servers on held nodes; the recovery loop calls ``check``.
 
     :param give_to: makes another host the holder of a node
-    :param free_node: frees a node of its server
+    :param free_node: removes a server from its node
     :param in_progress: the servers that a thread of this worker works on
     :param begin: runs a function in a thread of its own
     :param deleted_action: Nova's ``running_deleted_instance_action``; only
@@ -69,7 +70,7 @@ class StrayInstances:
         self._checked.clear()
 
     def check(self) -> None:
-        """Read the rows of servers that are not checked yet, and act on them.
+        """Read the Instances of servers that are not checked yet; act on them.
 
         Blocks while Nova answers; nodes are freed in other threads.
         """
@@ -109,10 +110,11 @@ class StrayInstances:
                     )
 
     def _select_away(self, keys: set[_Found]) -> set[_Found]:
-        """Return the servers whose rows must be read.
+        """Return the nodes and servers whose Instance records must be read.
 
-        Most of many servers are on this host, and reading their uuids is
-        enough: parsing thousands of rows would block all other threads.
+        If there are many, the servers of this host are left out: reading the
+        list of their uuids is enough, and parsing thousands of records would
+        block all other threads.
         """
         if len(keys) <= _READ_MAX:
             return keys
@@ -145,7 +147,7 @@ class StrayInstances:
                 pass
 
     def _end_deleted(self, key: _Found) -> None:
-        """Free the node of a deleted server, if ``deleted_action`` says so."""
+        """Free a deleted server's node if ``deleted_action`` is ``reap``."""
         if self._deleted_action == _REAP:
             self._begin_end(key, 'Nova has deleted it')
             return
@@ -194,10 +196,10 @@ class StrayInstances:
                 {'node': node, 'server': server, 'why': why},
             )
             try:
-                # A build that failed late leaves its claim. The claim goes
-                # first, because Ironic may free the node although the
-                # request fails, and until then the node's instance_uuid
-                # protects it from other builds.
+                # A build that failed after its deploy leaves its claim on the
+                # node. The claim is released before the node is freed, because
+                # Ironic may free the node although the request fails. Until
+                # then the node's instance_uuid keeps other builds off.
                 self._held_nodes.release_claim(node, server)
                 self._free_node(node, server)
             except Exception:

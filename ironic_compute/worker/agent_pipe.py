@@ -64,7 +64,8 @@ class AgentPipe:
             except EOFError:
                 LOG.error('The agent is gone; this worker ends')
                 os._exit(exit_codes.EX_AGENT_GONE)
-            # Not an answer to each view: the agent would answer in turn.
+            # Sent at intervals and not as an answer to each view, because each
+            # message makes the agent send a view.
             if self._tenure.clock.now_s() - sent_s >= _ALIVE_INTERVAL_S:
                 sent_s = self._tenure.clock.now_s()
                 self.send(pipe.IsAlive())

@@ -52,7 +52,7 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _RPC_TIMEOUT_S = 60.0
-# The clocks of two controllers may differ by so much.
+# Seconds by which the clocks of two controllers may differ.
 _CLOCK_SKEW_S = 30.0
 
 
@@ -223,7 +223,8 @@ class Components:
         )
         pace = Pace(
             settle_s=options.settle_s,
-            # Each worker has read Nova's Service records again by then.
+            # Within this time each worker reads Nova's Service records again,
+            # so all agents should have the same ring then.
             disagree_s=options.settle_s + options.services_interval_s,
             confirm_s=options.confirm_s,
             push_budget=options.push_budget,
@@ -301,7 +302,7 @@ class Components:
         self.held_nodes.load_rows()
 
     def start(self) -> None:
-        """Receive RPC with the lease from now on, and start all threads."""
+        """Start all threads; receive RPC whenever the lease is in force."""
         self._hooks.before_serving()
         self.rpc_gating.start()
         self._hooks.send(pipe.IsServing())
@@ -321,23 +322,23 @@ class Components:
     def leave(self) -> None:
         """End this process now; the next worker resumes unfinished tasks.
 
-        Nova's own end would wait about a minute for all threads.
+        Nova's own shutdown would wait about a minute for all threads.
         """
         self.rpc_gating.stop_receiving()
         self._hooks.exit_process(0)
 
     def _refuse(self, exc: errors.ConfigError) -> None:
-        """End a process that has found its configuration to be wrong."""
+        """End this process, because its configuration is wrong."""
         LOG.error('This worker ends: %(error)s', {'error': exc})
         self._hooks.send(pipe.CannotStart(str(exc)))
         self._hooks.exit_process(exit_codes.EX_CONFIG)
 
     def set_disabled(self, disabled: bool) -> None:
-        """Show on the provider of each held node that the host is disabled."""
+        """Set or remove the disabled trait of all held nodes' providers."""
         self.held_nodes.update_host_status(disabled=disabled)
 
     def read_services_soon(self) -> None:
-        """Have Nova's Service records read now; does not block."""
+        """Start a read of Nova's Service records; does not block."""
         self._service_thread.wake()
 
     def _serve_metrics(self) -> None:

@@ -29,8 +29,9 @@ _WHAT: Mapping[str, str] = {
 }
 
 
-# Spare threads, because futurist may count a thread as idle that has just
-# been given work; so many builds can begin at once without a wait.
+# The pool keeps this number of threads ready, because futurist may count a
+# thread as idle that has just got a task. This number of builds can begin at
+# once without a wait.
 _SPARE_THREADS_COUNT = 8
 
 

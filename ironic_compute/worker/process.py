@@ -40,25 +40,28 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 PROG = 'ironic-compute-worker'
-# A string: importing it freezes the intervals of Nova's periodic tasks.
+# The manager's class is named by a string, because importing it freezes the
+# intervals of Nova's periodic tasks.
 MANAGER = 'ironic_compute.manager.compute_manager.IronicComputeManager'
 
-# Python's switch interval: a computing thread keeps the interpreter so long
-# while others wait. A build's claim waits about fifteen times, so Python's
-# default of 5 ms was most of its duration while all nodes were listed. Each
-# waiting thread wakes once per interval: with a hundred threads, 0.1 ms cost
-# every thread six times the work.
+# Python's switch interval: the seconds for which a computing thread keeps the
+# interpreter while others wait. A build's claim waits about fifteen times, so
+# Python's default of 5 ms was most of its duration while all nodes were
+# listed. Each waiting thread wakes once per interval: with a hundred threads,
+# 0.1 ms cost every thread six times the work.
 _SWITCH_INTERVAL_S = 0.001
 
 # Defaults of a worker in place of Nova's; a value in nova.conf wins.
 _DEFAULTS = (
-    # Nova compares this option to tell bare metal from hypervisors.
+    # Nova compares this option with this name to distinguish bare metal from
+    # hypervisors.
     (None, 'compute_driver', 'ironic.IronicDriver'),
     # A build is a thread that waits for Ironic, so Nova's limit of ten
     # builds at once has no reason on bare metal.
     (None, 'max_concurrent_builds', executors.AMPLE_COUNT),
-    # Nova starts a thread for each server, up to 1000. Reading one server's
-    # power state takes a single request to nova-conductor.
+    # For its power sync Nova would start a thread for each server, up to 1000.
+    # Ten suffice, because syncing one server takes a single request to
+    # nova-conductor.
     (None, 'sync_power_state_pool_size', 10),
     (None, 'graceful_shutdown_timeout', 60),
     (None, 'manager_shutdown_timeout', 45),
@@ -68,10 +71,10 @@ _DEFAULTS = (
 def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     """Serve the host that the agent names, until SIGTERM.
 
-    All that needs no host is done before a host is named, so that a spare
-    worker takes over a host quickly.
+    Everything that does not depend on the host is done before the agent names
+    the host, so that a spare worker takes over a host quickly.
 
-    :param ties: the arguments that tie this process to its agent
+    :param ties: the command line arguments for the connection to the agent
     :returns: the exit status of the process
     """
     try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start and stop a worker's RPC servers with its lease.
+"""Starts and stops a worker's RPC servers with its lease.
 
-oslo.messaging acknowledges a message when it is received, not when its work
-is done, so a message that waits in a killed process is lost (measured: 100 of
-164 casts). A worker therefore receives only while its lease is in force: its
-RPC servers start when the lease gate opens and stop within milliseconds of
-the deadline. Messages then stay in the queue for the next worker of the host,
+oslo.messaging acknowledges a message when it is received, not when its work is
+done, so a message that waits in a killed process is lost (measured: 100 of 164
+casts). A worker therefore receives only while its lease is in force: its RPC
+servers start when the lease gate opens and stop within milliseconds of the
+deadline. Messages then stay in the queue for the next worker of the host,
 which may be this one. Each message gets a thread, so no message waits for
 another to end.
 
@@ -34,7 +34,7 @@ _FAILURES_COUNT = 10
 
 # Defaults in place of oslo.messaging's; a value in nova.conf wins.
 _DEFAULTS = (
-    # A thread for each message; threads are started when needed.
+    # The limit of threads for messages; threads are started when needed.
     (None, 'executor_thread_pool_size', executors.AMPLE_COUNT),
     # RabbitMQ delivers one message to a frozen process, not hundreds …
     (_RABBIT, 'rabbit_qos_prefetch_count', 1),
@@ -51,7 +51,11 @@ def set_defaults(conf: Any) -> None:
 
 
 def _option(group: str | None, name: str) -> Any:
-    """Return an option exactly as oslo.messaging will register it later."""
+    """Return oslo.messaging's own definition of an option.
+
+    A different definition would make oslo.messaging fail when it registers the
+    option later.
+    """
     (option,) = (
         option
         for each, options in oslo_messaging.opts.list_opts()
@@ -93,7 +97,7 @@ class RpcGating:
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow the gate no longer; the servers stay as they are."""
+        """Stop following the gate; the servers stay as they are."""
         self._thread.stop()
 
     def stop_receiving(self) -> None:
@@ -139,7 +143,8 @@ class RpcGating:
             for server in self.servers:
                 self._start_server(server)
         except Exception:
-            # All servers run or none, so the next attempt starts them all.
+            # Either all servers run or none, so that the next attempt starts
+            # them all.
             for server in self.servers:
                 self._try_stop(server)
             raise
