@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some parts use the cloud's modules, which are beside its program."""
+"""Makes the modules of ``devstack/cloud`` importable; some parts use them."""
 
 import pathlib
 import sys

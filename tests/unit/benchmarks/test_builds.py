@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A build's own time is what no other service has had of it."""
+"""A build's own time, without its requests to other services."""
 
 import pytest
 
@@ -12,13 +12,13 @@ SERVICES = {30006: 'placement', 30008: 'neutron'}
 
 
 def line(at_ms, thread, text, *, request='req-1', logger='nova.compute'):
-    """A line of a compute process, so many ms after eight."""
+    """Return a log line of a compute process, in ms after eight o'clock."""
     stamp = f'2026-11-21 08:00:{at_ms // 1000:02d}.{at_ms % 1000:03d}'
     return f'{stamp} 7 DEBUG {logger} [thread:{thread}] [{request}] {text}'
 
 
 def message(at_ms, end_ms, request='req-1'):
-    """What the RPC server says of one that asks for a build."""
+    """Return the RPC server's lines for a message that requests a build."""
     method = 'with id None and method: build_and_run_instance.'
     return [
         line(at_ms, 'rpc_0', f'Receive incoming message {method}', request=''),
@@ -32,19 +32,19 @@ def message(at_ms, end_ms, request='req-1'):
 
 
 def begun(at_ms, server=SERVER, **more):
-    """Nova's code for one server begins."""
+    """Return the line with which Nova's code for one server begins."""
     text = f'[instance: {server}] Starting instance...'
     return line(at_ms, 'build_0', text, **more)
 
 
 def spawned(at_ms, server=SERVER, **more):
-    """The driver is called."""
+    """Return the line with which the driver is called."""
     text = f'[instance: {server}] Start spawning the instance on the hyperv…'
     return line(at_ms, 'build_0', text, **more)
 
 
 def call(at_ms, end_ms, thread='build_0', request='req-1'):
-    """A call of the conductor."""
+    """Return the lines of a call of the conductor."""
     more = {'logger': RPC, 'request': request}
     return [
         line(at_ms, thread, 'RPC begins: conductor object_action', **more),
@@ -53,7 +53,7 @@ def call(at_ms, end_ms, thread='build_0', request='req-1'):
 
 
 def asked(at_ms, end_ms, path, port=30006, thread='build_0'):
-    """A request over a connection of its own."""
+    """Return the lines of a request over a connection of its own."""
     answer = f'http://127.0.0.1:{port} "GET {path} HTTP/1.1" 200 None'
     connect = f'Starting new HTTP connection (1): 127.0.0.1:{port}'
     return [
@@ -63,13 +63,13 @@ def asked(at_ms, end_ms, path, port=30006, thread='build_0'):
 
 
 def found(*lines):
-    """All builds of a log."""
+    """Return all builds of a log."""
     ordered = sorted(lines, key=lambda one: one[:23])
     return builds.builds(logs.parsed(ordered), SERVICES)
 
 
 def test_requests_of_a_build_are_not_its_own_time():
-    """Of 100 ms, 30 are the conductor's, 20 Placement's, 10 of both."""
+    """Concurrent requests to two services are subtracted once."""
     (build,) = found(
         *message(0, 8),
         begun(10),
@@ -87,14 +87,14 @@ def test_requests_of_a_build_are_not_its_own_time():
 
 
 def test_waiting_is_own_time():
-    """For a lock, a thread, a periodic task: nobody else is asked."""
+    """Time without a request to another service is own time."""
     (build,) = found(*message(0, 8), begun(4000), spawned(9000))
     assert build.own_s == pytest.approx(9.0, abs=1e-5)
     assert build.queued_s == pytest.approx(4.0, abs=1e-5)
 
 
 def test_requests_of_others_count_for_them():
-    """What another build asks at the same time shortens nothing here."""
+    """The request of another build does not shorten the own time."""
     (build,) = found(
         *message(0, 8),
         begun(10),
@@ -105,12 +105,12 @@ def test_requests_of_others_count_for_them():
 
 
 def networks(at_ms, end_ms):
-    """What the thread that allocates networks asks Neutron."""
+    """Return the lines of a request by the thread that allocates networks."""
     return asked(at_ms, end_ms, '/v2.0/ports?x', port=30008, thread='net_0')
 
 
 def test_networks_count_while_the_build_waits_for_them():
-    """It said its last word at 30, and goes on when they are there."""
+    """Requests for networks count from the build's last line on."""
     (build,) = found(
         *message(0, 8),
         begun(10),
@@ -122,16 +122,16 @@ def test_networks_count_while_the_build_waits_for_them():
     assert 'neutron GET /v2.0/ports?' in builds.kinds([build])
 
 
-def test_networks_that_nobody_waits_for_do_not_count():
-    """The driver is called while they are still being allocated."""
+def test_networks_that_the_build_does_not_wait_for_do_not_count():
+    """Requests for networks that end after the driver's call do not count."""
     (build,) = found(
         *message(0, 8), begun(10), *networks(20, 180), spawned(90)
     )
     assert build.own_s == pytest.approx(0.09, abs=1e-5)
 
 
-def test_what_is_asked_after_the_driver_was_called_is_not_of_it():
-    """The driver has requests of its own."""
+def test_requests_after_the_call_of_the_driver_do_not_count():
+    """Requests of the driver do not count."""
     (build,) = found(
         *message(0, 8),
         begun(10),
@@ -158,18 +158,18 @@ def test_build_that_is_sent_twice_is_two_builds():
 
 
 def test_build_that_was_under_way_before_is_left_out():
-    """Its message is not in the log."""
+    """A build whose message is not in the log is left out."""
     assert found(spawned(100)) == []
 
 
 def test_reasons_are_counted_without_names():
-    """A node's name would make each reason another one."""
+    """Reasons that differ only in a node's name count as one."""
     why = f'Insufficient compute resources: node {SERVER} is in use by'
     texts = [
         f'[instance: {n}] Build of instance {n} was re-scheduled: {why}'
         for n in 'ab'
     ]
-    # What is told later in the same thread may end with it, once more.
+    # A later line of the same thread may end with the same text.
     later = f'Something else: nova.exception.RescheduledException: {texts[0]}'
     lines = logs.parsed([line(1, 'b_0', text) for text in [*texts, later]])
     assert builds.sent_again(lines) == {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's way to ACTIVE is set beside what Ironic took of it."""
+"""A server's time to ACTIVE, compared with Ironic's own time."""
 
 import pytest
 
@@ -10,7 +10,7 @@ NODES = {'server-a': 'node-a', 'server-b': 'node-b'}
 
 
 def moved(at_s, node, state, before):
-    """What Ironic's conductor says of a change."""
+    """Return the line of Ironic's conductor for a change of state."""
     return (
         f'2026-11-21 08:00:{at_s:06.3f} 7 INFO ironic.conductor.task_manager '
         f'[None req-1 - - - -] Node {node} moved to provision state '
@@ -19,7 +19,7 @@ def moved(at_s, node, state, before):
 
 
 def deployed(begun_s, ended_s, node='node-a'):
-    """A deploy as it stands in the log."""
+    """Return the lines of a deploy."""
     return [
         moved(begun_s, node, 'deploying', 'available'),
         moved(begun_s + 0.1, node, 'wait call-back', 'deploying'),
@@ -29,7 +29,7 @@ def deployed(begun_s, ended_s, node='node-a'):
 
 
 def active(at_s, server):
-    """What Nova says when a server is ACTIVE."""
+    """Return the line of Nova for a server that became ACTIVE."""
     return logs.Line(
         at_s,
         (7, 'build_0'),
@@ -40,7 +40,7 @@ def active(at_s, server):
 
 
 def test_a_deploy_is_from_available_to_active():
-    """Whatever lies between; one that has not ended is none."""
+    """A deploy lasts from available to active; an open one does not count."""
     lines = [
         'another line',
         *deployed(1.0, 7.5),
@@ -51,7 +51,7 @@ def test_a_deploy_is_from_available_to_active():
 
 
 def test_a_rebuild_is_no_deploy():
-    """It does not begin on a free node."""
+    """A rebuild does not count, because its node was not available."""
     lines = [
         moved(1.0, 'node-a', 'deploying', 'active'),
         moved(3.0, 'node-a', 'active', 'deploying'),
@@ -60,7 +60,7 @@ def test_a_rebuild_is_no_deploy():
 
 
 def test_second_deploy_counts():
-    """The first one failed, and Nova sent the server there again."""
+    """Of two deploys of a node the later one counts."""
     failed = [
         moved(1.0, 'node-a', 'deploying', 'available'),
         moved(2.0, 'node-a', 'deploy failed', 'deploying'),
@@ -70,7 +70,7 @@ def test_second_deploy_counts():
 
 
 def test_a_server_and_its_node_are_put_together():
-    """Of two builds of one server the last; who is not ACTIVE is left."""
+    """Of two builds of a server the last counts; only ACTIVE ones do."""
     found = deploys.deploys(
         [active(20.0, 'server-a'), active(21.0, 'server-of-others')],
         [
@@ -86,7 +86,7 @@ def test_a_server_and_its_node_are_put_together():
 
 
 def test_deploys_at_one_moment_are_counted():
-    """One that ends when another begins was not there with it."""
+    """A deploy that ends when another begins does not overlap it."""
     pairs = [(1.0, 3.0), (2.0, 4.0), (3.0, 5.0), (9.0, 10.0)]
     assert deploys.at_once([deploys.Span(*pair) for pair in pairs]) == 2
     assert deploys.at_once([]) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and RPCs are counted as the services log them."""
+"""Counts of requests and RPCs in the logs of the services."""
 
 import pytest
 
@@ -9,7 +9,7 @@ NODE = 'e9acef4c-2fae-4f0e-82fc-d44b18b13a78'
 
 
 def access(method, path, status=200):
-    """A line of uWSGI's access log."""
+    """Return a line of uWSGI's access log."""
     return (
         f'[pid: 23183|app: 0|req: 3239/3238] 127.0.0.1 () {{34 vars in 787 '
         f'bytes}} [Sat Nov 21 08:24:24 2026] {method} {path} => generated '
@@ -18,7 +18,7 @@ def access(method, path, status=200):
     )
 
 
-# Placement and Ironic log each request in words of their own as well.
+# Placement and Ironic also log each request in a format of their own.
 OTHER_LINES = [
     '2026-11-21 08:24:24.621 23183 INFO placement.requestlog [None req-1] '
     f'127.0.0.1 "PUT /resource_providers/{NODE}/inventories" status: 200',
@@ -30,7 +30,7 @@ OTHER_LINES = [
 
 
 def test_each_request_counts_once():
-    """By method and kind; no node has a line of its own."""
+    """Requests count by method and kind, not by node."""
     path = f'/resource_providers/{NODE}/inventories'
     lines = [
         access('PUT', path),
@@ -55,12 +55,12 @@ def test_each_request_counts_once():
     ],
 )
 def test_kind_names_no_single_thing(path, kind):
-    """Thousands of nodes make one kind."""
+    """The kind of a path has no uuid and no value of a query."""
     assert logs.kind_of(path) == kind
 
 
-def told(thread, text, request=''):
-    """A line of a compute process that is measured."""
+def line(thread, text, request=''):
+    """Return a log line of a compute process."""
     return (
         f'2026-11-21 08:00:00.100 7 DEBUG benchmarks.rpc'
         f' [thread:{thread}] [{request}] {text}'
@@ -68,25 +68,25 @@ def told(thread, text, request=''):
 
 
 def call(method):
-    """What ``rpc_log`` says before it is sent."""
+    """Return the line of ``rpc_log`` at the begin of a call."""
     return f'RPC begins: conductor {method}'
 
 
 def test_messages_are_counted_by_what_causes_them():
-    """Our threads by name, Nova's by the periodic task they work for."""
+    """RPCs count by our thread, or by Nova's periodic task."""
     lines = [
-        told('services', call('object_class_action_versions')),
-        told('services', 'RPC ends: conductor object_class_action_versions'),
-        told('rows_3', call('object_action')),
-        told('Thread-7', 'Running periodic task ComputeManager._a', 'req-1'),
-        told(
+        line('services', call('object_class_action_versions')),
+        line('services', 'RPC ends: conductor object_class_action_versions'),
+        line('rows_3', call('object_action')),
+        line('Thread-7', 'Running periodic task ComputeManager._a', 'req-1'),
+        line(
             'Thread-7', 'Running periodic task ComputeManager._poll', 'req-1'
         ),
-        told('Thread-7', call('object_class_action_versions'), 'req-1'),
+        line('Thread-7', call('object_class_action_versions'), 'req-1'),
         # Nova 34 lets several threads report its nodes.
-        told('Thread-9', call('object_class_action_versions'), 'req-1'),
-        told('Thread-8', call('object_action')),
-        told('Thread-6', 'RPC cast: scheduler sync_instance_info'),
+        line('Thread-9', call('object_class_action_versions'), 'req-1'),
+        line('Thread-8', call('object_action')),
+        line('Thread-6', 'RPC cast: scheduler sync_instance_info'),
         'RPC begins: conductor of_a_line_without_its_thread',
     ]
     counts = logs.rpcs(lines)
@@ -101,7 +101,7 @@ def test_messages_are_counted_by_what_causes_them():
 
 
 def test_tally_counts_from_its_making(tmp_path):
-    """What was there is not counted, half a line not before it is whole."""
+    """A tally counts complete lines that were added after its creation."""
     path = tmp_path / 'log'
     path.write_text(access('GET', '/old') + '\n')
     tally = logs.Tally(path, logs.requests)
@@ -116,7 +116,7 @@ def test_tally_counts_from_its_making(tmp_path):
 
 
 def test_tally_of_a_file_that_is_to_come(tmp_path):
-    """The compute process has not been started yet."""
+    """The file of a tally may be created after the tally."""
     tally = logs.Tally(tmp_path / 'log', logs.requests)
     assert tally.counts() == {}
     (tmp_path / 'log').write_text(access('GET', '/new') + '\n')

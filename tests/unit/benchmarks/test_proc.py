@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU and memory as the kernel tells them."""
+"""CPU and memory as read from /proc."""
 
 import os
 import subprocess
@@ -15,19 +15,19 @@ STATUS = 'Name:\ta\nVmHWM:\t  9999 kB\nVmRSS:\t  2048 kB\n'
 
 
 def test_process_is_read_whatever_its_name():
-    """All CPU counts, of children that have ended, too."""
+    """All CPU time counts, with that of reaped children."""
     found = proc.parse(7, STAT, STATUS)
     assert (found.parent, found.rss_kib) == (5, 2048)
     assert found.cpu_s == pytest.approx(200 / os.sysconf('SC_CLK_TCK'))
 
 
 def test_kernel_thread_has_no_memory():
-    """Its status lacks the line."""
+    """A kernel thread, without the line of its memory, has 0 MiB."""
     assert proc.parse(7, STAT, 'Name:\tkthread\n').rss_kib == 0
 
 
 def test_family_is_all_descendants():
-    """An agent's worker counts with it; others do not."""
+    """A family has all descendants and no other process."""
     tree = {1: 0, 5: 1, 7: 5, 8: 7, 9: 1}
     processes = {
         pid: proc.Process(pid, parent, 1.0, 512)
@@ -39,8 +39,8 @@ def test_family_is_all_descendants():
     assert proc.rss_mib(family) == 1.5
 
 
-def test_what_other_machines_had_is_told():
-    """Of all that passed, also where a guest's time stands once more."""
+def test_stolen_share_is_that_of_all_cpu_time():
+    """The stolen share is that of all CPU time; guest time counts once."""
     before = proc.processors('cpu  10 0 10 70 5 0 0 5 10 0\ncpu0 1 2 3\n')
     after = proc.processors('cpu  30 0 20 110 5 0 5 30 20 0\ncpu0 1 2 3\n')
     assert before == proc.Processors(100, 5)
@@ -49,14 +49,14 @@ def test_what_other_machines_had_is_told():
 
 
 def test_real_processors_do_not_go_back():
-    """The kernel's own numbers are read."""
+    """The kernel's own numbers of this machine can be read."""
     before = proc.processors_now()
     assert 0.0 <= before.stolen_percent(proc.processors_now()) <= 100.0
     assert before.total > 0
 
 
 def test_real_process_uses_what_it_uses():
-    """A child that computes shows up with its CPU and memory."""
+    """A child that computes has CPU time and memory."""
     code = 'sum(range(3 * 10**6)); print(1, flush=True); input()'
     child = subprocess.Popen(
         [sys.executable, '-c', code],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures are kept, and told as they are."""
+"""Results: saved and loaded, medians, tables, and the plan of runs."""
 
 import math
 import pathlib
@@ -12,7 +12,7 @@ from benchmarks.results import OURS, STOCK, Run
 
 
 def run(subject, nodes_count, part='idle', **figures):
-    """One part of a run."""
+    """Return one part of a run."""
     return Run(subject, nodes_count, part, figures)
 
 
@@ -26,7 +26,7 @@ RUNS = [
 
 
 def test_results_survive(tmp_path):
-    """An interrupted benchmark goes on where it was."""
+    """Saved results can be loaded again."""
     path = tmp_path / 'build' / 'results.json'
     assert results.load(path) == []
     results.save(path, RUNS)
@@ -38,7 +38,7 @@ def test_results_survive(tmp_path):
     [('restart_s', 3.0), ('boot_s', None), ('rss_mib', None)],
 )
 def test_median_counts_what_never_ended(figure, median):
-    """Two of three that did not end are no nine seconds."""
+    """A run that did not end in time counts as the longest."""
     assert results.median(RUNS, OURS, 100, figure) == median
 
 
@@ -46,19 +46,19 @@ def test_median_counts_what_never_ended(figure, median):
     ('share', 'value'), [(0.5, 3.0), (0.95, 5.0), (1.0, 5.0), (0.0, 1.0)]
 )
 def test_percentile_is_a_value_that_was_measured(share, value):
-    """Never one between two."""
+    """A percentile is one of the values."""
     assert results.percentile([5.0, 1.0, 4.0, 2.0, 3.0], share) == value
 
 
-def test_what_never_ended_is_told():
-    """The last percentile of many is not a number then."""
+def test_percentile_of_runs_that_did_not_end_is_none():
+    """A percentile among runs that did not end is None."""
     values = [1.0, 2.0, math.inf]
     assert results.finite(results.percentile(values, 0.5)) == 2.0
     assert results.finite(results.percentile(values, 1.0)) is None
 
 
 def test_table_has_all_that_was_measured():
-    """One for each number of nodes; a ratio where there is one."""
+    """Each number of nodes has a table, with a ratio where possible."""
     text = tables.markdown(RUNS)
     first, second = text.split('## 1000 nodes')
     title = '… all verified after, s'
@@ -72,20 +72,20 @@ def test_table_has_all_that_was_measured():
 
 
 def test_percentiles_share_a_row():
-    """The first of them is compared."""
+    """Percentiles share a row; the first of them is compared."""
     spread = {f'boot_own_ms_{p}': float(p[1:]) for p in ('p50', 'p99')}
     text = tables.markdown([run(OURS, 100, boot_own_ms_max=120.0, **spread)])
     assert '(p50 / p99 / max) | 50 / 99 / 120 |  |' in text
 
 
 def test_each_figure_has_one_row():
-    """A name that two rows have would be told twice."""
+    """No figure is in two rows."""
     names = [name for row in metrics.ROWS for name in row.names]
     assert len(names) == len(set(names))
 
 
-def test_rpcs_are_told_by_cause():
-    """So that a reader can tell ours from Nova's periodic tasks."""
+def test_table_of_rpcs_has_a_row_for_each_cause():
+    """The table of RPCs has one row for each cause."""
     kinds = {'services: conductor a': 4, 'services: conductor b': 1}
     mine = {'idle rpc': {**kinds, '_poll: conductor a': 2}}
     runs = [
@@ -98,7 +98,7 @@ def test_rpcs_are_told_by_cause():
 
 
 def test_plot_leaves_out_what_is_not_known():
-    """No point where nothing was measured."""
+    """The plot has no point for a figure that was not measured."""
     assert plot.series(RUNS, OURS, 'restart_s') == ([100], [3.0])
     assert plot.series(RUNS, STOCK, 'restart_s') == (
         [100, 1000],
@@ -107,7 +107,7 @@ def test_plot_leaves_out_what_is_not_known():
 
 
 def test_plot_is_a_picture(tmp_path):
-    """Drawn without a screen."""
+    """The plot is drawn without a screen."""
     pytest.importorskip('matplotlib')
     path = tmp_path / 'build' / 'plot.png'
     plot.draw(RUNS, path)
@@ -115,7 +115,7 @@ def test_plot_is_a_picture(tmp_path):
 
 
 def turns(runs, *words):
-    """What is left to be measured, as plain values."""
+    """Return the runs that are not measured yet, as plain values."""
     options = program.parser().parse_args(words)
     return [
         (turn.nodes_count, turn.subject, turn.parts)
@@ -123,8 +123,8 @@ def turns(runs, *words):
     ]
 
 
-def test_subjects_take_turns_and_what_is_done_is_done():
-    """Fewest nodes first; each part as often as asked."""
+def test_subjects_take_turns_and_measured_parts_are_left_out():
+    """Subjects take turns, fewest nodes first; measured parts are left out."""
     amounts = ['--nodes', '1000', '100', '--repeat', '2']
     words = [*amounts, '--parts', 'restart', 'idle']
     both = ('idle', 'restart')
@@ -140,15 +140,15 @@ def test_subjects_take_turns_and_what_is_done_is_done():
     ]
 
 
-def test_stock_is_not_asked_for_what_it_has_not():
-    """It keeps no file that could be lost."""
+def test_stock_gets_no_run_of_parts_that_it_lacks():
+    """Stock, without a disk cache, gets no run of that part."""
     found = turns([], '--nodes', '9', '--repeat', '1')
     assert found[0] == (9, OURS, results.PARTS)
     assert 'adoption' not in found[1][2]
 
 
-def test_results_go_where_no_commit_takes_them():
-    """Unless told otherwise."""
+def test_results_go_to_the_build_folder():
+    """By default results go to the build folder."""
     options = program.parser().parse_args([])
     assert options.out.relative_to(program.ROOT) == pathlib.Path(
         'build', 'benchmarks'

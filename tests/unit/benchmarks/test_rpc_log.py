@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has ``rpc_log`` on its path tells of each RPC."""
+"""The log of RPCs of a process with ``rpc_log`` on its path."""
 
 import os
 import pathlib
@@ -40,8 +40,11 @@ server.stop()
 """
 
 
-def test_what_is_sent_is_told_of():
-    """Calls at both ends, also if they fail; the answers are as without."""
+def test_each_rpc_is_logged():
+    """Begin and end of each call are logged, even if it fails.
+
+    The results of the calls do not change.
+    """
     folder = pathlib.Path(rpc_log.__path__[0])
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', PROGRAM],

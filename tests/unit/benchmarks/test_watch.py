@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change lasts from Ironic's having it to Placement's."""
+"""The duration of a change from Ironic to Placement."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ FREE = Seen(
 
 
 def but(**changes):
-    """A free node in which something is different."""
+    """Return a free node with other values in these fields."""
     return dataclasses.replace(FREE, **changes)
 
 
@@ -75,7 +75,7 @@ COURSES = {
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_each_kind_has_a_begin_and_an_end(kind):
-    """Neither is seen before it is there."""
+    """Begin and end of each kind of change are recorded when they occur."""
     before, begun, ended = COURSES[kind]
     cases = Cases()
     cases.add(NODE, KINDS[kind])
@@ -89,8 +89,8 @@ def test_each_kind_has_a_begin_and_an_end(kind):
     assert cases.gap_max_s == 2.0
 
 
-def test_watcher_sees_what_happens_and_waits_for_it():
-    """The same look shows both sides."""
+def test_watcher_waits_for_the_change():
+    """The watcher waits until the change is in Placement."""
     course = iter(COURSES['maintenance_set'])
     last = COURSES['maintenance_set'][-1]
     shown = []
@@ -106,15 +106,15 @@ def test_watcher_sees_what_happens_and_waits_for_it():
 
 
 def test_watcher_gives_up_in_time():
-    """What never comes is endless, not forgotten."""
+    """A change that does not end counts as infinitely long."""
     with Watcher(lambda nodes: dict.fromkeys(nodes, FREE)) as watcher:
         watcher.cases.add(NODE, KINDS['maintenance_set'])
         assert not watcher.wait(0.2)
     assert watcher.cases.took_s('maintenance_set') == [math.inf]
 
 
-def test_watcher_that_cannot_look_is_no_success():
-    """A lost database must not look like an end."""
+def test_watcher_raises_the_error_of_a_failed_read():
+    """A failed read of the databases raises its error."""
 
     def fail(nodes):
         raise OSError('gone')

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of devstack/cloud can be tested without a cloud."""
+"""Tests of ``devstack/cloud`` that need no cloud."""

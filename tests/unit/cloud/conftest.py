@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud's modules are beside its program, not in a package of ours."""
+"""Makes the modules of ``devstack/cloud`` importable."""
 
 import pathlib
 import sys
@@ -14,5 +14,5 @@ from onemachine.layout import Layout  # noqa: E402
 
 @pytest.fixture
 def layout(tmp_path):
-    """The layout of a cloud that does not exist."""
+    """Return the layout of a cloud that does not exist."""
     return Layout(tmp_path / 'state')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-manage says is read as it says it."""
+"""Numbers in the output of nova-manage."""
 
 import pytest
 from onemachine import allocations
@@ -15,11 +15,11 @@ from onemachine import allocations
     ],
 )
 def test_what_was_found_is_counted(output, count):
-    """Nothing is said of nothing."""
+    """The number of found things is read; an empty output has 0."""
     assert allocations.processed(output) == count
 
 
-# As Nova 34 says it, with the exit status of "nothing to do".
+# The output of Nova 34, with the exit status for "nothing to do".
 DRY_RUN = """\
 Found 2 candidate instances.
 [dry-run] Create allocations for instance a: {"allocations": {}}
@@ -29,6 +29,6 @@ Processed 0 instances.
 
 
 def test_dry_run_says_what_it_would_do():
-    """Its last line says that it has done nothing."""
+    """The proposals of a dry run are counted, not its last line."""
     assert allocations.would_heal(DRY_RUN) == 2
     assert allocations.would_heal('Processed 0 instances.\n') == 0

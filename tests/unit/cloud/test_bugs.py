@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is brought about on a real cloud is what there is to bring about."""
+"""The old bugs and options that are tried on a real cloud."""
 
 import nova.conf
 from keystoneauth1 import loading
@@ -12,7 +12,7 @@ from ironic_compute.ironic_api.states import Meaning, ProvisionState
 
 
 def test_states_are_ironics_own():
-    """All of them can have a server; the invented one nobody knows."""
+    """Each tried state exists in Ironic, except the invented one."""
     known = {state.value: state.meaning for state in ProvisionState}
     meanings = {known[state] for state in bugs.STATES}
     assert meanings == {Meaning.IN_USE, Meaning.ON_ITS_WAY, Meaning.FAILED}
@@ -20,7 +20,7 @@ def test_states_are_ironics_own():
 
 
 def test_states_that_lost_their_servers_are_tried():
-    """Servicing, and a deploy that an operator holds (bug 2131960)."""
+    """Servicing and a held deploy are tried (bug 2131960)."""
     held = {'deploy hold', 'service hold', 'service wait', 'service failed'}
     assert held <= set(bugs.STATES)
 
@@ -31,8 +31,8 @@ def _credentials():
 
 
 def test_each_option_of_nova_is_set():
-    """And one that Nova invents tomorrow would be missed."""
-    # Not those of CONF: other tests add to it.
+    """Each option of Nova's group is set; a new option would be found."""
+    # Not the options of CONF, which other tests extend.
     (listed,) = nova.conf.ironic.list_opts().values()
     known = [option.dest for option in listed]
     assert options.forgotten(known, _credentials()) == set()
@@ -40,12 +40,12 @@ def test_each_option_of_nova_is_set():
 
 
 def test_each_option_without_effect_is_set():
-    """So that the notice has to name all of them."""
+    """Each option without effect is set, so the notice must name it."""
     assert set(UNUSED) <= set(options.values('http://ironic'))
 
 
-def test_hosts_get_what_else_they_are_told(layout):
-    """In a section that is there, and in one of their own."""
+def test_hosts_get_further_options(layout):
+    """Further options reach a host in existing and in new sections."""
     more = {'ironic': {'shard': 's'}, 'ironic_auth': {'username': 'nova'}}
     one = Computes(Cloud(layout), nova=more).nova_conf('c1')
     assert 'shard = s' in one

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line, and what it says of wrong words."""
+"""The command line, its help, and its errors."""
 
 import subprocess
 import sys
@@ -21,13 +21,13 @@ def cloud(state, *words):
 
 
 def choices():
-    """All commands, with their parsers."""
+    """Return all commands, with their parsers."""
     (action,) = (a for a in parser.parser()._actions if a.dest == 'command')
     return action.choices
 
 
 def test_each_command_has_an_action():
-    """What can be said can be done, and nothing else can."""
+    """Each command has an action, and each action a command."""
     assert set(choices()) == set(actions.ACTIONS)
 
 
@@ -38,31 +38,31 @@ def test_each_command_explains_itself(name):
 
 
 def test_help_teaches_by_examples():
-    """Who types --help can go on by copying lines."""
+    """The help has examples that can be copied."""
     text = parser.parser().format_help()
     assert 'devstack/cloud agent c1 c2 c3' in text
     assert '127.0.0.1' in text
 
 
 def test_nothing_is_there_before_up(tmp_path):
-    """Without a cloud, a command says what to do first."""
+    """Without a cloud, a command names the command to run first."""
     done = cloud(tmp_path, 'servers')
     assert done.returncode == 1
     assert 'run: devstack/cloud up' in done.stderr
 
 
 def test_status_of_nothing_is_not_good(tmp_path):
-    """The exit status tells whether a cloud runs."""
+    """The exit status of ``status`` is 3 without a cloud."""
     assert cloud(tmp_path, 'status').returncode == 3
 
 
 def test_down_of_nothing_is_fine(tmp_path):
-    """Stopping what does not run is no error."""
+    """``down`` without a cloud succeeds."""
     assert cloud(tmp_path, 'down').returncode == 0
 
 
-def test_unknown_host_is_told(tmp_path):
-    """A host that nobody serves cannot be stopped."""
+def test_unknown_host_is_refused(tmp_path):
+    """``stop`` of a host that is not served fails with its name."""
     done = cloud(tmp_path, 'stop', 'c9')
     assert done.returncode == 1
     assert 'c9' in done.stderr
@@ -78,18 +78,21 @@ def test_unknown_host_is_told(tmp_path):
     ],
 )
 def test_worker_is_known_by_its_title(words, host):
-    """Who serves a host is read from the process, not asked for."""
+    """The host of a worker is read from the title of its process."""
     assert running.host_of(words) == host
 
 
 def test_servers_are_counted_or_named():
-    """boot takes a number or a name."""
+    """``boot`` takes a number or a name."""
     assert naming.server_names('web') == ['web']
     assert len(set(naming.server_names('3'))) == 3
 
 
 def test_a_new_node_takes_the_place_of_one_that_was_deleted():
-    """Ironic refuses a second node of a name."""
+    """New nodes take the lowest free numbers.
+
+    Ironic refuses a second node with the same name.
+    """
     names = {'node-00000', 'node-00002', 'web'}
     assert naming.free_numbers(names, 3) == [1, 3, 4]
     assert naming.free_numbers((), 2) == [0, 1]

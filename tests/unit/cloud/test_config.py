@@ -25,27 +25,27 @@ SAMPLE = """\
 
 
 def parsed(text):
-    """An ini file as a parser reads it."""
+    """Return an ini file as a parser reads it."""
     parser = configparser.RawConfigParser(strict=True)
     parser.read_string(text)
     return parser
 
 
 def test_sample_is_filled_where_the_option_stands():
-    """The option comes below its default, in its own section alone."""
+    """An option is set below its default, in its own section only."""
     filled = config.fill_sample(SAMPLE, {'two': {'colour': 'green'}})
     assert filled == SAMPLE + 'colour = green\n'
     assert not parsed(filled).has_option('one', 'colour')
 
 
 def test_sample_without_the_option_is_refused():
-    """A name the package does not know is a mistake of ours."""
+    """An option that the sample lacks raises an error."""
     with pytest.raises(CloudError, match=r'\[one\] weight'):
         config.fill_sample(SAMPLE, {'one': {'weight': 2}})
 
 
 def test_shipped_sample_takes_what_agents_need():
-    """Backend and state folder are set in what operators are given."""
+    """Backend and state folder can be set in the shipped sample."""
     values = {
         'coordination': {'backend_url': 'file:///x'},
         'ironic_compute': {'state_path': '/y'},
@@ -56,7 +56,7 @@ def test_shipped_sample_takes_what_agents_need():
 
 
 def test_write_says_whether_a_file_has_changed(tmp_path):
-    """Only a changed file makes a service start again."""
+    """Writing the same content again returns False."""
     path = tmp_path / 'folder' / 'file.conf'
     assert config.write(path, {'a': {'b': 1}})
     assert not config.write(path, {'a': {'b': 1}})
@@ -66,7 +66,7 @@ def test_write_says_whether_a_file_has_changed(tmp_path):
 
 @pytest.mark.parametrize('service', sorted(config._RENDER))
 def test_each_service_writes_its_log_to_its_output(layout, service):
-    """The file that "logs" shows has all there is."""
+    """Services log to stderr and not to files below /var."""
     parser = parsed(config.render(config._RENDER[service](layout)))
     if service != 'nova':
         assert parser['DEFAULT']['use_stderr'] == 'true'
@@ -74,22 +74,22 @@ def test_each_service_writes_its_log_to_its_output(layout, service):
 
 
 def test_compute_host_has_no_database(layout):
-    """A compute service reaches the database through the conductor."""
+    """A compute host has no database connection."""
     host = config.nova(layout, 'c1')
     assert host['DEFAULT']['host'] == 'c1'
     assert not {'database', 'api_database'} & set(host)
     assert {'database', 'api_database'} <= set(config.nova(layout))
 
 
-def test_ironic_is_asked_for_all_nodes(layout):
-    """With a project's scope Ironic would show that project's nodes alone."""
+def test_compute_hosts_use_system_scope(layout):
+    """Compute hosts use system scope, with which Ironic lists all nodes."""
     ironic = config.nova(layout, 'c1')['ironic']
     assert ironic['system_scope'] == 'all'
     assert 'project_name' not in ironic
 
 
 def test_dials_reach_ironic(layout):
-    """A turned dial is kept, and is in the next configuration."""
+    """A changed setting is in the next configuration of Ironic."""
     dials = Dials(layout)
     assert dials.turn('deploy-delay', '7')
     assert not dials.turn('deploy-delay', '7')
@@ -106,13 +106,13 @@ def test_dials_reach_ironic(layout):
     ('name', 'value'), [('deploy-delay', 'long'), ('cleaning', 'yes')]
 )
 def test_dials_refuse_what_they_do_not_have(layout, name, value):
-    """A wrong word is told, not taken for off."""
+    """An unknown value of a setting is refused."""
     with pytest.raises(CloudError, match=name):
         Dials(layout).turn(name, value)
 
 
-def test_agent_is_started_as_the_unit_says(layout):
-    """The unit's program and files, from this cloud's folders."""
+def test_agent_has_the_command_line_of_the_unit(layout):
+    """The agent runs as the unit states, with the folders of this cloud."""
     unit = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
     folder = layout.folder('agents', 'c1')
     program, *arguments = computes.unit_command(unit, layout, folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a cloud's things are, and who decides it."""
+"""The folders and ports of a cloud."""
 
 import pytest
 from onemachine import layout as layouts
@@ -8,7 +8,7 @@ from onemachine.progress import CloudError
 
 
 def test_ports_differ_and_follow_the_base(tmp_path):
-    """Each service has a port of its own, counted from the base."""
+    """Each service has a port of its own, counted from the first port."""
     at_default = Layout(tmp_path)
     moved = Layout(tmp_path, 30000)
     ports = [moved.port(name) for name in layouts._PORTS]
@@ -18,14 +18,14 @@ def test_ports_differ_and_follow_the_base(tmp_path):
 
 
 def test_ports_are_remembered(tmp_path):
-    """Who does not name the base gets the one the cloud was made with."""
+    """A command without a first port uses that of the cloud."""
     Layout.of(tmp_path, 30000).keep_port_base()
     assert Layout.of(tmp_path).port_base == 30000
     assert Layout.of(tmp_path, 30000).port_base == 30000
 
 
 def test_ports_of_a_made_cloud_do_not_move(tmp_path):
-    """The catalog and the databases know them; the sentence names both."""
+    """Another first port is refused; the error names both."""
     Layout.of(tmp_path, 30000).keep_port_base()
     with pytest.raises(CloudError, match=r'from 30000 on: .*reset'):
         Layout.of(tmp_path, 31000)
@@ -33,20 +33,20 @@ def test_ports_of_a_made_cloud_do_not_move(tmp_path):
 
 @pytest.mark.parametrize('base', [0, 80, 32753, 32768, 40000, 65530])
 def test_ports_that_cannot_be_are_refused(tmp_path, base):
-    """Neither privileged ones nor those that clients are given."""
+    """Privileged ports and the ports of clients are refused."""
     with pytest.raises(CloudError, match='--port-base'):
         Layout.of(tmp_path, base)
 
 
 def test_cloud_that_was_made_so_is_found(tmp_path):
-    """One on ports that are refused today can be stopped and reset."""
+    """A cloud on ports that are refused today can still be used."""
     Layout(tmp_path, 40000).keep_port_base()
     assert Layout.of(tmp_path).port_base == 40000
     assert Layout.of(tmp_path, 40000).port_base == 40000
 
 
 def test_state_folder_is_named_by_the_environment(monkeypatch, tmp_path):
-    """The environment variable beats the home folder."""
+    """The environment variable overrides the home folder."""
     monkeypatch.setenv('IRONIC_COMPUTE_CLOUD', str(tmp_path))
     assert layouts.default_state() == tmp_path
     monkeypatch.delenv('IRONIC_COMPUTE_CLOUD')
@@ -55,7 +55,7 @@ def test_state_folder_is_named_by_the_environment(monkeypatch, tmp_path):
 
 
 def test_services_see_little_of_the_environment(layout, monkeypatch):
-    """What a user has set for his own cloud does not reach the services."""
+    """A user's variables for another cloud do not reach the services."""
     monkeypatch.setenv('OS_AUTH_URL', 'http://elsewhere.example')
     environment = layout.environment(MORE='1')
     assert 'OS_AUTH_URL' not in environment
@@ -64,7 +64,7 @@ def test_services_see_little_of_the_environment(layout, monkeypatch):
 
 
 def test_everything_listens_on_loopback(layout):
-    """No address in a URL is reachable from another machine."""
+    """No URL has an address that another machine can reach."""
     urls = [layout.url(name) for name in layout.apis]
     urls += [layout.broker, layout.database('nova')]
     assert all('127.0.0.1:' in url for url in urls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes are started once, and only what was started is ended."""
+"""Processes are started once, and only recorded ones are ended."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SLEEP = ['sleep', '60']
 
 @pytest.fixture
 def running(layout):
-    """The processes of a cloud; whatever a test starts is ended."""
+    """Return the processes of a cloud; the fixture ends them all."""
     table = processes.Processes(layout)
     yield table
     for name in table.names():
@@ -24,7 +24,7 @@ def running(layout):
 
 
 def test_started_process_is_recorded_and_stopped(running):
-    """It runs in a session of its own until it is stopped."""
+    """A process runs in a session of its own until it is stopped."""
     pid = running.start('one', SLEEP)
     assert running.pid('one') == pid
     assert os.getsid(pid) == pid
@@ -34,20 +34,20 @@ def test_started_process_is_recorded_and_stopped(running):
 
 
 def test_start_is_idempotent(running):
-    """The same command line finds the running process."""
+    """A second start with the same command line finds the process."""
     assert running.start('one', SLEEP) == running.start('one', SLEEP)
 
 
 def test_another_command_line_starts_anew(running):
-    """What runs with an old command line, of an old venv say, is replaced."""
+    """A process with another command line is replaced."""
     first = running.start('one', SLEEP)
     second = running.start('one', ['sleep', '61'])
     assert second != first
     assert processes.born(first) is None
 
 
-def test_pid_of_another_process_is_not_believed(running, layout):
-    """A number the kernel gave to somebody else is never signalled."""
+def test_pid_of_another_process_is_not_signalled(running, layout):
+    """A pid that now belongs to another process is not signalled."""
     record = {'pid': os.getpid(), 'born': '1', 'command': []}
     (layout.folder('run') / 'one.json').write_text(json.dumps(record))
     assert running.pid('one') is None
@@ -56,7 +56,7 @@ def test_pid_of_another_process_is_not_believed(running, layout):
 
 
 def test_port_that_becomes_free_is_waited_for(running):
-    """Who listened there is about to end."""
+    """A start waits for a port whose process is about to end."""
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen()
@@ -67,8 +67,8 @@ def test_port_that_becomes_free_is_waited_for(running):
         ending.join()
 
 
-def test_taken_port_is_told(layout):
-    """The sentence names the port and the cure."""
+def test_error_about_a_used_port_names_it(layout):
+    """The error about a used port names the port and the remedy."""
     running = processes.Processes(layout, let_go_s=0.2)
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
@@ -80,7 +80,7 @@ def test_taken_port_is_told(layout):
 
 
 def test_halted_process_is_stopped(running):
-    """One that was paused hears of its end, and at once."""
+    """A process in SIGSTOP is ended at once."""
     pid = running.start('one', SLEEP)
     running.signal('one', signal.SIGSTOP)
     running.stop('one', timeout_s=20)
@@ -88,7 +88,7 @@ def test_halted_process_is_stopped(running):
 
 
 def test_what_a_process_leaves_behind_is_ended(running):
-    """Children that outlive a killed parent do not stay for ever."""
+    """Children that outlive a killed parent are ended."""
     running.start('one', ['sh', '-c', 'sleep 60 & sleep 60'])
     pid = running.require('one')
     (child, *_) = wait_until(
@@ -96,12 +96,12 @@ def test_what_a_process_leaves_behind_is_ended(running):
     )
     os.kill(pid, signal.SIGKILL)
     running.stop('one')
-    # At once: who starts next listens where it did.
+    # At once, because the next process listens on the same port.
     assert processes.born(child) is None
 
 
 def test_ended_process_is_missed(running):
-    """Who needs it is told the end of its log."""
+    """The error about an ended process has the end of its log."""
     running.start('one', ['sh', '-c', 'echo no such thing; exit 1'])
     running.await_end('one', 10)
     with pytest.raises(CloudError, match=r'one is not running(.|\n)*no such'):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests of tempest are run, and what is said of their ends."""
+"""Tempest: the selection of tests, their outcomes, and the report."""
 
 import pytest
 from onemachine import config
@@ -23,12 +23,12 @@ WHY = (
 
 
 def line(test_id, status='success', text=''):
-    """What ``subunit-lines`` says of a test."""
+    """Return a line of ``subunit-lines`` about a test."""
     return {'id': test_id, 'status': status, 'text': text, 'took_s': 1.04}
 
 
 def run_of(**ends):
-    """A run in which tests ended with these verdicts."""
+    """Return a run whose tests have these verdicts."""
     outcomes = {
         f'tempest.scenario.T.{name}': results.Outcome(
             verdict, '' if verdict is results.Verdict.PASSED else 'a reason'
@@ -42,7 +42,7 @@ PASSED, FAIL, SKIPPED = results.Verdict
 
 
 def test_every_line_of_the_file_is_a_rule():
-    """The file in the repository can be read, and gives no rule twice."""
+    """The file in the repository can be read, and has no rule twice."""
     rules = selection.read_rules()
     assert rules
     assert len({rule.pattern for rule in rules}) == len(rules)
@@ -50,13 +50,13 @@ def test_every_line_of_the_file_is_a_rule():
 
 @pytest.mark.parametrize('text', ['test_pause', 'test_pause one', '[  why'])
 def test_line_without_a_rule_is_refused(text):
-    """A reason is no luxury, and the expression must be one."""
+    """A line needs a reason and a regular expression."""
     with pytest.raises(CloudError):
         selection.parse_rule(text)
 
 
 def test_tests_are_divided_by_the_rules():
-    """A test is run unless a rule leaves it out; others are of no interest."""
+    """A compute test is run unless a rule matches it."""
     listed = [f'{GONE}[id-1]', f'{KEPT}[id-2,smoke]', 'tempest.api.image.X.y']
     chosen = selection.select(listed, [RULE])
     assert chosen.chosen == [f'{KEPT}[id-2,smoke]']
@@ -64,19 +64,19 @@ def test_tests_are_divided_by_the_rules():
 
 
 def test_serial_tests_are_candidates_too():
-    """What tempest runs one by one is part of the compute API as well."""
+    """Tests that tempest runs alone can be selected."""
     serial = 'tempest.serial_tests.api.compute.admin.test_aggregates.T.test_a'
     assert selection.select([serial], []).chosen == [serial]
 
 
-def test_stale_rule_is_told():
-    """A rule that leaves nothing out has outlived its test."""
+def test_stale_rule_is_refused():
+    """A rule that matches no test is refused."""
     with pytest.raises(CloudError, match='test_pause'):
         selection.select([KEPT], [RULE])
 
 
 def test_each_end_has_its_verdict_and_why():
-    """The reason is the last exception, with the details tempest gives."""
+    """The reason is the last exception, with tempest's details about it."""
     ended = results.settle(
         [f'{KEPT}[id-2]', f'{GONE}[id-1]'],
         [line(f'{KEPT}[id-2]'), line(f'{GONE}[id-1]', 'fail', FAILED)],
@@ -89,7 +89,7 @@ def test_each_end_has_its_verdict_and_why():
     ('status', 'verdict'), [('skip', SKIPPED), ('fail', FAIL)]
 )
 def test_end_of_a_class_is_that_of_its_tests(status, verdict):
-    """One line stands for all tests of a class that was not set up."""
+    """A class whose set-up failed gives its outcome to all its tests."""
     class_name = KEPT.rpartition('.')[0]
     lines = [line(f'setUpClass ({class_name})', status, 'as it is')]
     ended = results.settle([f'{KEPT}[id-2]'], lines)
@@ -97,7 +97,7 @@ def test_end_of_a_class_is_that_of_its_tests(status, verdict):
 
 
 def test_class_that_cannot_be_cleaned_up_is_a_failure():
-    """Its tests have passed, and something is left in the cloud."""
+    """A failed clean-up is a failure beside its passed tests."""
     broken = f'tearDownClass ({KEPT.rpartition(".")[0]})'
     ended = results.settle([KEPT], [line(KEPT), line(broken, 'fail', 'left')])
     assert ended[KEPT].verdict is PASSED
@@ -106,12 +106,12 @@ def test_class_that_cannot_be_cleaned_up_is_a_failure():
 
 @pytest.mark.parametrize('lines', [[], [line(KEPT, 'inprogress')]])
 def test_test_without_an_end_has_failed(lines):
-    """What was never heard of did not pass."""
+    """A chosen test without a line has failed."""
     assert results.settle([KEPT], lines)[KEPT].verdict is FAIL
 
 
 def test_failure_is_excused_only_by_a_failure_of_stock():
-    """What stock passes, skips or has not run excuses nothing."""
+    """A test that stock skips or does not run excuses no failure."""
     ours = run_of(a=FAIL, b=FAIL, c=FAIL, d=FAIL, e=PASSED)
     stock = run_of(a=PASSED, b=FAIL, c=SKIPPED, e=FAIL)
     assert [name[-1] for name in results.unexcused(ours, stock)] == [
@@ -121,7 +121,7 @@ def test_failure_is_excused_only_by_a_failure_of_stock():
 
 
 def test_run_is_kept_whole(tmp_path):
-    """What is read is what was written; without a file there is none."""
+    """A saved run is read back; without a file there is None."""
     run, path = run_of(a=FAIL, b=PASSED), tmp_path / 'ours.json'
     assert results.Run.read(path) is None
     run.write(path)
@@ -129,21 +129,21 @@ def test_run_is_kept_whole(tmp_path):
 
 
 def test_later_run_is_added():
-    """Nothing of the first is lost, and the time of both is told."""
+    """A later run adds its tests, and both times are added."""
     both = run_of(a=FAIL, b=PASSED).joined(run_of(b=FAIL, c=PASSED))
     assert both.outcomes == run_of(a=FAIL, b=FAIL, c=PASSED).outcomes
     assert (both.made, both.took_s) == ('today, today', 24)
 
 
 def test_test_that_is_left_out_by_now_is_in_no_run():
-    """The columns stay the same tests when the list changes after a run."""
+    """A test that a later rule leaves out is dropped from a saved run."""
     run = run_of(a=FAIL, b=PASSED)
     left = run.without(['tempest.scenario.T.a', 'tempest.scenario.T.gone'])
     assert left == run_of(b=PASSED)
 
 
 def test_report_has_both_sides_and_what_is_left_out():
-    """Each failure stands beside what stock did; each rule has its tests."""
+    """Failures have the outcome of stock beside them; rules have tests."""
     runs = {'ours': run_of(a=FAIL, b=PASSED), 'stock': run_of(a=PASSED)}
     again = selection.Rule('again', RULE.reason)
     left_out = {RULE: [GONE], again: ['tempest.scenario.A.again']}
@@ -161,14 +161,14 @@ def test_report_has_both_sides_and_what_is_left_out():
 
 
 def test_report_of_one_run_says_that_the_other_is_missing():
-    """Nobody takes one column for a comparison."""
+    """The report of one run states that stock was not run."""
     text = report.page(selection.Selection([], {}), {'ours': run_of(a=PASSED)})
     assert 'Stock nova-compute has not been run' in text
     assert '(only' not in text
 
 
 def test_tempest_conf_has_what_was_found(layout):
-    """The ids, versions and extensions of the very cloud are in it."""
+    """The ids, versions and extensions of the cloud are in tempest.conf."""
     found = settings.Found(('f', 'g'), ('i', 'j'), '2.99', ('qos', 'router'))
     conf = settings.tempest_conf(layout, found)
     assert conf['compute']['flavor_ref_alt'] == 'g'

@@ -8,7 +8,7 @@ import pytest
 
 DEVSTACK = pathlib.Path(__file__).resolve().parents[3] / 'devstack'
 
-# Each of DevStack's functions that the plugin may call says that it was.
+# Each of DevStack's functions that the plugin may call prints its name.
 STUBS = """
 set -eu
 export DEST=/opt/stack DATA_DIR=/opt/data HOSTNAME=ctl STACK_USER=stack
@@ -32,7 +32,7 @@ function echo_summary { :; }
 
 
 def run(*phase, agents=1):
-    """Source settings and plugin as stack.sh does; return what was called."""
+    """Source settings and plugin as stack.sh does; return the calls."""
     script = (
         f'{STUBS}\nIRONIC_COMPUTE_AGENTS={agents}\n'
         f'source {DEVSTACK}/settings\nsource {DEVSTACK}/plugin.sh "$@"\n'
@@ -47,7 +47,7 @@ def run(*phase, agents=1):
 
 
 def test_settings_replace_nova_compute():
-    """n-cpu goes, ironic-compute comes."""
+    """The settings disable n-cpu and enable ironic-compute."""
     calls = run('stack', 'pre-install')
     assert 'disable_service n-cpu' in calls
     assert 'enable_service ironic-compute' in calls
@@ -56,13 +56,13 @@ def test_settings_replace_nova_compute():
 
 
 def test_install_takes_the_checkout():
-    """The plugin's own repository is what gets installed."""
+    """The plugin installs its own repository."""
     calls = run('stack', 'install')
     assert 'setup_develop /opt/stack/ironic-compute' in calls
 
 
 def test_each_agent_has_host_and_state_of_its_own():
-    """Three agents on one machine never share a host or a folder."""
+    """Three agents have three hosts and three state folders."""
     calls = run('stack', 'post-config', agents=3)
     for host in ('ctl', 'ctl-2', 'ctl-3'):
         conf = f'/etc/ironic-compute/nova-{host}.conf'
@@ -72,8 +72,8 @@ def test_each_agent_has_host_and_state_of_its_own():
         assert f'iniset {own} ironic_compute state_path {state}' in calls
 
 
-def test_ironic_is_asked_to_send_notifications():
-    """Changes are seen within a second."""
+def test_ironic_sends_notifications():
+    """Ironic sends notifications about nodes."""
     calls = run('stack', 'post-config')
     ironic = 'iniset /etc/ironic/ironic.conf'
     assert f'{ironic} DEFAULT notification_level info' in calls
@@ -81,7 +81,7 @@ def test_ironic_is_asked_to_send_notifications():
 
 @pytest.mark.parametrize('agents', [1, 3])
 def test_agents_are_started_and_mapped(agents):
-    """Every agent runs, and Nova's API learns its cell."""
+    """Every agent is started, and its host is mapped to a cell."""
     calls = run('stack', 'extra', agents=agents)
     started = [c for c in calls if c.startswith('run_process')]
     waited = [c for c in calls if c.startswith('wait_for_compute')]
@@ -91,14 +91,14 @@ def test_agents_are_started_and_mapped(agents):
 
 
 def test_unstack_stops_what_was_started():
-    """Each agent's process is stopped."""
+    """``unstack`` stops the process of each agent."""
     calls = run('unstack', agents=2)
     assert 'stop_process ironic-compute-1' in calls
     assert 'stop_process ironic-compute-2' in calls
 
 
 def test_clean_leaves_nothing():
-    """Configuration and state are removed."""
+    """``clean`` removes configuration and state."""
     (call,) = [c for c in run('clean') if c.startswith('sudo rm')]
     assert '/etc/ironic-compute' in call
     assert '/opt/data/ironic-compute' in call

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files an operator starts from are what the code says."""
+"""The sample files of operators agree with the code."""
 
 import configparser
 import pathlib
@@ -11,12 +11,12 @@ SAMPLE = ROOT / 'etc' / 'ironic-compute' / 'ironic-compute.conf.sample'
 
 
 def _words(text):
-    """All of a sample but how its lines are broken, which releases change."""
+    """Return the words of a sample, as releases break lines differently."""
     return text.replace('#', ' ').split()
 
 
 def test_sample_is_fresh(tmp_path):
-    """The sample is what tox -e genconfig makes."""
+    """The sample is the output of tox -e genconfig."""
     fresh = tmp_path / 'sample'
     subprocess.run(
         [
@@ -33,7 +33,7 @@ def test_sample_is_fresh(tmp_path):
 
 
 def test_unit_never_restarts_a_wrong_configuration():
-    """Exit status 78 ends it; anything else is tried again."""
+    """Exit status 78 is final; any other status leads to a restart."""
     unit = configparser.RawConfigParser(strict=False)
     unit.read(ROOT / 'etc' / 'systemd' / 'ironic-compute.service')
     service = unit['Service']
