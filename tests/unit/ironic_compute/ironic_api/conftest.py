@@ -42,6 +42,8 @@ def conf():
             api_retry_interval=0,
         )
         yield nova_conf.CONF
+    # The fixture leaves the options unparsed, and other tests need them.
+    nova_conf.CONF([], default_config_files=[], default_config_dirs=[])
 
 
 @pytest.fixture
