@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where changes of Ironic nodes come from, and their delivery in order."""
+"""The node feed: reads changes of Ironic nodes and delivers them in order."""

@@ -174,5 +174,8 @@ def _is_later(one: NodeFacts, other: NodeFacts) -> bool:
 
 
 def _may_be_older(answer: NodeFacts, known: NodeFacts) -> bool:
-    """Return whether ``answer`` differs from ``known`` and is not later."""
+    """Return whether ``answer`` may be older than ``known``.
+
+    That is possible if they differ and the stamp of ``answer`` is not later.
+    """
     return not _is_later(answer, known) and not _same(answer, known, _COMPARED)

@@ -29,9 +29,10 @@ class Quality(enum.Enum):
 
 Receive = Callable[[Mapping[str, Any], Quality], None]
 
-# Each notification takes a moment. By default oslo.messaging starts a thread
-# for each message, up to executor_thread_pool_size (a thousand here), and each
-# of these threads then wakes up once a second for the rest of the process.
+# Few threads suffice, because a notification is processed in a moment. By
+# default oslo.messaging starts a thread for each message, up to
+# executor_thread_pool_size (a thousand here), and each of these threads then
+# wakes up once a second for as long as the process lives.
 LISTENER_THREADS = 4
 
 # A start event carries the requested state, not the actual one, so only the

@@ -227,7 +227,7 @@ class IronicClient(IronicReader):
         """Attach a VIF to a node; succeeds if it is attached already.
 
         Ironic answers 409 for a VIF that is attached, for a lack of free
-        ports and for a locked node. The node's list of VIFs shows which.
+        ports and for a locked node. Therefore the node's list of VIFs is read.
         """
         try:
             self._send_change(

@@ -79,7 +79,7 @@ class IronicReader:
             )
 
     def _filters(self) -> dict[str, Any]:
-        """Return the query of a list that selects the nodes of this pool."""
+        """Return the query parameters that select the nodes of this pool."""
         filters: dict[str, Any] = {}
         if self._options.conductor_group is not None:
             filters['conductor_group'] = self._options.conductor_group

@@ -191,7 +191,7 @@ def _negotiate(client: Any) -> None:
 
 
 def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
-    """Return the class of ``errors`` for an exception of the libraries.
+    """Return an error of ``errors`` for one of ironicclient or keystoneauth1.
 
     :param action: completes "Ironic refused to …" in the error's text
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ironic's ``updated_at``: its precision, its clocks, and how it is compared.
 
-The machine of Ironic that writes a node stamps it, in whole seconds, by its
-own clock. ISO 8601 texts of one service sort as time does, so they are
-compared as texts. A stamp in the future shows only that a clock is wrong, and
-must not hide the changes that other machines write meanwhile.
+The machine of Ironic that writes a node sets the stamp from its own clock, in
+whole seconds. Stamps are compared as texts, because ISO 8601 texts of one
+service sort by time. A stamp in the future shows only that a clock is wrong,
+and must not hide the changes that other machines write meanwhile.
 """
 
 import datetime

@@ -39,8 +39,8 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ROWS_PER_REPLY = 1000
-# Pages contain rows of all hosts, and the row of a hypervisor is many times as
-# long as the row of an Ironic node.
+# A page has fewer rows than a reply may have, because it contains rows of all
+# hosts, and the row of a hypervisor is many times as long as that of a node.
 _ROWS_PER_PAGE = 250
 
 # The capacity in the row of every Ironic node. It is zero so that the
@@ -179,7 +179,7 @@ class ComputeNodes:
         Therefore ``is_wanted`` is called after the wait at the gate, which
         may take long, and right before the request. The row gets a mark with
         the time (:data:`records.NEW`), which shows that it may still be taken
-        over. An old mark has no meaning, so no write only removes it.
+        over. An old mark is ignored, so no write is made only to remove it.
 
         :param is_wanted: returns whether this host should still create it
         :returns: None if the row is not wanted any more
@@ -344,7 +344,7 @@ def _canonical_arch(facts: NodeFacts) -> str | None:
 
 
 def _warn_unknown_arch(facts: NodeFacts) -> None:
-    """Warn of a cpu_arch that Nova does not know, and that is ignored.
+    """Warn that the cpu_arch of a node is ignored, as Nova lacks it.
 
     Called only when the row's stats change, so that it is logged once.
     """

@@ -3,8 +3,8 @@
 
 The feed writes it; any thread may read. A deploy or a power action waits here
 for its node, whichever source delivers the change, so that hundreds of waiting
-builds cost Ironic no requests of their own. A waiting thread may pass a
-function that reads its one node again if no change comes.
+builds cost Ironic no requests of their own. A waiting thread passes a function
+that reads its one node again if no change comes.
 """
 
 import dataclasses

@@ -58,7 +58,7 @@ Marker = NewType('Marker', int)
 
 
 class MarkerGone(Exception):
-    """The last row of the page before was deleted."""
+    """The last row of the previous page was deleted, so no page follows it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

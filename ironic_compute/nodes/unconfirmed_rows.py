@@ -53,6 +53,6 @@ class UnconfirmedRows:
             self._changed.notify_all()
 
     def wait_confirmed(self, node: NodeId, timeout_s: float) -> None:
-        """Block until a node is not in this set, at most ``timeout_s``."""
+        """Block until a node is confirmed or dropped, or the time is over."""
         with self._changed:
             self._changed.wait_for(lambda: node not in self._nodes, timeout_s)

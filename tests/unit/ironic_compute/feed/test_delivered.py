@@ -17,7 +17,7 @@ FACTS = NodeFacts(
     properties={'cpu_arch': 'x86_64'},
     updated_at='2026-01-01T00:00:00+00:00',
 )
-# As Ironic's notification writes it.
+# A record in the format of Ironic's notifications.
 RECORD = {
     'uuid': 'n1',
     'resource_class': 'gold',
@@ -90,7 +90,7 @@ def test_forgotten_node_equals_no_record(delivered: Delivered) -> None:
 
 
 def test_later_record_is_accepted(delivered: Delivered) -> None:
-    """Fields that the record lacks are kept, except the lock's holder."""
+    """Fields that the record lacks are kept, except Ironic's reservation."""
     fields = {
         'provision_state': 'active',
         'updated_at': '2026-01-01T00:00:01Z',
@@ -162,7 +162,7 @@ ACTIVE = {
 def test_answer_that_may_be_older_than_a_notification_is_refused(
     delivered: Delivered, stamp: str | None, state: str, is_new: bool
 ) -> None:
-    """It may answer a read begun before the notification; the next is new."""
+    """A read that began before a notification is stale; the next is not."""
     assert delivered.accept_notification(ACTIVE)
     answer = dataclasses.replace(
         FACTS, provision_state=state, updated_at=stamp

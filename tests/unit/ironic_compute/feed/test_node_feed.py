@@ -631,7 +631,7 @@ def test_broker_that_is_away_is_logged_once(conf, ironic, sink, caplog):
 
 
 def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
-    """One node is tried at a time; the first success frees all others."""
+    """One node is tried at a time; after its success all others are read."""
     clock = ManualClock(start_s=1000.0)
     feed = NodeFeed(conf, ironic, sink, clock, host='h1')
     feed._read_queue.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications: which ones are used, and how far their record is."""
+"""Notifications: which ones are used, and the quality of their record."""
 
 import datetime
 

@@ -86,7 +86,7 @@ def test_slow_read_delays_no_other_node(reads: _Reads) -> None:
 def test_error_of_a_read_is_logged(
     reads: _Reads, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The threads go on, and the node can be read again."""
+    """After an error the threads go on, also with the same node."""
     reads.queue.start()
     for count in range(1, 9):
         reads.queue.add('bad')

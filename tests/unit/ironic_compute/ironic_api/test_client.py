@@ -179,7 +179,7 @@ def test_soft_power_is_a_target_of_its_own(client, http):
 
 @pytest.mark.parametrize('is_here', [True, False])
 def test_refused_vif_may_be_attached_already(client, http, gate, is_here):
-    """A 409 is no error if the node has the VIF; it is sent once."""
+    """A 409 is no error if the node has the VIF; it is not repeated."""
     url = f'{URL}/v1/nodes/{NODE}/vifs'
     text = 'Unable to attach VIF because VIF v1 is already attached'
     http.post(url, status_code=409, json=fault(text))

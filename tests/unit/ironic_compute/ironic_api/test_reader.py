@@ -64,7 +64,7 @@ def test_error_on_the_second_page_is_no_short_list(client, http):
 
 
 def test_list_goes_on_after_a_full_page(client, http):
-    """After a full page, the next one is requested by its last node."""
+    """After a full page, the page that follows its last node is requested."""
     pages = [[record(), record(OTHER)], [record('n3'), record('n4')], []]
     http.get(f'{URL}/v1/nodes/', [{'json': {'nodes': p}} for p in pages])
     rests = []

@@ -62,7 +62,7 @@ def test_highest_common_version_is_used(client, http):
 
 
 def test_too_old_ironic_is_a_configuration_error(client, http):
-    """API versions below 1.46 have no conductor groups."""
+    """An Ironic without API version 1.46 has no conductor groups."""
     versions(http, '1.31')
     with pytest.raises(errors.ConfigError, match=r'1\.46'):
         client.check_pool()

@@ -229,7 +229,7 @@ def test_waiter_of_a_dropped_node_reads_at_once():
 
 
 def test_old_refresh_does_not_overwrite():
-    """The result of an old read does not replace newer facts."""
+    """An old result of a read does not replace newer facts in the cache."""
     node_cache = NodeCache(SystemClock())
     newest = node(provision_state='deploying', updated_at=NEW)
     node_cache.update_facts(newest)
