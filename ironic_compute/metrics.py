@@ -62,12 +62,12 @@ class Metrics:
         )
         self._ironic = self._histogram(
             'ironic_request_seconds',
-            'Requests to Ironic, by what was asked and how it ended',
+            'Requests to Ironic, by request and result',
             ('what', 'result'),
         )
         self._reported = self._histogram(
             'report_seconds',
-            'From when a change was to be said to Placement saying so',
+            'Time from a change until it was written to Placement',
             (),
             _REPORT_BUCKETS_S,
         ).labels(host)
@@ -148,18 +148,18 @@ class Metrics:
             except OSError as exc:
                 if exc.errno == errno.EADDRINUSE:
                     continue
-                _tell_no_port(address, candidate, exc)
+                _warn_no_port(address, candidate, exc)
                 return None
             LOG.info(
                 'Serves metrics of host %(host)s on %(address)s:%(port)d',
                 {'host': self._host, 'address': address, 'port': candidate},
             )
             return candidate
-        _tell_no_port(address, port, 'all are in use')
+        _warn_no_port(address, port, 'all are in use')
         return None
 
 
-def _tell_no_port(address: str, port: int, reason: object) -> None:
+def _warn_no_port(address: str, port: int, reason: object) -> None:
     LOG.warning(
         'Could not serve metrics on %(address)s from port %(port)d on; the '
         'worker runs without: %(reason)s',

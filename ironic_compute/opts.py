@@ -119,7 +119,7 @@ _METRICS = [
     ),
 ]
 
-_HANDOVER = [
+_OWNERSHIP = [
     cfg.FloatOpt(
         'settle_s',
         default=5.0,
@@ -161,7 +161,7 @@ _HANDOVER = [
     ),
 ]
 
-_UPKEEP = [
+_RECOVERY = [
     cfg.FloatOpt(
         'upkeep_interval_s',
         default=60.0,
@@ -192,7 +192,7 @@ _UPKEEP = [
     ),
 ]
 
-ALL = [*_DAEMON, *_FEED, *_METRICS, *_HANDOVER, *_UPKEEP]
+ALL = [*_DAEMON, *_FEED, *_METRICS, *_OWNERSHIP, *_RECOVERY]
 
 
 def register_opts(conf: Any) -> None:

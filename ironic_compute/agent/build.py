@@ -68,5 +68,5 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         clock=clock,
         saved_state=state,
         find_overlap=functools.partial(find_overlap, group),
-        on_turn=Watchdog(os.environ, clock).turned,
+        on_turn=Watchdog(os.environ, clock).notify_if_due,
     )

@@ -17,7 +17,7 @@ from ironic_compute.agent import pipe
 # return it: 20 MiB stayed in use after each list of thousands of nodes. Two
 # arenas suffice, because Python runs one thread at a time. Variables of the
 # operator's environment take precedence.
-_FRUGAL = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
+_MALLOC = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class Child:
         :param command: the command line, without ``--agent-pid`` and
             ``--report-fd``, which are appended
         """
-        up_fd, their_fd = os.pipe()
-        ties = ['--agent-pid', str(os.getpid()), '--report-fd', str(their_fd)]
+        up_fd, worker_fd = os.pipe()
+        args = ['--agent-pid', str(os.getpid()), '--report-fd', str(worker_fd)]
         process = subprocess.Popen(  # noqa: S603 - our own command line
-            [*command, *ties],
+            [*command, *args],
             stdin=subprocess.PIPE,
-            pass_fds=(their_fd,),
+            pass_fds=(worker_fd,),
             # A Ctrl-C in the terminal must reach the agent alone.
             process_group=0,
-            env={**_FRUGAL, **os.environ},
+            env={**_MALLOC, **os.environ},
         )
-        os.close(their_fd)
+        os.close(worker_fd)
         assert process.stdin is not None  # noqa: S101 - a pipe was asked for
         return cls(
             process=process,

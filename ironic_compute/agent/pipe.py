@@ -58,8 +58,8 @@ class CannotStart:
     sentence: str
 
 
-Order = workers.HostAdded | workers.MappingConfirmed
-Message = IsServing | IsAlive | Services | CannotStart | Order
+OperatorRequest = workers.HostAdded | workers.MappingConfirmed
+Message = IsServing | IsAlive | Services | CannotStart | OperatorRequest
 
 
 def encode_appointment(appointment: Appointment) -> bytes:
@@ -170,10 +170,10 @@ class LineReader:
         # select, not a blocking read: under eventlet a blocking read of a
         # pipe would stop every thread of the process. And an object, not a
         # number: eventlet's select takes the number 0 for nothing to watch.
-        patience_s = 0 if self._unread else timeout_s
-        ready, _, _ = select.select([self], [], [], patience_s)
+        wait_s = 0 if self._unread else timeout_s
+        ready, _, _ = select.select([self], [], [], wait_s)
         if ready:
-            self._take_in(os.read(self._fd, _CHUNK_BYTES))
+            self._split(os.read(self._fd, _CHUNK_BYTES))
         while self._unread:
             yield self._unread.popleft()
 
@@ -184,10 +184,10 @@ class LineReader:
         """
         while not self._unread:
             select.select([self], [], [])
-            self._take_in(os.read(self._fd, _CHUNK_BYTES))
+            self._split(os.read(self._fd, _CHUNK_BYTES))
         return self._unread.popleft()
 
-    def _take_in(self, chunk: bytes) -> None:
+    def _split(self, chunk: bytes) -> None:
         if not chunk:
             raise EOFError
         *whole, self._rest = (self._rest + chunk).split(b'\n')

@@ -22,24 +22,24 @@ class Watchdog:
         self._address = environment.get('NOTIFY_SOCKET', '').replace(
             '@', '\0', 1
         )
-        patience_us = environment.get('WATCHDOG_USEC', '')
-        self._interval_s = int(patience_us or 0) / 1e6 / 3
+        timeout_us = environment.get('WATCHDOG_USEC', '')
+        self._interval_s = int(timeout_us or 0) / 1e6 / 3
         self._clock = clock
-        self._said_s: float | None = None
+        self._sent_s: float | None = None
 
-    def turned(self) -> None:
+    def notify_if_due(self) -> None:
         """Notify systemd if a notification is due.
 
         The agent's loop calls this method once in each turn.
         """
         now_s = self._clock.now_s()
-        if self._said_s is None:
+        if self._sent_s is None:
             self._send(b'READY=1')
-        elif not self._interval_s or now_s - self._said_s < self._interval_s:
+        elif not self._interval_s or now_s - self._sent_s < self._interval_s:
             return
         else:
             self._send(b'WATCHDOG=1')
-        self._said_s = now_s
+        self._sent_s = now_s
 
     def _send(self, message: bytes) -> None:
         if not self._address:
@@ -48,7 +48,7 @@ class Watchdog:
         # read the socket.
         with (
             contextlib.suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
         ):
-            to.setblocking(False)
-            to.sendto(message, self._address)
+            sock.setblocking(False)
+            sock.sendto(message, self._address)

@@ -71,7 +71,7 @@ class WorkerProcesses:
 
     def start(self, host: Host, tenure: int) -> None:
         """Start the worker of a host; does not block."""
-        is_warm = self._spare is not None
+        is_spare = self._spare is not None
         try:
             child = self._spare or Child.spawn(self._command)
         except OSError as exc:
@@ -94,7 +94,7 @@ class WorkerProcesses:
             {
                 'host': host,
                 'pid': child.process.pid,
-                'kind': 'the spare' if is_warm else 'new',
+                'kind': 'the spare' if is_spare else 'new',
             },
         )
 
@@ -190,8 +190,8 @@ class WorkerProcesses:
                 return [workers.ServicesRead(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.why_no_start = sentence
-            case workers.HostAdded() | workers.MappingConfirmed() as order:
-                return [order]
+            case workers.HostAdded() | workers.MappingConfirmed() as request:
+                return [request]
             case pipe.IsAlive():
                 pass  # The message only shows that the worker does not hang.
         return []

@@ -29,33 +29,33 @@ from resource_tracker.placement import Placement
 CONF = nova.conf.CONF
 
 
-class _OfOneNode(command.Command):
+class _NodeCommand(command.Command):
     """A command with a node as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the argument that names the node."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('node', help='its uuid or name in Ironic')
+        parser.add_argument('node', help='uuid or name of the node')
         return parser
 
 
-class NodeExplain(_OfOneNode, lister.Lister):
+class NodeExplain(_NodeCommand, lister.Lister):
     """Show why a node is or is not offered to builds."""
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
         from nova import utils as nova_utils
 
-        evidence = gather(
+        evidence = collect(
             parsed_args.node,
             make_client(CONF, NeverOpen()),
             Placement(nova_utils.get_ksa_adapter('placement')),
         )
-        found = [(one.says, one.remedy) for one in explain(evidence)]
+        found = [(one.text, one.remedy) for one in explain(evidence)]
         return ('Finding', 'What to do'), found
 
 
-class NodeForget(_OfOneNode):
+class NodeForget(_NodeCommand):
     """Remove the records of a node that was moved to another pool.
 
     Use it for a node that is still in Ironic, but with another conductor group
@@ -72,13 +72,13 @@ class NodeForget(_OfOneNode):
         client = make_client(CONF, NeverOpen())
         node = client.read_node(parsed_args.node).uuid
         reach_nova()
-        why_not = forget(node)
+        why_not = forget_node(node)
         if why_not is not None:
             raise NovaRefused(why_not)
-        print(f'Node {node} is forgotten.', file=self.app.stdout)
+        print(f'Removed the records of node {node}.', file=self.app.stdout)
 
 
-def forget(node: NodeId) -> str | None:
+def forget_node(node: NodeId) -> str | None:
     """Make the holder remove a node's records.
 
     :returns: None, or a sentence that says why it refused
@@ -91,7 +91,7 @@ def forget(node: NodeId) -> str | None:
         node
     ) or compute_nodes.read_by_name(node)
     if row is None or not row.host:
-        return f'Nova has no record of node {node}: there is nothing to do'
+        return f'Nova has no record of node {node}; there is nothing to do'
     try:
         return peer_rpc.request_forget_node(Host(row.host), node)
     except oslo_messaging.MessagingTimeout:
@@ -101,7 +101,7 @@ def forget(node: NodeId) -> str | None:
         )
 
 
-def gather(node: str, client: IronicClient, placement: Placement) -> Evidence:
+def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:
     """Read the state of a node from Ironic and Placement."""
     facts = client.read_node(node)
     uuid = placement.read_provider_uuid(facts.uuid)
@@ -118,10 +118,10 @@ class ControlApp(app.App):
 
     def __init__(self) -> None:
         super().__init__(
-            description='Ask who of the bare metal compute daemons of a pool '
-            'serves which host, and why a node is not offered; have a host '
-            'served again that nobody remembers, or a node forgotten that '
-            'went to another pool.',
+            description='Shows the hosts and nodes of a pool of bare metal '
+            'compute daemons: which daemon serves each host, and why a node '
+            'is not offered to builds. Adds a lost host to the pool, and '
+            'removes the records of a node that left the pool.',
             version='1',
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
@@ -139,8 +139,9 @@ class ControlApp(app.App):
             '--config-file',
             action='append',
             default=[],
-            help='nova.conf and what the daemon reads besides; may be given '
-            'several times (default: what the daemon reads by default)',
+            help='nova.conf, or another configuration file of the daemon; '
+            'may be given several times (default: the files that the daemon '
+            'reads without this option)',
         )
         return parser
 

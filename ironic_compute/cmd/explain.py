@@ -23,7 +23,7 @@ from resource_tracker.provider import (
 class Finding:
     """An obstacle to builds as a sentence, and its remedy if there is one."""
 
-    says: str
+    text: str
     remedy: str = ''
 
 
@@ -51,11 +51,11 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
     facts = evidence.facts
     if not evidence.in_pool:
         yield Finding(
-            f'It is not in this pool: its conductor group is '
+            f'The node is not in this pool: its conductor group is '
             f'"{facts.conductor_group}", its shard {facts.shard or "not set"}',
-            'ask where [ironic] conductor_group and shard are these, or '
-            f'change the node; if a host of this pool has it still: '
-            f'ironic-computectl node forget {facts.uuid}',
+            'run this command with a nova.conf that has these values in '
+            '[ironic], or change the node; if a host of this pool still '
+            f'holds the node: ironic-computectl node forget {facts.uuid}',
         )
     reason = why_not_schedulable(facts, Situation())
     if reason is not None:
@@ -81,21 +81,21 @@ def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
     provider = evidence.provider
     if provider is None:
         yield Finding(
-            'Placement: it has no provider yet, so no daemon has reported it',
-            'ironic-computectl host list; is a host served, and mapped '
-            '(nova-manage cell_v2 discover_hosts --by-service)?',
+            'Placement: no provider yet, because no daemon has created it',
+            'check that a host is served (ironic-computectl host list) and '
+            'mapped (nova-manage cell_v2 discover_hosts --by-service)',
         )
         return
     for consumer in sorted(evidence.consumers):
         yield Finding(
-            f'Placement: {consumer} has an allocation on it',
-            f'openstack server show {consumer}; if Nova does not know it, '
-            f'it is another client or a remainder (openstack resource '
-            f'provider allocation show {consumer})',
+            f'Placement: {consumer} has an allocation on the node',
+            f'openstack server show {consumer}; if Nova has no such server, '
+            f'another client made the allocation or it was left behind '
+            f'(openstack resource provider allocation show {consumer})',
         )
     if COMPUTE_STATUS_DISABLED in provider.traits:
         yield Finding(
-            'Placement: the compute service of its host is disabled',
+            "Placement: the compute service of the node's host is disabled",
             'openstack compute service list',
         )
     if is_free and not evidence.consumers:
@@ -107,26 +107,26 @@ def _of_inventory(
 ) -> Iterator[Finding]:
     """Compare a free node's inventory in Placement with Ironic."""
     late = (
-        'wait a minute; then look for "Placement" and the node in the log of '
-        'its worker'
+        'wait a minute; then search for "Placement" and the node in the log '
+        'of the daemon that holds the node'
     )
     wanted = resource_class_of(facts)
     found = provider.inventories.get(wanted or '')
     if not provider.inventories:
         yield Finding(
-            'Placement: nothing of it can be had yet; its record in Nova is '
-            'not confirmed yet, or the report is late',
+            "Placement: the provider has no inventory yet; the node's record "
+            'in Nova is not confirmed yet, or the write to Placement is late',
             late,
         )
     elif found is None:
         others = ', '.join(sorted(provider.inventories))
         yield Finding(
-            f'Placement: it has {others} of it in place of {wanted}', late
+            f'Placement: the provider has {others} in place of {wanted}', late
         )
     elif found.get('reserved'):
         yield Finding(
-            'Placement: it is reserved; a build has just claimed it, its '
-            'record in Nova is not confirmed yet, or the report is late',
+            'Placement: the node is reserved; a build has just claimed it, '
+            'its record in Nova is not confirmed yet, or the write is late',
             late,
         )
     if COMPUTE_NODE not in provider.traits:
@@ -137,8 +137,8 @@ def _offered(evidence: Evidence) -> Finding:
     assert evidence.provider is not None  # noqa: S101 - else an obstacle
     own = sorted(evidence.facts.traits) or ['none']
     return Finding(
-        f'It is offered to flavors with '
+        f'The node is offered to flavors with '
         f'resources:{resource_class_of(evidence.facts)}=1 (its own traits: '
         f'{", ".join(own)})',
-        'openstack allocation candidate list, with what the flavor asks for',
+        "openstack allocation candidate list, with the flavor's resources",
     )

@@ -25,41 +25,41 @@ Pools = Mapping[str, Iterable[Member]]
 Send = Callable[[Host], str | None]
 
 
-def known_to(members: Iterable[Member]) -> set[Host]:
+def known_hosts(members: Iterable[Member]) -> set[Host]:
     """Return the known hosts of all agents of a pool."""
     return {host for m in members for host in (m.home, *m.known)}
 
 
-def served_by(members: Iterable[Member]) -> list[Host]:
+def served_hosts(members: Iterable[Member]) -> list[Host]:
     """Return the hosts that are served now, home hosts first."""
     served = {host: m for m in members for host in m.serving}
     return sorted(served, key=lambda h: (served[h].home != h, h))
 
 
-def adopt(host: Host, pools: Pools, mine: str, send: Send) -> str:
+def adopt(host: Host, pools: Pools, pool: str, send: Send) -> str:
     """Add a host to a pool; return the result as a sentence for the operator.
 
     :param mine: the name of the pool
     :param send: sends the request to the worker of a served host
     :raises Refused: with the reason
     """
-    members = tuple(pools.get(mine, ()))
-    if host in known_to(members):
-        return f'Host {host} is a host of this pool already.'
+    members = tuple(pools.get(pool, ()))
+    if host in known_hosts(members):
+        return f'Host {host} is already a host of this pool.'
     for name, others in pools.items():
-        if name != mine and host in known_to(others):
+        if name != pool and host in known_hosts(others):
             raise NovaRefused(
-                f'Host {host} is of another pool, whose daemons are up: '
+                f'Host {host} belongs to another pool, whose daemons are up: '
                 f'{describe_pool(name)}'
             )
-    give(send, served_by(members))
+    send_to_any(send, served_hosts(members))
     return (
-        f'Host {host} is a host of this pool now; it is served within one '
-        f'lease term'
+        f'Host {host} is a host of this pool now; a daemon serves it within '
+        f'one lease term'
     )
 
 
-def give(send: Send, hosts: Iterable[Host]) -> None:
+def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
     """Send a request to the hosts in turn until one answers.
 
     :raises Refused: the host refused with a reason, or none answered
@@ -82,11 +82,11 @@ class HostList(lister.Lister):
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read the agents of the pool from the coordination backend."""
-        members = _pools().get(_mine(), ())
+        members = _pools().get(_own_pool(), ())
         served = {h: m for m in members for h in m.serving}
         columns = ('Host', 'Served by', 'Machine', 'State')
         rows = []
-        for host in sorted(known_to(members) | set(served)):
+        for host in sorted(known_hosts(members) | set(served)):
             by = served.get(host)
             if by is None:
                 rows.append((host, '-', '-', 'not served'))
@@ -96,17 +96,17 @@ class HostList(lister.Lister):
         return columns, rows
 
 
-class _OfOneHost(command.Command):
+class _HostCommand(command.Command):
     """A command with a host as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the argument that names the host."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='its name in Nova')
+        parser.add_argument('host', help='the name of the host in Nova')
         return parser
 
 
-class HostAdopt(_OfOneHost):
+class HostAdopt(_HostCommand):
     """Add a host to this pool, so that it is served again.
 
     Use it for a host whose own daemon does not come back, if no daemon of the
@@ -124,16 +124,16 @@ class HostAdopt(_OfOneHost):
 
         host, pools = Host(parsed_args.host), _pools()
         reach_nova()
-        said = adopt(
+        result = adopt(
             host,
             pools,
-            _mine(),
+            _own_pool(),
             lambda to: peer_rpc.request_adopt_host(to, host),
         )
-        print(said, file=self.app.stdout)
+        print(result, file=self.app.stdout)
 
 
-class HostMapped(_OfOneHost):
+class HostMapped(_HostCommand):
     """Confirm that a host is mapped to a cell, if the pool cannot read it.
 
     Use it in a pool whose nova-conductor has no API database, and whose user
@@ -150,18 +150,16 @@ class HostMapped(_OfOneHost):
         """
         from ironic_compute.ownership import peer_rpc
 
-        host, members = Host(parsed_args.host), _pools().get(_mine(), ())
+        host, members = Host(parsed_args.host), _pools().get(_own_pool(), ())
         reach_nova()
-        give(
+        send_to_any(
             lambda to: peer_rpc.request_confirm_mapping(to, host),
-            served_by(members),
+            served_hosts(members),
         )
-        print(
-            f'Host {host} is declared mapped to a cell.', file=self.app.stdout
-        )
+        print(f'Host {host} now counts as mapped.', file=self.app.stdout)
 
 
-def _mine() -> str:
+def _own_pool() -> str:
     return group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
 
 

@@ -21,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0; or 78 with one sentence if the configuration is wrong
     """
-    ties, config_arguments = _parser().parse_known_args(argv)
-    die_with(ties.agent_pid)
+    arguments, config_arguments = _parser().parse_known_args(argv)
+    die_with(arguments.agent_pid)
 
     from ironic_compute import compat
 
@@ -30,11 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from ironic_compute.worker import process
 
-    return process.run(ties, config_arguments)
+    return process.run(arguments, config_arguments)
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Make the kernel kill this process when its parent ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
@@ -46,19 +46,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='ironic-compute-worker',
         description='Serves one Nova host as nova-compute would. The agent, '
-        'ironic-compute, starts it and tells it which host; it cannot '
-        'be started by hand. All other options (--config-file, --debug …) '
+        'ironic-compute, starts it and sends it the host; it cannot be '
+        'started by hand. All other options (--config-file, --debug …) '
         "are Nova's.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        '--agent-pid', type=int, required=True, help='the agent to die with'
+        '--agent-pid',
+        type=int,
+        required=True,
+        help='process id of the agent; the worker is killed when it ends',
     )
     parser.add_argument(
         '--report-fd',
         type=int,
         required=True,
-        help='the pipe that the agent reads',
+        help='file descriptor of the pipe that the agent reads',
     )
     return parser
 

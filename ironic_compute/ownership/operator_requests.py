@@ -77,7 +77,7 @@ class OperatorRequests:
                 return None
             case Mapped.NO:
                 return (
-                    f'Nova says that host {host} is not mapped to a cell; '
+                    f'Host {host} is not mapped to a cell in Nova; '
                     f'run: nova-manage cell_v2 discover_hosts --by-service'
                 )
             case Mapped.UNREADABLE | Mapped.NO_ANSWER:
@@ -110,8 +110,8 @@ class OperatorRequests:
                 )
             case None:
                 return (
-                    f'Host {host} is up, says Nova, but does not answer; ask '
-                    f'again when Nova takes it for down'
+                    f'Host {host} is up in Nova but does not answer; try '
+                    f'again when it is down in Nova'
                 )
 
     def _why_elsewhere(self, host: Host) -> str | None:
@@ -126,8 +126,8 @@ class OperatorRequests:
             return None
         return (
             f'Host {host} holds {len(held)} nodes and none of them is in '
-            f'this pool (conductor group and shard): give the order with the '
-            f'nova.conf of its own'
+            f'this pool (conductor group and shard): run the command with '
+            f"the nova.conf of the host's own pool"
         )
 
     def _send(
@@ -150,8 +150,8 @@ class OperatorRequests:
                 )
                 return None
         return (
-            f'The agent was told of host {message.host} and has not shown yet '
-            f'that it heard; see "ironic-computectl host list"'
+            f'The request for host {message.host} was sent to the agent and '
+            f'is not carried out yet; see "ironic-computectl host list"'
         )
 
 

@@ -130,11 +130,11 @@ class Removal:
             facts = self._client.read_node(node)
         except errors.NodeNotFound:
             return (
-                f'Ironic does not have node {node} any more; it is removed '
-                f'without an order, after two audits'
+                f'Ironic does not have node {node} any more; the daemon '
+                f'removes its records by itself, after two audits'
             )
         except errors.IronicComputeError as exc:
-            return f'Ironic does not say where node {node} belongs: {exc}'
+            return f'Could not read node {node} from Ironic: {exc}'
         if self._client.is_in_pool(facts):
             return (
                 f'Node {node} is in this pool; give it another conductor '

@@ -30,7 +30,7 @@ _TIMEOUT_S = 10.0
 # The name of the conductor's error if it has no API database. An error loses
 # its class on the message bus.
 _NO_API_DATABASE = 'CantStartEngineError'
-_NO_WAY = (
+_NO_ACCESS = (
     ks_exceptions.CatalogException,
     ks_exceptions.MissingAuthPlugin,
     ks_exceptions.Unauthorized,
@@ -70,8 +70,8 @@ def classify_conductor_read(read: Callable[[], object]) -> Mapped:
         return Mapped.NO
     except oslo_messaging.RemoteError as exc:
         LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
-        is_for_good = exc.exc_type == _NO_API_DATABASE
-        return Mapped.UNREADABLE if is_for_good else Mapped.NO_ANSWER
+        is_permanent = exc.exc_type == _NO_API_DATABASE
+        return Mapped.UNREADABLE if is_permanent else Mapped.NO_ANSWER
     except Exception as exc:
         LOG.debug('Could not read a host mapping: %(exc)s', {'exc': exc})
         return Mapped.NO_ANSWER
@@ -98,7 +98,7 @@ def classify_api_read(get: Callable[[], Any]) -> Mapped:
     """
     try:
         answer = get()
-    except _NO_WAY:
+    except _NO_ACCESS:
         return Mapped.UNREADABLE
     except ks_exceptions.ClientException as exc:
         LOG.debug('Could not ask nova-api of a host: %(exc)s', {'exc': exc})

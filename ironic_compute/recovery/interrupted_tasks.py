@@ -118,7 +118,7 @@ class InterruptedTasks:
     def _required_idle_s(self, instance: Any, *, is_first: bool) -> float:
         """Return for how long a task must be unchanged to be interrupted.
 
-        In seconds, counted from the last change of the Instance. In the first
+        In seconds since the check first found this state. In the first
         round most tasks need not wait. A task that recovery may clear or end
         always waits, because its message may still arrive and would find the
         task gone.

@@ -93,7 +93,7 @@ class StrayInstances:
             else:
                 self._act(stray, key, rows)
         for key in sorted(failed_builds & self._failed_builds):
-            self._begin_end(key, 'Nova has given its build up')
+            self._begin_freeing(key, 'Nova has given its build up')
         self._failed_builds = frozenset(failed_builds)
 
     def _end_claims(self) -> None:
@@ -138,7 +138,7 @@ class StrayInstances:
                 self._end_deleted(key)
             case StrayState.ON_OTHER_HOST:
                 host = Host(rows[server].host)
-                self._begin('stray', lambda: self._follow(node, server, host))
+                self._begin('stray', lambda: self._give(node, server, host))
             case StrayState.NOT_IN_NOVA:
                 # Checked again after ``forget_checked``, not in each round.
                 self._checked.add(key)
@@ -149,7 +149,7 @@ class StrayInstances:
     def _end_deleted(self, key: _Found) -> None:
         """Free a deleted server's node if ``deleted_action`` is ``reap``."""
         if self._deleted_action == _REAP:
-            self._begin_end(key, 'Nova has deleted it')
+            self._begin_freeing(key, 'Nova has deleted it')
             return
         # Checked again after ``forget_checked``, not in each round.
         self._checked.add(key)
@@ -170,7 +170,7 @@ class StrayInstances:
                 {'node': key[0], 'server': key[1]},
             )
 
-    def _follow(self, node: NodeId, server: str, host: Host) -> None:
+    def _give(self, node: NodeId, server: str, host: Host) -> None:
         with self._in_progress.exclusive(server) as free:
             facts = self._held_nodes.facts(node)
             if not free or facts is None or facts.instance_uuid != server:
@@ -184,7 +184,7 @@ class StrayInstances:
                     {'node': node, 'host': host, 'error': exc},
                 )
 
-    def _begin_end(self, key: _Found, why: str) -> None:
+    def _begin_freeing(self, key: _Found, why: str) -> None:
         self._begin('stray', lambda: self._end(*key, why))
 
     def _end(self, node: NodeId, server: str, why: str) -> None:

@@ -147,10 +147,12 @@ class Components:
         self.row_audit = RowAudit(
             self.held_nodes, self.compute_nodes, tenure.clock
         )
-        self._make_handover()
+        self._make_rebalancer()
         self._make_feed()
         self.peer_endpoint = peer_rpc.PeerEndpoint(
-            self._given, self.removal.forget_node, self._make_orders(mappings)
+            self._given,
+            self.removal.forget_node,
+            self._make_requests(mappings),
         )
         self._make_threads()
 
@@ -179,7 +181,7 @@ class Components:
             self._service_thread,
         )
 
-    def _make_orders(self, mappings: HostMappings) -> OperatorRequests:
+    def _make_requests(self, mappings: HostMappings) -> OperatorRequests:
         return OperatorRequests(
             self._tenure.pool,
             self.compute_nodes,
@@ -216,7 +218,7 @@ class Components:
             host=tenure.host,
         )
 
-    def _make_handover(self) -> None:
+    def _make_rebalancer(self) -> None:
         options, tenure = CONF.ironic_compute, self._tenure
         foreign = ForeignHosts(
             self.services, tenure.pool, peer_rpc.is_ironic_compute

@@ -68,7 +68,7 @@ _DEFAULTS = (
 )
 
 
-def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
+def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     """Serve the host that the agent names, until SIGTERM.
 
     Everything that does not depend on the host is done before the agent names
@@ -90,7 +90,7 @@ def run(ties: argparse.Namespace, config_arguments: Sequence[str]) -> int:
         return exit_codes.EX_AGENT_GONE
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     silence_s = CONF.ironic_compute.worker_silence_s
-    agent_pipe = AgentPipe(tenure, ties.report_fd, down, silence_s)
+    agent_pipe = AgentPipe(tenure, arguments.report_fd, down, silence_s)
     agent_pipe.start()
     executors.warn_of_low_limits(CONF)
     try:

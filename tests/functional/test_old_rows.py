@@ -157,19 +157,19 @@ class OldRowsTest(pool.PoolTestCase):
         """The node is kept until an operator orders its removal."""
         server = self.boot(self.make_flavor())
         node = NodeId(self.node_of(server))
-        self.assertIn('is in this pool', ctl.forget(node))
+        self.assertIn('is in this pool', ctl.forget_node(node))
         self.ironic.change(node, conductor_group='another')
         self._audit()
         self._audit()
-        self.assertIn('has a server', ctl.forget(node))
+        self.assertIn('has a server', ctl.forget_node(node))
         self.delete(server)
         self._audit()
         self.assertEqual(1, len(self._rows(node)))
-        self.until(lambda: ctl.forget(node) is None, 'the node forgotten')
+        self.until(lambda: ctl.forget_node(node) is None, 'the node forgotten')
         self.assertEqual([], self._rows(node))
         answer = self.placement.get(f'/resource_providers/{node}')
         self.assertEqual(404, answer.status)
-        self.assertIn('no record', ctl.forget(node))
+        self.assertIn('no record', ctl.forget_node(node))
 
     def test_bug_1853159_record_is_restored_without_an_error(self) -> None:
         """A deleted Service record is restored without a traceback."""

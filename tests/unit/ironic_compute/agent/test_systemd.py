@@ -37,11 +37,11 @@ def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
         'WATCHDOG_USEC': '30000000',
     }
     watchdog = Watchdog(told, clock)
-    watchdog.turned()
+    watchdog.notify_if_due()
     assert _heard(listener) == [b'READY=1']
     for _ in range(60):
         clock.advance(0.5)
-        watchdog.turned()
+        watchdog.notify_if_due()
     assert _heard(listener) == [b'WATCHDOG=1'] * 3
 
 
@@ -50,7 +50,7 @@ def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
     clock = ManualClock(start_s=50.0)
     watchdog = Watchdog({'NOTIFY_SOCKET': listener.getsockname()}, clock)
     for _ in range(3):
-        watchdog.turned()
+        watchdog.notify_if_due()
         clock.advance(1000.0)
     assert _heard(listener) == [b'READY=1']
 
@@ -59,4 +59,4 @@ def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
 def test_daemon_lives_without_a_listener(address: str | None) -> None:
     """The daemon goes on if no process reads the socket."""
     told = {} if address is None else {'NOTIFY_SOCKET': address}
-    Watchdog(told, ManualClock()).turned()
+    Watchdog(told, ManualClock()).notify_if_due()

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from ironic_compute.cmd.ctl import gather
+from ironic_compute.cmd.ctl import collect
 from ironic_compute.cmd.explain import explain
 from resource_tracker.claims import Claim
 from resource_tracker.provider import Situation, wanted_provider
@@ -37,7 +37,7 @@ class Cloud:
 
     def findings(self):
         """What an operator is told."""
-        return explain(gather(NODE, self.ironic, self.placement))
+        return explain(collect(NODE, self.ironic, self.placement))
 
     def text(self):
         """The same in one string."""
@@ -111,10 +111,10 @@ def test_allocation_is_named(cloud):
 def test_claimed_node_is_named(cloud):
     """A node that is free in Ironic but reserved is explained."""
     cloud.report(claim=Claim('server'))
-    assert 'it is reserved' in cloud.text()
+    assert 'node is reserved' in cloud.text()
 
 
 def test_class_that_is_not_reported_yet_is_named(cloud):
     """A resource class that was changed just now is explained."""
     cloud.ironic.change(NODE, resource_class='silver')
-    assert f'it has {GOLD} of it in place of CUSTOM_SILVER' in cloud.text()
+    assert f'provider has {GOLD} in place of CUSTOM_SILVER' in cloud.text()

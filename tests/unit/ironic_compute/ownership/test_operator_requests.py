@@ -106,7 +106,7 @@ def test_agent_that_never_applies_a_request_is_named(desk: Desk) -> None:
     """The operator reads that the request has not been carried out."""
     desk.add_service(C9, is_up=False)
     desk.losses_count = 999
-    assert 'has not shown yet' in (desk.requests.adopt_host(C9) or '')
+    assert 'is not carried out yet' in (desk.requests.adopt_host(C9) or '')
 
 
 def test_host_without_a_service_record_is_refused(desk: Desk) -> None:
