@@ -12,15 +12,19 @@ from collections.abc import Callable
 
 from tests.simulation.kernel import Kernel
 
+# Faults of processes and networks.
+_PROCESS_FAULTS = (
+    'kill',
+    'crash',
+    'freeze',
+    'freeze agent',
+    'freeze worker',
+    'cut',
+    'stop',
+)
 # Fault of a machine or a service -> its rates per second, in worlds with it.
 RATES = {
-    'kill': (0.005, 0.02, 0.05),
-    'crash': (0.005, 0.02, 0.05),
-    'freeze': (0.005, 0.02, 0.05),
-    'freeze agent': (0.005, 0.02, 0.05),
-    'freeze worker': (0.005, 0.02, 0.05),
-    'cut': (0.005, 0.02, 0.05),
-    'stop': (0.005, 0.02, 0.05),
+    **dict.fromkeys(_PROCESS_FAULTS, (0.005, 0.02, 0.05)),
     'outage': (0.004, 0.01, 0.02),
     'ironic ill': (0.01, 0.02, 0.05),
     'disable': (0.005, 0.02, 0.05),

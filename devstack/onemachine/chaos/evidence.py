@@ -101,8 +101,21 @@ class Evidence:
         """Return the remains of deleted servers, one line each."""
         return [
             *self._leaked_nodes(),
-            *self._leaked_allocations(),
-            *self._leaked_ports(),
+            *(
+                f'allocation of {" on ".join(row)}'
+                for row in self._without_instance(
+                    'a.consumer_id, p.uuid FROM placement.allocations a '
+                    'JOIN placement.resource_providers p '
+                    'ON p.id = a.resource_provider_id',
+                    'a.consumer_id',
+                )
+            ),
+            *(
+                f'port {" of ".join(row)}'
+                for row in self._without_instance(
+                    'p.id, p.device_id FROM neutron.ports p', 'p.device_id'
+                )
+            ),
         ]
 
     def _leaked_nodes(self) -> list[str]:
@@ -114,24 +127,16 @@ class Evidence:
         )
         return [f'node {" ".join(row)}' for row in rows]
 
-    def _leaked_allocations(self) -> list[str]:
-        rows = self._rows(
-            'SELECT a.consumer_id, p.uuid FROM placement.allocations a '
-            'JOIN placement.resource_providers p '
-            'ON p.id = a.resource_provider_id LEFT JOIN nova.instances i '
-            'ON i.uuid = a.consumer_id AND i.deleted = 0 '
-            'WHERE i.uuid IS NULL;'
-        )
-        return [f'allocation of {" on ".join(row)}' for row in rows]
+    def _without_instance(self, columns: str, key: str) -> list[list[str]]:
+        """Return rows whose server does not exist.
 
-    def _leaked_ports(self) -> list[str]:
-        rows = self._rows(
-            'SELECT p.id, p.device_id FROM neutron.ports p '
-            'LEFT JOIN nova.instances i '
-            'ON i.uuid = p.device_id AND i.deleted = 0 '
-            'WHERE i.uuid IS NULL;'
+        :param columns: the columns and tables of the rows
+        :param key: the column with the uuid of the server
+        """
+        return self._rows(
+            f'SELECT {columns} LEFT JOIN nova.instances i '
+            f'ON i.uuid = {key} AND i.deleted = 0 WHERE i.uuid IS NULL;'
         )
-        return [f'port {" of ".join(row)}' for row in rows]
 
     def unheard(self, servers: Sequence[str]) -> list[str]:
         """Return the servers that no nova-conductor has received.

@@ -163,11 +163,17 @@ def wait(what: Callable[[], bool], most_s: float) -> None:
         CLOCK.sleep(0.1)
 
 
-def test_killed_adopted_and_handed_back(pair: Pair) -> None:
-    """A killed agent's host is adopted and handed back on its return."""
+def _serving(pair: Pair) -> tuple[Process, Process]:
+    """Start both agents, and wait until each serves its own host."""
     one, two = pair.start('c1'), pair.start('c2')
     wait(lambda: one.open_hosts() == {'c1'}, 25.0)
     wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    return one, two
+
+
+def test_killed_adopted_and_handed_back(pair: Pair) -> None:
+    """A killed agent's host is adopted and handed back on its return."""
+    one, two = _serving(pair)
     wait(lambda: any('agreed' in line for line in two.lines()), 10.0)
     # An agent adopts only after it has held its lease for a term.
     CLOCK.sleep(TERM_S)
@@ -202,9 +208,7 @@ def test_bug_2144384_each_process_has_the_whole_ring(pair: Pair) -> None:
 
 def test_frozen_and_thawed(backend: BackendUnderTest, pair: Pair) -> None:
     """A frozen agent's host is adopted; thawed, the agent gets it back."""
-    one, two = pair.start('c1'), pair.start('c2')
-    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
-    wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    one, two = _serving(pair)
     CLOCK.sleep(TERM_S)
 
     one.process.send_signal(signal.SIGSTOP)
@@ -227,9 +231,7 @@ def test_the_backend_goes_and_comes(
     """An outage shuts all gates; afterwards they open again."""
     if backend.name == 'file':
         pytest.skip('a folder does not go away')
-    one, two = pair.start('c1'), pair.start('c2')
-    wait(lambda: one.open_hosts() == {'c1'}, 25.0)
-    wait(lambda: two.open_hosts() == {'c2'}, 25.0)
+    one, two = _serving(pair)
     backend.stop()
     CLOCK.sleep(TERM_S * 1.5)
     assert one.open_hosts() == two.open_hosts() == set()

@@ -96,19 +96,31 @@ def pool_of(home: Host, *hosts: Host) -> Pool:
 # ---- nova
 
 
+def _renamed_world(
+    renamed: Host, facts: ServiceFacts
+) -> tuple[World, Machine]:
+    """Return a world of one machine some time after its host was renamed.
+
+    :param facts: the Service record of the new name
+    """
+    world = make(1)
+    run(world, 30)
+    (machine,) = world.machines
+    machine.kill(1.0)
+    machine.home = renamed
+    world.facts[renamed] = facts
+    run(world, 30 + ADOPTED_S)
+    return world, machine
+
+
 def test_bug_1866380_host_renamed_leaves_no_host_unserved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """After a host is renamed, its old and its new name have a worker."""
     caplog.set_level(logging.INFO)
     for name in ('C1', 'c1.example.org', 'c1.'):
-        world, renamed = make(1), Host(name)
-        run(world, 30)
-        (machine,) = world.machines
-        machine.kill(1.0)
-        machine.home = renamed
-        world.facts[renamed] = FINE
-        run(world, 30 + ADOPTED_S)
+        renamed = Host(name)
+        world, machine = _renamed_world(renamed, FINE)
         assert set(served(world)) == {C1, renamed}
         assert agent(machine).pool.ring == Ring([C1, renamed])
         assert 'Adopted c1 after' in caplog.text
@@ -117,13 +129,7 @@ def test_bug_1866380_host_renamed_leaves_no_host_unserved(
 
 def test_bug_1866380_record_that_ignores_case_is_one_ring_member() -> None:
     """A renamed host without a Service of its own is not in the ring."""
-    world, renamed = make(1), Host('C1')
-    run(world, 30)
-    (machine,) = world.machines
-    machine.kill(1.0)
-    machine.home = renamed
-    world.facts[renamed] = GONE
-    run(world, 30 + ADOPTED_S)
+    world, machine = _renamed_world(Host('C1'), GONE)
     assert agent(machine).pool.ring == Ring([C1])
     assert C1 in served(world)
 

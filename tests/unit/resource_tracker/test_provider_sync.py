@@ -643,6 +643,19 @@ class Storm(World):
         self.report()
 
 
+def _check_inventory(storm):
+    """Check the inventory; return the wanted provider and the present one."""
+    want, provider = (
+        wanted_provider(storm.facts, Situation()),
+        storm.provider(),
+    )
+    inventory = want.inventory
+    assert provider.inventories == (
+        {inventory.resource_class: inventory.body()} if inventory else {}
+    )
+    return want, provider
+
+
 @settings(max_examples=300, deadline=None)
 @given(_STEPS, _STEPS)
 def test_any_history_ends_in_the_wanted_state(between, inside):
@@ -661,14 +674,7 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
     for step in between:
         storm.step(*step)
     storm.calm()
-    want, provider = (
-        wanted_provider(storm.facts, Situation()),
-        storm.provider(),
-    )
-    inventory = want.inventory
-    assert provider.inventories == (
-        {inventory.resource_class: inventory.body()} if inventory else {}
-    )
+    want, provider = _check_inventory(storm)
     usable = storm.placement.supported_traits(want.traits)
     assert provider.traits == usable | ({_FOREIGN} if storm.tagged else set())
     foreign = {'foreign'} if storm.joined else set()
@@ -699,12 +705,5 @@ def _live(storm, lives):
             storm.step(*step)
     storm.crash()
     storm.calm()
-    want, provider = (
-        wanted_provider(storm.facts, Situation()),
-        storm.provider(),
-    )
-    inventory = want.inventory
-    assert provider.inventories == (
-        {inventory.resource_class: inventory.body()} if inventory else {}
-    )
+    want, provider = _check_inventory(storm)
     assert storm.placement.supported_traits(want.traits) <= provider.traits

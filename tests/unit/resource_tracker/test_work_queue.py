@@ -30,6 +30,12 @@ def queue():
     return WorkQueue()
 
 
+def _taken(queue):
+    """Return the item of a node whose write has begun."""
+    queue.put(ONE, 0)
+    return queue.take(0)
+
+
 def test_newest_state_wins(queue):
     """Of several states before a node is taken, only the last is written."""
     for wanted in (ONE, TWO, ONE, TWO):
@@ -47,8 +53,7 @@ def test_nodes_come_in_their_order(queue):
 
 def test_busy_node_is_not_taken_twice(queue):
     """A state that arrives during a write is taken after that write."""
-    queue.put(ONE, 0)
-    item = queue.take(0)
+    item = _taken(queue)
     queue.put(TWO, 0)
     assert queue.take(0) is None
     queue.finish(item, Settled(), 1)
@@ -57,8 +62,7 @@ def test_busy_node_is_not_taken_twice(queue):
 
 def test_rewrite_of_a_busy_node_follows_its_write(queue):
     """A rewrite scheduled during a write takes place once after it."""
-    queue.put(ONE, 0)
-    item = queue.take(0)
+    item = _taken(queue)
     queue.schedule_rewrite(NODE, 5)
     assert queue.take(5) is None
     queue.finish(item, Settled(), 5)
@@ -223,8 +227,7 @@ def test_failed_node_waits_and_does_not_count_as_written(queue):
 
 def test_newer_state_does_not_wait_for_the_retry_of_an_older_one(queue):
     """A state that arrives during a failing write is tried at once."""
-    queue.put(ONE, 0)
-    item = queue.take(0)
+    item = _taken(queue)
     queue.put(TWO, 0)
     queue.finish(item, Failed(99), 1)
     assert queue.take(1).wanted == TWO
@@ -268,8 +271,7 @@ def test_interrupted_node_is_due_at_once(queue):
 
 def test_forgotten_node_stays_forgotten(queue):
     """Neither a failed write nor a wait brings a forgotten node back."""
-    queue.put(ONE, 0)
-    item = queue.take(0)
+    item = _taken(queue)
     queue.forget(NODE)
     assert not queue.is_current(item.entry)
     queue.finish(item, Failed(1), 0)
@@ -281,8 +283,7 @@ def test_forgotten_node_stays_forgotten(queue):
 
 def test_node_that_came_back_waits_for_its_former_task(queue):
     """A node held again waits until the earlier write has ended."""
-    queue.put(ONE, 0)
-    former = queue.take(0)
+    former = _taken(queue)
     queue.forget(NODE)
     assert queue.put(TWO, 0)
     assert queue.take(0) is None

@@ -24,13 +24,7 @@ def test_links_get_the_addresses_of_the_ports():
         _port('p2', 'bb', 'g', None),
         _port('p3', 'cc', 'g', None),
     ]
-    group = {
-        'uuid': 'g',
-        'mode': '802.3ad',
-        'address': 'dd',
-        'properties': {'miimon': 100},
-        'internal_info': {'tenant_vif_port_id': 'v2'},
-    }
+    group = _group('802.3ad', 'dd', 'v2') | {'properties': {'miimon': 100}}
     single, bond, other, *members = network_data.replace_links(
         data, ports, [group]
     )['links']
@@ -50,6 +44,15 @@ def _port(
         'address': address,
         'portgroup_uuid': group,
         'internal_info': internal,
+    }
+
+
+def _group(mode: str, address: str, vif: str) -> dict[str, Any]:
+    return {
+        'uuid': 'g',
+        'mode': mode,
+        'address': address,
+        'internal_info': {'tenant_vif_port_id': vif},
     }
 
 
@@ -97,12 +100,7 @@ def test_network_data_of_nova_gets_the_links_of_the_node():
         _port('p3', 'cc', 'g', None),
         _port('p4', 'dd', 'g', None),
     ]
-    group = {
-        'uuid': 'g',
-        'mode': 'active-backup',
-        'address': 'ee',
-        'internal_info': {'tenant_vif_port_id': 'v3'},
-    }
+    group = _group('active-backup', 'ee', 'v3')
     data = network_data.replace_links(
         netutils.get_network_metadata(vifs), ports, [group]
     )

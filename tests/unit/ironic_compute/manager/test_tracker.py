@@ -56,6 +56,13 @@ def _claim(cloud: Cloud, one: One, save: Any, allocations: Any = None) -> Any:
     return tracker.instance_claim(None, instance, N, allocations)
 
 
+def _refusal(reason: str) -> Any:
+    """Expect that a build is refused for a reason."""
+    return pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match=reason
+    )
+
+
 def test_build_that_waited_is_claimed_before_the_first_list() -> None:
     """A build that waited in the queue is claimed without a node list."""
     cloud, one = _just_started()
@@ -99,9 +106,7 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     cloud.nodes[N] = dataclasses.replace(FIT, maintenance=True)
     if trouble is not None:
         cloud.hidden[N] = trouble
-    with pytest.raises(
-        nova_exception.ComputeResourcesUnavailable, match=sentence
-    ):
+    with _refusal(sentence):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
 
@@ -187,9 +192,7 @@ def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
 ) -> None:
     """A build is refused when its node's row names another host."""
     _, one = renewed
-    with pytest.raises(
-        nova_exception.ComputeResourcesUnavailable, match='not held'
-    ):
+    with _refusal('not held'):
         _claim_meanwhile(renewed, lambda: one.held_nodes.confirm_row(N, None))
     assert one.claims.consumer(N) is None
 
@@ -199,9 +202,7 @@ def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
 ) -> None:
     """A build is refused if its node's row is not confirmed in time."""
     cloud, one = renewed
-    with pytest.raises(
-        nova_exception.ComputeResourcesUnavailable, match='not confirmed'
-    ):
+    with _refusal('not confirmed'):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
 

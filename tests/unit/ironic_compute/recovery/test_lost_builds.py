@@ -175,14 +175,20 @@ def test_a_failed_placement_read_delays_only_its_own_build() -> None:
     assert lost.done == ['freed'] * 3
 
 
-def test_a_check_does_not_wait_for_builds_to_be_ended() -> None:
-    """Each check and each end of a build has a thread of its own."""
+def _lost_with_deferred_threads() -> tuple[_Lost, list[Callable[[], None]]]:
+    """Return a lost build, and a list that gets the work of each thread."""
     begun: list[Callable[[], None]] = []
     lost = _Lost(
         _server(vm_states.BUILDING),
         nodes=[N1],
         begin=lambda name, act: begun.append(act),
     )
+    return lost, begun
+
+
+def test_a_check_does_not_wait_for_builds_to_be_ended() -> None:
+    """Each check and each end of a build has a thread of its own."""
+    lost, begun = _lost_with_deferred_threads()
     lost.check()
     assert (lost.done, lost.reads_count, len(begun)) == ([], 0, 1)
     begun.pop()()
@@ -193,12 +199,7 @@ def test_a_check_does_not_wait_for_builds_to_be_ended() -> None:
 
 def test_only_one_check_at_a_time_reads_placement() -> None:
     """While a check waits for Placement, another check does nothing."""
-    begun: list[Callable[[], None]] = []
-    lost = _Lost(
-        _server(vm_states.BUILDING),
-        nodes=[N1],
-        begin=lambda name, act: begun.append(act),
-    )
+    lost, begun = _lost_with_deferred_threads()
     lost.check()
     with lost._is_checking:
         begun.pop()()
