@@ -2,9 +2,9 @@
 """Adoption: orphaned hosts, and the order in which agents try to adopt them.
 
 A host is orphaned when no member of the group serves it and its own agent is
-neither up nor expected back. `hashring.assignment` asks this module for the
-hosts that this agent should try now. Pure: nothing here takes a lock, and a
-wrong result costs one refused lock request.
+neither up nor expected back. `hashring.assignment` gets the hosts that this
+agent should try now from here. Pure: nothing here takes a lock, and a wrong
+result costs one refused lock request.
 
 Every agent computes the same order of candidates from the same member list;
 the k-th candidate (0 is the first) waits k + 1 steps. Even the first one
@@ -25,7 +25,7 @@ class Presence(enum.Enum):
     """The state of a home host's own agent: up, expected back, or absent."""
 
     HOME = 'home'
-    """The agent is up and wants to serve its home host."""
+    """The agent is up and serves its home host, or soon will."""
     EXPECTED = 'expected'
     """The agent is restarting, and its ``restart_grace_s`` has not ended."""
     ABSENT = 'absent'
@@ -61,7 +61,7 @@ class DueAdoption:
 
     host: Host
     orphan_for_s: float
-    """Seconds since this agent first saw the host orphaned."""
+    """Seconds since this agent first found the host orphaned."""
 
 
 class PresenceWatch:

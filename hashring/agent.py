@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's main loop: passes events to `Assignment`, carries out effects.
 
-The loop runs in the main thread of the agent process, because the kernel
-ends a worker when the thread that started it ends. It sends no request to
-the coordination backend: the heartbeat thread (`heartbeat`) and the lock
-thread (`lock_thread`) do, and the loop reads their results without waiting.
-Therefore a backend that hangs cannot keep the loop from seeing that the
-lease ended, nor from publishing that to the workers.
+The loop runs in the main thread of the agent process, because the kernel ends
+a worker when the thread that started it ends. It sends no request to the
+coordination backend: the heartbeat thread (`heartbeat`) and the lock thread
+(`lock_thread`) do, and the loop reads their results without waiting. Therefore
+the loop notices the end of the lease, and reports it to the workers, even
+while the backend hangs.
 
 The loop starts and stops workers through the `Workers` protocol and does not
 import Nova.
@@ -75,7 +75,8 @@ class Agent:
     _on_turn: Callable[[], None] | None = None
 
     def __attrs_post_init__(self) -> None:
-        # The reason if the agent exits because of an error.
+        # The error because of which the agent exits; None if it exits on
+        # request.
         self.exit_message: str | None = None
         self._stop_request: events.Leave | None = None
         self._status = 0

@@ -85,7 +85,7 @@ class Assignment:
         )
 
     def phases(self) -> dict[Host, Phase]:
-        """Return the phase of each host that this agent ever tried."""
+        """Return the phase of each host that this agent ever tried to lock."""
         return {host: hold.phase for host, hold in self._holds.items()}
 
     def holds_home(self) -> bool:
@@ -146,7 +146,7 @@ class Assignment:
 
     @property
     def finished(self) -> bool:
-        """Whether the agent leaves and has neither a lock nor a worker."""
+        """Whether the agent is leaving and has neither a lock nor a worker."""
         idle = all(h.phase is Phase.IDLE for h in self._holds.values())
         return self._leave is not None and idle
 

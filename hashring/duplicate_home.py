@@ -14,7 +14,7 @@ from hashring.ring import Host
 
 
 class DuplicateHome:
-    """The other members with this agent's home host, and since when.
+    """Records since when other members have this agent's home host.
 
     :param boot: the boot of this agent
     :param wait_s: seconds after which the entry of a dead process is certainly

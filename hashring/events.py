@@ -83,7 +83,7 @@ class LockChecked:
     host: Host
     ticket: int
     ours: bool
-    """False also if the backend did not answer."""
+    """Whether this agent kept the lock; False also without an answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class MemberState(enum.Enum):
     """The state that an agent publishes: up, restarting or leaving."""
 
     UP = 'up'
-    """The agent serves its home host or is about to."""
+    """The agent serves its home host, or soon will."""
     RESTARTING = 'restarting'
     """The agent stops and will be back within `grace_s`."""
     LEAVING = 'leaving'
@@ -76,7 +76,7 @@ class Member:
     def parse(cls, raw: Mapping[str, Any] | None) -> 'Member':
         """Return the member that another agent published.
 
-        :raises MalformedMember: the record is not one of an agent.
+        :raises MalformedMember: no agent of this project published the record.
         """
         try:
             return cls._read({} if raw is None else raw)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host states: the phases of one host in one agent, and their transitions.
 
-`hashring.assignment` keeps one `Hold` for each host that it has ever tried.
+`hashring.assignment` has one `Hold` for each host that it ever tried to serve.
 `TRANSITIONS` is the whole state machine; a pair of phase and signal that is
 not in it is a bug and raises, with the recent transitions of the host. Pure.
 """
@@ -17,8 +17,8 @@ from hashring.ring import Host
 HISTORY_LENGTH_COUNT = 12
 
 # Seconds before a worker that died is started again; they double with each
-# death in a row. From the third death on other agents may adopt the host
-# meanwhile.
+# consecutive death. From the third death on other agents may adopt the host
+# during this wait.
 HOLD_OFF_S = 1.0
 HOLD_OFF_YIELDING_S = 15.0
 HOLD_OFF_MAX_S = 300.0
@@ -130,7 +130,7 @@ class Hold:
     history: tuple[str, ...] = ()
 
     def move(self, signal: Signal) -> None:
-        """Go to the next phase.
+        """Go to the phase to which the table of transitions leads.
 
         :raises InvalidTransition: the table has no such transition.
         """
@@ -158,7 +158,7 @@ class Hold:
 
 
 def hold_off_s(deaths_count: int) -> float:
-    """Return the seconds to wait after the n-th death in a row."""
+    """Return the seconds to wait after the n-th consecutive death."""
     over_count = deaths_count - DEATHS_TO_YIELD_COUNT
     if over_count < 0:
         return backoff.wait_s(HOLD_OFF_S, deaths_count - 1, HOLD_OFF_MAX_S)

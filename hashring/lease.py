@@ -28,7 +28,7 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beat:
-    """The times of one heartbeat, and whether this agent was in the list."""
+    """One heartbeat's times, and whether the member list had this agent."""
 
     sent_s: float  # When the heartbeat was sent (CLOCK_BOOTTIME).
     returned_s: float  # When the member list had been read.

@@ -4,8 +4,8 @@
 A lock request can hang as long as the backend is away; therefore the agent's
 main loop does not send it itself but submits it here and reads the result
 later. A release must be sent before the next attempt, so there is one thread
-and one queue. A result carries the ticket of its request; `Assignment`
-ignores results that are of no use any more.
+and one queue. A result carries the ticket of its request; `Assignment` ignores
+the results of outdated requests.
 """
 
 import queue
@@ -41,8 +41,8 @@ class LockThread:
     The agent's main thread calls `start`, `submit`, `busy`, `answers` and
     `end`.
 
-    :param lease: any lease of this agent; it has the margin that decides
-        whether a grant came too late.
+    :param lease: a lease of this agent. Only its margin is used, which decides
+        whether a lock was granted too late.
     """
 
     def __init__(self, group: Group, lease: Lease, clock: Clock) -> None:

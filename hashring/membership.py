@@ -53,14 +53,14 @@ def _translated(what: str) -> Iterator[None]:
         raise errors.BackendUnavailable(f'{what}: {reason}') from e
 
 
-def _safe(name: str) -> str:
+def _quoted(name: str) -> str:
     """Quote a name, so that every driver accepts it."""
     return urllib.parse.quote(name, safe='')
 
 
 def group_id(group: str) -> bytes:
     """Return the backend's name of a group; ``group`` may be any text."""
-    return (_GROUP_PREFIX + _safe(group)).encode('ascii')
+    return (_GROUP_PREFIX + _quoted(group)).encode('ascii')
 
 
 def group_name(group: bytes | str) -> str | None:
@@ -73,7 +73,7 @@ def group_name(group: bytes | str) -> str | None:
 
 def lock_id(host: Host) -> bytes:
     """Return the backend's name of the lock of a host."""
-    return (_LOCK_PREFIX + _safe(host)).encode('ascii')
+    return (_LOCK_PREFIX + _quoted(host)).encode('ascii')
 
 
 def new_boot() -> Boot:
@@ -105,7 +105,7 @@ class Membership:
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
-        self._driver = _load(self.backend, f'{_safe(home)}:{boot}')
+        self._driver = _load(self.backend, f'{_quoted(home)}:{boot}')
 
     # ---- for the heartbeat thread
 
@@ -325,7 +325,7 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
         return coordination.get_coordinator(
             backend.url, member_id.encode('ascii')
         )
-    # stevedore raises whatever the import of the driver's module raised.
+    # stevedore passes on any error of the import of the driver's module.
     except Exception as exc:
         raise errors.BackendRefused(
             f'{backends.OPTION} is {backend.shown}, but tooz cannot load '

@@ -147,7 +147,7 @@ class OperatorLog:
             case events.Abort(message=message):
                 LOG.error('%(sentence)s', {'sentence': message})
             case _:
-                pass  # Lock requests; their results are logged.
+                pass  # The others are lock requests, whose results are logged.
 
 
 def _log_reason(what: str, host: Host, why: events.Why) -> None:

@@ -13,8 +13,8 @@ from oslo_config import cfg
 from hashring import errors
 
 GROUP = 'coordination'
-# Seconds from the start of a worker to its first report to Nova that it is
-# up. The restart grace must leave so much time before Nova calls the service
+# Seconds from the start of a worker to its first report to Nova that it is up.
+# The restart grace must leave so much time before Nova shows the Service as
 # down.
 WORKER_START_S = 5.0
 
@@ -107,7 +107,7 @@ OPTS = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """The durations of the protocol in seconds; the options explain them."""
+    """The durations of the lease protocol in seconds, as options set them."""
 
     lease_term_s: float = 15.0
     lease_margin_s: float = 3.0
@@ -119,7 +119,7 @@ class Timing:
 
     @property
     def heartbeat_interval_s(self) -> float:
-        """A fifth of the term, so that four heartbeats in a row may fail."""
+        """A fifth of the term: four consecutive heartbeats may fail."""
         return self.lease_term_s / 5
 
     @classmethod

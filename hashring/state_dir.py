@@ -145,7 +145,7 @@ class StateDir:
             return None
 
     def _write(self, name: str, value: Any) -> bool:
-        """Replace a file; log the first failure in a row as a warning.
+        """Replace a file; log the first of consecutive failures as a warning.
 
         :returns: whether it succeeded
         """

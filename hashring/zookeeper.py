@@ -6,8 +6,8 @@ cut off from its leader goes on answering for ``syncLimit`` ticks, while the
 leader ends the sessions of the server's clients; therefore the heartbeat
 must include a request that only the leader can answer.
 
-A client that tries for a lock adds a node to the lock's queue. kazoo ignores
-a failure to delete that node after a refused try; then no client behind it
+A client that requests a lock adds a znode to the lock's queue. kazoo ignores a
+failure to delete that znode after a refused request; then no client behind it
 gets the lock until the session ends.
 
 `hashring.membership` alone calls these functions. They read private
@@ -32,10 +32,10 @@ def sync_with_leader(driver: Any) -> None:
 
 
 def leave_queue(lock: Any) -> None:
-    """Delete the node of a refused try from the queue of its lock.
+    """Delete the znode of a refused request from the queue of its lock.
 
     :param lock: tooz's ``ZooKeeperLock``, which was not acquired
-    :raises Exception: kazoo's, if the node may still be in the queue
+    :raises Exception: kazoo's, if the znode may still be in the queue
     """
     queued = lock._lock
     if queued.client.exists(queued.path) is None:

@@ -56,7 +56,7 @@ class DiskCache(Protocol):
         """Save the acknowledged state of a node's provider."""
 
     def discard(self, node: NodeId) -> None:
-        """Discard the saved state of a node that the host has lost."""
+        """Discard the saved state of a node that is not held any more."""
 
 
 class NoDiskCache:
@@ -116,7 +116,7 @@ class FileDiskCache:
             self._append(_record(node, state))
 
     def discard(self, node: NodeId) -> None:
-        """Discard the saved state of a node that the host has lost."""
+        """Discard the saved state of a node that is not held any more."""
         self._earlier.pop(node, None)
         if node in self._nodes:
             self._append({'node': node})

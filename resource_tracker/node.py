@@ -111,9 +111,9 @@ class NodeFacts:
 
 
 _FLAGS = ('maintenance', 'retired')
-# All other texts have few different values, or one value in all records of a
-# node. Some releases of Python never free an interned string, so timestamps
-# and error texts must not be interned.
+# Texts that are not interned, because they have many values and some releases
+# of Python never free an interned string. All other texts have few different
+# values, or one value in all records of a node.
 _NOT_INTERNED = frozenset(
     {'name', 'instance_uuid', 'last_error', 'reservation', 'updated_at'}
 )

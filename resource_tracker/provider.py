@@ -221,7 +221,10 @@ def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
 def _capability_traits(
     facts: NodeFacts, keys: frozenset[str]
 ) -> frozenset[str]:
-    """Return CUSTOM_BOOT_MODE_UEFI for boot_mode:uefi, for the given keys."""
+    """Return traits such as CUSTOM_BOOT_MODE_UEFI for boot_mode:uefi.
+
+    :param keys: the keys of the capabilities that become traits
+    """
     if not keys:
         return frozenset()
     return frozenset(

@@ -235,7 +235,7 @@ class ProviderSync:
         """Use the saved state of an earlier process, if it is up to date.
 
         Return whether it is up to date. The saved state is not used if the
-        node has another row in Nova than then, because another host may have
+        node has got another row in Nova since, because another host may have
         deleted the provider and created one with the same uuid and, by now,
         the same generation. If only the generation differs, ``our_traits``
         alone is used.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log messages about reports to Placement: each problem once, and its end.
 
-The reconciler calls it. A node that cannot be reported is logged once, and
-again when it succeeds. An outage of Placement is one message for all nodes.
+The reconciler calls it. A failed report of a node is logged once, and the
+first success after it too. An outage of Placement is one message for all
+nodes.
 """
 
 import threading
@@ -24,7 +25,8 @@ class ReportLog:
         self._lock = threading.Lock()
         self._classless: set[NodeId] = set()
         self._unanswered: set[NodeId] = set()
-        self._are_retried = False  # Whether log_success returned the nodes.
+        # Whether log_success has returned the nodes of this outage already.
+        self._are_retried = False
 
     def log_missing_class(self, facts: NodeFacts) -> None:
         """Log once that a submitted node has no resource class."""

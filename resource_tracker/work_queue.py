@@ -24,7 +24,7 @@ from resource_tracker.provider_state import ProviderState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settled:
-    """The provider is as wanted.
+    """The provider in Placement is as wanted.
 
     :param recheck_after_s: set if a class that is not wanted is still in use
     """
