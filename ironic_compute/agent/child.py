@@ -46,7 +46,8 @@ class Child:
             [*command, *args],
             stdin=subprocess.PIPE,
             pass_fds=(worker_fd,),
-            # A Ctrl-C in the terminal must reach the agent alone.
+            # The process gets a process group of its own, so that a Ctrl-C in
+            # the terminal reaches the agent alone.
             process_group=0,
             env={**_MALLOC, **os.environ},
         )

@@ -31,7 +31,7 @@ class Appointment:
 
     host: Host
     is_home: bool
-    """The host is its agent's own, not one taken over."""
+    """The host is its agent's own, not an adopted one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def decode_appointment(line: bytes) -> Appointment:
 def encode_view(view: workers.WorkerView) -> bytes:
     """Return a view as a line for a worker."""
     raw = dataclasses.asdict(view)
-    # The key keeps its first name, so that an agent and a worker of two
-    # releases can read each other's views during an upgrade.
+    # This JSON key has the name of earlier releases, so that an agent and a
+    # worker of two releases can read each other's views during an upgrade.
     raw['vouched'] = raw.pop('confirmed_mappings')
     return _line(raw)
 
@@ -167,9 +167,10 @@ class LineReader:
 
         :raises EOFError: the other process has closed the pipe
         """
-        # select, not a blocking read: under eventlet a blocking read of a
-        # pipe would stop every thread of the process. And an object, not a
-        # number: eventlet's select takes the number 0 for nothing to watch.
+        # select is used and not a blocking read, because under eventlet a
+        # blocking read of a pipe would stop every thread of the process. It
+        # gets an object and not a number, because eventlet's select ignores
+        # file descriptor 0.
         wait_s = 0 if self._unread else timeout_s
         ready, _, _ = select.select([self], [], [], wait_s)
         if ready:
@@ -214,7 +215,8 @@ class NewestLineWriter:
 
     def _flush(self, data: bytes) -> bool:
         try:
-            # posix.write, because eventlet's os.write blocks on a full pipe.
+            # posix.write is used, because eventlet's os.write blocks on a full
+            # pipe.
             sent = posix.write(self._fd, data)
         except OSError as exc:
             if exc.errno not in (errno.EAGAIN, errno.EPIPE, errno.EBADF):

@@ -67,7 +67,7 @@ class NodeForget(_NodeCommand):
     def take_action(self, parsed_args: Any) -> None:
         """Send the request to the host that holds the node.
 
-        :raises Refused: with the reason
+        :raises NovaRefused: with the reason
         """
         client = make_client(CONF, NeverOpen())
         node = client.read_node(parsed_args.node).uuid
@@ -139,9 +139,8 @@ class ControlApp(app.App):
             '--config-file',
             action='append',
             default=[],
-            help='nova.conf, or another configuration file of the daemon; '
-            'may be given several times (default: the files that the daemon '
-            'reads without this option)',
+            help='a configuration file of the daemon; may be given several '
+            'times (default: the files that the daemon reads by default)',
         )
         return parser
 

@@ -39,9 +39,9 @@ def served_hosts(members: Iterable[Member]) -> list[Host]:
 def adopt(host: Host, pools: Pools, pool: str, send: Send) -> str:
     """Add a host to a pool; return the result as a sentence for the operator.
 
-    :param mine: the name of the pool
+    :param pool: the name of the pool
     :param send: sends the request to the worker of a served host
-    :raises Refused: with the reason
+    :raises NovaRefused: with the reason
     """
     members = tuple(pools.get(pool, ()))
     if host in known_hosts(members):
@@ -62,7 +62,7 @@ def adopt(host: Host, pools: Pools, pool: str, send: Send) -> str:
 def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
     """Send a request to the hosts in turn until one answers.
 
-    :raises Refused: the host refused with a reason, or none answered
+    :raises NovaRefused: the host refused with a reason, or none answered
     """
     for host in hosts:
         try:
@@ -118,7 +118,7 @@ class HostAdopt(_HostCommand):
     def take_action(self, parsed_args: Any) -> None:
         """Send the host to a worker, whose agent adds it to the pool.
 
-        :raises Refused: with the reason
+        :raises NovaRefused: with the reason
         """
         from ironic_compute.ownership import peer_rpc
 
@@ -146,7 +146,7 @@ class HostMapped(_HostCommand):
     def take_action(self, parsed_args: Any) -> None:
         """Send the host to a worker, which reads its mapping from Nova.
 
-        :raises Refused: with the reason
+        :raises NovaRefused: with the reason
         """
         from ironic_compute.ownership import peer_rpc
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-compute-worker: a worker process; the kernel ends it with its agent.
+"""ironic-compute-worker: command of a worker, which its agent starts.
 
-The order of the first lines matters. The kernel must first be asked to kill
-this process when its agent ends; then Nova must choose threads or eventlet
-before any other import.
+The order of the first steps matters. The kernel must first be set to kill this
+process when its agent ends; then Nova must choose threads or eventlet before
+any other import.
 """
 
 import argparse
@@ -52,10 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        '--agent-pid',
-        type=int,
-        required=True,
-        help='process id of the agent; the worker is killed when it ends',
+        '--agent-pid', type=int, required=True, help='process of the agent'
     )
     parser.add_argument(
         '--report-fd',

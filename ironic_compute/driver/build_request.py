@@ -18,7 +18,7 @@ class BuildRequest:
     """The arguments of one build or rebuild.
 
     :param files: pairs of path and content, to be put into the config drive
-    :param password: of the administrator
+    :param password: the administrator's password
     :param volumes: Nova's driver block devices
     """
 
@@ -34,7 +34,7 @@ class BuildRequest:
     def node(self) -> NodeId:
         """Return the node on which to build.
 
-        :raises errors.DeployInvalid: the server's record names no node
+        :raises errors.DeployInvalid: the Instance names no node
         """
         if not self.instance.node:
             raise errors.DeployInvalid(

@@ -329,7 +329,7 @@ def _validation_error(result: Any) -> str | None:
 
 
 def _raise_if_deleted(instance: Any) -> None:
-    """Read the server's record, and end its build if it is to be deleted.
+    """Read the Instance again; end its build if the user has deleted it.
 
     :raises nova_errors.Cancelled: the user has deleted the server
     :raises InstanceNotFound: Nova has no record of the server any more

@@ -198,7 +198,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     def free_node(self, node: NodeId, instance_uuid: str) -> None:
         """Free a node if it still has this server.
 
-        For a server of which Nova has no record on this host. May be called
+        Used for a server that Nova does not have on this host. May be called
         again after a failure.
 
         :raises errors.IronicComputeError: the node still has the server
@@ -353,8 +353,8 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
     ) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the driver assumes a server is on a node.
 
-        For the time before Nova claims the node, when the server's record does
-        not name the node yet.
+        Used before Nova claims the node, when the Instance does not name the
+        node yet.
         """
         return self._volumes.assume_node(instance.uuid, NodeId(node))
 

@@ -99,15 +99,15 @@ class NodeWaiter:
         try:
             return self.pass_to_feed(self.client.read_node(node))
         except errors.NodeNotFound:
-            # The feed then reads the node too and has it removed; otherwise
-            # Nova's scheduler would choose it for the next build.
+            # The feed then reads the node as well and marks it as missing;
+            # otherwise Nova's scheduler would choose it for the next build.
             self._feed.request_read(node)
             raise
 
     def try_read_node(self, node: NodeId) -> NodeFacts | None:
         """Read a node with a single request; return None if that fails.
 
-        For callers that can go on without the answer. After a failure the
+        Used by callers that can go on without the answer. After a failure the
         feed reads the node as soon as Ironic answers again.
 
         :raises errors.NodeNotFound: Ironic has no such node
@@ -142,7 +142,7 @@ class NodeWaiter:
         return facts
 
     def pass_to_feed(self, facts: NodeFacts) -> NodeFacts:
-        """Give the feed a node from an answer of Ironic; return the node."""
+        """Give the feed the facts that Ironic has returned; return them."""
         self._feed.accept_read(facts)
         return facts
 

@@ -38,7 +38,7 @@ class Volumes:
 
     @contextlib.contextmanager
     def assume_node(self, instance_uuid: str, node: NodeId) -> Iterator[None]:
-        """Use this node for a server whose record names no node yet."""
+        """Use this node for a server whose Instance names no node yet."""
         self._assumed_nodes[instance_uuid] = node
         try:
             yield

@@ -2,9 +2,9 @@
 """Nova's ComputeManager for a worker, which serves one host.
 
 The RPC interface is Nova's own. The manager replaces Nova's start, whose time
-grows with the number of nodes; the periodic report of all nodes; the handlers
-of a build, which forward a build to the holder of its node; and everything
-that Nova does only for hypervisors.
+grows with the number of nodes; the periodic update of all nodes in Placement;
+the handlers of a build, which forward a build to the holder of its node; and
+everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, PeriodicTasks,
 UnsupportedOperations, DropsStaleMessages, Nova's ComputeManager.

@@ -13,8 +13,8 @@ from ironic_compute.recovery.in_progress import InProgress
 
 DISABLED_TASKS = frozenset(
     {
-        # Not needed, because ``held_nodes`` writes each node that changed to
-        # Placement.
+        # Nova's periodic update of all nodes is not needed, because
+        # ``held_nodes`` writes each node that changed to Placement.
         'update_available_resource',
         # ``stray_instances`` frees each node in a thread of its own, because
         # a node that Ironic cannot free would delay all other tasks.

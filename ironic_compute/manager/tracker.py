@@ -32,7 +32,10 @@ LOG = logging.getLogger(__name__)
 
 
 class NodeClaim(nova_claims.NopClaim):
-    """A build's claim on one node; an error in its block releases it."""
+    """A build's claim on one node, used in a ``with`` statement.
+
+    An exception in the block releases the claim.
+    """
 
     def __init__(
         self, tracker: 'BareMetalTracker', instance: Any, node: NodeId
@@ -117,7 +120,8 @@ class BareMetalTracker:
         write of the Instance.
 
         :raises nova.exception.ComputeResourcesUnavailable: the node is not
-            held, or cannot take a build now; the conductor takes an alternate
+            held, or cannot take a build now; the conductor tries an alternate
+            node
         """
         node = NodeId(nodename)
         # A row may be unconfirmed here although the previous worker of this

@@ -101,10 +101,10 @@ def _reported(function: Method, *ends: Callable[[Method], Method]) -> Method:
 
 
 def _reported_and_idle(function: Method) -> Method:
-    """Report an error to the user and clear the server's task.
+    """Wrap a method like ``_reported``, and clear the server's task.
 
-    Only for operations for which nova-api sets a task; otherwise the task of
-    another operation would be cleared.
+    Use it only for operations for which nova-api sets a task state; otherwise
+    the task of another operation would be cleared.
     """
     return _reported(function, nova_manager.reverts_task_state)
 
@@ -123,7 +123,7 @@ def _refusing(name: str) -> Method:
 
 
 def _refusing_image(name: str) -> Method:
-    """Return a manager method that refuses and deletes the API's image."""
+    """Return a manager method that refuses, and deletes nova-api's image."""
 
     def refuse(
         self: Any,

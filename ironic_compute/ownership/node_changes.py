@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sink of the node feed: passes each change of a node to its owner.
+"""Sink of the node feed: stores each change of a node that the feed delivers.
 
 The facts of a held node go to ``held_nodes``, those of any other node of the
 pool to ``unheld_nodes``. A node that left the pool may still be held. Each

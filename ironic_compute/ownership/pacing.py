@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 class Pace:
     """How fast nodes may change their hosts; see the options of these names.
 
-    :param settle_s: seconds the ring must not have changed before a push
+    :param settle_s: seconds without a change of the ring before a push
     :param confirm_s: seconds after which a new row is read again
     :param push_budget: nodes that are pushed in one round
     """
@@ -30,7 +30,7 @@ class Pace:
     confirm_s: float
     push_budget: int
     disagree_s: float = 0.0
-    """Seconds the ring must not have changed if the agents disagree."""
+    """Seconds without a ring change before a push if the agents disagree."""
 
 
 class RowWriters:

@@ -56,9 +56,10 @@ class RowConfirmation:
 
         Another host's request to create a row is as old as the ring that made
         that host the target. The request is over once all agents have had the
-        present ring for ``confirm_s``, and still had it when the row existed.
-        If the agents do not agree, the time counts from when this worker first
-        saw the row, because the host's former worker may have created it.
+        present ring for ``confirm_s``, and still had it after the row was
+        created. If the agents do not agree, the time counts from when this
+        worker first saw the row, because the host's former worker may have
+        created it.
         """
         now_s, confirm_s = self._clock.now_s(), self._confirm_s
         self._new_since_s = {

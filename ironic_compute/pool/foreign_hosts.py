@@ -3,9 +3,9 @@
 
 A foreign host keeps its nodes; a warning names the host. Either the node came
 from another pool, or a stock nova-compute serves the same nodes. The
-rebalancer pushes no node while a stock nova-compute is up, because that would
-take back each pushed node within a minute (``_init_compute_node`` of Nova's
-resource tracker).
+rebalancer pushes no node while a stock nova-compute is up, because
+nova-compute would take each pushed node back within a minute
+(``_init_compute_node`` of Nova's resource tracker).
 """
 
 from collections.abc import Callable
@@ -45,7 +45,10 @@ class ForeignHosts:
         self._example, self._is_ours = {}, {}
 
     def note_holder(self, host: Host, node: NodeId) -> None:
-        """Remember a host that the row of a node of the pool names."""
+        """Record a host outside the pool that the row of a node names.
+
+        Does nothing if the host belongs to the pool.
+        """
         if host not in self._pool.known:
             self._example.setdefault(host, node)
 

@@ -41,8 +41,9 @@ class HostAggregates:
         try:
             found = list(objects.AggregateList.get_all(self._context))
         except Exception as exc:
-            # The conductor has no API database, or does not answer. The
-            # class of its error is lost on the message bus.
+            # The conductor has no API database, or does not answer. Every
+            # exception is caught, because an error loses its class on the
+            # message bus.
             self._log_once(exc)
             return self._newest
         self._log_uneven(found, frozenset(pool))

@@ -24,10 +24,10 @@ class RingStatus:
     settled_for_s: float
     """Seconds since the ring last changed."""
     agreed_for_s: float | None = None
-    """Seconds since all live agents have this ring; None: not all have."""
+    """Seconds for which all live agents agree on the ring; None: they differ.
+    """
     agreed_until_s: float = 0.0
-    """When the list of agents was read that shows the agreement, on the
-    worker's clock."""
+    """When the list of agents that agree was read, by the worker's clock."""
 
     @property
     def agreed(self) -> bool:

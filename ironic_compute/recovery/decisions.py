@@ -38,17 +38,17 @@ class InterruptedTask(enum.Enum):
     STOP = enum.auto()
     START = enum.auto()
     RESCUE = enum.auto()
-    """Save in the row whether the node is in rescue."""
+    """Save in the Instance whether the node is in rescue."""
     UNRESCUE = enum.auto()
-    """Save in the row whether the node has left rescue."""
+    """Save in the Instance whether the node has left rescue."""
     SHELVE = enum.auto()
     """Free the node; the root disk of the server is a volume."""
     UNSHELVE = enum.auto()
     """Wait for the deploy if Ironic has started it; otherwise stay shelved."""
     CLEAR_HOST = enum.auto()
-    """The server has left its node: remove the host from its row."""
+    """The server has left its node: remove the host from the Instance."""
     CLEAR_TASK = enum.auto()
-    """The task changed nothing that lasts: remove it from the row."""
+    """The task changed nothing that lasts: clear the task state."""
 
 
 _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
@@ -90,7 +90,7 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.UNSHELVING: InterruptedTask.CLEAR_TASK,
 }
 
-# The actions for a server that is shelved and off its node.
+# The actions for a server in the VM state SHELVED_OFFLOADED, by task state.
 _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {
     task_states.SPAWNING: InterruptedTask.UNSHELVE,
     task_states.UNSHELVING: InterruptedTask.CLEAR_HOST,
@@ -101,7 +101,7 @@ UNSHELVING = (task_states.UNSHELVING, task_states.SPAWNING)
 """The task states of a shelved server while it is unshelved."""
 
 TASK_STATES = tuple(sorted(_BY_TASK_STATE))
-"""The task states of a row that :func:`find_task` handles."""
+"""The task states of an Instance that :func:`find_task` handles."""
 
 VM_STATES_WITHOUT_TASK = (
     vm_states.BUILDING,

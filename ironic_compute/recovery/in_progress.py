@@ -77,7 +77,7 @@ class InProgress:
             with self._changed:
                 self._count_thread(server, -1)
                 self._shared[server] -= 1
-                self._shared += Counter()  # Drops zeros.
+                self._shared += Counter()  # Removes counts of 0.
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
@@ -110,7 +110,7 @@ class InProgress:
 
     def _count_thread(self, server: str, change: int) -> None:
         self._threads[server, threading.get_ident()] += change
-        self._threads += Counter()  # Drops zeros.
+        self._threads += Counter()  # Removes counts of 0.
 
     def _is_exclusive_elsewhere(self, server: str) -> bool:
         """Return whether another thread works on a server exclusively."""

@@ -3,7 +3,8 @@
 
 Nova's own start would put every server in BUILD or REBUILD to ERROR although
 Ironic continues the deploy without a worker. ``interrupted_tasks`` calls this
-module in a thread for each server, and holds the server exclusively meanwhile.
+module in a thread for each server, and no other thread works on the server
+meanwhile.
 """
 
 import datetime

@@ -45,7 +45,7 @@ _MAY_BE_QUEUED = frozenset(
         InterruptedTask.CLEAR_HOST,
     }
 )
-# The uuid, task and time of change of a server.
+# The uuid, task state and time of the last change of a server.
 _State = tuple[str, str | None, Any]
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
 
@@ -116,9 +116,9 @@ class InterruptedTasks:
         return [s for s in self._first_seen_s if not lists_all and not s[1]]
 
     def _required_idle_s(self, instance: Any, *, is_first: bool) -> float:
-        """Return for how long a task must be unchanged to be interrupted.
+        """Return how many seconds a task must stay the same to be handled.
 
-        In seconds since the check first found this state. In the first
+        They count from the check that first found this state. In the first
         round most tasks need not wait. A task that recovery may clear or end
         always waits, because its message may still arrive and would find the
         task gone.

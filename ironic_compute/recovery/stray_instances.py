@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stray instances: held nodes with servers that Nova has not on this host.
+"""Stray instances: servers on held nodes that Nova lacks on this host.
 
 A delete that nova-api did alone while no worker served the host leaves a
 deployed node. A failed build may leave its reservation in Ironic or its claim
@@ -140,7 +140,7 @@ class StrayInstances:
                 host = Host(rows[server].host)
                 self._begin('stray', lambda: self._give(node, server, host))
             case StrayState.NOT_IN_NOVA:
-                # Checked again after ``forget_checked``, not in each round.
+                # The server is checked again only after ``forget_checked``.
                 self._checked.add(key)
                 self._log_not_in_nova(key)
             case _:
@@ -151,7 +151,7 @@ class StrayInstances:
         if self._deleted_action == _REAP:
             self._begin_freeing(key, 'Nova has deleted it')
             return
-        # Checked again after ``forget_checked``, not in each round.
+        # The server is checked again only after ``forget_checked``.
         self._checked.add(key)
         if self._deleted_action != _NOOP:
             LOG.warning(

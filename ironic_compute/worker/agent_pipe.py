@@ -70,8 +70,9 @@ class AgentPipe:
                 sent_s = self._tenure.clock.now_s()
                 self.send(pipe.IsAlive())
             # A lapsed lease is no reason to exit: while the coordination
-            # backend is away this worker must go on reporting the host up,
-            # or nova-api deletes servers without asking a compute daemon.
+            # backend does not answer, this worker must go on reporting the
+            # host up. Otherwise nova-api would delete servers without a
+            # message to a compute daemon.
             silent_s = self._tenure.clock.now_s() - self._received_s
             if silent_s > self._silence_s:
                 LOG.error(

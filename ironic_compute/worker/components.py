@@ -103,7 +103,8 @@ class Components:
     """All objects of one worker; the compute manager starts and stops them.
 
     :param client: client of Ironic's API; made from nova.conf unless given
-    :param placement: client of Placement's API; likewise
+    :param placement: client of Placement's API; made from nova.conf unless
+        given
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes of Nova's own code wait at the lease gate, like the project's.
+"""Makes the writes of Nova's own code wait at the lease gate.
 
-Nova's handlers write their rows through nova-conductor and their allocations
-to Placement. Each such request waits until the lease is in force, in the
-thread that makes it, just before it is sent; reads never wait. Two kinds of
-records are exceptions:
+Nova's handlers write Instances and other records through nova-conductor, and
+allocations to Placement. Each such request waits until the lease is in force,
+in the thread that makes it, just before it is sent; reads never wait. Two
+kinds of records are exceptions:
 
 * The Service record: while the lease has lapsed the worker goes on reporting
   its host up, because nova-api deletes servers of a host that is down.

@@ -51,7 +51,7 @@ MANAGER = 'ironic_compute.manager.compute_manager.IronicComputeManager'
 # 0.1 ms cost every thread six times the work.
 _SWITCH_INTERVAL_S = 0.001
 
-# Defaults of a worker in place of Nova's; a value in nova.conf wins.
+# Defaults of a worker in place of Nova's; a value in nova.conf overrides them.
 _DEFAULTS = (
     # Nova compares this option with this name to distinguish bare metal from
     # hypervisors.
@@ -74,7 +74,8 @@ def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     Everything that does not depend on the host is done before the agent names
     the host, so that a spare worker takes over a host quickly.
 
-    :param ties: the command line arguments for the connection to the agent
+    :param arguments: the command line arguments for the connection to the
+        agent
     :returns: the exit status of the process
     """
     try:

@@ -32,11 +32,12 @@ _RABBIT = 'oslo_messaging_rabbit'
 _RECHECK_S = 1.0
 _FAILURES_COUNT = 10
 
-# Defaults in place of oslo.messaging's; a value in nova.conf wins.
+# Defaults in place of oslo.messaging's; a value in nova.conf overrides them.
 _DEFAULTS = (
     # The limit of threads for messages; threads are started when needed.
     (None, 'executor_thread_pool_size', executors.AMPLE_COUNT),
-    # RabbitMQ delivers one message to a frozen process, not hundreds …
+    # RabbitMQ delivers only one message to a process that hangs, not hundreds
+    # …
     (_RABBIT, 'rabbit_qos_prefetch_count', 1),
     # … and closes its connection after 15 s, not after 177 s.
     (_RABBIT, 'heartbeat_timeout_threshold', 6),

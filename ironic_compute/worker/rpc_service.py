@@ -30,7 +30,8 @@ class DeferredRpcServer:
 
     def __init__(self, server: Any) -> None:
         if server.executor_type == 'threading':
-            # oslo.messaging has no option for the class of the executor.
+            # The private attribute is set, because oslo.messaging has no
+            # option for the class of the executor.
             server._executor_cls = executors.make_message_executor
         self._server = server
         self._has_begun = False
