@@ -40,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _configure(arguments)
         files = CONF.config_file or []
         command = worker_processes.worker_command(
-            [
-                argument
-                for path in files
-                for argument in ('--config-file', path)
-            ]
+            [arg for path in files for arg in ('--config-file', path)]
         )
         agent = agent_process.build_agent(CONF, command)
     except (cfg.Error, hashring.errors.ConfigError) as exc:
