@@ -4,7 +4,7 @@
 import traceback
 from collections.abc import Iterable, Iterator
 
-from onemachine.progress import say, step
+from onemachine.progress import print_line, step
 
 from benchmarks import proc
 from benchmarks.parts import PARTS
@@ -55,7 +55,7 @@ class Bench:
                 PARTS[part](self._stage, note)
         except Exception:
             traceback.print_exc()
-            say(f'{name} failed; its figures are not kept')
+            print_line(f'{name} failed; its figures are not kept')
             self.failed.append(name)
             try_clear(self._stage.content, self._stage.plan.boot_max_s)
             self._stage.stop()
@@ -68,7 +68,7 @@ class Bench:
         if stolen_percent <= self._stolen_max_percent:
             return True
         name = self._name(part)
-        say(
+        print_line(
             f'{name} is not kept: other machines had {stolen_percent:.0f} % '
             f'of these processors meanwhile (--stolen-max)'
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from onemachine import allocations
 from onemachine.content import Content, each
 from onemachine.naming import server_names
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, print_line, step
 
 from benchmarks import builds, logs
 from benchmarks.database import Database
@@ -117,7 +117,7 @@ def try_clear(content: Content, max_s: float) -> None:
     try:
         clear(content, max_s)
     except CloudError as exc:
-        say(f'Servers are left: {exc}')
+        print_line(f'Servers are left: {exc}')
 
 
 def delete(content: Content, servers: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from onemachine import naming, running
 from onemachine.control import Cloud
 from onemachine.dials import Dials
 from onemachine.layout import Layout
-from onemachine.progress import CloudError, say
+from onemachine.progress import CloudError, print_line
 
 
 def _up(layout: Layout, arguments: Namespace) -> None:
@@ -55,7 +55,7 @@ def _shell(layout: Layout, arguments: Namespace) -> int:
     environment['PATH'] = f'{layout.venv}/bin:{environment["PATH"]}'
     words = arguments.words
     if not words:
-        say('Try: openstack compute service list; leave with exit')
+        print_line('Try: openstack compute service list; leave with exit')
         words = [os.environ.get('SHELL', '/bin/bash')]
     try:
         return subprocess.call(words, env=environment)
@@ -87,7 +87,7 @@ def _dial_nodes(layout: Layout, value: str) -> None:
 def _coordination(layout: Layout, arguments: Namespace) -> None:
     coordination = Cloud(layout).coordination
     coordination.choose(arguments.kind)
-    say(f'Agents started from now on meet in {coordination.url}')
+    print_line(f'Agents started from now on meet in {coordination.url}')
 
 
 def _enroll(layout: Layout, arguments: Namespace) -> None:
@@ -164,13 +164,13 @@ def _map(layout: Layout, arguments: Namespace) -> None:
 def _demo(layout: Layout, arguments: Namespace) -> None:
     from onemachine import story
 
-    story.Story(Cloud(layout), eventlet=arguments.eventlet).tell()
+    story.Story(Cloud(layout), eventlet=arguments.eventlet).run()
 
 
 def _check(layout: Layout, arguments: Namespace) -> None:
     from onemachine import checks
 
-    checks.Checks(Cloud(layout), eventlet=arguments.eventlet).look()
+    checks.Checks(Cloud(layout), eventlet=arguments.eventlet).run()
 
 
 def _swap(layout: Layout, arguments: Namespace) -> None:
@@ -185,13 +185,13 @@ def _bugs(layout: Layout, arguments: Namespace) -> int:
     one = bugs.Bugs(
         Cloud(layout), stock=arguments.stock, eventlet=arguments.eventlet
     )
-    return 0 if one.look() else 1
+    return 0 if one.run() else 1
 
 
 def _options(layout: Layout, arguments: Namespace) -> None:
     from onemachine import options
 
-    options.Options(Cloud(layout)).look()
+    options.Options(Cloud(layout)).run()
 
 
 def _scenario(layout: Layout, arguments: Namespace) -> None:

@@ -20,7 +20,7 @@ _WOULD_HEAL = re.compile(r'^\[dry-run\] ', re.MULTILINE)
 _ORPHANS, _NOTHING_TO_HEAL = 3, 4
 
 
-def amiss(layout: Layout) -> dict[str, int]:
+def inconsistencies(layout: Layout) -> dict[str, int]:
     """Return each kind of inconsistency, with its number."""
     return {
         'allocations that nova-manage finds orphaned': orphans(layout),

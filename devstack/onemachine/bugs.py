@@ -17,7 +17,13 @@ from onemachine import content, registry, running
 from onemachine.backends import sql
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, expect, say, step, wait_until
+from onemachine.progress import (
+    CloudError,
+    expect,
+    print_line,
+    step,
+    wait_until,
+)
 
 HOSTS = ('c1', 'c2', 'c3')
 # States in which Nova's driver once dropped the server and left its node
@@ -68,7 +74,7 @@ class Bugs:
         self._content = content.Content(cloud.layout)
         self._metal = self._content.metal
 
-    def look(self) -> bool:
+    def run(self) -> bool:
         """Replay all of them; return whether none occurred."""
         self._start({})
         seen = [
@@ -113,11 +119,11 @@ class Bugs:
             with step(bug):
                 see()
         except CloudError as exc:
-            say(f'NOT SEEN: {bug}: {exc}')
+            print_line(f'NOT SEEN: {bug}: {exc}')
             return False
         finally:
             self._clear()
-        say(f'SEEN: {bug}')
+        print_line(f'SEEN: {bug}')
         return True
 
     def _clear(self) -> None:
@@ -215,7 +221,9 @@ class Bugs:
             f'{version}: no config drive',
         )
         expect(self._allocated(server) == [node.id], 'another allocation')
-        say(f'  rebuilt at {version}: {time.monotonic() - begun_s:.1f} s')
+        print_line(
+            f'  rebuilt at {version}: {time.monotonic() - begun_s:.1f} s'
+        )
 
     def _deployed_at(self, node: str) -> str:
         """Return when the provision state changed last, by SQL."""
@@ -292,10 +300,10 @@ class Bugs:
             raise CloudError(f'not free: {", ".join(sorted(left))}') from exc
         self._content.await_gone(servers)
         took_s = time.monotonic() - begun_s
-        say(f'  {len(STATES)} states: {took_s:.1f} s')
-        self._see_invented(odd_server, odd_node)
+        print_line(f'  {len(STATES)} states: {took_s:.1f} s')
+        self._check_invented(odd_server, odd_node)
 
-    def _see_invented(self, server: Any, node: str) -> None:
+    def _check_invented(self, server: Any, node: str) -> None:
         """The delete in a state unknown to Ironic fails with a reason.
 
         When the node has a known state again, the server can be deleted.
@@ -313,7 +321,7 @@ class Bugs:
         expect(has == server.id, f'{INVENTED}: the node has {has} now')
         self._content.delete([server.id])
         expect(self._is_free(self._content.nodes()[node]), 'it is not free')
-        say(f'  {INVENTED}: {fault}')
+        print_line(f'  {INVENTED}: {fault}')
 
     def _write_state(self, node: str, state: str) -> None:
         sql(

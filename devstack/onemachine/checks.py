@@ -9,7 +9,7 @@ from typing import Any
 from onemachine import allocations, content, packages, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, expect, say, step
+from onemachine.progress import CloudError, expect, print_line, step
 from onemachine.story import HOSTS
 
 
@@ -24,19 +24,19 @@ class Checks:
         self._running = running.Running(cloud.layout)
         self._content = content.Content(cloud.layout)
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Check the command line, and run Nova's own checks."""
         self._start_agents()
         (server,) = self._content.boot(1)
         with step('Asking with the openstack command'):
-            self._see_services()
-            self._see_hypervisors()
-            self._see_providers()
-            self._see_server(server)
+            self._check_services()
+            self._check_hypervisors()
+            self._check_providers()
+            self._check_server(server)
         with step("Running Nova's own checks"):
-            self._see_nova_checks()
+            self._check_nova_checks()
         self._content.delete()
-        say('SEEN: everything looks as with nova-compute')
+        print_line('SEEN: everything looks as with nova-compute')
 
     def swap(self) -> None:
         """Replace our daemons by stock nova-compute with servers, and back."""
@@ -44,13 +44,15 @@ class Checks:
         servers = self._content.boot(2)
         self._running.stop(HOSTS)
         self._computes.start_peers(HOSTS)
-        self._see_served(servers, 'stock nova-compute')
+        self._check_served(servers, 'stock nova-compute')
         servers += self._content.boot(1)
         self._running.stop(HOSTS)
         self._start_agents()
-        self._see_served(servers, 'our daemons again')
+        self._check_served(servers, 'our daemons again')
         self._content.delete()
-        say('SEEN: to stock nova-compute and back, with the same servers')
+        print_line(
+            'SEEN: to stock nova-compute and back, with the same servers'
+        )
 
     def _start_agents(self) -> None:
         stock = [
@@ -62,9 +64,9 @@ class Checks:
             self._running.stop(stock)
         self._computes.start_agents(HOSTS, eventlet=self._eventlet)
 
-    def _see_served(self, servers: list[Any], whom: str) -> None:
+    def _check_served(self, servers: list[Any], whom: str) -> None:
         """Check that servers are where they were, and reboot them."""
-        say(f'Now {len(servers)} servers are served by {whom}')
+        print_line(f'Now {len(servers)} servers are served by {whom}')
         self._content.reboot(servers)
         for before in servers:
             now = self._content.server(before.id)
@@ -86,14 +88,14 @@ class Checks:
             raise CloudError(f'{" ".join(words)} failed: {done.stderr}')
         return json.loads(done.stdout)
 
-    def _see_services(self) -> None:
+    def _check_services(self) -> None:
         found = self._openstack(
             'compute', 'service', 'list', '--service', 'nova-compute'
         )
         up = {s['Host'] for s in found if s['State'] == 'up'}
         _hold(up >= set(HOSTS), f'compute services up: {sorted(up)}')
 
-    def _see_hypervisors(self) -> None:
+    def _check_hypervisors(self) -> None:
         found = self._openstack('hypervisor', 'list')
         nodes = set(self._content.nodes())
         names = {h['Hypervisor Hostname'] for h in found}
@@ -101,7 +103,7 @@ class Checks:
         kinds = {h['Hypervisor Type'] for h in found}
         _hold(kinds == {'ironic'}, f'hypervisor types {kinds}')
 
-    def _see_providers(self) -> None:
+    def _check_providers(self) -> None:
         found = self._openstack('resource', 'provider', 'list')
         nodes = set(self._content.nodes())
         _hold(
@@ -110,7 +112,7 @@ class Checks:
             f'{len(found)} providers, {len(nodes)} nodes',
         )
 
-    def _see_server(self, server: Any) -> None:
+    def _check_server(self, server: Any) -> None:
         shown = self._openstack('server', 'show', server.id)
         node = self._content.nodes()[server.hypervisor_hostname]
         _hold(node.instance_id == server.id, f'node {node.id} has it')
@@ -126,11 +128,11 @@ class Checks:
         command = [self._layout.bin(program), '--config-file', conf, *words]
         return packages.run(self._layout, command, good)
 
-    def _see_nova_checks(self) -> None:
+    def _check_nova_checks(self) -> None:
         # 1: a warning, about parts of Nova other than compute services.
         checked = self._nova('nova-status', 'upgrade', 'check', good=(0, 1))
         _hold('Failure' not in checked, f'nova-status: {checked}')
-        for what, count in allocations.amiss(self._layout).items():
+        for what, count in allocations.inconsistencies(self._layout).items():
             _hold(count == 0, f'{count} {what}')
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from onemachine import config, content, packages, running
 from onemachine.control import Cloud
 from onemachine.layout import REPOSITORY, Layout
-from onemachine.progress import CloudError, say, step, wait_until
+from onemachine.progress import CloudError, print_line, step, wait_until
 
 # Files that the package ships to operators.
 _SAMPLE = REPOSITORY / 'etc' / 'ironic-compute' / 'ironic-compute.conf.sample'
@@ -95,7 +95,7 @@ class Computes:
             if self._processes.pid(f'{kind}-{host}') is None
         ]
         if not missing:
-            say(f'{kind} {" ".join(commands)}: running')
+            print_line(f'{kind} {" ".join(commands)}: running')
             return
         begun_s = time.monotonic()
         with step(f'Starting {kind} {" ".join(missing)}'):

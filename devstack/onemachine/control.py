@@ -14,7 +14,7 @@ from onemachine import config, packages
 from onemachine.backends import Backends, Coordination, await_port, sql
 from onemachine.layout import PASSWORD, REGION, Layout
 from onemachine.processes import Processes
-from onemachine.progress import say, step, wait_until
+from onemachine.progress import print_line, step, wait_until
 
 _DATABASES = (
     'keystone',
@@ -61,7 +61,7 @@ class Cloud:
             self._make()
         with step('Starting the services'):
             self._start_services()
-        say('The cloud is up')
+        print_line('The cloud is up')
 
     def _stop_service(self, service: str) -> None:
         """Stop the processes whose configuration has changed."""
@@ -93,7 +93,7 @@ class Cloud:
         for path in self.layout.state.iterdir():
             if not path.name.startswith('venv-'):
                 shutil.rmtree(path)
-        say('All state is gone; the virtual environment is kept')
+        print_line('All state is gone; the virtual environment is kept')
 
     def restart_ironic(self, *processes: str) -> None:
         """Restart processes of Ironic after a changed setting.

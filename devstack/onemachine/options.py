@@ -16,7 +16,13 @@ from onemachine import config, content, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.layout import REGION
-from onemachine.progress import CloudError, expect, say, step, wait_until
+from onemachine.progress import (
+    CloudError,
+    expect,
+    print_line,
+    step,
+    wait_until,
+)
 
 HOST = 'c1'
 SHARD = 'shard-1'
@@ -85,7 +91,7 @@ class Options:
         self._running = running.Running(cloud.layout)
         self._content = content.Content(cloud.layout)
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Check each file.
 
         :raises CloudError: ours does not work on it as stock does
@@ -94,18 +100,18 @@ class Options:
             raise CloudError(
                 'there are servers: "devstack/cloud delete --all" first'
             )
-        self._see_all_options_known()
+        self._check_all_options_known()
         self._content.enroll(_NODES_COUNT)
         self._content.power_on()
         self._stop()
         self._content.forget_hosts(but=[HOST])
-        self._see('as stock has it', {}, frozenset())
+        self._check_file('as stock has it', {}, frozenset())
         more = self._sections()
         named = frozenset(more['ironic']) & set(UNUSED) - _NOBODYS
         with self._shard():
-            self._see('with every option of [ironic]', more, named)
+            self._check_file('with every option of [ironic]', more, named)
 
-    def _see_all_options_known(self) -> None:
+    def _check_all_options_known(self) -> None:
         from keystoneauth1 import loading
         from nova.conf import CONF
 
@@ -128,7 +134,7 @@ class Options:
         finally:
             content.each(lambda node: update(node, shard=None), nodes)
 
-    def _see(
+    def _check_file(
         self, name: str, more: config.Sections, unused: frozenset[str]
     ) -> None:
         """Check stock on a file, then ours, and the log of ours."""
@@ -136,23 +142,23 @@ class Options:
             computes = Computes(self._cloud, nova=more)
             self._stop()
             computes.start_peers([HOST])
-            self._see_works()
+            self._check_server()
             self._stop()
             given = self._layout.folder('peers', HOST) / 'nova.conf'
             begun = self._log_size()
             computes.start_agents([HOST], nova_conf=given)
             kept = self._layout.folder('agents', HOST) / 'nova.conf'
             expect(kept.read_bytes() == given.read_bytes(), f'{kept} differs')
-            self._see_works()
-            self._see_log(begun, unused)
+            self._check_server()
+            self._check_log(begun, unused)
             self._stop()
-        say(f'SEEN: nova.conf {name}')
+        print_line(f'SEEN: nova.conf {name}')
 
     def _stop(self) -> None:
         if hosts := self._running.hosts():
             self._running.stop(hosts)
 
-    def _see_works(self) -> None:
+    def _check_server(self) -> None:
         """Boot, stop, start and delete a server."""
         nodes = set(self._content.nodes())
 
@@ -174,7 +180,7 @@ class Options:
         path = self._layout.log(f'agent-{HOST}')
         return path.stat().st_size if path.exists() else 0
 
-    def _see_log(self, begun: int, unused: frozenset[str]) -> None:
+    def _check_log(self, begun: int, unused: frozenset[str]) -> None:
         """Check that the log has one notice with these options.
 
         It must have no error.
@@ -190,4 +196,4 @@ class Options:
             said = line.partition('Ignored ')[2]
             named = set(said.partition(f' {_NOTICE}')[0].split(', '))
             expect(named == unused, f'{named} are named, not {unused}')
-            say(f'  {said}')
+            print_line(f'  {said}')

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from onemachine.layout import REPOSITORY, REQUIREMENTS, Layout
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, print_line, step
 
 # Program -> the Debian package that has it.
 _ALWAYS = {
@@ -81,7 +81,7 @@ def ensure_venv(layout: Layout) -> None:
 
 
 def _make_venv(layout: Layout) -> None:
-    say(f'The virtual environment is {layout.venv}')
+    print_line(f'The virtual environment is {layout.venv}')
     with step('Installing OpenStack from packages (some minutes)'):
         shutil.rmtree(layout.venv, ignore_errors=True)
         sh([sys.executable, '-m', 'venv', str(layout.venv)])

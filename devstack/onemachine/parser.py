@@ -11,19 +11,19 @@ from onemachine.layout import PORT_BASE, PORT_BASE_MAX, default_state
 
 _EXAMPLES = """\
 examples:
-  devstack/cloud up                     install, make and start everything
-  devstack/cloud enroll 30              have 30 nodes
+  devstack/cloud up                     install and start the cloud
+  devstack/cloud enroll 30              create 30 nodes
   devstack/cloud agent c1 c2 c3         start three of our daemons
-  devstack/cloud boot 6                 six servers, waiting for ACTIVE
-  devstack/cloud hosts                  who holds what, who serves whom
+  devstack/cloud boot 6                 boot six servers and wait for ACTIVE
+  devstack/cloud hosts                  list hosts, nodes and processes
   devstack/cloud kill c1                kill -9 an agent and its workers
-  devstack/cloud hosts                  ... and another one serves its host
-  devstack/cloud demo                   all of it as a story, with timings
+  devstack/cloud hosts                  ... now another agent serves its host
+  devstack/cloud demo                   all of it as a demonstration
   devstack/cloud logs agent-c1 -f       follow a log
   devstack/cloud shell                  a shell for the openstack command
-  devstack/cloud down                   stop all; "reset" forgets all state
+  devstack/cloud down                   stop all; "reset" deletes the state
 
-"devstack/cloud COMMAND --help" says more of each.
+"devstack/cloud COMMAND --help" describes a command.
 """
 
 
@@ -75,9 +75,9 @@ def parser() -> argparse.ArgumentParser:
         '--port-base',
         type=int,
         default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
-        help=f'first of 16 ports of a cloud that is made now, at most '
+        help=f'first of the 16 ports of a new cloud, at most '
         f'{PORT_BASE_MAX} (default: {PORT_BASE}, or '
-        '$IRONIC_COMPUTE_CLOUD_PORT); later commands know it',
+        '$IRONIC_COMPUTE_CLOUD_PORT); saved for later commands',
     )
     commands = _Commands(top)
     for add in (
@@ -97,25 +97,25 @@ def parser() -> argparse.ArgumentParser:
 def _add_cloud(commands: _Commands) -> None:
     commands.add(
         'up',
-        'install, make and start what is missing',
-        'Safe to repeat.\nInstalls Debian packages as root or with sudo, '
+        'install and start the cloud',
+        'Can be repeated.\nInstalls Debian packages as root or with sudo, '
         'and OpenStack into a virtual\nenvironment in the state folder.',
         'up',
         '--state /tmp/other --port-base 28000 up     a second cloud',
     )
-    commands.add('down', 'stop everything that was started', 'State is kept.')
+    commands.add('down', 'stop all processes', 'The state is kept.')
     commands.add(
         'reset',
-        'stop everything and forget all state',
-        'What is installed is kept.',
+        'stop all processes and delete all state',
+        'The installation is kept.',
     )
     commands.add(
-        'status', 'which processes run', 'Exit status 0 if all of them, or 3.'
+        'status', 'list the processes', 'Exit status 0 if all run, or else 3.'
     )
     logs = commands.add(
         'logs',
         'show the log of a process',
-        'Without a name: which logs there are.',
+        'Without a name: list the logs.',
         'logs nova-scheduler',
         'logs agent-c1 -f',
     )
@@ -138,8 +138,8 @@ def _add_cloud(commands: _Commands) -> None:
 def _add_content(commands: _Commands) -> None:
     enroll = commands.add(
         'enroll',
-        'have at least so many nodes',
-        "Up to 50 are made through\nIronic's API; more are copies of a "
+        'create nodes until there are so many',
+        "Up to 50 are created through\nIronic's API; more are copies of a "
         "node's row in its database. They are\nfake-hardware, class "
         'baremetal, powered on, available.',
         'enroll 30',
@@ -164,10 +164,10 @@ def _add_content(commands: _Commands) -> None:
     delete.add_argument('names', nargs='*', metavar='NAME')
     delete.add_argument('--all', action='store_true')
     commands.add('servers', 'list the servers')
-    commands.add('nodes', 'list the nodes, and who holds each')
+    commands.add('nodes', 'list the nodes with their hosts')
     commands.add(
         'hosts',
-        'who holds what, who serves whom',
+        'list the hosts with their nodes and processes',
         'For each host of Nova:\nits Service, how many free nodes and nodes '
         'with a server (pinned) it holds,\nand the process that serves it.',
     )
@@ -190,25 +190,28 @@ def _add_hosts(commands: _Commands) -> None:
         help='with [DEFAULT] concurrency_backend = eventlet',
     )
     peer = commands.add(
-        'peer', 'start stock nova-computes', 'In the same cloud, to compare.'
+        'peer',
+        'start stock nova-computes',
+        'In the same cloud, for comparison.',
     )
     peer.add_argument('hosts', nargs='+', metavar='HOST')
     for name, text, more in (
         ('stop', 'end agents or peers', 'With SIGTERM, and wait for them.'),
-        ('kill', 'kill agents or peers', 'With -9, the workers too.'),
-        ('pause', 'halt agents or peers', 'With SIGSTOP, the workers too.'),
-        ('resume', 'let halted ones go on', 'With SIGCONT.'),
+        ('kill', 'kill agents or peers', 'With SIGKILL, also their workers.'),
+        ('pause', 'freeze agents or peers', 'SIGSTOP, also to workers.'),
+        ('resume', 'thaw frozen agents or peers', 'With SIGCONT.'),
     ):
         one = commands.add(name, text, more, f'{name} c1')
         one.add_argument('hosts', nargs='+', metavar='HOST')
-    commands.add('map', "tell Nova's API the cell of new hosts")
+    commands.add('map', 'map new hosts to their cell')
 
 
 def _add_dials(commands: _Commands) -> None:
     dial = commands.add(
         'dial',
-        'turn a dial, and restart what it concerns',
-        'Without arguments:\nhow they stand. "nodes" makes or deletes nodes.',
+        'change a setting of Ironic, and restart its processes',
+        'Without arguments:\nlist the settings. "nodes" creates or deletes '
+        'nodes.',
         'dial deploy-delay 10     seconds, twice in each deploy',
         'dial cleaning on',
         'dial cleaning-delay 20   seconds, if cleaning is on',
@@ -220,9 +223,9 @@ def _add_dials(commands: _Commands) -> None:
     dial.add_argument('value', nargs='?')
     backend = commands.add(
         'coordination',
-        'choose the backend of agents started from now on',
-        'Installs\nand starts its server. "file" needs none and is the '
-        'default. Agents that run\nmust be stopped first.',
+        'choose the backend of agents that are started later',
+        'Installs\nand starts its server. "file" needs no server and is the '
+        'default. Stop all\nrunning agents first.',
         'coordination etcd',
     )
     backend.add_argument('kind', choices=COORDINATION)
@@ -232,20 +235,20 @@ def _add_story(commands: _Commands) -> None:
     for name, text, more in (
         (
             'demo',
-            'the whole story, with timings',
+            'demonstrate the daemons, with timings',
             'Three daemons share 30\nnodes, servers are booted, a daemon is '
             'killed, another serves its host, and\nthe first comes back. '
-            'Exit status 0 only if every step was seen to hold.',
+            'Exit status 0 only if every check succeeds.',
         ),
-        ('scenario', 'demo, check and swap: for CI', ''),
+        ('scenario', 'run demo, check and swap, for CI', ''),
         (
             'check',
-            'does everything look as with nova-compute?',
-            'Asks the\nopenstack command, nova-status and nova-manage.',
+            'compare the APIs with those of nova-compute',
+            'Runs the\nopenstack command, nova-status and nova-manage.',
         ),
         (
             'swap',
-            'to stock nova-compute and back',
+            'change to stock nova-compute and back',
             'On the same hosts, with the\nsame servers.',
         ),
     ):
@@ -258,13 +261,13 @@ def _add_story(commands: _Commands) -> None:
 def _add_bugs(commands: _Commands) -> None:
     bugs = commands.add(
         'bugs',
-        "bugs of Nova's own driver, brought about here",
-        'Rebuilds at API\nversions around 2.93, a power sync on old news, '
-        'deletes in provision states\nthat once left a node deployed. There '
-        'must be no servers; compute hosts that run\nare ended. Exit status 0 '
-        'only if none of them was met.',
+        "replay bugs of Nova's own driver",
+        'Rebuilds at API\nversions around 2.93, a power sync with an outdated '
+        'state, deletes in provision\nstates that once left a node deployed. '
+        'There must be no servers; running\ncompute hosts are ended. Exit '
+        'status 0 only if no bug occurs.',
         'bugs',
-        'bugs --stock             with stock nova-compute, to compare',
+        'bugs --stock             with stock nova-compute',
     )
     who = bugs.add_mutually_exclusive_group()
     who.add_argument('--stock', action='store_true')
@@ -273,10 +276,10 @@ def _add_bugs(commands: _Commands) -> None:
     )
     commands.add(
         'options',
-        'our daemon on the nova.conf of a stock nova-compute',
+        'run our daemon on the nova.conf of stock nova-compute',
         'Unchanged,\nand with every option of [ironic] set: each works, or '
-        'is named in one notice.\nThere must be no servers; compute hosts '
-        'that run are ended.',
+        'one notice names it.\nThere must be no servers; running compute '
+        'hosts are ended.',
         'options',
     )
 
@@ -284,15 +287,15 @@ def _add_bugs(commands: _Commands) -> None:
 def _add_chaos(commands: _Commands) -> None:
     chaos = commands.add(
         'chaos',
-        'faults under load, and what is seen to hold',
-        'Scenarios, all of them\nunless some are named: kills (kill -9), '
+        'cause faults under load, and check the results',
+        'All scenarios\nunless some are named: kills (kill -9), '
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
-        '(each away for a while), rolling (restarts), idle, join.\nUsers '
-        'boot, reboot and delete servers all the while. Exit status 0 only '
-        'if\nall that must hold was seen to hold; a report is written.',
+        '(each unavailable for a while), rolling (restarts), idle, join.\n'
+        'Users boot, reboot and delete servers meanwhile. Writes a report. '
+        'Exit status 0\nonly if all demands hold.',
         'chaos kills --rounds 20 --seed 7',
-        'chaos kills --stock        with stock nova-computes, to compare',
+        'chaos kills --stock        with stock nova-computes',
     )
     chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
     chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
@@ -305,16 +308,17 @@ def _add_chaos(commands: _Commands) -> None:
 def _add_tempest(commands: _Commands) -> None:
     tempest = commands.add(
         'tempest',
-        "OpenStack's own tests, and what came of each",
+        "run OpenStack's own tests, and write a report",
         'Starts our daemons\non c1, c2 and c3 and runs the compute API and '
-        'scenario tests that make sense\nfor bare metal; what is left out, '
-        'and why, is in devstack/tempest-left-out.txt.\nThe report is '
+        'scenario tests that make sense\nfor bare metal; '
+        'the others, with reasons, are in devstack/tempest-left-out.txt.\n'
+        'The report is '
         'tempest/report.rst in the state folder. Exit status 0 only if\n'
-        'nothing failed that stock nova-compute passes; without its results, '
-        'if nothing\nfailed.',
+        'no test fails that stock nova-compute passes; without its results, '
+        'if no test\nfails.',
         'tempest',
-        'tempest --stock                  the same tests, to compare',
-        'tempest --only ServerRescue      some of them, for a look',
+        'tempest --stock                  the same tests with stock',
+        'tempest --only ServerRescue      some tests only',
         'tempest --both --copy-to doc/source/contributor/tempest.rst',
     )
     whose = tempest.add_mutually_exclusive_group()
@@ -331,18 +335,21 @@ def _add_tempest(commands: _Commands) -> None:
         '--only',
         default='',
         metavar='REGEX',
-        help='run what matches; the results are not kept',
+        help='run the tests that match; the results are not kept',
     )
     tempest.add_argument(
         '--missing',
         action='store_true',
-        help='run what the kept results lack, and add it to them',
+        help='run the tests without a kept result, and keep theirs',
     )
     tempest.add_argument(
         '--workers', type=_count, default=2, help='tests at once'
     )
     tempest.add_argument(
-        '--copy-to', default='', metavar='FILE', help='the report, once more'
+        '--copy-to',
+        default='',
+        metavar='FILE',
+        help='write the report also to this file',
     )
 
 

@@ -28,7 +28,7 @@ def elapsed_s() -> float:
     return time.monotonic() - _STARTED_S
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line with the seconds since the start."""
     print(f'[{elapsed_s():6.1f} s] {line}', flush=True)
 
@@ -39,7 +39,7 @@ def step(what: str) -> Iterator[None]:
 
     A long step prints a line from time to time.
     """
-    say(f'{what} …')
+    print_line(f'{what} …')
     begun_s = time.monotonic()
     over = threading.Event()
     threading.Thread(
@@ -49,12 +49,12 @@ def step(what: str) -> Iterator[None]:
         yield
     finally:
         over.set()
-    say(f'{what}: done in {time.monotonic() - begun_s:.1f} s')
+    print_line(f'{what}: done in {time.monotonic() - begun_s:.1f} s')
 
 
 def _remind(what: str, begun_s: float, over: threading.Event) -> None:
     while not over.wait(_REMINDER_S):
-        say(f'{what}: {time.monotonic() - begun_s:.0f} s so far')
+        print_line(f'{what}: {time.monotonic() - begun_s:.0f} s so far')
 
 
 def wait_until(

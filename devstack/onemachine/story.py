@@ -13,7 +13,13 @@ from typing import Any
 from onemachine import content, naming, registry, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, elapsed_s, say, step, wait_until
+from onemachine.progress import (
+    CloudError,
+    elapsed_s,
+    print_line,
+    step,
+    wait_until,
+)
 
 HOSTS = ('c1', 'c2', 'c3')
 NODE_COUNT = 30
@@ -32,7 +38,7 @@ class Story:
         self._running = running.Running(cloud.layout)
         self._timings: list[tuple[str, float]] = []
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """Run all steps; print the table of durations at the end.
 
         :raises CloudError: the check of a step failed
@@ -48,18 +54,18 @@ class Story:
         with self._chapter('three agents run'):
             self._computes.start_agents(HOSTS, eventlet=self._eventlet)
         with self._chapter('every node is held, by three hosts'):
-            self._see_split()
+            self._check_split()
         with self._chapter('every node is offered by Placement'):
-            self._see_all_offered()
+            self._check_all_offered()
         with self._chapter(f'{SERVER_COUNT} servers are ACTIVE'):
             servers = self._boot()
         with self._chapter('each server stays with its holder'):
-            self._see_pinned(servers)
+            self._check_pinned(servers)
         self._lose_and_recover(servers)
         with self._chapter('all servers are deleted'):
             self._content.delete()
         with self._chapter('every node is available and offered again'):
-            self._see_all_free()
+            self._check_all_free()
         self._show_timings()
 
     @contextlib.contextmanager
@@ -68,7 +74,7 @@ class Story:
         yield
         took_s = time.monotonic() - begun_s
         self._timings.append((what, took_s))
-        say(f'SEEN: {what} ({took_s:.1f} s)')
+        print_line(f'SEEN: {what} ({took_s:.1f} s)')
 
     def _show_timings(self) -> None:
         rows = [(f'{took_s:7.1f}', what) for what, took_s in self._timings]
@@ -93,7 +99,7 @@ class Story:
 
     # The split
 
-    def _see_split(self) -> None:
+    def _check_split(self) -> None:
         nodes = set(self._content.nodes())
 
         def is_split() -> bool:
@@ -104,7 +110,7 @@ class Story:
         wait_until('all nodes held, by all three hosts', is_split, 120)
         print(self._content.hosts_table())
 
-    def _see_all_offered(self) -> None:
+    def _check_all_offered(self) -> None:
         nodes = set(self._content.nodes())
         wait_until(
             'all nodes schedulable in Placement',
@@ -124,7 +130,7 @@ class Story:
         print(self._content.servers_table())
         return servers
 
-    def _see_pinned(self, servers: list[Any]) -> None:
+    def _check_pinned(self, servers: list[Any]) -> None:
         holders = self._content.holders()
         for server in servers:
             node = server.hypervisor_hostname
@@ -139,7 +145,7 @@ class Story:
     def _lose_and_recover(self, servers: list[Any]) -> None:
         before = self._content.holders()
         rebooted, deleted = [s for s in servers if s.compute_host == 'c1'][:2]
-        say('kill -9 of the agent and the worker of c1')
+        print_line('kill -9 of the agent and the worker of c1')
         self._running.kill(['c1'])
         compute = self._content.cloud.compute
         # A request while c1 is not served must wait and not fail.
@@ -151,14 +157,14 @@ class Story:
         with self._chapter('the reboot asked for meanwhile is done'):
             self._content.await_rebooted(rebooted, 120)
         with self._chapter('the delete asked for meanwhile is done'):
-            self._see_deleted(deleted)
+            self._check_deleted(deleted)
         with self._chapter('no node has changed its holder'):
-            self._see_holders(before)
+            self._check_holders(before)
         with self._chapter('c1 is back and serves itself'):
             self._computes.start_agents(['c1'], eventlet=self._eventlet)
             self._await_served('c1', lambda by: 'agent-c1' in by)
         with self._chapter('still no node has changed its holder'):
-            self._see_holders(before)
+            self._check_holders(before)
 
     def _await_served(self, host: str, by: Callable[[str], bool]) -> None:
         def is_served() -> bool:
@@ -166,7 +172,7 @@ class Story:
 
         wait_until(f'host {host} served', is_served, ADOPTION_MAX_S)
 
-    def _see_deleted(self, server: Any) -> None:
+    def _check_deleted(self, server: Any) -> None:
         node = server.hypervisor_hostname
         wait_until(
             f'{server.name} gone',
@@ -179,7 +185,7 @@ class Story:
             120,
         )
 
-    def _see_holders(self, before: dict[str, str]) -> None:
+    def _check_holders(self, before: dict[str, str]) -> None:
         now = self._content.holders()
         moved = {n for n, host in before.items() if now.get(n) != host}
         if moved:
@@ -187,7 +193,7 @@ class Story:
 
     # After
 
-    def _see_all_free(self) -> None:
+    def _check_all_free(self) -> None:
         def all_available() -> bool:
             return all(
                 node.provision_state == 'available'
@@ -196,7 +202,7 @@ class Story:
             )
 
         wait_until('all nodes available in Ironic', all_available, 180)
-        self._see_all_offered()
+        self._check_all_offered()
         left = self._content.allocations_count()
         if left:
             raise CloudError(f'Placement still has {left} allocations')

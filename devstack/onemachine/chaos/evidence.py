@@ -33,7 +33,9 @@ class Snapshot:
             if what in now and was[what] != now[what]
         ]
 
-    def unasked(self, later: 'Snapshot', written: Iterable[str]) -> list[str]:
+    def needless_writes(
+        self, later: 'Snapshot', written: Iterable[str]
+    ) -> list[str]:
         """Return the providers that were written without a reason.
 
         A reason is a change of the node in Ironic or of its consumer, or that
@@ -138,7 +140,7 @@ class Evidence:
             f'ON i.uuid = {key} AND i.deleted = 0 WHERE i.uuid IS NULL;'
         )
 
-    def unheard(self, servers: Sequence[str]) -> list[str]:
+    def not_received(self, servers: Sequence[str]) -> list[str]:
         """Return the servers that no nova-conductor has received.
 
         The conductor creates a server's row before any other request.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from onemachine import running
 from onemachine.chaos.scenarios import HOSTS
 from onemachine.chaos.stage import ALL_HOSTS, Stage
-from onemachine.progress import say, step, wait_until
+from onemachine.progress import print_line, step, wait_until
 
 _NODES_COUNT = 1000
 _UNEVEN_MAX = 1.2
@@ -120,7 +120,7 @@ def _await_still(stage: Stage) -> None:
 def idle(stage: Stage) -> None:
     """Measure the cost of agents and workers while nothing happens."""
     with stage.act('idle', ()):  # Pings would cause work.
-        say('Waiting until the start has died away')
+        print_line('Waiting until the start has died away')
         time.sleep(60)
         before, etcd_before = _cpu_s(stage), _etcd_requests(stage)
         with step(f'Watching for {_IDLE_S:.0f} s'):

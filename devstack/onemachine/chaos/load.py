@@ -14,7 +14,7 @@ from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 
 from onemachine import content
-from onemachine.progress import CloudError, say
+from onemachine.progress import CloudError, print_line
 
 _LOOK_S = 1.0
 # A build that no nova-conductor has received by then is lost, because the
@@ -107,13 +107,13 @@ class Load:
 
     def stop(
         self,
-        unheard: Callable[[Sequence[str]], Collection[str]],
+        not_received: Callable[[Sequence[str]], Collection[str]],
         timeout_s: float = 600.0,
     ) -> None:
         """Send no more requests, and wait until all have ended.
 
-        :param unheard: returns those of some servers that no nova-conductor
-            has received; no compute host can end their builds
+        :param not_received: returns those of some servers that no
+            nova-conductor has received; no compute host can end their builds
         """
         self._asking.clear()
         ends_s = time.monotonic() + timeout_s
@@ -122,20 +122,20 @@ class Load:
             self._asker.join(timeout_s)
         while self.pending() and time.monotonic() < ends_s:
             time.sleep(_LOOK_S)
-            self._give_up(unheard)
+            self._give_up(not_received)
         self._over.set()
         for thread in self._threads:
             thread.join()
 
     def _give_up(
-        self, unheard: Callable[[Sequence[str]], Collection[str]]
+        self, not_received: Callable[[Sequence[str]], Collection[str]]
     ) -> None:
         old = {
             r.server: r
             for r in self.pending()
             if r.kind is Kind.BOOT and r.took_s > _UNHEARD_S
         }
-        for server in unheard(list(old)) if old else ():
+        for server in not_received(list(old)) if old else ():
             old[server].finish(End.UNHEARD)
 
     def pending(self) -> list[Request]:
@@ -159,7 +159,7 @@ class Load:
             try:
                 self._ask(self._choose())
             except Exception as exc:
-                say(f'A user could not ask: {exc}')
+                print_line(f'A user could not ask: {exc}')
             time.sleep(self._rng.expovariate(1 / self._interval_s))
 
     def _choose(self) -> Kind:

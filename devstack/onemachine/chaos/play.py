@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from onemachine.chaos import growth, outages, scenarios
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
-from onemachine.progress import CloudError, say
+from onemachine.progress import CloudError, print_line
 
 SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'kills': scenarios.kills,
@@ -29,7 +29,9 @@ def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
     A scenario that fails with an error is a finding; the next one follows.
     """
     stage = Stage(cloud, plan)
-    say(f'Seed {plan.seed}: --seed {plan.seed} chooses the same victims')
+    print_line(
+        f'Seed {plan.seed}: --seed {plan.seed} chooses the same victims'
+    )
     stage.prepare()
     for name in names:
         try:
@@ -44,5 +46,5 @@ def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
         f'{plan.coordination}, seed {plan.seed}'
     )
     stage.report.write(path, heading)
-    say(f'The report is in {path}')
+    print_line(f'The report is in {path}')
     return stage.report.all_hold

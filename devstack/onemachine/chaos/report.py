@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 from onemachine import content
-from onemachine.progress import say
+from onemachine.progress import print_line
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class Report:
 
     def _add(self, finding: Finding) -> None:
         self.findings.append(finding)
-        say(f'{finding.what}: {finding.seen} {finding.verdict}'.rstrip())
+        print_line(
+            f'{finding.what}: {finding.seen} {finding.verdict}'.rstrip()
+        )
 
     @property
     def all_hold(self) -> bool:

@@ -11,7 +11,7 @@ from onemachine import running
 from onemachine.chaos.load import End, Load
 from onemachine.chaos.stage import ALL_HOSTS, TERM_S, Stage
 from onemachine.chaos.watch import Pings
-from onemachine.progress import CloudError, say, step, wait_until
+from onemachine.progress import CloudError, print_line, step, wait_until
 
 HOSTS = ALL_HOSTS[:3]
 SERVED_MAX_S = 30.0
@@ -26,13 +26,13 @@ def kills(stage: Stage) -> None:
     with stage.act('kills', HOSTS) as pings, stage.under_load() as load:
         served_s, moved, rewritten = [], [], []
         for number in range(stage.plan.rounds):
-            say(f'Kill {number + 1} of {stage.plan.rounds}')
+            print_line(f'Kill {number + 1} of {stage.plan.rounds}')
             before, begun_s = stage.evidence.snapshot(), time.time()
             served_s += _kill_one(stage, pings)
             written = stage.providers_written(begun_s, time.time())
             after = stage.evidence.snapshot()
             moved += before.moved(after)
-            rewritten += before.unasked(after, written)
+            rewritten += before.needless_writes(after, written)
         _report_take_overs(stage, served_s, moved, rewritten)
     stage.judge(load, cut_until_s=math.inf)
 
@@ -52,7 +52,7 @@ def _kill_one(stage: Stage, pings: Pings) -> list[float]:
     shown = ', '.join(
         f'{h} {s:.1f} s' for h, s in zip(hosts, took_s, strict=True)
     )
-    say(f'Killed {victim}; served again after: {shown}')
+    print_line(f'Killed {victim}; served again after: {shown}')
     stage.start([victim])
     return took_s
 
@@ -100,7 +100,7 @@ def deploys(stage: Stage) -> None:
             asked = [load.boot() for _ in range(_DEPLOYS_COUNT)]
             _await_deploying(stage, {r.server for r in asked})
             _kill_and_return(stage, pings)
-            load.stop(stage.evidence.unheard)
+            load.stop(stage.evidence.not_received)
             stage.report.none(
                 f'of {_DEPLOYS_COUNT} deploys in flight, not ACTIVE',
                 [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],
@@ -116,7 +116,7 @@ def _deletes(stage: Stage, pings: Pings, deployed: Load) -> None:
     load = stage.idle_load()
     asked = [load.delete(r.server) for r in deployed.ended(End.DONE)]
     _kill_and_return(stage, pings)
-    load.stop(stage.evidence.unheard)
+    load.stop(stage.evidence.not_received)
     stage.report.none(
         f'of {len(asked)} deletes in flight, not done',
         [f'{r.end}: {r.detail}' for r in asked if r.end != End.DONE],
@@ -175,7 +175,7 @@ def freeze(stage: Stage) -> None:
             len(late),
         )
         for line in late:
-            say(f'Late: {line}')
+            print_line(f'Late: {line}')
         slow = [r for r in load.requests if _was_slow(r, frozen_s, thawed_s)]
         stage.report.none('requests meanwhile that took over 60 s', slow)
     # Such a build counts like one whose daemon was killed then.
@@ -238,7 +238,7 @@ def rolling(stage: Stage) -> None:
         written = stage.providers_written(rolled_s, time.time())
         stage.report.none(
             'providers written to without a reason',
-            before.unasked(after, written),
+            before.needless_writes(after, written),
         )
         adopted = stage.log_count(' Adopted ') - before_adopted
         stage.report.demand(adopted == 0, 'adoptions', adopted)

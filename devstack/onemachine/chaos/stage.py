@@ -20,7 +20,7 @@ from onemachine.chaos.watch import Pings, ServiceWatch, watched
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.dials import Dials
-from onemachine.progress import CloudError, say, step, wait_until
+from onemachine.progress import CloudError, print_line, step, wait_until
 
 ALL_HOSTS = ('c1', 'c2', 'c3', 'c4', 'c5')
 TERM_S = 15.0
@@ -126,7 +126,7 @@ class Stage:
     @contextlib.contextmanager
     def act(self, name: str, hosts: Sequence[str]) -> Iterator[Pings]:
         """Watch hosts while the context is open."""
-        say(f'--- {name}')
+        print_line(f'--- {name}')
         self.report.scenario = name
         pings = Pings(self.cloud.layout, hosts)
         services = ServiceWatch(self.content)
@@ -158,7 +158,7 @@ class Stage:
             yield load
         finally:
             with step('Waiting until all that was asked for has ended'):
-                load.stop(self.evidence.unheard)
+                load.stop(self.evidence.not_received)
 
     def idle_load(self) -> Load:
         """Return a load that sends only requests that it is told to send."""
@@ -199,9 +199,9 @@ class Stage:
                 if r not in allowed
             ],
         )
-        found = allocations.amiss(self.cloud.layout)
+        found = allocations.inconsistencies(self.cloud.layout)
         report.none(
-            'allocations that are amiss',
+            'inconsistent allocations',
             [f'{count} {what}' for what, count in found.items() if count],
         )
         self.clear()

@@ -15,7 +15,7 @@ from typing import Any
 
 from onemachine import config, packages
 from onemachine.layout import REPOSITORY, TEMPEST_REQUIREMENTS, Layout
-from onemachine.progress import CloudError, say, step
+from onemachine.progress import CloudError, print_line, step
 from onemachine.tempest.selection import CANDIDATES
 
 _LINES = REPOSITORY / 'devstack' / 'tools' / 'subunit-lines'
@@ -36,7 +36,7 @@ class Tempest:
         done = self.venv / 'installed'
         if done.exists():
             return
-        say(f'The virtual environment of tempest is {self.venv}')
+        print_line(f'The virtual environment of tempest is {self.venv}')
         with step('Installing tempest from packages'):
             shutil.rmtree(self.venv, ignore_errors=True)
             pip = [self._bin('python'), '-m', 'pip', 'install', '-q']

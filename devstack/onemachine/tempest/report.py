@@ -172,12 +172,14 @@ def _passed(runs: Mapping[str, Run]) -> Iterator[str]:
     yield from _heading('Passed')
     for class_name, tests in sorted(by_class.items()):
         yield f'``{class_name}``'
-        told = [_told(test, by, runs) for test, by in sorted(tests.items())]
-        yield from (f'    {line}' for line in _joined(told))
+        named = [
+            _named_test(test, by, runs) for test, by in sorted(tests.items())
+        ]
+        yield from (f'    {line}' for line in _joined(named))
     yield ''
 
 
-def _told(test: str, by: Sequence[str], runs: Mapping[str, Run]) -> str:
+def _named_test(test: str, by: Sequence[str], runs: Mapping[str, Run]) -> str:
     only = '' if len(by) == len(runs) else f' (only {_TITLES[by[0]]})'
     return f'``{test}``{only}'
 

@@ -12,7 +12,7 @@ from onemachine import content, packages, running
 from onemachine.computes import Computes
 from onemachine.control import Cloud
 from onemachine.dials import Dials
-from onemachine.progress import CloudError, say, step, wait_until
+from onemachine.progress import CloudError, print_line, step, wait_until
 from onemachine.story import HOSTS, NODE_COUNT
 from onemachine.tempest import report, settings
 from onemachine.tempest.program import Tempest
@@ -88,12 +88,12 @@ class Session:
         text = report.page(selection, runs)
         for path in self._report_paths():
             path.write_text(text)
-            say(f'The report is {path}')
+            print_line(f'The report is {path}')
         if 'ours' not in runs:
             return True
         failed = unexcused(runs['ours'], runs.get('stock'))
         for name in failed:
-            say(f'FAILED, and nothing excuses it: {name}')
+            print_line(f'FAILED, and nothing excuses it: {name}')
         return not failed
 
     def _report_paths(self) -> Iterator[pathlib.Path]:
@@ -143,21 +143,23 @@ class Session:
         began = time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())
         begun_s = time.monotonic()
         with step(f'Running {len(chosen)} tests'):
-            outcomes = settle(chosen, list(self._told(chosen)))
+            outcomes = settle(chosen, list(self._run_and_print(chosen)))
         took_s = round(time.monotonic() - begun_s)
         run = Run(began, took_s, self._versions(microversion), outcomes)
         counts = ', '.join(f'{len(run.named(v))} {v}' for v in Verdict)
-        say(f'Against {self._wanted.by}: {counts}')
+        print_line(f'Against {self._wanted.by}: {counts}')
         for name in run.named(Verdict.FAILED):
-            say(f'FAILED: {name}: {run.outcomes[name].why}')
+            print_line(f'FAILED: {name}: {run.outcomes[name].why}')
         return run
 
-    def _told(self, chosen: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def _run_and_print(
+        self, chosen: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
         """Run the tests, and print a line for each."""
         workers_count = self._wanted.workers_count
         tests = self._tempest.run(chosen, workers_count)
         for number, raw in enumerate(tests, 1):
-            say(
+            print_line(
                 f'{number:4}/{len(chosen)} {raw["status"]:8} '
                 f'{raw["took_s"]:6.1f} s  {raw["id"].partition("[")[0]}'
             )
