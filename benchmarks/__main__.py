@@ -155,7 +155,7 @@ def run_here(options: argparse.Namespace) -> int:
     failed: list[str] = []
     for turn in left(results.load(path), options):
         subject = Subject(turn.subject, options.state)
-        subject.refuse_company()
+        subject.require_unused_cloud()
         subject.forget_others()
         content = Content(subject.layout)
         content.enroll(turn.nodes_count)

@@ -15,10 +15,10 @@ from benchmarks.subjects import Subject
 
 
 class Bench:
-    """Measures one subject with a number of nodes.
+    """Measures one subject (ours or stock) with a number of nodes.
 
-    :param stolen_max_percent: a part is not kept if the hypervisor gave more
-        of the processors to other machines
+    :param stolen_max_percent: the results of a part are discarded if the
+        hypervisor gave a larger share of the CPU to other machines meanwhile
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Bench:
         return True
 
     def _is_ours(self, part: str, stolen_percent: float, note: Note) -> bool:
-        """Note the stolen share of the CPU; return whether it is allowed."""
+        """Record the stolen share of the CPU; return whether it is allowed."""
         note.figure(f'{part}_stolen_percent', stolen_percent)
         if stolen_percent <= self._stolen_max_percent:
             return True

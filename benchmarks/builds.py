@@ -26,7 +26,8 @@ _SERVER = r'\[instance: (?P<server>\S+)\] '
 _BEGUN = re.compile(_SERVER + r'Starting instance\.\.\.')
 _SPAWNED = re.compile(_SERVER + 'Start spawning the instance on the hyperv')
 _AGAIN = re.compile(
-    # Lines about other failures have this text at their end.
+    # The text is matched at its begin, because lines about other failures have
+    # it at their end.
     _SERVER + r'Build of instance \S+ was re-scheduled: (?P<why>.*)'
 )
 # Lines of ``rpc_log``.
@@ -92,11 +93,11 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
     messages = _messages(lines)
     begun: dict[str, tuple[float, float]] = {}
     calls = _calls(lines, services)
-    spoken_s: dict[tuple[int, str], list[float]] = collections.defaultdict(
+    line_times_s: dict[tuple[int, str], list[float]] = collections.defaultdict(
         list
     )
     for line in lines:
-        spoken_s[line.thread].append(line.at_s)
+        line_times_s[line.thread].append(line.at_s)
     found = []
     for line in lines:
         if hit := _BEGUN.search(line.text):
@@ -114,7 +115,9 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
                     hit['server'],
                     *times,
                     line.at_s,
-                    _waited_for(asked, line, spoken_s[line.thread], *times),
+                    _waited_for(
+                        asked, line, line_times_s[line.thread], *times
+                    ),
                 )
             )
     return found
@@ -123,9 +126,10 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
 def _messages(
     lines: Iterable[Line],
 ) -> dict[str, collections.deque[float]]:
-    """Return the times at which the messages of each request were taken.
+    """Return the times at which build messages arrived, by request id.
 
-    The line of a message has its request only at the end of the text.
+    The log line of the arrival does not have the request id; the line of the
+    end does.
     """
     found: dict[str, collections.deque[float]] = collections.defaultdict(
         collections.deque
@@ -142,14 +146,14 @@ def _messages(
 def _waited_for(
     calls: Iterable[Call],
     end: Line,
-    spoken_s: Sequence[float],
+    line_times_s: Sequence[float],
     received_s: float,
     begun_s: float,
 ) -> list[Call]:
-    """Return the requests that a build waited for, each cut to the wait.
+    """Return the requests that a build waited for, cut to the wait.
 
     :param end: the build's last line, in its own thread
-    :param spoken_s: the times of the lines of that thread
+    :param line_times_s: the times of the lines of that thread
     """
     found = []
     for call in calls:
@@ -157,9 +161,9 @@ def _waited_for(
             continue
         from_s = call.begun_s
         if call.thread != end.thread and call.ended_s > begun_s:
-            # The request of another thread, beside the build.
-            place = bisect.bisect_left(spoken_s, call.ended_s) - 1
-            from_s = max(from_s, spoken_s[place] if place >= 0 else from_s)
+            # Another thread sent the request while the build went on.
+            place = bisect.bisect_left(line_times_s, call.ended_s) - 1
+            from_s = max(from_s, line_times_s[place] if place >= 0 else from_s)
             if call.ended_s > end.at_s or from_s >= call.ended_s:
                 continue
         found.append(dataclasses.replace(call, begun_s=from_s))
@@ -169,7 +173,7 @@ def _waited_for(
 def _calls(
     lines: Iterable[Line], services: Mapping[int, str]
 ) -> dict[str, list[Call]]:
-    """Return the requests to other services, by the request of the build."""
+    """Return the requests to other services, by the build's request id."""
     reader = _Calls(services)
     for line in lines:
         reader.read(line)

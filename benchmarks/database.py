@@ -77,7 +77,7 @@ class Database:
         }
 
     def on_unclean(self, except_for: Collection[str]) -> set[tuple[str, str]]:
-        """Return servers whose node is not clean, with the node.
+        """Return (server, node) for allocations on nodes that are not clean.
 
         :param except_for: servers that were deleted and may still be listed
         """

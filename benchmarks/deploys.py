@@ -23,7 +23,7 @@ _MOVED = re.compile(
     r'Node (?P<node>\S+) moved to provision state "(?P<state>[^"]+)" '
     r'from state "(?P<before>[^"]+)"'
 )
-# A build may take so many times the time of Ironic's deploy.
+# A server may become ACTIVE within this multiple of Ironic's own time.
 FACTOR = 1.5
 
 

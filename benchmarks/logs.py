@@ -14,7 +14,7 @@ _ACCESS = re.compile(
     r'(?P<method>[A-Z]+) (?P<path>\S+) => generated .*?'
     r'\(HTTP/\S+ (?P<status>\d+)\)'
 )
-# Any line in the format of ``subjects``.
+# A log line in the format that module ``subjects`` sets.
 _LINE = re.compile(
     r'^(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) (?P<pid>\d+) '
     r'[A-Z]+ (?P<logger>\S+) \[thread:(?P<thread>.*?)\] '
@@ -85,7 +85,7 @@ def requests(lines: Iterable[str]) -> Counts:
 
 
 def kind_of(path: str) -> str:
-    """Return a path without uuids and without the value of its query."""
+    """Return a URL path without its uuids and without its query's value."""
     plain, _, query = path.partition('?')
     parts = [
         '…' if re.fullmatch(r'[0-9a-f]{8}-?[0-9a-f-]{23,}', part) else part

@@ -36,8 +36,10 @@ _BUILDS = {
 class Row:
     """One row of the table.
 
-    :param names: the names of the figures; the first one is compared
-    :param points: the names of several figures, such as percentiles
+    :param names: the names of the figures; ours and stock are compared by the
+        first
+    :param points: the labels of the figures if the row has several, such as
+        p50
     """
 
     title: str

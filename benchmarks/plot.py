@@ -38,7 +38,7 @@ def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
 
     figure, axes = pyplot.subplots(2, 3, figsize=(15, 7))
     for (name, title), area in zip(_SHOWN, axes.flat, strict=True):
-        assert name in NAMES  # noqa: S101 - the name stands in two places
+        assert name in NAMES  # noqa: S101 - a figure was renamed
         _draw_one(area, runs, name, title)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def _draw_one(area: Any, runs: Sequence[Run], name: str, title: str) -> None:
             area.plot(counts, values, style, label=subject)
             top = max(top, *values)
     area.set_xscale('log')
-    # This scale can show zero.
+    # A logarithmic scale that can also show zero.
     area.set_yscale('symlog', linthresh=1)
     area.set_ylim(0, 2 * top)
     area.set_xlabel('nodes')

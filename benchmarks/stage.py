@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage of every part: a running subject, and the notes of figures."""
+"""The environment of each part: the subject in its cloud, and its figures."""
 
 import dataclasses
 import time
@@ -45,7 +45,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Started:
-    """The start of a subject: begin of the start, and begin of serving RPC."""
+    """The times at which a subject was started and began to serve RPC."""
 
     asked_s: float
     served_s: float
@@ -84,7 +84,7 @@ class Note:
 
 
 class Stage:
-    """One subject in its cloud with a number of nodes."""
+    """One subject (ours or stock) in its cloud, with a number of nodes."""
 
     def __init__(self, subject: Subject, nodes_count: int, plan: Plan) -> None:
         self.subject = subject
@@ -118,7 +118,7 @@ class Stage:
         self.subject.stop()
 
     def have(self, options: Mapping[str, str] | None = None) -> None:
-        """Let the subject run with these options until all is reported."""
+        """Run the subject with these options until all nodes are offered."""
         wanted = (options or {}) if self.subject.kind == results.OURS else {}
         if self._options != wanted:
             self.stop()
@@ -129,7 +129,7 @@ class Stage:
     def start_again(self) -> None:
         """Start the subject, and wait until it has settled.
 
-        The number of offered nodes does not matter.
+        Placement need not offer all nodes then.
         """
         window = Window(self.subject)
         self.start()

@@ -52,7 +52,7 @@ DELETE FROM nova.services WHERE `binary` = 'nova-compute';
 
 
 class LoggingLayout(Layout):
-    """A cloud whose processes, if started from here, log their RPCs."""
+    """The layout of a cloud whose processes log their RPCs."""
 
     # Environment variables of oslo.config, for processes started later.
     options: ClassVar[dict[str, str]] = {}
@@ -69,7 +69,7 @@ class LoggingLayout(Layout):
             'OS_DEFAULT__DEFAULT_LOG_LEVELS': _LOG_LEVELS,
             'OS_DEFAULT__LOGGING_CONTEXT_FORMAT_STRING': _FORMAT,
             'OS_DEFAULT__LOGGING_DEFAULT_FORMAT_STRING': _PLAIN,
-            # The place in the code is not needed in a line.
+            # Without this, each debug line ends with its place in the code.
             'OS_DEFAULT__LOGGING_DEBUG_FORMAT_SUFFIX': '',
             **self.options,
         }
@@ -89,7 +89,7 @@ class Subject:
         """The name of the process in the cloud."""
         return f'{self._prefix}-{HOST}'
 
-    def refuse_company(self) -> None:
+    def require_unused_cloud(self) -> None:
         """Raise if a compute process runs or a server exists.
 
         :raises CloudError: the cloud is in use, so nothing may be stopped
@@ -119,7 +119,7 @@ class Subject:
 
     def forget(self) -> None:
         """Delete all compute hosts, compute nodes and providers."""
-        self.refuse_company()
+        self.require_unused_cloud()
         sql(self.layout, _FORGET)
         self.remove_disk_cache()
 
@@ -201,5 +201,5 @@ class Subject:
 
     @property
     def cloud(self) -> Cloud:
-        """The cloud; processes that it restarts do not log their RPCs."""
+        """The cloud; processes that are started with it do not log RPCs."""
         return Cloud(Layout.of(self.layout.state))

@@ -101,7 +101,7 @@ class Cases:
         self._cases.append(_Case(node, kind))
 
     def open_nodes(self) -> set[str]:
-        """Return the nodes with a change that Placement lacks."""
+        """Return the nodes with a change that Placement does not have yet."""
         return {case.node for case in self._cases if case.ended_s is None}
 
     def record(self, seen: Mapping[str, Seen], now_s: float) -> None:
@@ -137,18 +137,18 @@ def _advance(case: _Case, seen: Seen, now_s: float) -> None:
 class Watcher:
     """Reads the nodes in a thread of its own while the context is open.
 
-    :param look: reads these nodes from the databases
-    :param beside: is called with the result of each read
+    :param read: reads these nodes from the databases
+    :param on_read: is called with the result of each read
     """
 
     def __init__(
         self,
-        look: Callable[[set[str]], Mapping[str, Seen]],
-        beside: Callable[[Mapping[str, Seen]], None] = lambda seen: None,
+        read: Callable[[set[str]], Mapping[str, Seen]],
+        on_read: Callable[[Mapping[str, Seen]], None] = lambda seen: None,
     ) -> None:
         self.cases = Cases()
-        self._look = look
-        self._beside = beside
+        self._read = read
+        self._on_read = on_read
         self._over = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -166,9 +166,9 @@ class Watcher:
     def _watch(self) -> None:
         try:
             while not self._over.wait(LOOK_INTERVAL_S):
-                seen = self._look(self.cases.open_nodes())
+                seen = self._read(self.cases.open_nodes())
                 self.cases.record(seen, time.monotonic())
-                self._beside(seen)
+                self._on_read(seen)
         except Exception as exc:
             self._error = exc
 

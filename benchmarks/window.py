@@ -8,7 +8,7 @@ from benchmarks.subjects import Subject
 
 
 class Window:
-    """Counts from its creation on."""
+    """Counts requests, RPCs and CPU time from its creation on."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -39,7 +39,7 @@ class Window:
         return {what: one.counts() for what, one in self._tallies.items()}
 
     def cpu_s(self) -> dict[str, float]:
-        """Return the CPU seconds of the worker, its family, and servers."""
+        """Return CPU seconds of worker, all compute processes, and servers."""
         now_s = self._cpu_now_s()
         return {who: now_s[who] - was_s for who, was_s in self._cpu_s.items()}
 

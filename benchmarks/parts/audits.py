@@ -7,13 +7,14 @@ from benchmarks import logs
 from benchmarks.results import OURS
 from benchmarks.stage import Stage
 
-# Our daemon logs an audit; stock logs its periodic task for all nodes.
+# Our daemon logs the end of each audit. Stock logs the begin of the periodic
+# task that reads all nodes.
 _OURS = re.compile(r'^Read \d+ nodes in ')
 _STOCK = re.compile('Running periodic task .*update_available_resource')
 
 
 class Audits:
-    """Counts from its creation on."""
+    """Counts the reads of all nodes from its creation on."""
 
     def __init__(self, stage: Stage) -> None:
         subject = stage.subject

@@ -19,7 +19,7 @@ def boots(stage: Stage, note: Note) -> None:
 
 
 def claims(stage: Stage, note: Note) -> None:
-    """Boot servers in turn, so that no build waits for another one."""
+    """Boot servers one by one, so that no build waits for another one."""
     count, pace_s = stage.plan.claims_count, stage.plan.claim_pace_s
     stage.have(OFTEN)
     _boot(stage, note, 'claims', count, pace_s)

@@ -45,7 +45,7 @@ class Changes:
     ) -> list[Act]:
         return [(kind, node, lambda node=node: act(node)) for node in nodes]
 
-    def before(self) -> list[Act]:
+    def preparing(self) -> list[Act]:
         """Return the changes that prepare nodes."""
         metal = self._metal
         return mixed(
@@ -61,7 +61,7 @@ class Changes:
             ),
         )
 
-    def there(self) -> list[Act]:
+    def measured(self) -> list[Act]:
         """Return the measured changes, one of each kind in turn."""
         metal = self._metal
         return mixed(
@@ -87,7 +87,7 @@ class Changes:
             ),
         )
 
-    def back(self) -> list[Act]:
+    def reverting(self) -> list[Act]:
         """Return the changes that revert the others."""
         metal = self._metal
         return mixed(
@@ -132,7 +132,7 @@ def notified(stage: Stage, note: Note) -> None:
 
 
 def quiet(stage: Stage, note: Note) -> None:
-    """Measure changes without notifications; stock never reads any."""
+    """Measure changes without Ironic's notifications; stock uses none."""
     if stage.subject.kind != OURS:
         return
     with dials(stage, {'cleaning': 'on', 'notifications': 'off'}):
@@ -147,7 +147,7 @@ def burst(stage: Stage, note: Note) -> None:
         count = _count(stage)
         others = stage.free_nodes(count + stage.plan.burst_count)[count:]
         audits = Audits(stage)
-        with _turmoil(stage, others) as changed:
+        with _many_changes(stage, others) as changed:
             yield
         note.figure('burst_audits', audits.count())
         note.figure('burst_changes', len(changed))
@@ -160,7 +160,7 @@ def burst(stage: Stage, note: Note) -> None:
 def dials(stage: Stage, wanted: Mapping[str, str]) -> Iterator[None]:
     """Change settings of Ironic, and restore the defaults at the end."""
     stage.turn(wanted)
-    # Let clients recover from the restart of Ironic.
+    # Wait until clients have recovered from the restart of Ironic.
     time.sleep(_SETTLE_S)
     try:
         yield
@@ -169,7 +169,7 @@ def dials(stage: Stage, wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _turmoil(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
+def _many_changes(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
     """Set and unset maintenance of nodes until the context is left."""
     over, changed = threading.Event(), list[str]()
     metal = stage.metal
@@ -199,7 +199,7 @@ def _turmoil(stage: Stage, nodes: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _count(stage: Stage) -> int:
-    """Return how many nodes are changed: at most half of all nodes."""
+    """Return the number of nodes that are changed: at most half of all."""
     return 4 * min(stage.plan.changes_count, stage.nodes_count // 8)
 
 
@@ -215,7 +215,7 @@ def _measure(
     nodes = stage.free_nodes(_count(stage))
     changes = Changes(stage, nodes)
     database = Database(stage.subject.layout)
-    rounds = [changes.before(), changes.there(), changes.back()]
+    rounds = [changes.preparing(), changes.measured(), changes.reverting()]
     try:
         _make_ready(stage, changes, options)
         with beside(), Watcher(database.nodes) as watcher:
@@ -231,9 +231,10 @@ def _measure(
 
 
 def pause(stage: Stage) -> None:
-    """Wait for a random time, so that a change meets any moment of a cycle.
+    """Wait for a random part of stock's periodic cycle; no wait for ours.
 
-    The previous round ended with the end of stock's cycle.
+    Without it each round of changes would begin directly after stock's read of
+    all nodes, because the previous round ended with that read.
     """
     if stage.subject.kind != OURS:
         chance = random.Random()  # noqa: S311
@@ -269,7 +270,7 @@ def _change(
 
 
 def _restore(stage: Stage, nodes: Sequence[str], database: Database) -> None:
-    """Revert the changes that an interrupted part has left."""
+    """Revert the changes of nodes that an interrupted part did not revert."""
     for node, seen in database.nodes(nodes).items():
         if seen.has_maintenance:
             stage.metal.unset_node_maintenance(node)

@@ -16,7 +16,7 @@ from benchmarks.watch import KINDS, Watcher
 _CLEANING_S = '30'
 
 
-class _Mistakes:
+class _CleaningErrors:
     """Counts states that a node must not have while it is cleaned.
 
     :param former: the deleted servers
@@ -29,7 +29,7 @@ class _Mistakes:
         self.offered: set[str] = set()
         self.cleaned: set[str] = set()
 
-    def look(self, seen: Mapping[str, Seen]) -> None:
+    def check(self, seen: Mapping[str, Seen]) -> None:
         """Check one read of all nodes that are not clean."""
         self.builds |= self._database.on_unclean(self._former)
         for node, one in seen.items():
@@ -53,9 +53,9 @@ def cleaning(stage: Stage, note: Note) -> None:
 
 def _replace(stage: Stage, note: Note, former: list[str]) -> None:
     database = Database(stage.subject.layout)
-    mistakes = _Mistakes(database, former)
+    errors = _CleaningErrors(database, former)
     nodes = _nodes_of(stage, former)
-    with Watcher(database.nodes, mistakes.look) as watcher:
+    with Watcher(database.nodes, errors.check) as watcher:
         for node in nodes:
             watcher.cases.add(node, KINDS['available'])
         servers.delete(stage.content, former)
@@ -66,9 +66,9 @@ def _replace(stage: Stage, note: Note, former: list[str]) -> None:
     boots.record(note, 'clean_boot')
     note.spread('clean_offered', watcher.cases.took_s('available'), POINTS)
     note.figure('clean_look_gap_s', watcher.cases.gap_max_s)
-    note.figure('clean_nodes', len(mistakes.cleaned))
-    note.figure('clean_early', len(mistakes.offered))
-    note.figure('clean_wrong_builds', len(mistakes.builds))
+    note.figure('clean_nodes', len(errors.cleaned))
+    note.figure('clean_early', len(errors.offered))
+    note.figure('clean_wrong_builds', len(errors.builds))
 
 
 def _nodes_of(stage: Stage, former: Collection[str]) -> list[str]:

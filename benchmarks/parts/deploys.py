@@ -9,8 +9,8 @@ from benchmarks.parts.changes import POINTS, dials
 from benchmarks.stage import Note, Stage
 from benchmarks.window import Window
 
-# The log has the last lines after this time.
-_SAY_S = 2.0
+# Seconds after which the last lines are in the log file.
+_LOG_DELAY_S = 2.0
 
 
 def slow(stage: Stage, note: Note) -> None:
@@ -32,7 +32,7 @@ def _measure(stage: Stage, note: Note) -> None:
     requests = window.counts()['ironic']
     for who, cpu_s in window.cpu_s().items():
         note.figure(f'deploy_{who}_cpu_s', cpu_s)
-    time.sleep(_SAY_S)
+    time.sleep(_LOG_DELAY_S)
     lines = logs.parsed(of_nova.lines())
     spans = deploys.spans(of_ironic.lines())
     note.figure('deploy_retried_count', builds.sent_again(lines).total())

@@ -34,12 +34,13 @@ def first(stage: Stage, note: Note) -> None:
 
 
 def arrival(stage: Stage, note: Note) -> None:
-    """Measure the report of nodes that are enrolled while it runs.
+    """Measure the report of nodes that are enrolled while the subject runs.
 
     The nodes are written into Ironic's database, so there is no notification.
     """
     stage.stop()
-    # From this number on all others are copies of one node.
+    # More nodes than this are not enrolled through the API but copied in
+    # Ironic's database.
     stage.content.withdraw(min(THROUGH_API_MAX, stage.nodes_count // 2))
     stage.subject.forget()
     stage.start_again()
@@ -123,7 +124,8 @@ class _Reading:
             hit = _READS.search(line.text)
             if hit and line.thread[1].startswith('placement'):
                 self.count += 1
-                # A read after a build does not belong to the verification.
+                # Only the first read of each provider counts, because a later
+                # read may follow a build.
                 self._first_s.setdefault(hit['node'], line.at_s)
 
     def wait_end(self, begun_s: float, max_s: float) -> float | None:

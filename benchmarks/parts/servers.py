@@ -103,7 +103,7 @@ def clear(content: Content, max_s: float) -> None:
 
 
 def health(stage: Stage, note: Note, part: str) -> None:
-    """Count the problems that Nova's own tools find; servers exist then."""
+    """Count the problems that Nova's tools find while the servers exist."""
     with step("Asking Nova's own tools"):
         layout = stage.subject.layout
         note.figure(f'{part}_audit_found', allocations.orphans(layout))
@@ -121,5 +121,5 @@ def try_clear(content: Content, max_s: float) -> None:
 
 
 def delete(content: Content, servers: Sequence[str]) -> None:
-    """Send the deletions of servers, a few at once; return at once."""
+    """Request the deletion of servers; return before they are deleted."""
     each(content.cloud.compute.delete_server, servers)

@@ -235,7 +235,8 @@ def _tempest(layout: Layout, arguments: Namespace) -> int:
             arguments.copy_to,
         )
         good = session.Session(cloud, wanted).hold()
-    # With both runs, stock's came first; this run compares them.
+    # If both kinds were run, stock came first, so the second result is the
+    # comparison.
     return 0 if good else 1
 
 

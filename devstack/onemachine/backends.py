@@ -38,8 +38,8 @@ class Backends:
 
     def _start_mariadb(self) -> None:
         data = self._layout.folder('mysql')
-        # A server clears this folder when it starts. In a shared folder it
-        # would delete temporary tables of another cloud.
+        # MariaDB clears its folder for temporary files when it starts. In a
+        # shared folder it would delete those of another cloud.
         own_tmp = f'--tmpdir={self._layout.folder("mysql-tmp")}'
         user = [] if os.geteuid() else ['--user=root']
         if not (data / 'mysql').exists():

@@ -44,7 +44,8 @@ STATES = (
 )
 INVENTED = 'dancing'
 _DISKS = {'disk': 4, 'ephemeral': 2, 'swap': 64}
-# Twice as many as needed, as alternates for builds that get the same node.
+# Twice the nodes that are needed, as alternates for builds that got the same
+# node.
 _NODES_COUNT = 2 * (len(STATES) + 1)
 _SYNC_S = 5
 _SYNCS_COUNT = 3
@@ -139,7 +140,7 @@ class Bugs:
     # 2127017
 
     def _rebuild(self) -> None:
-        """Rebuild through nova-api before and after the version."""
+        """Rebuild through nova-api at versions before and after 2.93."""
         with self._flavor_and_image() as (flavor, other):
             server = self._boot_with_disks(flavor)
             first = server.image.id
@@ -183,7 +184,8 @@ class Bugs:
             networks=[
                 {'uuid': cloud.network.find_network(registry.NETWORK).id}
             ],
-            # Stock needs a program for that which is not installed here.
+            # Stock needs a program for config drives that is not installed
+            # here.
             config_drive=not self._stock,
         )
         server = self._content.await_active(asked.id)
@@ -199,7 +201,7 @@ class Bugs:
         """Rebuild, and check that Ironic deployed the node again."""
         before = self._node(server)
         deployed_at = self._deployed_at(before.id)
-        # Ironic's timestamps are whole seconds.
+        # Ironic's timestamps are whole seconds, so the next one must differ.
         time.sleep(1.1)
         self._post(server, version, {'rebuild': body})
         begun_s = time.monotonic()
@@ -241,8 +243,8 @@ class Bugs:
         node = self._node(server)
         self._content.cloud.compute.stop_server(server.id)
         self._await_settled(server, 'stopped', 'SHUTOFF')
-        # By then every cache of nodes has the power state off; stock updates
-        # its own once a minute.
+        # After these syncs every cache of nodes has the power state "off".
+        # Stock updates its cache once a minute only.
         self._await_syncs(server, 14 if self._stock else 1)
         access = self._log_size('api-ironic')
         self._metal.set_node_power_state(
@@ -304,7 +306,7 @@ class Bugs:
         self._check_invented(odd_server, odd_node)
 
     def _check_invented(self, server: Any, node: str) -> None:
-        """The delete in a state unknown to Ironic fails with a reason.
+        """Check that the delete in a state unknown to Ironic fails.
 
         When the node has a known state again, the server can be deleted.
         """

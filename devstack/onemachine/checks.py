@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the cloud with one of nova-compute, and checks the way back."""
+"""Checks that the cloud works as with nova-compute, and can return to it."""
 
 import json
 import subprocess

@@ -166,7 +166,7 @@ def glance(layout: Layout) -> Sections:
 
 
 def neutron(layout: Layout) -> Sections:
-    """Return neutron.conf: ML2 without agents, as nothing is bound."""
+    """Return neutron.conf: ML2 without agents, because no port is bound."""
     return {
         'DEFAULT': {
             'core_plugin': 'ml2',

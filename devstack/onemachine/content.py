@@ -99,7 +99,7 @@ class Content:
         )
 
     def power_on(self) -> None:
-        """Power on all free nodes, as :meth:`enroll` does."""
+        """Power on all free nodes, as :meth:`enroll` does with new nodes."""
         each(
             self._power_on,
             [
@@ -233,11 +233,11 @@ class Content:
     def reboot(self, servers: Sequence[Any], timeout_s: float = 180) -> None:
         """Reboot servers (hard), and wait until the reboots have ended."""
         with step(f'Rebooting {len(servers)} servers'):
-            each(self.ask_reboot, servers)
+            each(self.request_reboot, servers)
             for server in servers:
                 self.await_rebooted(server, timeout_s)
 
-    def ask_reboot(self, server: Any) -> None:
+    def request_reboot(self, server: Any) -> None:
         """Request a hard reboot; return at once."""
         self.cloud.compute.reboot_server(server, 'HARD')
 

@@ -51,7 +51,8 @@ class Cloud:
         """Start all that does not run; can be repeated."""
         with step('Starting MariaDB, RabbitMQ and memcached'):
             self.backends.start()
-            # From here on the databases contain the port.
+            # The databases contain the ports from here on, so the first port
+            # is saved.
             self.layout.keep_port_base()
             self.coordination.start()
         for service in _APIS:

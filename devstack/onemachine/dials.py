@@ -18,7 +18,7 @@ class Dials:
         'cleaning-delay': '0',
         'notifications': 'on',
     }
-    # The processes that must be restarted.
+    # Setting -> the processes that must be restarted when it changes.
     CONCERNS: Mapping[str, Sequence[str]] = {
         'deploy-delay': ('ironic-conductor',),
         'cleaning': ('ironic-conductor',),

@@ -52,7 +52,7 @@ def _has_venv_and_headers() -> bool:
 def _apt(names: Iterable[str]) -> None:
     root = [] if os.geteuid() == 0 else ['sudo']
     quiet = [*root, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-q']
-    # Keep the distribution from starting servers of its own.
+    # Keep the Debian packages from starting servers of their own.
     ours = not _POLICY.exists()
     if ours:
         sh([*root, 'sh', '-c', f'echo "exit 101" > {_POLICY}'])

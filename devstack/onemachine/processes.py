@@ -103,13 +103,13 @@ class Record:
 class Processes:
     """The recorded processes of one cloud.
 
-    :param let_go_s: seconds to wait for a free port. A process whose first
+    :param port_wait_s: seconds to wait for a free port. A process whose first
         thread has ended looks dead, but listens until its last thread ends
     """
 
-    def __init__(self, layout: Layout, let_go_s: float = 5.0) -> None:
+    def __init__(self, layout: Layout, port_wait_s: float = 5.0) -> None:
         self._layout = layout
-        self._let_go_s = let_go_s
+        self._port_wait_s = port_wait_s
         self._folder = layout.folder('run')
 
     def start(
@@ -140,7 +140,7 @@ class Processes:
             wait_until(
                 f'port {port} free',
                 lambda: not answers(port),
-                self._let_go_s,
+                self._port_wait_s,
                 interval_s=0.1,
             )
         except CloudError as exc:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-# The start time survives the change to another Python.
+# The start time is passed on in the environment, because the program continues
+# in another Python process.
 _STARTED_S = float(
     os.environ.setdefault(
         'IRONIC_COMPUTE_CLOUD_STARTED', str(time.monotonic())
@@ -77,7 +78,8 @@ def wait_until(
             last = result
         except CloudError:
             raise
-        except Exception as exc:  # Services may still be starting.
+        # A service that is still starting may raise an error.
+        except Exception as exc:
             last = exc
         time.sleep(interval_s)
     raise CloudError(f'{what}: not within {timeout_s:g} s (last: {last})')
@@ -86,7 +88,7 @@ def wait_until(
 def expect(holds: bool, what: str) -> None:
     """Raise unless a condition holds.
 
-    :param what: the text about the condition that was found instead
+    :param what: the error message: the state that was found instead
     :raises CloudError: the condition does not hold
     """
     if not holds:

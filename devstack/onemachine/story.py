@@ -24,7 +24,8 @@ from onemachine.progress import (
 HOSTS = ('c1', 'c2', 'c3')
 NODE_COUNT = 30
 SERVER_COUNT = 6
-# The lease of 15 s, one adoption step, the start of a worker, and a reserve.
+# Seconds: the lease term of 15 s, one adoption step, the start of a worker,
+# and a reserve.
 ADOPTION_MAX_S = 60
 
 
@@ -149,7 +150,7 @@ class Story:
         self._running.kill(['c1'])
         compute = self._content.cloud.compute
         # A request while c1 is not served must wait and not fail.
-        self._content.ask_reboot(rebooted)
+        self._content.request_reboot(rebooted)
         compute.delete_server(deleted.id)
         with self._chapter('another agent serves host c1'):
             self._await_served('c1', lambda by: 'agent-c1' not in by)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults on a real cloud under load, and checks of its promises."""
+"""Causes faults on a real cloud under load, and checks what must hold then."""

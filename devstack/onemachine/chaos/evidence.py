@@ -143,7 +143,8 @@ class Evidence:
     def not_received(self, servers: Sequence[str]) -> list[str]:
         """Return the servers that no nova-conductor has received.
 
-        The conductor creates a server's row before any other request.
+        nova-conductor creates a server's row before any other request, so a
+        server without a row was not received.
         """
         rows = self._rows('SELECT uuid FROM nova.instances;')
         known = {row[0] for row in rows}

@@ -71,7 +71,7 @@ def join(stage: Stage) -> None:
             'nodes without a provider of their own',
             sorted(set(after.holders) ^ after.providers),
         )
-    stage.judge(load)
+    stage.report_requests(load)
 
 
 def _join_one(stage: Stage, host: str) -> None:
@@ -119,7 +119,7 @@ def _await_still(stage: Stage) -> None:
 
 def idle(stage: Stage) -> None:
     """Measure the cost of agents and workers while nothing happens."""
-    with stage.act('idle', ()):  # Pings would cause work.
+    with stage.act('idle', ()):  # Without pings, which would cause work.
         print_line('Waiting until the start has died away')
         time.sleep(60)
         before, etcd_before = _cpu_s(stage), _etcd_requests(stage)

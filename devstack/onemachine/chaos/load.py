@@ -17,9 +17,9 @@ from onemachine import content
 from onemachine.progress import CloudError, print_line
 
 _LOOK_S = 1.0
-# A build that no nova-conductor has received by then is lost, because the
-# RPC time-out is 60 s and nova-api sends the build once.
-_UNHEARD_S = 120.0
+# Seconds after which a build that no nova-conductor has received is lost,
+# because the RPC time-out is 60 s and nova-api sends the build once.
+_NOT_RECEIVED_S = 120.0
 
 
 class Kind(enum.StrEnum):
@@ -133,7 +133,7 @@ class Load:
         old = {
             r.server: r
             for r in self.pending()
-            if r.kind is Kind.BOOT and r.took_s > _UNHEARD_S
+            if r.kind is Kind.BOOT and r.took_s > _NOT_RECEIVED_S
         }
         for server in not_received(list(old)) if old else ():
             old[server].finish(End.UNHEARD)

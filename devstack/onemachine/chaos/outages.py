@@ -23,7 +23,7 @@ def coordination(stage: Stage) -> None:
             time.sleep(OUTAGE_S)
         stage.cloud.coordination.start()
 
-    # A lock that cannot be proven after the outage ends its worker, and so
+    # If a lock cannot be proven after the outage, its worker ends, and with it
     # the builds that Ironic has not received.
     _during(stage, 'coordination', outage, cut_until_s=math.inf)
 
@@ -84,4 +84,4 @@ def _during(
         stage.report.none(
             'nodes or servers that changed their host', before.moved(after)
         )
-    stage.judge(load, cut_until_s=cut_until_s)
+    stage.report_requests(load, cut_until_s=cut_until_s)

@@ -34,7 +34,7 @@ def kills(stage: Stage) -> None:
             moved += before.moved(after)
             rewritten += before.needless_writes(after, written)
         _report_take_overs(stage, served_s, moved, rewritten)
-    stage.judge(load, cut_until_s=math.inf)
+    stage.report_requests(load, cut_until_s=math.inf)
 
 
 def _kill_one(stage: Stage, pings: Pings) -> list[float]:
@@ -109,7 +109,7 @@ def deploys(stage: Stage) -> None:
             _deletes(stage, pings, load)
     finally:
         stage.dial('deploy-delay', '0')
-    stage.judge(load)
+    stage.report_requests(load)
 
 
 def _deletes(stage: Stage, pings: Pings, deployed: Load) -> None:
@@ -178,8 +178,9 @@ def freeze(stage: Stage) -> None:
             print_line(f'Late: {line}')
         slow = [r for r in load.requests if _was_slow(r, frozen_s, thawed_s)]
         stage.report.none('requests meanwhile that took over 60 s', slow)
-    # Such a build counts like one whose daemon was killed then.
-    stage.judge(load, cut_until_s=frozen_s)
+    # A build that was requested before the freeze may fail, as if its daemon
+    # had been killed then.
+    stage.report_requests(load, cut_until_s=frozen_s)
 
 
 def _was_slow(request: object, from_s: float, to_s: float) -> bool:
@@ -192,7 +193,7 @@ def _late_changes(
     stage: Stage, host: str, thawed_s: float
 ) -> list[Mapping[str, object]]:
     """Return the changes that a thawed process still requested."""
-    # After it has rejoined it may send changes.
+    # Once it has joined the group again, a process may send changes.
     found = stage.changes(thawed_s, thawed_s + 1.0)
     return [one for one in found if one['host'] == host]
 
@@ -242,4 +243,4 @@ def rolling(stage: Stage) -> None:
         )
         adopted = stage.log_count(' Adopted ') - before_adopted
         stage.report.demand(adopted == 0, 'adoptions', adopted)
-    stage.judge(load)
+    stage.report_requests(load)

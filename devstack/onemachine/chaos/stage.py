@@ -171,7 +171,9 @@ class Stage:
         if Dials(self.cloud.layout).turn(name, value):
             self.cloud.restart_ironic(*Dials.CONCERNS[name])
 
-    def judge(self, load: Load, *, cut_until_s: float = -math.inf) -> None:
+    def report_requests(
+        self, load: Load, *, cut_until_s: float = -math.inf
+    ) -> None:
         """Report the outcomes of user requests, and the remains of servers.
 
         :param cut_until_s: builds requested until then, in seconds since

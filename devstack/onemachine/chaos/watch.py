@@ -62,14 +62,14 @@ class Pings:
         self._over.set()
 
     def first_answer_s(self, host: str, after_s: float) -> float | None:
-        """Return the time of the first answer to a later ping."""
+        """Return when the first ping after ``after_s`` was answered."""
         answers = self._answers[host]
         return next((a.came_s for a in answers if a.asked_s > after_s), None)
 
     def await_answer(
         self, host: str, after_s: float, timeout_s: float
     ) -> float:
-        """Wait for that answer; return the seconds until it.
+        """Wait for the answer to a ping after ``after_s``; return its delay.
 
         :raises CloudError: nothing serves the host
         """
@@ -82,7 +82,7 @@ class Pings:
         raise CloudError(f'{host} was not served within {timeout_s:.0f} s')
 
     def longest_silence_s(self, host: str, from_s: float) -> float:
-        """Return the longest time without an answer since then."""
+        """Return the longest time without an answer since ``from_s``."""
         came_s = [a.came_s for a in self._answers[host]]
         times = [from_s, *(s for s in came_s if s >= from_s), time.time()]
         pairs = itertools.pairwise(times)

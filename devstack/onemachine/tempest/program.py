@@ -27,7 +27,7 @@ class Tempest:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         digest = hashlib.sha256(TEMPEST_REQUIREMENTS.read_bytes())
-        # In a folder that "reset" keeps.
+        # The command "reset" does not delete this folder.
         self.venv = layout.state / f'venv-tempest-{digest.hexdigest()[:12]}'
         self.folder = layout.folder('tempest')
 
@@ -45,7 +45,7 @@ class Tempest:
         done.touch()
 
     def configure(self, sections: config.Sections) -> None:
-        """Write tempest.conf, and the place of its tests."""
+        """Write tempest.conf, and .stestr.conf with the tests' folder."""
         config.write(self._conf, sections)
         where = self._output(
             'python', '-c', 'import tempest; print(*tempest.__path__)'
@@ -57,7 +57,8 @@ class Tempest:
                 'DEFAULT': {
                     'test_path': top / 'test_discover',
                     'top_dir': top,
-                    # Tests of a class share the objects of its set-up.
+                    # Tests of a class run in one worker, because they share
+                    # its set-up.
                     'group_regex': r'([^\.]*\.)*',
                 }
             },

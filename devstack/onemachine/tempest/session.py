@@ -120,7 +120,8 @@ class Session:
         else:
             computes.start_agents(HOSTS, eventlet=self._wanted.eventlet)
         asked.delete()
-        # Tests choose among all hosts that have a Service.
+        # Tests use any host that has a Service, so other Services are deleted
+        # and disabled ones are enabled.
         for host, service in asked.services().items():
             if host not in HOSTS:
                 asked.cloud.compute.delete_service(service)

@@ -69,7 +69,7 @@ def test_port_that_becomes_free_is_waited_for(running):
 
 def test_error_about_a_used_port_names_it(layout):
     """The error about a used port names the port and the remedy."""
-    running = processes.Processes(layout, let_go_s=0.2)
+    running = processes.Processes(layout, port_wait_s=0.2)
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen()
