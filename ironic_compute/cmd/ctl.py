@@ -19,7 +19,7 @@ from hashring.ring import Host
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.explain import Evidence, explain
 from ironic_compute.cmd.hosts import HostAdopt, HostList, HostMapped
-from ironic_compute.cmd.nova_access import NovaRefused, reach_nova
+from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
@@ -71,7 +71,7 @@ class NodeForget(_NodeCommand):
         """
         client = make_client(CONF, NeverOpen())
         node = client.read_node(parsed_args.node).uuid
-        reach_nova()
+        use_nova_conductor()
         why_not = forget_node(node)
         if why_not is not None:
             raise NovaRefused(why_not)

@@ -17,7 +17,7 @@ from hashring import membership
 from hashring.group import Member
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
-from ironic_compute.cmd.nova_access import NovaRefused, reach_nova
+from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 
 CONF = nova.conf.CONF
 
@@ -123,7 +123,7 @@ class HostAdopt(_HostCommand):
         from ironic_compute.ownership import peer_rpc
 
         host, pools = Host(parsed_args.host), _pools()
-        reach_nova()
+        use_nova_conductor()
         result = adopt(
             host,
             pools,
@@ -151,7 +151,7 @@ class HostMapped(_HostCommand):
         from ironic_compute.ownership import peer_rpc
 
         host, members = Host(parsed_args.host), _pools().get(_own_pool(), ())
-        reach_nova()
+        use_nova_conductor()
         send_to_any(
             lambda to: peer_rpc.request_confirm_mapping(to, host),
             served_hosts(members),

@@ -10,7 +10,7 @@ class NovaRefused(Exception):
     """A command was refused; the message has the reason."""
 
 
-def reach_nova() -> None:
+def use_nova_conductor() -> None:
     """Make Nova's objects use nova-conductor, as in a worker."""
     from nova import objects, rpc
     from nova.conductor import rpcapi

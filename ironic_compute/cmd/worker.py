@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: 0; or 78 with one sentence if the configuration is wrong
     """
     arguments, config_arguments = _parser().parse_known_args(argv)
-    die_with(arguments.agent_pid)
+    kill_with_parent(arguments.agent_pid)
 
     from ironic_compute import compat
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return process.run(arguments, config_arguments)
 
 
-def die_with(parent_pid: int) -> None:
+def kill_with_parent(parent_pid: int) -> None:
     """Make the kernel kill this process when its parent ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from ironic_compute.cmd.worker import die_with
+from ironic_compute.cmd.worker import kill_with_parent
 
 
 def start(
@@ -20,6 +20,6 @@ def start(
     """Start a program that dies with us; arguments are Popen's."""
     return subprocess.Popen(
         command,
-        preexec_fn=functools.partial(die_with, os.getpid()),
+        preexec_fn=functools.partial(kill_with_parent, os.getpid()),
         **arguments,
     )
