@@ -81,7 +81,7 @@ class NodeForget(_NodeCommand):
 def forget_node(node: NodeId) -> str | None:
     """Make the holder remove a node's records.
 
-    :returns: None, or a sentence that says why it refused
+    :returns: None, or a sentence with the reason of a refusal
     """
     from ironic_compute.nodes.compute_nodes import ComputeNodes
     from ironic_compute.ownership import peer_rpc

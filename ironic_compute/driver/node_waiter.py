@@ -180,7 +180,7 @@ class NodeWaiter:
                 return result
             if self.clock.now_s() >= deadline_s:
                 raise errors.WaitTimeout(
-                    f'Node {node} did not get where it was sent within '
+                    f'Node {node} did not reach the expected state within '
                     f'{timeout_s:.0f} seconds'
                 )
             self.clock.sleep(_PAUSE_S)

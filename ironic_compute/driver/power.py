@@ -141,8 +141,8 @@ class Power:
         has_failed = target == 'reboot' and _has_power_error(facts)
         if PowerState.parse(facts.power_state) is not wanted or has_failed:
             raise nova_errors.PowerFailed(
-                f'Node {node} was told to go to power {target}, and is '
-                f'{facts.power_state}: {facts.last_error}'
+                f'Node {node} is {facts.power_state} after the power action '
+                f'"{target}": {facts.last_error}'
             )
 
 

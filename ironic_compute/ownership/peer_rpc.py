@@ -76,7 +76,7 @@ def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
 def request_forget_node(host: Host, node: NodeId) -> str | None:
     """Make the worker of ``host`` remove the records of ``node``; blocks.
 
-    :returns: None, or a sentence that says why not
+    :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves the host
     """
     answer: str | None = _client(host).call(
@@ -88,7 +88,7 @@ def request_forget_node(host: Host, node: NodeId) -> str | None:
 def request_adopt_host(to: Host, host: Host) -> str | None:
     """Make the worker of host ``to`` add ``host`` to its pool; blocks.
 
-    :returns: None, or a sentence that says why not
+    :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
     return _call(to, 'adopt_host', host)
@@ -97,7 +97,7 @@ def request_adopt_host(to: Host, host: Host) -> str | None:
 def request_confirm_mapping(to: Host, host: Host) -> str | None:
     """Make the worker of host ``to`` count ``host`` as mapped; blocks.
 
-    :returns: None, or a sentence that says why not
+    :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
     return _call(to, 'vouch_for_host', host)

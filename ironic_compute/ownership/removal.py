@@ -124,7 +124,7 @@ class Removal:
         Called only upon the request of an operator, because Ironic still has
         the node. Its new pool can then take the node as a new one.
 
-        :returns: None, or a sentence that says why not
+        :returns: None, or a sentence with the reason of a refusal
         """
         try:
             facts = self._client.read_node(node)

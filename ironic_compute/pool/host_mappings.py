@@ -41,7 +41,7 @@ _NO_ACCESS = (
 class Mapped(enum.Enum):
     """The result of reading one host mapping.
 
-    ``UNREADABLE`` is permanent, because nobody gives access to the mapping;
+    ``UNREADABLE`` is permanent, because no service lets us read the mapping;
     ``NO_ANSWER`` may be over soon.
     """
 
@@ -91,8 +91,8 @@ def read_from_api(host: Host) -> Mapped:
 def classify_api_read(get: Callable[[], Any]) -> Mapped:
     """Call ``get`` and return what its response or error means.
 
-    nova-api answers 404 for a host without nodes, too, but with another
-    message, and only if the host is mapped.
+    nova-api also answers 404 for a mapped host that has no nodes, but with
+    another message than for an unmapped host.
 
     :param get: gets ``/os-hosts/<host>``
     """

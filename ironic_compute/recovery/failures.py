@@ -2,9 +2,10 @@
 """Ends failed and interrupted tasks: instance fault, ERROR, freed resources.
 
 The other modules of ``recovery`` call it when a task cannot be continued. The
-server's fault tells the user the reason. A failed build frees its node, ports
-and allocation. A server whose unshelve failed is shelved as before, because
-its root disk is a volume: no data is lost and the user can unshelve it again.
+server's fault has the reason, for the user. A failed build frees its node,
+ports and allocation. A server whose unshelve failed is shelved as before,
+because its root disk is a volume: no data is lost and the user can unshelve it
+again.
 """
 
 from typing import Any, Protocol

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker's end of the pipes; ends a worker whose agent is gone or silent.
+"""The worker's end of the pipes; ends a worker whose agent has ended or hangs.
 
 A thread receives the agent's views (lease deadline, ring, known hosts) and
 applies them to the lease gate and to the worker's view of the pool. The same
-thread reports every few seconds that the worker is alive, and ends the
-process when the agent has died or has stopped sending.
+thread reports every few seconds that the worker is alive, and ends the process
+when the agent has died or has stopped sending.
 """
 
 import os

@@ -9,8 +9,8 @@ deadline. Messages then stay in the queue for the next worker of the host,
 which may be this one. Each message gets a thread, so no message waits for
 another to end.
 
-If starting or stopping fails ten times in a row the worker exits, because
-nobody would notice a worker that reports its host up and receives nothing.
+If starting or stopping fails ten times in a row the worker exits, because a
+worker that reports its host up and receives nothing would stay unnoticed.
 """
 
 from collections.abc import Callable, Iterable

@@ -46,7 +46,7 @@ class DeferredRpcServer:
         self._server.listener = value
 
     def start(self) -> None:
-        """Do nothing; Nova calls this before the lease may be in force."""
+        """Do nothing: when Nova calls it, the lease may not be in force."""
 
     def begin(self) -> None:
         """Start to receive."""
@@ -70,9 +70,9 @@ def _requeue_late_messages(listener: Any) -> None:
 
     A stopped listener of oslo.messaging reads its connection no longer but
     stays subscribed, so RabbitMQ sends it one more message. Closing the
-    connection later reads and acknowledges that message, which nobody then
-    serves. oslo.messaging has no option against this; other drivers than
-    RabbitMQ's do not behave so.
+    connection later reads and acknowledges that message, which is lost then.
+    oslo.messaging has no option against this; other drivers than RabbitMQ's do
+    not behave so.
     """
     polled = getattr(listener, '_poll_style_listener', None)
     connection = getattr(polled, 'conn', None)
@@ -101,7 +101,7 @@ class Service(nova_service.Service):
         """Stop following the gate, then stop as Nova does.
 
         Nova stops receiving, calls the manager's ``graceful_shutdown`` and
-        ends its threads. SIGTERM leads here through Nova's launcher.
+        ends its threads. Nova's launcher calls this method after SIGTERM.
         """
         self.manager.rpc_gating.stop()
         super().stop()
