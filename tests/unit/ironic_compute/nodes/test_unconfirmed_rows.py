@@ -15,7 +15,7 @@ objects.register_all()
 
 N1, N2 = NodeId('n1'), NodeId('n2')
 NEW_S = 90.0
-WAIT_S = 60.0
+WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -54,7 +54,9 @@ def test_wait_ends_when_the_row_is_confirmed(rows: UnconfirmedRows) -> None:
     """A build waits for its own node, whatever the others are."""
     rows.add(N1)
     rows.add(N2)
-    waiter = threading.Thread(target=rows.wait_confirmed, args=(N1, WAIT_S))
+    waiter = threading.Thread(
+        target=rows.wait_confirmed, args=(N1, 10 * WAIT_S), daemon=True
+    )
     waiter.start()
     rows.discard(N2)
     waiter.join(0.1)
