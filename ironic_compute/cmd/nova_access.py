@@ -16,7 +16,8 @@ def use_nova_conductor() -> None:
     from nova.conductor import rpcapi
     from nova.objects import base
 
-    # The exchange of all of Nova's services; oslo.messaging's default differs.
+    # All services of Nova use this exchange; the default of oslo.messaging is
+    # another one.
     rpc.set_defaults(control_exchange='nova')
     rpc.init(CONF)
     objects.register_all()

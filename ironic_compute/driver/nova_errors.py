@@ -89,6 +89,6 @@ def to_nova(exc: errors.IronicComputeError, instance: Any = None) -> Exception:
 
 
 def _new(failure: Any, reason: str) -> Exception:
-    """Return a Nova exception with the reason as, or in, its text."""
+    """Return a Nova exception whose text is, or contains, the reason."""
     has_reason = '%(reason)' in failure.msg_fmt
     return failure(reason=reason) if has_reason else failure(reason)

@@ -260,10 +260,10 @@ class NewNodes:
     def _may_create(self, node: NodeId, read: _RowsRead) -> bool:
         """Return whether no other host can have a confirmed row of a node.
 
-        Only the ring target creates a row, and only if all agents agree. It is
-        True if all agents have had the present ring since the row was found
-        missing, and this was so recently that a row that was created under an
-        earlier ring is not confirmed yet.
+        Only the ring target creates a row, and only if all agents agree. The
+        result is True if all agents have had the present ring since the row
+        was found missing, and if that was so recently that a row created under
+        an earlier ring cannot be confirmed yet.
         """
         read_ago_s = self._clock.now_s() - read.began_at_s
         valid_s = max(self._pace.confirm_s, _ROWS_VALID_S)

@@ -117,7 +117,8 @@ class OperatorRequests:
     def _why_elsewhere(self, host: Host) -> str | None:
         """Return a sentence if a host belongs to another pool, else None.
 
-        It does if it holds nodes and none of them is in this pool.
+        A host belongs to another pool if it holds nodes and none of them is in
+        this pool.
         """
         held = {
             node_of_row(row) for row in self._compute_nodes.list_by_host(host)

@@ -110,8 +110,8 @@ class InterruptedTasks:
     def _states_not_listed(self, lists_all: bool) -> list[_State]:
         """Return the recorded states that this round does not list.
 
-        A state without a task is listed only in each sixth round, and keeps
-        its time of first sight until then.
+        A server without a task is listed only in each sixth round. Until then
+        the time at which its state was first found is kept.
         """
         return [s for s in self._first_seen_s if not lists_all and not s[1]]
 

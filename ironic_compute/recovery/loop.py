@@ -2,8 +2,8 @@
 """Recovery loop: a thread that finds unfinished work until the worker stops.
 
 The first round comes five seconds after RPC is served. A round runs only while
-the lease is in force. An error ends only its own part of a round; the next
-round tries again.
+the lease is in force. An error in one check does not prevent the other checks
+of a round; the next round repeats the check.
 """
 
 import math
