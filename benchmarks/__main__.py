@@ -30,14 +30,14 @@ _MEASURES = 'IRONIC_COMPUTE_BENCHMARK_MEASURES'
 
 _AMOUNTS = (
     ('changes', 20, 'nodes changed of each kind, one a second'),
-    ('burst', 200, 'nodes that change beside these, in a burst'),
+    ('burst', 200, 'further nodes, which change in a burst meanwhile'),
     ('boots', 200, 'servers booted at once'),
     ('claims', 100, 'servers booted one after the other'),
-    ('claim-pace', 4, 'seconds from one of these to the next'),
+    ('claim-pace', 4, 'seconds between two of these servers'),
     ('cleaned', 100, 'servers deleted while as many are booted'),
     ('deploys', 100, 'servers booted at once on slow nodes'),
     ('deploy-delay', 60, 'seconds, twice in each deploy of these'),
-    ('patience', 1200, 'seconds until a change counts as never seen'),
+    ('patience', 1200, 'seconds after which a change counts as never seen'),
 )
 
 
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         nargs='+',
         default=list(results.PARTS),
         choices=results.PARTS,
-        help='what is measured; default: everything',
+        help='the parts that are measured; default: all',
     )
     made.add_argument('--idle', type=float, default=300.0, help='seconds')
     made.add_argument(

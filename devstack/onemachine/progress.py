@@ -21,7 +21,7 @@ T = TypeVar('T')
 
 
 class CloudError(Exception):
-    """A check failed; the message is one sentence with what and where."""
+    """A check failed; the message is one sentence with the fault."""
 
 
 def elapsed_s() -> float:

@@ -18,7 +18,9 @@ class Snapshot:
     hosts: Mapping[str, str]  # Instance -> host.
     providers: frozenset[str]
     consumers: Mapping[str, str]  # Provider -> consumer.
-    offers: Mapping[str, str]  # Provider -> what it has, and is reserved.
+    offers: Mapping[
+        str, str
+    ]  # Provider -> its inventory, with the reserved units.
     touched: Mapping[str, str]  # Node -> when Ironic last changed it.
 
     def moved(self, later: 'Snapshot') -> list[str]:

@@ -161,7 +161,7 @@ class Stage:
                 load.stop(self.evidence.not_received)
 
     def idle_load(self) -> Load:
-        """Return a load that sends only requests that it is told to send."""
+        """Return a load that sends no requests of its own."""
         load = Load(self.content, random.Random(0), interval_s=math.inf)
         load.follow()
         return load
@@ -174,7 +174,7 @@ class Stage:
     def report_requests(
         self, load: Load, *, cut_until_s: float = -math.inf
     ) -> None:
-        """Report the outcomes of user requests, and the remains of servers.
+        """Report the outcomes of user requests, and leaks of deleted servers.
 
         :param cut_until_s: builds requested until then, in seconds since
             1970, may end in ERROR if their message has the reason

@@ -72,7 +72,7 @@ def call(method):
     return f'RPC begins: conductor {method}'
 
 
-def test_messages_are_counted_by_what_causes_them():
+def test_rpcs_are_counted_by_cause():
     """RPCs count by our thread, or by Nova's periodic task."""
     lines = [
         line('services', call('object_class_action_versions')),

@@ -14,7 +14,7 @@ STAT = '7 (a (b) c) S 5 7 7 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 99 1 2'
 STATUS = 'Name:\ta\nVmHWM:\t  9999 kB\nVmRSS:\t  2048 kB\n'
 
 
-def test_process_is_read_whatever_its_name():
+def test_process_with_any_name_is_read():
     """All CPU time counts, with that of reaped children."""
     found = proc.parse(7, STAT, STATUS)
     assert (found.parent, found.rss_kib) == (5, 2048)
@@ -55,7 +55,7 @@ def test_real_processors_do_not_go_back():
     assert before.total > 0
 
 
-def test_real_process_uses_what_it_uses():
+def test_real_process_has_cpu_time_and_memory():
     """A child that computes has CPU time and memory."""
     code = 'sum(range(3 * 10**6)); print(1, flush=True); input()'
     child = subprocess.Popen(

@@ -37,7 +37,7 @@ def test_results_survive(tmp_path):
     ('figure', 'median'),
     [('restart_s', 3.0), ('boot_s', None), ('rss_mib', None)],
 )
-def test_median_counts_what_never_ended(figure, median):
+def test_median_counts_runs_that_did_not_end(figure, median):
     """A run that did not end in time counts as the longest."""
     assert results.median(RUNS, OURS, 100, figure) == median
 
@@ -97,7 +97,7 @@ def test_table_of_rpcs_has_a_row_for_each_cause():
     assert '| _poll | 2 | 3 |' in text
 
 
-def test_plot_leaves_out_what_is_not_known():
+def test_plot_leaves_out_unmeasured_figures():
     """The plot has no point for a figure that was not measured."""
     assert plot.series(RUNS, OURS, 'restart_s') == ([100], [3.0])
     assert plot.series(RUNS, STOCK, 'restart_s') == (

@@ -14,7 +14,7 @@ from onemachine import allocations
         ('Processed 1 allocation.\n', 1),
     ],
 )
-def test_what_was_found_is_counted(output, count):
+def test_found_things_are_counted(output, count):
     """The number of found things is read; an empty output has 0."""
     assert allocations.processed(output) == count
 
@@ -28,7 +28,7 @@ Processed 0 instances.
 """
 
 
-def test_dry_run_says_what_it_would_do():
+def test_proposals_of_a_dry_run_are_counted():
     """The proposals of a dry run are counted, not its last line."""
     assert allocations.would_heal(DRY_RUN) == 2
     assert allocations.would_heal('Processed 0 instances.\n') == 0

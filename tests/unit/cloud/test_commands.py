@@ -77,7 +77,7 @@ def test_unknown_host_is_refused(tmp_path):
         (['python', '/v/bin/ironic-compute', '--config-file', 'y'], None),
     ],
 )
-def test_worker_is_known_by_its_title(words, host):
+def test_host_of_a_worker_is_in_its_title(words, host):
     """The host of a worker is read from the title of its process."""
     assert running.host_of(words) == host
 

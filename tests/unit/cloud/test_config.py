@@ -44,7 +44,7 @@ def test_sample_without_the_option_is_refused():
         config.fill_sample(SAMPLE, {'one': {'weight': 2}})
 
 
-def test_shipped_sample_takes_what_agents_need():
+def test_shipped_sample_has_the_options_of_agents():
     """Backend and state folder can be set in the shipped sample."""
     values = {
         'coordination': {'backend_url': 'file:///x'},
@@ -55,7 +55,7 @@ def test_shipped_sample_takes_what_agents_need():
     assert parser['ironic_compute']['state_path'] == '/y'
 
 
-def test_write_says_whether_a_file_has_changed(tmp_path):
+def test_write_returns_whether_a_file_has_changed(tmp_path):
     """Writing the same content again returns False."""
     path = tmp_path / 'folder' / 'file.conf'
     assert config.write(path, {'a': {'b': 1}})
@@ -105,7 +105,7 @@ def test_dials_reach_ironic(layout):
 @pytest.mark.parametrize(
     ('name', 'value'), [('deploy-delay', 'long'), ('cleaning', 'yes')]
 )
-def test_dials_refuse_what_they_do_not_have(layout, name, value):
+def test_dials_refuse_unknown_values(layout, name, value):
     """An unknown value of a setting is refused."""
     with pytest.raises(CloudError, match=name):
         Dials(layout).turn(name, value)

@@ -38,7 +38,7 @@ def test_start_is_idempotent(running):
     assert running.start('one', SLEEP) == running.start('one', SLEEP)
 
 
-def test_another_command_line_starts_anew(running):
+def test_process_with_another_command_line_is_replaced(running):
     """A process with another command line is replaced."""
     first = running.start('one', SLEEP)
     second = running.start('one', ['sleep', '61'])
@@ -87,7 +87,7 @@ def test_halted_process_is_stopped(running):
     assert processes.born(pid) is None
 
 
-def test_what_a_process_leaves_behind_is_ended(running):
+def test_children_of_a_killed_process_are_ended(running):
     """Children that outlive a killed parent are ended."""
     running.start('one', ['sh', '-c', 'sleep 60 & sleep 60'])
     pid = running.require('one')

@@ -142,7 +142,7 @@ def test_test_that_is_left_out_by_now_is_in_no_run():
     assert left == run_of(b=PASSED)
 
 
-def test_report_has_both_sides_and_what_is_left_out():
+def test_report_has_both_runs_and_the_tests_left_out():
     """Failures have the outcome of stock beside them; rules have tests."""
     runs = {'ours': run_of(a=FAIL, b=PASSED), 'stock': run_of(a=PASSED)}
     again = selection.Rule('again', RULE.reason)
@@ -160,14 +160,14 @@ def test_report_has_both_sides_and_what_is_left_out():
     assert '``b`` (only ironic-compute)' in text
 
 
-def test_report_of_one_run_says_that_the_other_is_missing():
+def test_report_of_one_run_states_that_the_other_is_missing():
     """The report of one run states that stock was not run."""
     text = report.page(selection.Selection([], {}), {'ours': run_of(a=PASSED)})
     assert 'Stock nova-compute has not been run' in text
     assert '(only' not in text
 
 
-def test_tempest_conf_has_what_was_found(layout):
+def test_tempest_conf_has_the_objects_of_the_cloud(layout):
     """The ids, versions and extensions of the cloud are in tempest.conf."""
     found = settings.Found(('f', 'g'), ('i', 'j'), '2.99', ('qos', 'router'))
     conf = settings.tempest_conf(layout, found)

@@ -90,7 +90,7 @@ def test_agents_are_started_and_mapped(agents):
     assert calls[-1].endswith('discover_hosts --by-service')
 
 
-def test_unstack_stops_what_was_started():
+def test_unstack_stops_all_agents():
     """``unstack`` stops the process of each agent."""
     calls = run('unstack', agents=2)
     assert 'stop_process ironic-compute-1' in calls

@@ -92,7 +92,7 @@ def test_all_inventories_of_a_deleted_node_are_reserved():
     assert plan_writes(None, withdrawn_provider(NODE)) == ()
 
 
-def test_only_what_differs_is_written():
+def test_only_differences_are_written():
     """One difference causes one write."""
     assert _kinds(plan_writes(_known(), _wanted(traits={'CUSTOM_NEW'}))) == [
         PutTraits

@@ -21,7 +21,7 @@ def test_only_a_refused_request_is_not_tried_again():
 
 
 def test_malformed_node_names_the_node_and_the_field():
-    """The message has what an operator needs to correct the record."""
+    """The message has the node and the field that an operator must mend."""
     error = errors.MalformedNode('node-1', 'traits')
     assert str(error) == "Ironic's record of node node-1 has no usable traits"
     assert (error.node, error.field) == ('node-1', 'traits')

@@ -686,7 +686,7 @@ def test_any_history_ends_in_the_wanted_state(between, inside):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_STEPS, min_size=2, max_size=4), st.booleans())
-def test_any_history_of_several_workers_ends_in_what_is_wanted(
+def test_any_history_of_several_workers_ends_in_the_wanted_state(
     lives, has_a_disk
 ):
     """After any restarts the provider has the right inventory and traits.

@@ -101,7 +101,7 @@ def test_restart_without_a_change_is_one_request(worker):
     assert worker.requests == ['list']
 
 
-def test_restart_writes_only_what_changed_meanwhile(worker):
+def test_restart_writes_only_changed_nodes(worker):
     """After a restart only the changed node is written."""
     facts = dataclasses.replace(NODES[3], maintenance=True)
     worker.report(*NODES[:3], facts, *NODES[4:])
@@ -290,7 +290,7 @@ def test_audit_without_changes_is_one_request(worker):
     assert worker.requests == ['list']
 
 
-def test_audit_heals_what_others_wrote(worker):
+def test_audit_repairs_writes_of_others(worker):
     """An audit repairs an inventory and a trait that others removed."""
     worker.report(*NODES)
     one, other = (worker.placement.providers[n.uuid] for n in NODES[:2])
@@ -344,7 +344,7 @@ def test_audit_sets_a_trait_that_an_upgrade_brought(tmp_path):
     assert all('OWNER_NOVA' in provider.traits for provider in held)
 
 
-def test_audit_makes_a_deleted_provider_anew(worker):
+def test_audit_creates_a_deleted_provider_again(worker):
     """An audit creates a deleted provider again."""
     worker.report(*NODES)
     del worker.placement.providers[NODES[0].uuid]

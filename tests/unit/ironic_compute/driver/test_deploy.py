@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build (spawn) of servers: success, failures, and what they leave."""
+"""Build (spawn) of servers: success, failures, and the clean-up."""
 
 import pytest
 from nova import exception as nova_exception

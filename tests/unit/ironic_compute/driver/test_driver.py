@@ -34,7 +34,7 @@ def test_other_methods_have_names_that_nova_calls():
     } == _OUR_OWN
 
 
-def test_driver_declares_what_bare_metal_can_do():
+def test_driver_declares_the_capabilities_of_bare_metal():
     """Nova refuses an operation without its capability before the driver."""
     capabilities = IronicComputeDriver.capabilities
     assert {name for name, has in capabilities.items() if has} == {

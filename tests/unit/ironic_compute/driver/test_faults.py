@@ -16,7 +16,7 @@ from .faulty import FAULTS, FaultyIronic
 # (operation, request) -> fault -> outcome; the run's summary prints it.
 MATRIX: dict[tuple[str, str], dict[str, str]] = {}
 
-# What Nova does after each exception.
+# The action of Nova after each exception.
 _OUTCOMES = {
     nova_exception.ComputeResourcesUnavailable: 'next',
     nova_exception.InstanceDeployFailure: 'next',
@@ -103,7 +103,7 @@ def _run(bench, operation):
 
 
 def _left(bench):
-    """Return what is left of the server in Ironic."""
+    """Return the parts of the server that remain in Ironic."""
     ironic = bench.ironic
     facts = ironic.nodes.get(fake.NODE)
     if facts is None:

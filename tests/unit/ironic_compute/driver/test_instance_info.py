@@ -19,7 +19,7 @@ def test_instance_info_describes_the_server():
     assert info['capabilities'] == '{"boot_mode": "uefi"}'
 
 
-def test_instance_info_of_a_rebuild_says_whether_ephemeral_is_kept():
+def test_instance_info_of_a_rebuild_has_preserve_ephemeral():
     """Only a rebuild sets ``preserve_ephemeral``."""
     facts = fake.bench().ironic.nodes[fake.NODE]
 

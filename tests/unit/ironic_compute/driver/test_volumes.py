@@ -45,7 +45,7 @@ def test_target_left_on_the_node_is_deleted_by_the_next_build():
     assert not bench.ironic.targets
 
 
-def test_connector_has_what_the_operator_registered():
+def test_connector_has_the_properties_of_the_node():
     """The connector properties are those of the node's volume connectors."""
     bench = fake.bench(properties={'cpu_arch': 'x86_64'})
     bench.ironic.connectors = [
