@@ -79,14 +79,14 @@ class PresenceWatch:
         self._step_s = step_s
         self._view = View()
         self._grace_until_s: dict[Host, float] = {}
-        self._restarts_seen: set[Boot] = set()
+        self._known_restarts: set[Boot] = set()
         self._orphan_since_s: dict[Host, float] = {}
 
     def update(self, view: View, now_s: float) -> None:
         """Replace the member list by a newer one."""
         self._view = view
         listed = {m.boot for m in view.members}
-        self._restarts_seen &= listed
+        self._known_restarts &= listed
         for member in view.members:
             if member.state is MemberState.RESTARTING:
                 self._note_restart(member, now_s)
@@ -98,8 +98,8 @@ class PresenceWatch:
         # That process cannot serve while this one still drains its home host,
         # so the grace counts from the end of the drain.
         is_draining = member.home in member.serving
-        if is_draining or member.boot not in self._restarts_seen:
-            self._restarts_seen.add(member.boot)
+        if is_draining or member.boot not in self._known_restarts:
+            self._known_restarts.add(member.boot)
             self._grace_until_s[member.home] = now_s + member.grace_s
 
     def presence(self, home: Host, now_s: float) -> Presence:

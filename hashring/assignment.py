@@ -249,7 +249,7 @@ class Assignment:
     def _find_hold(self, host: Host, ticket: int, phase: Phase) -> Hold | None:
         hold = self._holds.get(host)
         if hold is None or hold.ticket != ticket or hold.phase is not phase:
-            return None  # This result is not that of the newest request.
+            return None  # The result of an outdated request is ignored.
         return hold
 
     def _apply_exit(

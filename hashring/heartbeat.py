@@ -180,9 +180,9 @@ class HeartbeatThread:
             # A request that was delayed on its way has replaced this agent's
             # record by an older one, so publish it again.
             self._published = None
-        beat = Beat(sent_s, returned_s, shown=bool(mine))
+        beat = Beat(sent_s, returned_s, is_listed=bool(mine))
         lease, verdict = self._state.lease.after(beat)
-        self._joined = verdict is not Verdict.UNSEEN
+        self._joined = verdict is not Verdict.NOT_LISTED
         if self._is_failure_logged:
             LOG.info('The coordination backend answers again')
         self._is_failure_logged = False

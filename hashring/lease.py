@@ -22,7 +22,7 @@ class Verdict(enum.Enum):
     """The heartbeat extends the lease."""
     LATE = 'it came back later than one term after the one before'
     """Locks may be lost: a new epoch starts with this heartbeat."""
-    UNSEEN = 'the member list does not show us'
+    NOT_LISTED = 'the member list does not show us'
     """This agent is not in the group and must join again."""
 
 
@@ -32,7 +32,7 @@ class Beat:
 
     sent_s: float  # When the heartbeat was sent (CLOCK_BOOTTIME).
     returned_s: float  # When the member list had been read.
-    shown: bool  # The member list has an entry of this boot.
+    is_listed: bool  # The member list has an entry of this boot.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Lease:
     def after(self, beat: Beat) -> tuple['Lease', Verdict]:
         """Return the lease after a heartbeat, and whether it counted."""
         assert beat.sent_s <= beat.returned_s  # noqa: S101 (else a bug)
-        if not beat.shown:
-            return self._broken(None), Verdict.UNSEEN
+        if not beat.is_listed:
+            return self._broken(None), Verdict.NOT_LISTED
         base_s = self.base_s
         if base_s is None or beat.returned_s - base_s > self.term_s:
             return self._broken(beat.sent_s), Verdict.LATE

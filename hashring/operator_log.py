@@ -165,8 +165,8 @@ def _describe_ring(member: Member) -> str:
 def _why_lost(state: HeartbeatState) -> str:
     if state.failure is not None:
         return f'the backend does not answer ({state.failure})'
-    if state.verdict is Verdict.UNSEEN:
-        return f'{Verdict.UNSEEN.value}'
+    if state.verdict is Verdict.NOT_LISTED:
+        return f'{Verdict.NOT_LISTED.value}'
     if state.verdict is Verdict.LATE:
         return f'a heartbeat was of no use, {Verdict.LATE.value}'
     return 'no heartbeat came back in time'

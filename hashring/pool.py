@@ -23,7 +23,7 @@ class Pool:
     """The known hosts, confirmed mappings and ring of one agent's pool.
 
     :param home: the home host of this agent
-    :param remembered: the known hosts that were saved
+    :param saved_hosts: the known hosts that were saved
     :param settle_s: seconds for which all members must publish this agent's
         ring before it counts as agreed
     :param confirmed_mappings: the saved hosts that operators have confirmed
@@ -33,13 +33,13 @@ class Pool:
     def __init__(
         self,
         home: Host,
-        remembered: Iterable[Host],
+        saved_hosts: Iterable[Host],
         settle_s: float,
         confirmed_mappings: Iterable[Host] = (),
     ) -> None:
         self._home = home
         self._settle_s = settle_s
-        self._seen = {home, *remembered}
+        self._collected = {home, *saved_hosts}
         self._facts: dict[Host, ServiceFacts] = {}
         self._view = NOBODY
         self._agreed_since_s: float | None = None
@@ -61,7 +61,7 @@ class Pool:
             self._agreed_since_s, self._epoch = None, epoch
         self._view = view
         for member in view.members:
-            self._seen |= {member.home, *member.known}
+            self._collected |= {member.home, *member.known}
             self.confirmed_mappings |= frozenset(member.confirmed_mappings)
         self._derive()
         if not (in_force and self._all_agree()):
@@ -86,7 +86,7 @@ class Pool:
         The worker that took the request has just read the host's Service, so
         an older record of its absence is dropped.
         """
-        self._seen.add(host)
+        self._collected.add(host)
         self._drop_absence(host)
         self._derive()
 
@@ -135,12 +135,12 @@ class Pool:
             # The worker of a present agent creates its host's Service, so a
             # record that there is none was read too early.
             self._drop_absence(host)
-        self._seen = {
+        self._collected = {
             host
-            for host in self._seen
+            for host in self._collected
             if host in present or self._may_exist(host)
         }
-        self.known = frozenset(self._seen)
+        self.known = frozenset(self._collected)
         self.confirmed_mappings = frozenset(
             filter(self._may_exist, self.confirmed_mappings)
         )

@@ -118,9 +118,9 @@ class ProviderSync:
         wanted = self._with_supported_traits(wanted, known)
         writes = delta.plan_writes(known, wanted, state.our_traits)
         if state.is_inferred and any(map(_may_remove_others, writes)):
-            # The provider is read again, as after a conflict, because the
-            # write would replace traits and aggregates of other clients, which
-            # may have changed.
+            # Only the generation is up to date, not the traits and aggregates
+            # of other clients, which the write would replace. Therefore the
+            # provider is read again, as after a conflict.
             raise errors.GenerationConflict(wanted.uuid)
         current = known or delta.new_provider(wanted.uuid)
         for change in writes:

@@ -300,7 +300,7 @@ class WorkQueue:
         return min((q[0][0] for q in self._open_queues() if q), default=None)
 
     def is_idle(self) -> bool:
-        """Return whether everything that can be written is written."""
+        """Return whether no change waits and no write is in progress."""
         return not self._busy and not any(
             entry.due_s is not None and entry.written != entry.wanted
             for entry in self._entries.values()

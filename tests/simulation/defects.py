@@ -58,7 +58,7 @@ class CountsLateHeartbeats(Lease):
     """A heartbeat that returned late counts."""
 
     def after(self, beat: Beat) -> tuple[Lease, Verdict]:
-        if not beat.shown:
+        if not beat.is_listed:
             return super().after(beat)
         renewed = dataclasses.replace(self, base_s=beat.sent_s, counted=True)
         return renewed, Verdict.COUNTED

@@ -113,7 +113,7 @@ def test_member_that_the_backend_forgot_joins_again(scene: Scene) -> None:
     scene.service.forget()
     scene.beat()
     assert not scene.held()
-    assert scene.heartbeat_thread.state().verdict is Verdict.UNSEEN
+    assert scene.heartbeat_thread.state().verdict is Verdict.NOT_LISTED
     scene.beat()
     assert scene.held()
 

@@ -11,7 +11,7 @@ FRESH = Lease(term_s=15.0, margin_s=3.0)
 
 
 def counted(lease: Lease, sent_s: float, returned_s: float) -> Lease:
-    after, verdict = lease.after(Beat(sent_s, returned_s, shown=True))
+    after, verdict = lease.after(Beat(sent_s, returned_s, is_listed=True))
     assert verdict is Verdict.COUNTED
     return after
 
@@ -34,7 +34,7 @@ def test_the_deadline_counts_from_the_sending() -> None:
 def test_a_late_heartbeat_does_not_count() -> None:
     """After a gap of more than a term the lease starts a new epoch."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
-    after, verdict = lease.after(Beat(115.5, 115.6, shown=True))
+    after, verdict = lease.after(Beat(115.5, 115.6, is_listed=True))
     assert verdict is Verdict.LATE
     assert after.deadline_s == 0.0
     assert after.epoch == lease.epoch + 1
@@ -43,14 +43,14 @@ def test_a_late_heartbeat_does_not_count() -> None:
 def test_a_heartbeat_that_took_too_long_does_not_count() -> None:
     """A heartbeat that returned after more than a term is late."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
-    _, verdict = lease.after(Beat(103.0, 115.2, shown=True))
+    _, verdict = lease.after(Beat(103.0, 115.2, is_listed=True))
     assert verdict is Verdict.LATE
 
 
 def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
     """The heartbeat after a late one counts, in the new epoch."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
-    late, _ = lease.after(Beat(130.0, 130.1, shown=True))
+    late, _ = lease.after(Beat(130.0, 130.1, is_listed=True))
     again = counted(late, 133.0, 133.1)
     assert again.epoch == late.epoch
     assert again.deadline_s == 145.0
@@ -59,15 +59,15 @@ def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
 def test_unseen_ends_the_lease_at_once() -> None:
     """A member list without this agent ends the lease."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)
-    after, verdict = lease.after(Beat(103.0, 103.1, shown=False))
-    assert verdict is Verdict.UNSEEN
+    after, verdict = lease.after(Beat(103.0, 103.1, is_listed=False))
+    assert verdict is Verdict.NOT_LISTED
     assert after.deadline_s == 0.0
     assert after.epoch > lease.epoch
 
 
 def test_without_a_join_nothing_counts() -> None:
     """A heartbeat before the first join does not count."""
-    _, verdict = FRESH.after(Beat(1.0, 1.1, shown=True))
+    _, verdict = FRESH.after(Beat(1.0, 1.1, is_listed=True))
     assert verdict is Verdict.LATE
 
 
@@ -82,11 +82,11 @@ def test_held_means_a_recent_unbroken_run(
 ) -> None:
     """Within an epoch no two heartbeats are more than a term apart."""
     now_s, lease = 100.0, FRESH.joined(100.0)
-    for wait_s, took_s, shown in beats:
+    for wait_s, took_s, is_listed in beats:
         sent_s = now_s + wait_s
         now_s = sent_s + took_s
         before = lease
-        lease, verdict = lease.after(Beat(sent_s, now_s, shown))
+        lease, verdict = lease.after(Beat(sent_s, now_s, is_listed))
         if verdict is Verdict.COUNTED:
             assert lease.epoch == before.epoch
             assert before.base_s is not None
