@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's main loop: passes events to `Assignment`, carries out effects.
+"""The agent's main loop: events, effects, and the order of publishing views.
 
 The loop runs in the main thread of the agent process, because the kernel ends
 a worker when the thread that started it ends. It sends no request to the

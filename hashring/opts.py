@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration options of the agents' coordination, group `[coordination]`.
+"""Options of the group `[coordination]`, and checks that they fit each other.
 
 `register_opts` takes the ConfigOpts object, because hashring has no global
 CONF. The agent calls `check_options` once, at its start.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client of Ironic's API: the requests that change nodes, with types.
+"""Client of Ironic's API: requests that change nodes; made from ``[ironic]``.
 
 Each of these requests waits at the lease gate and is sent once; the driver
 decides whether it may be repeated. The read requests are inherited from

@@ -395,7 +395,12 @@ class HeldNodes:
         return dataclasses.replace(self.situation(node), claim=None)
 
     def update_host_status(self, **changes: Any) -> None:
-        """Change fields of ``host_status``; report all nodes if it differs."""
+        """Change fields of the host's status, which show in Placement.
+
+        If a value is new, all held nodes are written to Placement again.
+
+        :param changes: fields of :class:`HostStatus` and their values
+        """
         with self._lock:
             status = dataclasses.replace(self.host_status, **changes)
             changed = status != self.host_status

@@ -28,9 +28,13 @@ _UNSETTLED_FIRST_S = 2.0
 
 
 class PollInterval:
-    """The time between two reads of the Service records; one thread calls.
+    """The time until the next read of the Service records.
 
-    :param interval_s: seconds between two reads in a settled pool
+    It is shorter while a host is not mapped or the agents have different
+    rings. Only one thread may call.
+
+    :param interval_s: seconds between two reads when all hosts are mapped and
+        the agents agree
     """
 
     def __init__(self, interval_s: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composition root: creates and connects all objects of one worker.
+"""Composition root of a worker: creates, connects, checks, starts its objects.
 
 The worker process creates ``Components`` before Nova's Service; no request is
 sent then. The compute manager loads the held nodes when it has the Service

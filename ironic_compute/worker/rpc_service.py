@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's Service for one worker, with RPC servers that start later.
+"""Nova's Service of a worker; its RPC servers start later and lose nothing.
 
 Nova starts its RPC servers when the Service starts, but the lease may not be
 in force then: on redis and memcached, for a whole term. A message received at
