@@ -35,8 +35,8 @@ class Bench:
     def run(self, parts: Iterable[str]) -> Iterator[Run]:
         """Measure the parts, and yield their results.
 
-        A part that fails is logged, and the next one starts the subject again.
-        The subject is stopped at the end.
+        If a part fails, this is logged, and the next part starts the subject
+        again. The subject is stopped at the end.
         """
         try:
             for part in parts:

@@ -105,7 +105,7 @@ def builds(lines: Sequence[Line], services: Mapping[int, str]) -> list[Build]:
             received_s = waiting.popleft() if waiting else line.at_s
             begun[hit['server']] = received_s, line.at_s
         elif hit := _SPAWNED.search(line.text):
-            # The build began before the log does.
+            # The log does not have the begin of this build.
             if hit['server'] not in begun:
                 continue
             times = begun.pop(hit['server'])
@@ -190,7 +190,7 @@ class _Calls:
         self._connected: dict[tuple[int, str], float] = {}
 
     def read(self, line: Line) -> None:
-        """Process the next line."""
+        """Process the next line of the log."""
         if line.logger == 'benchmarks.rpc':
             self._read_rpc(line)
         elif line.logger.startswith('urllib3'):

@@ -137,7 +137,7 @@ class Bugs:
                     self._write_state(node.id, 'active')
             self._content.delete()
 
-    # 2127017
+    # Bug 2127017: rebuild
 
     def _rebuild(self) -> None:
         """Rebuild through nova-api at versions before and after 2.93."""
@@ -235,7 +235,7 @@ class Bugs:
             f"WHERE uuid = '{node}';",
         )
 
-    # 1815791
+    # Bug 1815791: power
 
     def _power(self) -> None:
         """Power a stopped server on in Ironic, without Nova."""
@@ -275,7 +275,7 @@ class Bugs:
             60 + count * _SYNC_S * 4,
         )
 
-    # 2131960
+    # Bug 2131960: deletion
 
     def _states(self) -> None:
         """Delete a server in each state; the node must be free afterwards."""

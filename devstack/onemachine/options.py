@@ -61,7 +61,8 @@ def values(endpoint: str) -> Mapping[str, Any]:
         'retriable_status_codes': 503,
         'serial_console_state_timeout': 20,
         'service_name': 'ironic',
-        # The default, because Ironic answers stock 406 with bare-metal.
+        # This is the default, because Ironic answers 406 to stock if the value
+        # is bare-metal.
         'service_type': 'baremetal',
         'shard': SHARD,
         'split_loggers': 'true',
@@ -120,7 +121,7 @@ class Options:
         expect(not left, f'options of [ironic] that are not tried: {left}')
 
     def _sections(self) -> config.Sections:
-        """Return nova.conf's [ironic], its credentials elsewhere."""
+        """Return [ironic] and the section with its credentials."""
         plain = config.nova(self._layout, HOST)['ironic']
         return {_AUTH: plain, 'ironic': values(self._layout.url('ironic'))}
 

@@ -28,7 +28,7 @@ examples:
 
 
 class _Commands:
-    """Adds commands, each with a description and examples."""
+    """Adds commands to the parser, each with a description and examples."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._commands = parser.add_subparsers(

@@ -33,7 +33,7 @@ def host_of(words: Sequence[str]) -> str | None:
 
 
 class Running:
-    """The agents and peers of a cloud that run now."""
+    """The running agents and peers (stock nova-computes) of a cloud."""
 
     def __init__(self, layout: Layout) -> None:
         self._processes = processes.Processes(layout)
