@@ -130,8 +130,12 @@ class ProviderSync:
                 # Saved after each write, because the process may be killed
                 # before the next one.
                 self._save(wanted, state)
-        state.is_saved &= state.our_traits == wanted.traits
-        state.known, state.our_traits = current, wanted.traits
+        ours = wanted.traits
+        if not any(isinstance(w, delta.PutTraits) for w in writes):
+            # A write of traits without an answer may still have set these.
+            ours = interning.names(ours | (state.our_traits - current.traits))
+        state.is_saved &= state.our_traits == ours
+        state.known, state.our_traits = current, ours
         self._save(wanted, state)
         return Synced(len(writes), delta.kept_classes(current, wanted))
 

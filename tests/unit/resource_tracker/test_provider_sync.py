@@ -364,6 +364,24 @@ def test_traits_whose_answer_was_lost_are_still_ours(world):
     assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
 
 
+def test_traits_whose_answer_was_lost_stay_ours_without_a_write(world):
+    """Traits of a write without an answer are ours until the next read.
+
+    The state before the lost write may be wanted again, which needs no write.
+    """
+    world.report()
+    world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
+    lost = errors.PlacementUnavailable('no answer')
+    world.placement.fail_next = [('after', lost)]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.report()
+    world.facts = READY
+    world.report()
+    world.facts = changed(maintenance=True)
+    world.report()
+    assert 'CUSTOM_LOST' not in world.provider().traits
+
+
 def test_traits_found_as_wanted_are_ours_from_then_on(world):
     """Wanted traits that a restarted worker finds count as ours."""
     world.report()
