@@ -19,7 +19,7 @@ from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 from oslo_log import log as logging
 
-from ironic_compute import errors
+from ironic_compute import delivery, errors
 from ironic_compute.driver import configdrive, instance_info, nova_errors
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
@@ -167,6 +167,8 @@ class Deploy:
             if _is_image_error(str(exc)):
                 raise errors.DeployInvalid(str(exc)) from exc
             raise
+        # Recovery finds a deploy that Ironic has taken over by its row.
+        delivery.acknowledge_current()
         return self._waiter.try_read_node(request.node)
 
     def _send_deploy(

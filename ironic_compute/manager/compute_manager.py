@@ -28,6 +28,7 @@ from typing import Any
 import nova.conf
 from nova import exception as nova_exception
 from nova import objects
+from nova.compute import task_states
 from oslo_log import log as logging
 
 from ironic_compute import compat
@@ -36,6 +37,7 @@ from ironic_compute.manager import forwarding, stale_messages
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.recovery.decisions import is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
@@ -248,6 +250,31 @@ class IronicComputeManager(
         self._nil_out_instance_obj_host_and_node(instance)
         if node is not None:
             self.rt.update_usage(context, instance, node)
+
+    def undo_interrupted_build(
+        self, context: Any, instance: Any, requested_networks: Any
+    ) -> bool:
+        """Undo a build that an earlier worker of this host has begun.
+
+        The server keeps its allocation, so it can be built on the same node
+        again. Volumes keep their attachments, which the build updates.
+
+        :returns: False if Ironic has taken the deploy over
+        """
+        client = self._components.client
+        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
+            return False
+        LOG.info(
+            'Building server %(server)s anew, because its worker has ended '
+            'before Ironic had taken its build over',
+            {'server': instance.uuid},
+        )
+        self._cleanup_allocated_networks(context, instance, requested_networks)
+        self.driver.free_node_of(instance)
+        self._nil_out_instance_obj_host_and_node(instance)
+        instance.task_state = task_states.SCHEDULING
+        instance.save()
+        return True
 
     def _list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         """Return the nodes on which a server has an allocation.

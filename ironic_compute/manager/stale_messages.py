@@ -12,7 +12,9 @@ recorded as failed; running a build a second time would destroy the server.
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
 from oslo_log import log as logging
 
+from ironic_compute import delivery
 from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
@@ -137,17 +140,39 @@ class DropsStaleMessages(nova_manager.ComputeManager):
                 return
             super().terminate_instance(context, instance, *args, **kwargs)
 
+    def undo_interrupted_build(
+        self, context: Any, instance: Any, requested_networks: Any
+    ) -> bool:
+        """Undo what is left of a build; False if Ironic has taken it over."""
+        raise NotImplementedError
+
     def build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Build a server, unless a host has started its build already."""
-        if not _refresh(instance) or not is_unbuilt(
-            instance.vm_state, instance.host
-        ):
+        """Build a server, unless a host has started its build already.
+
+        A build that an earlier worker of this host has started is built anew
+        if RabbitMQ has delivered its message again.
+        """
+        message = delivery.current()
+        is_due = _refresh(instance) and (
+            is_unbuilt(instance.vm_state, instance.host)
+            or (message is not None and self._is_interrupted(instance))
+        )
+        if not is_due:
             return _drop('build_and_run_instance', instance)
+        if message is not None:
+            # The build runs in another thread after this method returned.
+            message.keep()
+            context.delivery = message
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
         )
+
+    def _is_interrupted(self, instance: Any) -> bool:
+        """Return whether a worker of this host has started a build."""
+        building = instance.vm_state == vm_states.BUILDING
+        return building and instance.host == self.host
 
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -158,8 +183,12 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         may have waited for the lock while the server was built. Therefore the
         Instance is read again here.
         """
-        with self.in_progress.shared(instance.uuid):
-            if _is_built(instance):
+        message: delivery.Delivery | None = getattr(context, 'delivery', None)
+        with (
+            message.continued() if message else contextlib.nullcontext(),
+            self.in_progress.shared(instance.uuid),
+        ):
+            if self._is_started(context, instance, args, kwargs):
                 _drop('build_and_run_instance', instance)
                 # With this result Nova changes nothing more. With FAILED it
                 # would delete the allocation of the server that was built.
@@ -167,3 +196,20 @@ class DropsStaleMessages(nova_manager.ComputeManager):
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs
             )
+
+    def _is_started(
+        self, context: Any, instance: Any, args: Any, kwargs: Any
+    ) -> bool:
+        """Return whether a build has started, and is not to be built anew.
+
+        False if the server is gone, because Nova itself handles that.
+        """
+        if not _is_built(instance):
+            return False
+        if delivery.current() is None or not self._is_interrupted(instance):
+            return True
+        request = inspect.signature(
+            nova_manager.ComputeManager._do_build_and_run_instance
+        ).bind(self, context, instance, *args, **kwargs)
+        networks = request.arguments['requested_networks']
+        return not self.undo_interrupted_build(context, instance, networks)

@@ -56,6 +56,11 @@ class InterruptedDeploys:
     _failures: TaskFailures
     _network_api: Any
 
+    def is_started(self, instance: Any) -> bool:
+        """Return whether Ironic has taken a server's deploy over; a read."""
+        facts = self._client.read_node_of_instance(instance.uuid)
+        return decisions.is_deploy_started(facts)
+
     def continue_build(self, context: Any, instance: Any) -> None:
         """Wait for a build that Ironic has started, or end the build."""
         facts = self._client.read_node_of_instance(instance.uuid)

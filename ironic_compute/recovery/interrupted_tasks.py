@@ -100,11 +100,11 @@ class InterruptedTasks:
             for state in {*found, *self._states_not_listed(lists_all)}
         }
         for state, instance in found.items():
-            idle_s = now_s - self._first_seen_s[state]
-            if idle_s >= self._required_idle_s(instance, is_first=is_first):
+            is_idle = now_s - self._first_seen_s[state] >= self._idle_s
+            if is_idle or (is_first and not _may_be_queued(instance)):
                 self._begin(
                     f'resume-{instance.uuid}',
-                    functools.partial(self._run, instance),
+                    functools.partial(self._run, instance, is_idle),
                 )
 
     def _states_not_listed(self, lists_all: bool) -> list[_State]:
@@ -114,17 +114,6 @@ class InterruptedTasks:
         the time at which its state was first found is kept.
         """
         return [s for s in self._first_seen_s if not lists_all and not s[1]]
-
-    def _required_idle_s(self, instance: Any, *, is_first: bool) -> float:
-        """Return how many seconds a task must stay the same to be handled.
-
-        They count from the check that first found this state. In the first
-        round most tasks need not wait. A task that recovery may clear or end
-        always waits, because its message may still arrive and would find the
-        task gone.
-        """
-        task = decisions.find_task(instance.vm_state, instance.task_state)
-        return 0.0 if is_first and task not in _MAY_BE_QUEUED else self._idle_s
 
     def _list_unfinished(self, lists_all: bool) -> list[Any]:
         """List this host's servers with unfinished work; one RPC or two.
@@ -147,26 +136,29 @@ class InterruptedTasks:
             )
         )
 
-    def _run(self, instance: Any) -> None:
+    def _run(self, instance: Any, is_idle: bool) -> None:
         in_progress.run_exclusive(
             self._in_progress,
             instance.uuid,
-            functools.partial(self._resume_or_leave, instance),
+            functools.partial(self._resume_or_leave, instance, is_idle),
             'Could not continue the interrupted task of server %(server)s; '
             'trying again later',
         )
 
-    def _resume_or_leave(self, instance: Any) -> None:
+    def _resume_or_leave(self, instance: Any, is_idle: bool) -> None:
         try:
-            self._resume(instance)
+            self._resume(instance, is_idle)
         except nova_exception.UnexpectedTaskStateError:
             self._failures.log_new_task(instance)
 
-    def _resume(self, instance: Any) -> None:
+    def _resume(self, instance: Any, is_idle: bool) -> None:
         instance.refresh()
         task = decisions.find_task(instance.vm_state, instance.task_state)
         if instance.host != self._host or task is None:
             return
+        is_build = task is InterruptedTask.BUILD
+        if is_build and not is_idle and not self._deploys.is_started(instance):
+            return  # RabbitMQ may deliver its message again.
         LOG.info(
             'Continuing the interrupted task of server %(server)s: %(state)s',
             {'server': instance.uuid, 'state': instance.task_state},
@@ -312,6 +304,16 @@ class InterruptedTasks:
                 {'server': instance.uuid, 'state': instance.vm_state},
             )
         clear_task(instance)
+
+
+def _may_be_queued(instance: Any) -> bool:
+    """Return whether the message of a task may still be in the queue.
+
+    A task that may be cleared or ended has to wait for its message, which
+    would find the task gone.
+    """
+    task = decisions.find_task(instance.vm_state, instance.task_state)
+    return task in _MAY_BE_QUEUED
 
 
 def _state_of(instance: Any) -> _State:

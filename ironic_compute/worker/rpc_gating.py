@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts and stops a worker's RPC servers with its lease.
 
-oslo.messaging acknowledges a message when it is received, not when its work is
-done, so a message that waits in a killed process is lost (measured: 100 of 164
-casts). A worker therefore receives only while its lease is in force: its RPC
-servers start when the lease gate opens and stop within milliseconds of the
-deadline. Messages then stay in the queue for the next worker of the host,
-which may be this one. Each message gets a thread, so no message waits for
-another to end.
+A worker receives only while its lease is in force: its RPC servers start when
+the lease gate opens and stop within milliseconds of the deadline. Messages
+then stay in the queue for the next worker of the host, which may be this one,
+and messages whose work is not durable go back to it. Each message gets a
+thread, so no message waits for another to end.
 
 If starting or stopping fails ten times in a row the worker exits, because a
 worker that reports its host up and receives nothing would stay unnoticed.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,6 +20,7 @@ from oslo_log import log as logging
 
 from ironic_compute import compat
 from ironic_compute.agent import exit_codes
+from ironic_compute.delivery import Deliveries
 from ironic_compute.gate import LeaseGate
 from ironic_compute.loop_thread import LoopThread
 from ironic_compute.worker import executors
@@ -36,10 +36,11 @@ _FAILURES_COUNT = 10
 _DEFAULTS = (
     # The limit of threads for messages; threads are started when needed.
     (None, 'executor_thread_pool_size', executors.AMPLE_COUNT),
-    # RabbitMQ delivers only one message to a process that hangs, not hundreds
-    # …
-    (_RABBIT, 'rabbit_qos_prefetch_count', 1),
-    # … and closes its connection after 15 s, not after 177 s.
+    # Messages that wait for Ironic stay unacknowledged, and must not keep
+    # others from being delivered.
+    (_RABBIT, 'rabbit_qos_prefetch_count', executors.AMPLE_COUNT),
+    # RabbitMQ closes the connection of a frozen process after 15 s, not after
+    # 177 s, and delivers its messages to the next worker.
     (_RABBIT, 'heartbeat_timeout_threshold', 6),
 )
 
@@ -79,6 +80,7 @@ class RpcGating:
         self, gate: LeaseGate, exit_process: Callable[[int], None]
     ) -> None:
         self.servers: list[DeferredRpcServer] = []
+        self.deliveries = Deliveries()
         self._gate = gate
         self._exit_process = exit_process
         self._is_closed = True
@@ -134,10 +136,21 @@ class RpcGating:
     def _close(self) -> None:
         _stop_all(self.servers)
         self._is_closed = True
+        self._return_messages()
         LOG.warning(
             'The lease has lapsed: requests wait in their queues until it is '
             'in force again'
         )
+
+    def _return_messages(self) -> None:
+        """Close the connections, so that RabbitMQ has all messages again.
+
+        In a thread of its own, because RabbitMQ may be out of reach.
+        """
+        for server in self.servers:
+            self._old_listeners.append(server.listener)
+            server.listener = None
+        threading.Thread(target=self._close_old_listeners, daemon=True).start()
 
     def _open(self) -> None:
         try:

@@ -14,7 +14,8 @@ from typing import Any
 
 from nova import service as nova_service
 
-from ironic_compute.worker import executors
+from ironic_compute.delivery import Deliveries
+from ironic_compute.worker import executors, late_acks
 
 _SERVERS = ('rpcserver', 'rpcserver_alt')
 
@@ -26,13 +27,15 @@ class DeferredRpcServer:
     where oslo.messaging would wait for its start without end.
 
     :param server: an RPC server of oslo.messaging
+    :param deliveries: the messages that this process works on
     """
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, deliveries: Deliveries) -> None:
         if server.executor_type == 'threading':
             # The private attribute is set, because oslo.messaging has no
             # option for the class of the executor.
             server._executor_cls = executors.make_message_executor
+        late_acks.acknowledge_late(server, deliveries)
         self._server = server
         self._has_begun = False
 
@@ -93,8 +96,9 @@ class Service(nova_service.Service):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SERVERS and value is not None:
-            value = DeferredRpcServer(value)
-            self.manager.rpc_gating.servers.append(value)
+            gating = self.manager.rpc_gating
+            value = DeferredRpcServer(value, gating.deliveries)
+            gating.servers.append(value)
         super().__setattr__(name, value)
 
     def stop(self) -> None:

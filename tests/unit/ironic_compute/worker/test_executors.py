@@ -16,6 +16,7 @@ from nova import utils
 from oslo_config import cfg
 
 from ironic_compute import compat
+from ironic_compute.delivery import Deliveries
 from ironic_compute.worker import executors, rpc_gating, rpc_service
 
 
@@ -106,7 +107,7 @@ def test_rpc_server_serves_with_such_threads() -> None:
         [],
         executor='threading',
     )
-    late = rpc_service.DeferredRpcServer(server)
+    late = rpc_service.DeferredRpcServer(server, Deliveries())
     late.begin()
     assert isinstance(server._work_executor, futures.ThreadPoolExecutor)
     late.stop()

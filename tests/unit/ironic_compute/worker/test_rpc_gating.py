@@ -8,6 +8,7 @@ from oslo_config import cfg
 from oslo_messaging import server as messaging_server
 
 from ironic_compute.agent import exit_codes
+from ironic_compute.delivery import Deliveries
 from ironic_compute.gate import LeaseGate
 from ironic_compute.worker import rpc_gating, rpc_service
 from tests.fakes.clock import ManualClock
@@ -74,7 +75,8 @@ class _Worker:
         self.gate = LeaseGate(self.clock, deadline_s)
         self.servers = [_Server(), _Server()]
         self.late = [
-            rpc_service.DeferredRpcServer(server) for server in self.servers
+            rpc_service.DeferredRpcServer(server, Deliveries())
+            for server in self.servers
         ]
         self.exits: list[int] = []
         for server in self.late:
@@ -217,7 +219,7 @@ def test_defaults_stand_when_nova_sets_its_own():
     oslo_messaging.set_transport_defaults('nova')
     oslo_messaging.get_rpc_transport(conf, 'rabbit://nobody@127.0.0.1:1/')
     assert conf.executor_thread_pool_size == 1000
-    assert conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == 1
+    assert conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == 1000
 
 
 def test_an_operators_value_wins():

@@ -9,6 +9,7 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
+from ironic_compute.delivery import Deliveries
 from ironic_compute.worker.rpc_service import DeferredRpcServer, Service
 
 
@@ -40,7 +41,7 @@ def server() -> Iterator[Any]:
 
 def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
     """A late message returns to its queue; otherwise nobody serves it."""
-    late = DeferredRpcServer(server)
+    late = DeferredRpcServer(server, Deliveries())
     late.begin()
     consumers = list(server.listener._poll_style_listener.conn._consumers)
     assert consumers
@@ -54,7 +55,7 @@ def test_what_comes_to_a_stopped_server_goes_back(server: Any) -> None:
 
 def test_a_server_that_never_began_is_stopped(server: Any) -> None:
     """The stop returns at once, although there is no connection yet."""
-    late = DeferredRpcServer(server)
+    late = DeferredRpcServer(server, Deliveries())
     late.stop()
     late.wait()
 
@@ -68,6 +69,7 @@ class _Stopping(Service):  # type: ignore[misc]
         self.gating = types.SimpleNamespace(
             stop=lambda: self.events.append('follows the lease no longer'),
             servers=[],
+            deliveries=Deliveries(),
         )
         self.manager = types.SimpleNamespace(
             rpc_gating=self.gating,
@@ -77,6 +79,8 @@ class _Stopping(Service):  # type: ignore[misc]
         self.tg = types.SimpleNamespace(stop=lambda graceful: None)
         self.rpcserver = types.SimpleNamespace(
             executor_type='other',
+            _create_listener=None,
+            _process_incoming=None,
             listener=None,
             stop=lambda: self.events.append('receives nothing'),
             wait=lambda: None,
