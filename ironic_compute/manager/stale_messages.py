@@ -49,6 +49,10 @@ _DUE_STATES: dict[str, frozenset[str]] = {
     'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
 
+_BUILD = inspect.signature(
+    nova_manager.ComputeManager._do_build_and_run_instance
+)
+
 # The Instance fields that the conductor sets in a message and does not save.
 _UNSAVED = ('availability_zone',)
 
@@ -208,8 +212,6 @@ class DropsStaleMessages(nova_manager.ComputeManager):
             return False
         if delivery.current() is None or not self._is_interrupted(instance):
             return True
-        request = inspect.signature(
-            nova_manager.ComputeManager._do_build_and_run_instance
-        ).bind(self, context, instance, *args, **kwargs)
+        request = _BUILD.bind(self, context, instance, *args, **kwargs)
         networks = request.arguments['requested_networks']
         return not self.undo_interrupted_build(context, instance, networks)
