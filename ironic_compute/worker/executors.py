@@ -2,8 +2,7 @@
 """Thread pools for RPC messages and builds, and warnings of low limits.
 
 Most threads of a worker wait for Ironic, for up to an hour. A message beyond
-the limit was already taken from its queue and waits in the worker's memory,
-so it is lost if the worker is killed. Therefore the default limits are higher
+the limit waits until one of them ends. Therefore the default limits are higher
 than any host needs; a lower limit in nova.conf applies and is logged.
 
 The pools start a thread only if none is idle. futurist's ThreadPoolExecutor,
@@ -60,10 +59,10 @@ def warn_of_low_limits(conf: Any) -> None:
         if 0 < value < AMPLE_COUNT:  # 0 means no limit of builds.
             LOG.warning(
                 '[DEFAULT] %(option)s is %(value)d in nova.conf: while so '
-                'many %(what)s wait for Ironic in this worker, all further '
-                'ones wait in its memory, and are lost if it is killed; '
-                'remove the option (the default here is %(enough)d) or set '
-                'it higher than the number of nodes of a host',
+                'many %(what)s wait for Ironic in this worker, no further '
+                'one begins; remove the option (the default here is '
+                '%(enough)d) or set it higher than the number of nodes of a '
+                'host',
                 {
                     'option': name,
                     'value': value,
