@@ -24,10 +24,15 @@ class Delivery:
     """One message that this process works on; any thread may call.
 
     :param finish: sends the acknowledgement to RabbitMQ
+    :param is_redelivered: RabbitMQ may have delivered the message to another
+        process before, which may have worked on it
     """
 
-    def __init__(self, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, finish: Callable[[], None], is_redelivered: bool = False
+    ) -> None:
         self._finish = finish
+        self.is_redelivered = is_redelivered
         self._is_kept = False
 
     def acknowledge(self) -> None:
@@ -95,21 +100,30 @@ class Deliveries:
         self._lock = threading.Lock()
         # How to acknowledge the newest delivery of each message at work.
         self._at_work: dict[str, Callable[[], None]] = {}
+        self._redelivered: set[str] = set()
         self._done: collections.OrderedDict[str, None] = (
             collections.OrderedDict()
         )
 
-    def receive(self, message_id: str, send_ack: Callable[[], None]) -> bool:
+    def receive(
+        self,
+        message_id: str,
+        send_ack: Callable[[], None],
+        is_redelivered: bool = False,
+    ) -> bool:
         """Enter a delivery; return whether the message must be handled.
 
         :param message_id: the id that the sender gave to the message
         :param send_ack: acknowledges this delivery; must not block
+        :param is_redelivered: what RabbitMQ says of this delivery
         """
         with self._lock:
             is_done = message_id in self._done
             is_new = not is_done and message_id not in self._at_work
             if not is_done:
                 self._at_work[message_id] = send_ack
+            if is_new and is_redelivered:
+                self._redelivered.add(message_id)
         if is_done:
             send_ack()
         return is_new
@@ -118,11 +132,14 @@ class Deliveries:
         """Return the delivery of a message at work; None if there is none."""
         if message_id is None or message_id not in self._at_work:
             return None
-        return Delivery(lambda: self._finish(message_id))
+        return Delivery(
+            lambda: self._finish(message_id), message_id in self._redelivered
+        )
 
     def _finish(self, message_id: str) -> None:
         with self._lock:
             send_ack = self._at_work.pop(message_id, None)
+            self._redelivered.discard(message_id)
             self._done[message_id] = None
             if len(self._done) > _DONE_MAX:
                 self._done.popitem(last=False)

@@ -7,7 +7,8 @@ the handlers of a build, which forward a build to the holder of its node; and
 everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, PeriodicTasks,
-UnsupportedOperations, DropsStaleMessages, Nova's ComputeManager.
+UnsupportedOperations, BuildMessages, DropsStaleMessages, Nova's
+ComputeManager.
 IronicComputeManager comes first, because it forwards a build to another host
 before any other class handles the message. DropsStaleMessages comes last
 before Nova's class, because most of its methods call Nova's handlers directly:
@@ -33,8 +34,10 @@ from oslo_log import log as logging
 
 from ironic_compute import compat
 from ironic_compute.driver.driver import IronicComputeDriver
-from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.manager import forwarding
+from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
+from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.recovery.decisions import is_deploy_started
@@ -72,7 +75,7 @@ def _make_driver_loadable() -> str:
 
 
 class IronicComputeManager(
-    PeriodicTasks, UnsupportedOperations, stale_messages.DropsStaleMessages
+    PeriodicTasks, UnsupportedOperations, BuildMessages
 ):
     """Nova's ComputeManager for one host and its held nodes.
 
@@ -83,8 +86,10 @@ class IronicComputeManager(
         self, *args: Any, components: Components, **kwargs: Any
     ) -> None:
         self._components = components
+        self.clock = components.clock
         self.rpc_gating = components.rpc_gating
         super().__init__(_make_driver_loadable(), *args, **kwargs)
+        self.compute_task_api = FreshCandidates()
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(
             components.client, components.node_cache, components.feed
@@ -131,7 +136,7 @@ class IronicComputeManager(
             LostBuilds(
                 components.held_nodes,
                 failures,
-                self._list_allocated_nodes,
+                self.list_allocated_nodes,
                 self.in_progress,
                 options.lost_build_s,
             ),
@@ -276,7 +281,7 @@ class IronicComputeManager(
         instance.save()
         return True
 
-    def _list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         """Return the nodes on which a server has an allocation.
 
         ``get_allocations_for_consumer`` is not used, because it returns no

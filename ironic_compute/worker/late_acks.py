@@ -72,12 +72,22 @@ def _replace_callbacks(listener: Any, deliveries: Deliveries) -> None:
         send_ack = functools.partial(
             do_later, functools.partial(_ack, message)
         )
-        if deliveries.receive(message_id, send_ack):
+        if deliveries.receive(message_id, send_ack, _is_redelivered(message)):
             # Without the method of RpcAMQPListener, which acknowledges.
             amqpdriver.AMQPListener.__call__(listener, message)
 
     for consumer in consumers:
         consumer.callback = receive
+
+
+def _is_redelivered(message: Any) -> bool:
+    """Return whether RabbitMQ has delivered a message before; True if unknown.
+
+    An error here would make oslo.messaging reject the message.
+    """
+    raw = getattr(message, '_raw_message', None)
+    facts = getattr(raw, 'delivery_info', None) or {}
+    return bool(facts.get('redelivered', True))
 
 
 def _ack(message: Any) -> None:

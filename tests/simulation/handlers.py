@@ -3,7 +3,7 @@
 
 The order of requests is that of Nova's manager (``build_and_run_instance``,
 ``terminate_instance``) and of the real driver. Real are the decisions:
-`forwarding.next_hop`, `stale_messages.is_unbuilt`, the tracker's claim.
+`forwarding.next_hop`, `build_messages.is_unbuilt`, the tracker's claim.
 """
 
 import contextlib

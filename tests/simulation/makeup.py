@@ -13,7 +13,7 @@ from hashring.group import Member, Traits
 from hashring.opts import Timing
 from hashring.ring import Host
 from ironic_compute.gate import LeaseGate
-from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.manager import build_messages, forwarding
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
@@ -44,7 +44,7 @@ class Makeup:
         SimulatedInterruptedTasks
     )
     strays: Callable[..., StrayInstances] = StrayInstances
-    is_wanted: Callable[[str, Host | None], bool] = stale_messages.is_unbuilt
+    is_wanted: Callable[[str, Host | None], bool] = build_messages.is_unbuilt
     next_hop: Callable[..., str | None] = forwarding.next_hop
 
 

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of builds: each build is done once, though its message may repeat.
+
+RabbitMQ delivers the message of a build again if its worker ended before the
+build was durable (``ironic_compute.delivery``). What is left of the first
+build is then undone, and the server is built on the same node. If the server
+has lost its allocation meanwhile, the scheduler chooses another node.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from nova.compute import build_results, vm_states
+from nova.compute import manager as nova_manager
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute import delivery
+from ironic_compute.manager import stale_messages
+from resource_tracker.node import NodeId
+
+LOG = logging.getLogger(__name__)
+
+_BUILD = inspect.signature(
+    nova_manager.ComputeManager._do_build_and_run_instance
+)
+# Seconds until a build is tried again that cannot begin, because Nova, Ironic
+# or Placement does not answer.
+_RETRY_S = 10.0
+
+
+def is_unbuilt(vm_state: str, host: str | None) -> bool:
+    """Return whether no host has started the build of a server yet.
+
+    Nova itself would build an ACTIVE server again and destroy it.
+    """
+    return vm_state == vm_states.BUILDING and host is None
+
+
+class BuildMessages(stale_messages.DropsStaleMessages):
+    """Nova's ComputeManager, with handlers that do each build once."""
+
+    clock: Clock
+    compute_task_api: Any
+
+    def undo_interrupted_build(
+        self, context: Any, instance: Any, requested_networks: Any
+    ) -> bool:
+        """Undo what is left of a build; False if Ironic has taken it over."""
+        raise NotImplementedError
+
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        """Return the nodes on which a server has an allocation."""
+        raise NotImplementedError
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server, unless a host has started its build already.
+
+        A build that an earlier worker of this host has started is built anew
+        if RabbitMQ has delivered its message again.
+        """
+        message = delivery.current()
+        is_due = stale_messages.refresh(instance) and (
+            is_unbuilt(instance.vm_state, instance.host)
+            or (message is not None and self._is_interrupted(instance))
+        )
+        if not is_due:
+            return stale_messages.drop('build_and_run_instance', instance)
+        if message is not None:
+            # The build runs in another thread after this method returned.
+            message.keep()
+            context.delivery = message
+        return super().build_and_run_instance(
+            context, instance, *args, **kwargs
+        )
+
+    def _is_interrupted(self, instance: Any) -> bool:
+        """Return whether a worker of this host has started a build."""
+        building = instance.vm_state == vm_states.BUILDING
+        return building and instance.host == self.host
+
+    def _do_build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build in a thread of Nova's pool, after the RPC handler returned.
+
+        Nova calls this method with the server's lock held. A repeated message
+        may have waited for the lock while the server was built, so the
+        Instance is read again here.
+        """
+        message: delivery.Delivery | None = getattr(context, 'delivery', None)
+        request = _BUILD.bind(self, context, instance, *args, **kwargs)
+        with (
+            message.continued() if message else contextlib.nullcontext(),
+            self.in_progress.shared(instance.uuid),
+        ):
+            if not self._wait_must_build(instance, request.arguments):
+                stale_messages.drop('build_and_run_instance', instance)
+                # This result changes nothing more; FAILED would delete the
+                # allocation of the server that was built.
+                return build_results.RESCHEDULED_BY_POLICY
+            return super()._do_build_and_run_instance(
+                context, instance, *args, **kwargs
+            )
+
+    def _wait_must_build(
+        self, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Return whether to build a server; try until this can be found out.
+
+        RabbitMQ keeps the message meanwhile; an error would end the build.
+        """
+        while True:
+            try:
+                return self._must_build(instance, request)
+            except Exception as exc:
+                if delivery.current() is None:
+                    raise
+                LOG.warning(
+                    'The build of server %(server)s cannot begin yet: '
+                    '%(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+                self.clock.sleep(_RETRY_S)
+
+    def _must_build(self, instance: Any, request: Mapping[str, Any]) -> bool:
+        """Return whether to build a server; first undo an earlier build.
+
+        True if the server is gone, because Nova itself handles that.
+        """
+        message = delivery.current()
+        if not stale_messages.refresh(instance):
+            return True
+        if not is_unbuilt(instance.vm_state, instance.host):
+            if message is None or not self._is_interrupted(instance):
+                return False
+            networks = request['requested_networks']
+            context = request['context']
+            if not self.undo_interrupted_build(context, instance, networks):
+                return False
+        if message is None or not message.is_redelivered:
+            return True
+        return self._has_allocation(instance, request)
+
+    def _has_allocation(
+        self, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Return whether a server still has the node of its message.
+
+        An earlier worker may have deleted the allocation when the build
+        failed. If no other node was allocated since, the scheduler chooses
+        one.
+        """
+        context = request['context']
+        nodes = self.list_allocated_nodes(context, instance.uuid)
+        if not nodes:
+            self._schedule_anew(context, instance, request)
+        return request['node'] in nodes
+
+    def _schedule_anew(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
+    ) -> None:
+        LOG.info(
+            'Server %(server)s has no node any more; it is scheduled anew',
+            {'server': instance.uuid},
+        )
+        self.compute_task_api.build_instances(
+            context,
+            [instance],
+            request['image'],
+            request['filter_properties'],
+            request['admin_password'],
+            request['injected_files'],
+            request['requested_networks'],
+            request['security_groups'],
+            request['block_device_mapping'],
+            request_spec=request['request_spec'],
+            host_lists=None,
+        )

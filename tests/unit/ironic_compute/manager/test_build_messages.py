@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each build is done once, also if its message comes again."""
+
+import types
+from typing import Any
+
+import pytest
+from nova import exception as nova_exception
+from nova.compute import build_results, vm_states
+from nova.compute import manager as nova_manager
+
+from ironic_compute.delivery import Delivery
+from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.recovery.in_progress import InProgress
+from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
+
+UNBUILT = (vm_states.BUILDING, None)
+# The arguments of Nova after the instance; the sixth one are the networks, the
+# ninth one is the node.
+_ARGUMENTS = (*'12345', 'networks', *'78', 'n1')
+
+
+class _Server(types.SimpleNamespace):
+    """A server whose row changes while the message waits."""
+
+    def obj_get_changes(self) -> dict[str, Any]:
+        return {'availability_zone': 'z2', 'task_state': 'stale'}
+
+    def refresh(self) -> None:
+        if self.then is None:
+            raise nova_exception.InstanceNotFound(instance_id=self.uuid)
+        self.vm_state, self.host = self.then
+
+
+@pytest.mark.parametrize(
+    ('then', 'result'),
+    [
+        (UNBUILT, build_results.ACTIVE),
+        ((vm_states.ACTIVE, 'c1'), build_results.RESCHEDULED_BY_POLICY),
+        ((vm_states.BUILDING, 'c1'), build_results.RESCHEDULED_BY_POLICY),
+        (None, build_results.ACTIVE),
+    ],
+)
+def test_a_build_that_waited_for_the_lock_reads_the_row_again(
+    then: Any, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two messages of one build, the second is dropped."""
+    manager: Any = object.__new__(BuildMessages)
+    manager.in_progress = InProgress()
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_do_build_and_run_instance',
+        lambda *args: build_results.ACTIVE,
+    )
+    server = _Server(
+        uuid='s1', vm_state=UNBUILT[0], host=UNBUILT[1], then=then
+    )
+    assert (
+        manager._do_build_and_run_instance(None, server, *_ARGUMENTS) == result
+    )
+
+
+class _Redelivered(BuildMessages):
+    """A manager of host c1 with an interrupted build."""
+
+    def __init__(
+        self, *, is_taken_over: bool = False, nodes: tuple[str, ...] = ('n1',)
+    ) -> None:
+        self.host = 'c1'
+        self.clock = ManualClock()
+        self.compute_task_api = self
+        self.scheduled: list[Any] = []
+        self._answers: list[Any] = [nodes]
+        self.in_progress = InProgress()
+        self.undone: list[Any] = []
+        self.acks: list[str] = []
+        self._is_taken_over = is_taken_over
+
+    def undo_interrupted_build(
+        self, context: Any, instance: Any, requested_networks: Any
+    ) -> bool:
+        self.undone.append(requested_networks)
+        return not self._is_taken_over
+
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [NodeId(node) for node in answer]
+
+    def build_instances(
+        self, context: Any, servers: Any, *args: Any, **rest: Any
+    ) -> None:
+        self.scheduled.append((servers[0].uuid, rest['host_lists']))
+
+
+def _build_again(
+    manager: Any,
+    then: tuple[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_redelivered: bool = True,
+) -> list[str]:
+    """Deliver the message of a build; return what was built."""
+    built: list[str] = []
+
+    def do_build(*args: Any) -> str:
+        assert not manager.acks
+        built.append(args[2].uuid)
+        return build_results.ACTIVE
+
+    def begin(self: Any, context: Any, instance: Any, *args: Any) -> None:
+        threads.append(
+            lambda: manager._do_build_and_run_instance(
+                context, instance, *args
+            )
+        )
+
+    threads: list[Any] = []
+    nova = nova_manager.ComputeManager
+    monkeypatch.setattr(nova, '_do_build_and_run_instance', do_build)
+    monkeypatch.setattr(nova, 'build_and_run_instance', begin)
+    server = _Server(uuid='s1', vm_state='', host='', then=then)
+    message = Delivery(lambda: manager.acks.append('ack'), is_redelivered)
+    with message.handled():
+        manager.build_and_run_instance(
+            types.SimpleNamespace(), server, *_ARGUMENTS
+        )
+    for run in threads:
+        assert not manager.acks
+        run()
+    return built
+
+
+def test_interrupted_build_of_this_host_is_undone_and_built_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its message is acknowledged when the second build has ended."""
+    manager = _Redelivered()
+    then = (vm_states.BUILDING, 'c1')
+    assert _build_again(manager, then, monkeypatch) == ['s1']
+    assert manager.undone == ['networks']
+    assert manager.acks
+
+
+@pytest.mark.parametrize(
+    ('then', 'is_taken_over'),
+    [
+        ((vm_states.BUILDING, 'c1'), True),
+        ((vm_states.BUILDING, 'c2'), False),
+        ((vm_states.ACTIVE, 'c1'), False),
+        ((vm_states.ERROR, 'c1'), False),
+    ],
+)
+def test_build_that_ironic_or_another_host_has_is_dropped(
+    then: tuple[str, str], is_taken_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery, or the other host, brings such a build to its end."""
+    manager = _Redelivered(is_taken_over=is_taken_over)
+    assert not _build_again(manager, then, monkeypatch)
+    assert manager.acks
+
+
+def test_first_delivery_of_a_build_undoes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No host has begun the build."""
+    manager = _Redelivered(nodes=())
+    built = _build_again(manager, UNBUILT, monkeypatch, is_redelivered=False)
+    assert built == ['s1']
+    assert not manager.undone
+    assert manager.acks
+
+
+def test_redelivered_build_without_an_allocation_is_scheduled_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker ended when it had deleted the allocation of a failed build."""
+    manager = _Redelivered(nodes=())
+    assert not _build_again(manager, UNBUILT, monkeypatch)
+    assert manager.scheduled == [('s1', None)]
+    assert manager.acks
+
+
+def test_redelivered_build_that_has_another_node_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The conductor has sent its build to that node already."""
+    manager = _Redelivered(nodes=('n2',))
+    assert not _build_again(manager, UNBUILT, monkeypatch)
+    assert not manager.scheduled
+    assert manager.acks
+
+
+def test_build_waits_until_placement_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message is not acknowledged meanwhile."""
+    manager = _Redelivered()
+    manager._answers.insert(0, OSError('Placement is away'))
+    assert _build_again(manager, UNBUILT, monkeypatch) == ['s1']
+    assert not manager._answers
