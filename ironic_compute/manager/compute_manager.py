@@ -138,6 +138,7 @@ class IronicComputeManager(
                 failures,
                 self.list_allocated_nodes,
                 self.in_progress,
+                components.clock,
                 options.lost_build_s,
             ),
             components.gate,

@@ -17,8 +17,8 @@ from nova import context as nova_context
 from nova import objects
 from nova.compute import vm_states
 from oslo_log import log as logging
-from oslo_utils import timeutils
 
+from hashring.clock import Clock
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.recovery import in_progress
 from ironic_compute.recovery.decisions import UNSHELVING
@@ -47,7 +47,8 @@ class LostBuilds:
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement
-    :param lost_s: seconds without a host after which a build is lost
+    :param lost_s: seconds without a host or a change after which a build is
+        lost
     :param begin: runs a function in a thread of its own
     """
 
@@ -55,12 +56,14 @@ class LostBuilds:
     _failures: TaskFailures
     _list_allocated_nodes: Callable[[Any, str], list[NodeId]]
     _in_progress: in_progress.InProgress
+    _clock: Clock
     _lost_s: float
     _begin: in_progress.StartThread = in_progress.start_thread
 
     def __attrs_post_init__(self) -> None:
         self._is_checking = threading.Lock()
         self._without_node: set[str] = set()
+        self._first_seen_s: dict[tuple[str, Any], float] = {}
 
     def check(self) -> None:
         """Start a thread that ends the lost builds; returns at once.
@@ -77,7 +80,7 @@ class LostBuilds:
             return  # The previous check still runs.
         try:
             context = nova_context.get_admin_context()
-            for instance in self._list_without_host(context):
+            for instance in self._select_old(self._list_without_host(context)):
                 self._check_one(context, instance)
         except Exception as exc:
             LOG.warning(
@@ -103,7 +106,7 @@ class LostBuilds:
             )
 
     def _list_without_host(self, context: Any) -> list[Any]:
-        """Return the cell's old bare metal builds without a host; two RPCs."""
+        """Return the cell's bare metal builds without a host; two RPCs."""
         unshelving = {
             'vm_state': [vm_states.SHELVED_OFFLOADED],
             'task_state': list(UNSHELVING),
@@ -117,15 +120,29 @@ class LostBuilds:
                 expected_attrs=['info_cache', 'system_metadata', 'flavor'],
             )
             if requests_node(instance.flavor.extra_specs)
-            and timeutils.is_older_than(
-                instance.updated_at or instance.created_at, self._lost_s
-            )
+        ]
+
+    def _select_old(self, instances: list[Any]) -> list[Any]:
+        """Return the Instances that have not changed for ``lost_s``.
+
+        The time since a check of this worker has found them so counts, on its
+        own clock, because the clock of Nova's database may be another one.
+        """
+        now_s = self._clock.now_s()
+        found = {(i.uuid, i.updated_at): i for i in instances}
+        self._first_seen_s = {
+            state: self._first_seen_s.get(state, now_s) for state in found
+        }
+        return [
+            instance
+            for state, instance in found.items()
+            if now_s - self._first_seen_s[state] >= self._lost_s
         ]
 
     def _is_ours(self, context: Any, instance: Any) -> bool:
         """Return whether this host has to end a lost build.
 
-        Any host may end the build of a deleted server without an allocation.
+        Any host may end the build of a server without an allocation.
         """
         if instance.uuid in self._without_node:
             return False
@@ -134,7 +151,10 @@ class LostBuilds:
             # A server in ERROR never gets an allocation again.
             self._without_node.add(instance.uuid)
         if not nodes:
-            return bool(instance.vm_state == vm_states.DELETED)
+            return instance.vm_state in (
+                vm_states.BUILDING,
+                vm_states.DELETED,
+            )
         held = self._held_nodes.rows()
         return any(node in held for node in nodes)
 

@@ -139,7 +139,7 @@ class SimulatedLostBuilds(LostBuilds):
         self._worker = worker
 
     def _list_without_host(self, context: Any) -> list[Any]:
-        world, since_s = self._worker.world, self._lost_s
+        world = self._worker.world
         records = self._worker.wire.read(
             lambda: [
                 dataclasses.replace(server)
@@ -147,7 +147,6 @@ class SimulatedLostBuilds(LostBuilds):
                 if server.vm_state in LOST_STATES
                 and server.host is None
                 and not server.deleted
-                and world.kernel.now_s - server.updated_at > since_s
             ]
         )
         return [self._worker.server_of(record) for record in records]
@@ -269,6 +268,7 @@ class ComputeWorker(Worker):
             ending,
             self._nodes_allocated,
             self.live_tasks,
+            self.clock,
             LOST_S,
             self._begin_task,
         )

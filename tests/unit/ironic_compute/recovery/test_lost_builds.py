@@ -18,6 +18,7 @@ from ironic_compute.recovery.lost_builds import (
     requests_node,
 )
 from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
 
 N1 = NodeId('n1')
 
@@ -56,8 +57,10 @@ class _Lost(LostBuilds):
         *servers: _Server,
         nodes: list[NodeId],
         begin: StartThread = lambda name, act: act(),
+        lost_s: float = 0.0,
     ) -> None:
         self.done: list[str] = []
+        self.clock = ManualClock()
         self.reads_count = 0
         self.unanswered: set[str] = set()
         held_nodes: Any = types.SimpleNamespace(rows=lambda: {N1: object()})
@@ -66,7 +69,8 @@ class _Lost(LostBuilds):
             _RecordedFailures(self.done),
             self._nodes,
             InProgress(),
-            600.0,
+            self.clock,
+            lost_s,
             begin,
         )
         self._servers, self._found = servers, nodes
@@ -104,7 +108,11 @@ def _server(
     vm_state: str, uuid: str = 's1', task_state: str | None = None
 ) -> _Server:
     return _Server(
-        uuid=uuid, host=None, vm_state=vm_state, task_state=task_state
+        uuid=uuid,
+        host=None,
+        vm_state=vm_state,
+        task_state=task_state,
+        updated_at=None,
     )
 
 
@@ -143,6 +151,38 @@ def test_a_deleted_server_without_allocation_is_ended_by_any_host() -> None:
     lost = _Lost(_server(vm_states.DELETED), nodes=[])
     lost.check()
     assert lost.done == ['freed', 'gone']
+
+
+def test_a_build_without_allocation_is_ended_by_any_host() -> None:
+    """A worker ended when it had deleted the allocation of a failed build."""
+    lost = _Lost(_server(vm_states.BUILDING), nodes=[])
+    lost.check()
+    assert lost.done == ['error', 'freed']
+
+
+def test_a_build_is_lost_after_a_time_on_the_clock_of_the_worker() -> None:
+    """The clock of Nova's database may be minutes ahead or behind."""
+    lost = _Lost(_server(vm_states.BUILDING), nodes=[N1], lost_s=600.0)
+    lost.check()
+    lost.clock.advance(599.0)
+    lost.check()
+    assert not lost.done
+    lost.clock.advance(1.0)
+    lost.check()
+    assert lost.done == ['error', 'freed']
+
+
+def test_a_build_that_changes_is_not_lost() -> None:
+    """A change of the Instance begins the time anew."""
+    server = _server(vm_states.BUILDING)
+    lost = _Lost(server, nodes=[N1], lost_s=600.0)
+    lost.check()
+    lost.clock.advance(599.0)
+    server.updated_at = 'now'
+    lost.check()
+    lost.clock.advance(599.0)
+    lost.check()
+    assert not lost.done
 
 
 def test_a_build_on_another_hosts_node_is_left_alone() -> None:
