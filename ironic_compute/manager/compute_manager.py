@@ -348,8 +348,10 @@ class IronicComputeManager(
         if name is None:
             return None
         node = NodeId(name)
-        if self._components.held_nodes.row(node) is not None:
-            return None
+        # Waits while the node is pushed to another host.
+        with self._components.held_nodes.locked_row(node) as row:
+            if row is not None:
+                return None
         try:
             host = forwarding.next_host(context, node, self.host, properties)
             if host is None:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A build that reached the former holder of a node is forwarded."""
 
+import contextlib
 import inspect
+import threading
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,7 +48,9 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     manager.host, manager.compute_rpcapi = 'c1', _Rpc()
     manager.handled = []
     manager._components = types.SimpleNamespace(
-        held_nodes=types.SimpleNamespace(row=lambda node: None),
+        held_nodes=types.SimpleNamespace(
+            locked_row=lambda node: contextlib.nullcontext(None)
+        ),
         new_nodes=types.SimpleNamespace(hold_if_ours=manager.handled.append),
     )
     monkeypatch.setattr(
@@ -94,3 +99,27 @@ def test_unshelving_has_the_parameters_of_nova() -> None:
         for cls in (IronicComputeManager, nova_manager.ComputeManager)
     )
     assert ours == novas
+
+
+def test_message_for_a_node_that_is_being_pushed_follows_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The push has the node's lock; the message waits and is forwarded."""
+    manager = _manager(monkeypatch, 'c2')
+    has_asked, is_pushed = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def locked_row(node: Any) -> Iterator[None]:
+        has_asked.set()
+        assert is_pushed.wait(20)
+        yield None
+
+    manager._components.held_nodes.locked_row = locked_row
+    message = ('ctx', 's', 'image', {}, 'n', 'spec', [])
+    thread = threading.Thread(target=manager.unshelve_instance, args=message)
+    thread.start()
+    assert has_asked.wait(20)
+    assert not manager.compute_rpcapi.casts
+    is_pushed.set()
+    thread.join(20)
+    assert [cast[1] for cast in manager.compute_rpcapi.casts] == ['c2']
