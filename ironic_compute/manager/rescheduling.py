@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rescheduling: the loser of a node is scheduled anew, with fresh candidates.
 
-Placement can give one node to two servers (see the manual, "One node for two
-servers"), and many servers that are built at once have the same alternates.
+Placement can give one node to two servers (doc/source/admin/operations.rst),
+and many servers that are built at once have the same alternates.
 Nova would give the loser its old alternates, which others have by now, and
 end in ERROR. The conductor chooses among all nodes again if it gets no list of
 hosts.
