@@ -291,16 +291,22 @@ def _add_chaos(commands: _Commands) -> None:
         'All scenarios\nunless some are named: kills (kill -9), '
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
-        '(each unavailable for a while), rolling (restarts), idle, join.\n'
+        '(each unavailable for a while), rolling (restarts), idle, join, '
+        'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
+        'at once).\n'
         'Users boot, reboot and delete servers meanwhile. Writes a report. '
         'Exit status 0\nonly if all demands hold.',
         'chaos kills --rounds 20 --seed 7',
         'chaos kills --stock        with stock nova-computes',
+        'chaos bursts --nodes 120 --rounds 25',
+        'chaos storm --nodes 200 --rounds 20 --seed 3',
     )
     chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
     chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
     chaos.add_argument('--nodes', type=_count, default=300)
-    chaos.add_argument('--rounds', type=_count, default=20, help='of kills')
+    chaos.add_argument(
+        '--rounds', type=_count, default=20, help='of kills, bursts or storm'
+    )
     chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
     chaos.add_argument('--stock', action='store_true')
 

@@ -78,6 +78,8 @@ class Load:
         population: int = 30,
     ) -> None:
         self.requests: list[Request] = []
+        # Users also delete servers that are not ACTIVE yet.
+        self.is_impatient = False
         self._content = contents
         self._rng = rng
         self._interval_s = interval_s
@@ -171,9 +173,26 @@ class Load:
     def _ask(self, kind: Kind) -> None:
         if kind is Kind.BOOT:
             self.boot()
+        elif kind is Kind.DELETE and self.is_impatient and self._booting():
+            self.delete(self._rng.choice(self._booting()))
         elif self._idle:
             server = self._rng.choice(sorted(self._idle))
             (self.reboot if kind is Kind.REBOOT else self.delete)(server)
+
+    def _booting(self) -> list[str]:
+        """Return the servers that are booting and not being deleted."""
+        deleted = {r.server for r in self.requests if r.kind is Kind.DELETE}
+        return [
+            r.server
+            for r in self.pending()
+            if r.kind is Kind.BOOT and r.server not in deleted
+        ]
+
+    def boot_at_once(self, names: Sequence[str]) -> None:
+        """Request servers, all at the same time."""
+        asked_s = time.time()
+        for server in self._content.create_servers(names):
+            self.requests.append(Request(Kind.BOOT, server.id, asked_s))
 
     def boot(self, host: str | None = None) -> Request:
         """Request a server."""

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from onemachine.chaos import growth, outages, scenarios
+from onemachine.chaos import growth, outages, scenarios, storm
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, print_line
@@ -20,6 +20,8 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'rolling': scenarios.rolling,
     'idle': growth.idle,
     'join': growth.join,
+    'bursts': storm.bursts,
+    'storm': storm.storm,
 }
 
 
