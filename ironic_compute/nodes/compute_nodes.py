@@ -257,6 +257,18 @@ class ComputeNodes:
         )
         return [instance.uuid for instance in found]
 
+    def list_instances_of_any_host(self, node: NodeId) -> list[str]:
+        """Return the uuids of all Nova instances on a node.
+
+        Nova has no index for this search, so it is for rare events only.
+        """
+        found = objects.InstanceList.get_by_filters(
+            self._context,
+            {'node': str(node), 'deleted': False},
+            expected_attrs=[],
+        )
+        return [instance.uuid for instance in found]
+
     def read_servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
         """Return the rows of servers, also of deleted ones, by uuid.
 

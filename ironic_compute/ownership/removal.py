@@ -162,7 +162,9 @@ class Removal:
         return is_removed
 
     def _remove_records(self, node: NodeId, row: Any) -> bool:
-        if self._compute_nodes.list_instances_on(node, self._held_nodes.host):
+        # Of any host: a late answer of Nova may leave an Instance that names
+        # the node and its former host.
+        if self._compute_nodes.list_instances_of_any_host(node):
             return False
         # The provider is deleted before the row. If that fails, the row stays,
         # so that the next audit finds the node and tries again.

@@ -162,6 +162,15 @@ class Rows:
             ]
         )
 
+    def list_instances_of_any_host(self, node: NodeId) -> list[str]:
+        return self._wire.read(
+            lambda: [
+                server.uuid
+                for server in self._nova.servers.values()
+                if server.node == node and not server.deleted
+            ]
+        )
+
     def read_servers(self, uuids: Iterable[str]) -> dict[str, ServerRow]:
         wanted = sorted(uuids)
         if not wanted:

@@ -40,7 +40,7 @@ class Nova:
     def update_row(self, row: Any, facts: NodeFacts) -> None:
         """Nothing has changed."""
 
-    def list_instances_on(self, node: NodeId, host: Host) -> list[Any]:
+    def list_instances_of_any_host(self, node: NodeId) -> list[Any]:
         if node in self.broken:
             raise RuntimeError(node)
         return []
