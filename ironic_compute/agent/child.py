@@ -6,6 +6,7 @@ until then. Therefore an agent can keep a spare worker ready for a host that it
 does not serve yet. The agent's main thread calls everything here.
 """
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -39,27 +40,27 @@ class Child:
 
         :param command: the command line, without ``--agent-pid`` and
             ``--report-fd``, which are appended
+        :raises OSError: the process cannot be started
         """
-        up_fd, worker_fd = os.pipe()
-        args = ['--agent-pid', str(os.getpid()), '--report-fd', str(worker_fd)]
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            [*command, *args],
-            stdin=subprocess.PIPE,
-            pass_fds=(worker_fd,),
-            # The process gets a process group of its own, so that a Ctrl-C in
-            # the terminal reaches the agent alone.
-            process_group=0,
-            env={**_MALLOC, **os.environ},
-        )
-        os.close(worker_fd)
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-        return cls(
-            process=process,
-            down=pipe.NewestLineWriter(process.stdin.fileno()),
-            up=pipe.LineReader(up_fd),
-            up_fd=up_fd,
-            pid_fd=os.pidfd_open(process.pid),
-        )
+        with contextlib.ExitStack() as undo:
+            up_fd, worker_fd = os.pipe()
+            undo.callback(os.close, up_fd)
+            try:
+                process = _start(command, worker_fd)
+            finally:
+                os.close(worker_fd)
+            assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+            for step in (process.stdin.close, process.wait, process.kill):
+                undo.callback(step)
+            child = cls(
+                process=process,
+                down=pipe.NewestLineWriter(process.stdin.fileno()),
+                up=pipe.LineReader(up_fd),
+                up_fd=up_fd,
+                pid_fd=os.pidfd_open(process.pid),
+            )
+            undo.pop_all()
+        return child
 
     def appoint(self, appointment: pipe.Appointment) -> None:
         """Send the process the host that it must serve.
@@ -84,3 +85,16 @@ class Child:
             os.close(fd)
         if self.process.stdin is not None:
             self.process.stdin.close()
+
+
+def _start(command: Sequence[str], report_fd: int) -> subprocess.Popen[bytes]:
+    args = ['--agent-pid', str(os.getpid()), '--report-fd', str(report_fd)]
+    return subprocess.Popen(  # noqa: S603 - our own command line
+        [*command, *args],
+        stdin=subprocess.PIPE,
+        pass_fds=(report_fd,),
+        # The process gets a process group of its own, so that a Ctrl-C in the
+        # terminal reaches the agent alone.
+        process_group=0,
+        env={**_MALLOC, **os.environ},
+    )

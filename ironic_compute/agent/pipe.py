@@ -118,9 +118,15 @@ def encode_message(message: Message) -> bytes:
 def decode_message(line: bytes) -> Message:
     """Read a line made by :func:`encode_message`.
 
-    :raises ValueError: the line is no message of a worker
+    :raises ValueError: the line is no message of a worker of this release
     """
-    raw = json.loads(line)
+    try:
+        return _parse_message(json.loads(line))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ValueError(f'unknown message {line!r}: {exc!r}') from exc
+
+
+def _parse_message(raw: Any) -> Message:
     match raw['is']:
         case 'serving':
             return IsServing()
@@ -129,7 +135,7 @@ def decode_message(line: bytes) -> Message:
         case 'services':
             return Services(
                 {
-                    Host(host): workers.ServiceFacts(**facts)
+                    Host(host): _parse_facts(facts)
                     for host, facts in raw['services'].items()
                 }
             )
@@ -139,8 +145,14 @@ def decode_message(line: bytes) -> Message:
             return workers.HostAdded(Host(raw['host']))
         case 'vouched':
             return workers.MappingConfirmed(Host(raw['host']))
-        case other:
-            raise ValueError(f'unknown message {other!r}')
+        case _:
+            raise ValueError('this release has no such message')
+
+
+def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
+    # A worker of a newer release may send more fields.
+    fields = dataclasses.fields(workers.ServiceFacts)
+    return workers.ServiceFacts(**{f.name: raw[f.name] for f in fields})
 
 
 def _line(raw: dict[str, Any]) -> bytes:

@@ -45,6 +45,7 @@ class _Worker:
     has_closed_pipe: bool = False
     why_no_start: str | None = None
     is_serving: bool = False
+    is_unread_logged: bool = False
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -173,6 +174,7 @@ class WorkerProcesses:
         has_ended = worker.child.has_ended()
         try:
             for line in worker.child.up.lines(0):
+                worker.reported_at_s = self._clock.now_s()
                 events += self._decode(worker, line)
         except EOFError:
             worker.has_closed_pipe = True  # The process is ending.
@@ -181,8 +183,14 @@ class WorkerProcesses:
     def _decode(
         self, worker: _Worker, line: bytes
     ) -> list[workers.WorkerEvent]:
-        worker.reported_at_s = self._clock.now_s()
-        match pipe.decode_message(line):
+        try:
+            message = pipe.decode_message(line)
+        except ValueError as exc:
+            # After an upgrade of the package a new worker is of a newer
+            # release than this agent.
+            _log_unread(worker, exc)
+            return []
+        match message:
             case pipe.IsServing():
                 worker.is_serving = True
                 return [workers.WorkerServing(worker.host, worker.tenure)]
@@ -218,6 +226,17 @@ class WorkerProcesses:
                 )
                 worker.reported_at_s = now_s
                 worker.child.process.kill()
+
+
+def _log_unread(worker: _Worker, why: ValueError) -> None:
+    level = logging.DEBUG if worker.is_unread_logged else logging.WARNING
+    worker.is_unread_logged = True
+    LOG.log(
+        level,
+        'Ignored a message of the worker of host %(host)s that cannot be '
+        'read: %(why)s',
+        {'host': worker.host, 'why': why},
+    )
 
 
 def worker_command(config_arguments: Sequence[str]) -> list[str]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment that a worker process is started with."""
+"""Worker processes: their environment, pipes and end."""
 
+import os
+import pathlib
 import sys
 
 import pytest
@@ -31,3 +33,14 @@ def test_a_worker_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _told('MALLOC_ARENA_MAX') == '2'
     assert _told('MALLOC_TRIM_THRESHOLD_') == '4096'
     assert _told('OF_THE_OPERATOR') == 'kept'
+
+
+def test_no_pipe_stays_open_if_a_process_cannot_be_started(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A failed start leaves no file descriptor open."""
+    before = len(os.listdir('/proc/self/fd'))
+    for _ in range(3):
+        with pytest.raises(OSError, match='nothing'):
+            Child.spawn([str(tmp_path / 'nothing')])
+    assert len(os.listdir('/proc/self/fd')) == before

@@ -19,6 +19,8 @@ from hashring.workers import (
 )
 from ironic_compute.agent import pipe
 
+C1 = Host('c1')
+FACTS = ServiceFacts(mapped=True, disabled=False, exists=True)
 VIEW = WorkerView(
     deadline_s=12.5,
     ring=(Host('c1'), Host('c2')),
@@ -81,6 +83,21 @@ def test_unknown_message_is_refused():
     """Decoding another program's line raises ValueError."""
     with pytest.raises(ValueError, match='unknown'):
         pipe.decode_message(b'{"is": "poetry"}')
+
+
+@pytest.mark.parametrize('line', [b'{}', b'[]', b'{', b'{"is": "admitted"}'])
+def test_malformed_message_is_refused(line):
+    """Decoding a line without the needed fields raises ValueError."""
+    with pytest.raises(ValueError, match='message'):
+        pipe.decode_message(line)
+
+
+def test_services_of_a_newer_worker_are_read():
+    """Fields that this release does not know are ignored."""
+    sent = json.loads(pipe.encode_message(pipe.Services({C1: FACTS})))
+    sent['services']['c1']['colour'] = 'green'
+    read = pipe.decode_message(json.dumps(sent).encode())
+    assert read == pipe.Services({C1: FACTS})
 
 
 def test_reader_puts_lines_together(ends):

@@ -36,6 +36,9 @@ TOY = textwrap.dedent(
     if ties.behaviour == 'wrong':
         say(b'{"is": "cannot start", "sentence": "no [ironic] auth_type"}')
         sys.exit(78)
+    if ties.behaviour == 'newer':
+        say(b'{"is": "dancing"}')
+        say(b'{"is": "dancing"}')
     say(b'{"is": "serving"}')
     for line in sys.stdin:
         if ties.behaviour == 'listens':
@@ -90,6 +93,14 @@ def test_worker_says_that_it_serves(make, host):
     workers = make('patient')
     workers.start(host, tenure=3)
     assert wait_for(workers, WorkerServing) == WorkerServing(host, 3)
+
+
+def test_unknown_message_of_a_newer_worker_ends_no_agent(make, caplog):
+    """A message that this release cannot read is ignored and logged once."""
+    workers = make('newer')
+    workers.start(HOME, tenure=3)
+    assert wait_for(workers, WorkerServing) == WorkerServing(HOME, 3)
+    assert caplog.text.count('Ignored a message of the worker') == 1
 
 
 def test_view_reaches_the_worker(make):
