@@ -103,7 +103,7 @@ class Assignment:
         False while its worker keeps dying here; other agents may adopt it.
         """
         hold = self._holds[self._home]
-        return not (hold.keeps_dying and now_s < hold.retry_at_s)
+        return not (hold.keeps_dying and now_s < hold.hold_off_until_s)
 
     def deadline_s(self) -> float:
         """Return when the lease gates of all workers shut, on CLOCK_BOOTTIME.

@@ -121,6 +121,8 @@ class Hold:
     """The number of the unbroken lease in which the lock was last certain."""
     granted_at_s: float = 0.0
     retry_at_s: float = 0.0
+    hold_off_until_s: float = 0.0
+    """Until when the worker is not started again because it died."""
     due_s: float = 0.0
     """When this phase times out (CLOCK_BOOTTIME); 0.0: never."""
     orphan_for_s: float = 0.0
@@ -149,7 +151,8 @@ class Hold:
         if now_s - self.granted_at_s > HEALTHY_AFTER_S:
             self.deaths_count = 0
         self.deaths_count += 1
-        self.retry_at_s = now_s + hold_off_s(self.deaths_count)
+        self.hold_off_until_s = now_s + hold_off_s(self.deaths_count)
+        self.retry_at_s = self.hold_off_until_s
 
     @property
     def keeps_dying(self) -> bool:

@@ -68,3 +68,26 @@ def test_agent_is_finished_when_all_is_released(serving: Assignment) -> None:
     assert not serving.has_workers
     serving.handle(events.LockReleased(C1, release.ticket), 3.0)
     assert serving.finished
+
+
+def test_home_stays_wanted_after_the_hold_off(serving: Assignment) -> None:
+    """A refused lock does not make the agent refuse its home host again."""
+    now_s = 0.0
+    status = events.LeaseStatus(1e6, 1, View((ME,)))
+    while serving.wants_home(now_s):
+        (release,) = serving.handle(WorkerExited(C1, 1), now_s)
+        assert isinstance(release, events.Release)
+        serving.handle(events.LockReleased(C1, release.ticket), now_s)
+        if not serving.wants_home(now_s):
+            break
+        now_s += 2.0
+        (tried,) = serving.handle(status, now_s)
+        assert isinstance(tried, events.TryLock)
+        serving.handle(events.LockGranted(C1, tried.ticket), now_s)
+    for _ in range(3):
+        now_s += 15.0
+        (tried,) = serving.handle(events.Tick(), now_s)
+        assert isinstance(tried, events.TryLock)
+        assert serving.wants_home(now_s)
+        serving.handle(events.LockRefused(C1, tried.ticket), now_s)
+        assert serving.wants_home(now_s)
