@@ -7,6 +7,9 @@
 `known.json` has the known hosts of the pool, so that all of them are served
     again after a loss of power on all machines.
 `vouched.json` has the hosts whose mapping to a cell operators have confirmed.
+`group.json` has the name of the group whose hosts the last two files have; the
+    hosts of any other group are ignored. Without it an older release has
+    written those files.
 
 The agent's main thread alone uses it. Files are replaced, never written in
 place. A file that cannot be read counts as absent, because other agents or
@@ -60,16 +63,21 @@ class StateDir:
     inherit it and the kernel releases it when the agent dies.
 
     :param path: ``[ironic_compute] state_path``
+    :param group: the name of the group whose hosts are read and written
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], group: str) -> None:
         self._path = pathlib.Path(path)
+        self._group = group
         # Files whose last write failed; that failure is logged already.
         self._failed: set[str] = set()
         self._lock_fd = -1
 
     def open(self) -> None:
         """Create the directory if necessary, and lock it for this process.
+
+        Files of an older release get this group's name; the hosts of another
+        group are deleted.
 
         :raises StateDirRefused: the directory cannot be written, or another
             agent has locked it.
@@ -94,6 +102,8 @@ class StateDir:
                 'give this one a folder of its own.'
             ) from exc
         self._lock_fd = fd
+        # If this fails, the next write of hosts repeats it.
+        self._empty_files()
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -122,7 +132,7 @@ class StateDir:
 
     def write_known(self, hosts: Iterable[Host]) -> bool:
         """Save the known hosts; return whether it succeeded."""
-        return self._write('known.json', sorted(hosts))
+        return self._empty_files() and self._write('known.json', sorted(hosts))
 
     def read_confirmed_mappings(self) -> frozenset[Host]:
         """Return the saved hosts with a confirmed mapping."""
@@ -130,11 +140,30 @@ class StateDir:
 
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
         """Save the hosts with a confirmed mapping; return if it succeeded."""
-        return self._write('vouched.json', sorted(hosts))
+        return self._empty_files() and self._write(
+            'vouched.json', sorted(hosts)
+        )
+
+    def _empty_files(self) -> bool:
+        """Empty the files of another group, then save this group's name.
+
+        In this order, because the process may be killed in between and start
+        again in the former group.
+
+        :returns: whether the files belong to this group now
+        """
+        group = self._read('group.json')
+        if group == self._group:
+            return True
+        is_empty = group is None or (
+            self._write('known.json', []) and self._write('vouched.json', [])
+        )
+        return is_empty and self._write('group.json', self._group)
 
     def _read_hosts(self, name: str) -> frozenset[Host]:
         raw = self._read(name)
-        if not isinstance(raw, list):
+        is_ours = self._read('group.json') in (None, self._group)
+        if not is_ours or not isinstance(raw, list):
             return frozenset()
         return frozenset(Host(str(host)) for host in raw)
 
@@ -152,6 +181,8 @@ class StateDir:
         new = self._path / f'{name}.new'
         try:
             with new.open('w') as file:
+                # The token of a lock must not be readable by others.
+                os.fchmod(file.fileno(), 0o600)
                 json.dump(value, file)
                 file.flush()
                 os.fsync(file.fileno())

@@ -42,10 +42,10 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
     timing = hashring_opts.Timing.from_conf(
         conf, settle_s=conf.ironic_compute.settle_s
     )
-    state = StateDir(conf.ironic_compute.state_path)
+    group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
+    state = StateDir(conf.ironic_compute.state_path, group)
     state.open()
     clock = SystemClock()
-    group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
     membership = Membership(
         conf.coordination.backend_url,
         group,

@@ -89,7 +89,7 @@ class TalkingWorkers:
 
 def main(url: str, pool: str, home: str, folder: str) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    clock, state = SystemClock(), StateDir(folder)
+    clock, state = SystemClock(), StateDir(folder, pool)
     state.open()
     agent = Agent(
         membership=Membership(

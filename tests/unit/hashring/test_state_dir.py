@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state directory: one agent, and files that are whole or absent."""
 
+import json
 import pathlib
+import stat
 
 import pytest
 
@@ -11,12 +13,13 @@ from hashring.ring import Host
 from hashring.state_dir import StateDir
 
 C1 = Host('c1')
+POOL, OTHER_POOL = 'ironic-compute/*/s1', 'ironic-compute/*/s2'
 TOKEN = LockToken('bG9jaw==')
 
 
 def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
     """A second agent on the same directory is refused."""
-    first, second = StateDir(tmp_path), StateDir(tmp_path)
+    first, second = StateDir(tmp_path, POOL), StateDir(tmp_path, POOL)
     first.open()
     with pytest.raises(errors.StateDirRefused, match='Another agent'):
         second.open()
@@ -29,17 +32,17 @@ def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
     """An unwritable path is refused, and the error names the option."""
     (tmp_path / 'file').write_text('')
     with pytest.raises(errors.StateDirRefused, match='state_path'):
-        StateDir(tmp_path / 'file' / 'below').open()
+        StateDir(tmp_path / 'file' / 'below', POOL).open()
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
     """The token, known hosts and confirmed mappings are read again."""
-    StateDir(tmp_path).write_home_lock(C1, TOKEN)
-    StateDir(tmp_path).write_known([Host('c2'), Host('c1')])
-    StateDir(tmp_path).write_confirmed_mappings([Host('c2')])
-    assert StateDir(tmp_path).read_home_lock(C1) == TOKEN
-    assert StateDir(tmp_path).read_known() == {'c1', 'c2'}
-    assert StateDir(tmp_path).read_confirmed_mappings() == {'c2'}
+    StateDir(tmp_path, POOL).write_home_lock(C1, TOKEN)
+    StateDir(tmp_path, POOL).write_known([Host('c2'), Host('c1')])
+    StateDir(tmp_path, POOL).write_confirmed_mappings([Host('c2')])
+    assert StateDir(tmp_path, POOL).read_home_lock(C1) == TOKEN
+    assert StateDir(tmp_path, POOL).read_known() == {'c1', 'c2'}
+    assert StateDir(tmp_path, POOL).read_confirmed_mappings() == {'c2'}
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"home": "c1"}', 'null'])
@@ -50,16 +53,16 @@ def test_a_damaged_file_counts_as_absent(
     (tmp_path / 'home_lock.json').write_text(content)
     (tmp_path / 'known.json').write_text(content)
     (tmp_path / 'vouched.json').write_text(content)
-    assert StateDir(tmp_path).read_home_lock(C1) is None
-    assert StateDir(tmp_path).read_known() == frozenset()
-    assert StateDir(tmp_path).read_confirmed_mappings() == frozenset()
+    assert StateDir(tmp_path, POOL).read_home_lock(C1) is None
+    assert StateDir(tmp_path, POOL).read_known() == frozenset()
+    assert StateDir(tmp_path, POOL).read_confirmed_mappings() == frozenset()
 
 
 def test_a_file_that_cannot_be_replaced_stays(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A failed write keeps the old file and is logged once."""
-    folder = StateDir(tmp_path)
+    folder = StateDir(tmp_path, POOL)
     folder.write_home_lock(C1, TOKEN)
     (tmp_path / 'home_lock.json.new').mkdir()
     for _ in range(3):
@@ -72,6 +75,63 @@ def test_token_of_another_home_host_is_not_returned(
     tmp_path: pathlib.Path,
 ) -> None:
     """A token that was saved for another home host is not returned."""
-    folder = StateDir(tmp_path)
+    folder = StateDir(tmp_path, POOL)
     folder.write_home_lock(C1, TOKEN)
     assert folder.read_home_lock(Host('c9')) is None
+
+
+def test_hosts_of_another_pool_are_not_returned(
+    tmp_path: pathlib.Path,
+) -> None:
+    """An agent that changes its pool does not carry hosts into the new one."""
+    former = StateDir(tmp_path, OTHER_POOL)
+    former.write_known([C1, Host('c2')])
+    former.write_confirmed_mappings([C1])
+    folder = StateDir(tmp_path, POOL)
+    assert folder.read_known() == frozenset()
+    assert folder.read_confirmed_mappings() == frozenset()
+    folder.write_known([C1, Host('c3')])
+    assert folder.read_known() == {C1, 'c3'}
+    assert folder.read_confirmed_mappings() == frozenset()
+    assert StateDir(tmp_path, OTHER_POOL).read_known() == frozenset()
+
+
+@pytest.mark.parametrize('file', ['known', 'vouched', 'group'])
+def test_files_never_mix_two_pools(tmp_path: pathlib.Path, file: str) -> None:
+    """Nothing is written while the former pool's files cannot be emptied."""
+    former = StateDir(tmp_path, OTHER_POOL)
+    former.write_known([C1])
+    former.write_confirmed_mappings([C1])
+    (tmp_path / f'{file}.json.new').mkdir()
+    folder = StateDir(tmp_path, POOL)
+    assert not folder.write_known([Host('c3')])
+    assert folder.read_known() == frozenset()
+    assert StateDir(tmp_path, OTHER_POOL).read_known() <= {C1}
+    (tmp_path / f'{file}.json.new').rmdir()
+    assert folder.write_known([Host('c3')])
+    assert folder.read_known() == {'c3'}
+
+
+def test_files_of_an_older_release_are_read_and_readable(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Hosts are a plain list, as in releases that saved no pool's name."""
+    (tmp_path / 'known.json').write_text('["c1", "c2"]')
+    (tmp_path / 'vouched.json').write_text('["c2"]')
+    folder = StateDir(tmp_path, POOL)
+    folder.open()
+    folder.close()
+    assert StateDir(tmp_path, OTHER_POOL).read_known() == frozenset()
+    assert folder.read_known() == {'c1', 'c2'}
+    assert folder.read_confirmed_mappings() == {'c2'}
+    folder.write_known([C1])
+    assert json.loads((tmp_path / 'known.json').read_text()) == ['c1']
+    assert StateDir(tmp_path, POOL).read_confirmed_mappings() == {'c2'}
+
+
+def test_only_the_owner_may_read_the_files(tmp_path: pathlib.Path) -> None:
+    """No other user can read the token of the lock."""
+    (tmp_path / 'home_lock.json.new').write_text('a write that was cut short')
+    StateDir(tmp_path, POOL).write_home_lock(C1, TOKEN)
+    mode = (tmp_path / 'home_lock.json').stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
