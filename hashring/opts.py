@@ -115,7 +115,7 @@ class Timing:
     restart_grace_s: float = 30.0
     drain_timeout_s: float = 60.0
     loop_interval_s: float = 1.0
-    settle_s: float = 30.0
+    settle_s: float = 5.0
 
     @property
     def heartbeat_interval_s(self) -> float:
@@ -123,7 +123,7 @@ class Timing:
         return self.lease_term_s / 5
 
     @classmethod
-    def from_conf(cls, conf: Any, *, settle_s: float = 30.0) -> 'Timing':
+    def from_conf(cls, conf: Any, *, settle_s: float = 5.0) -> 'Timing':
         """Return the durations that `[coordination]` sets.
 
         :param conf: a ConfigOpts on which `register_opts` was called.

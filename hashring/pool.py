@@ -120,10 +120,17 @@ class Pool:
         return since_s
 
     def disagreeing_members(self) -> tuple[Member, ...]:
-        """Return the members that have no ring, or another one than ours."""
+        """Return the members with another ring than ours.
+
+        A member without a ring has no worker that could create a record, so
+        it is left out. This agent's own record is not: its workers may use
+        their ring only after the group has it.
+        """
         ours = self.ring.digest
         return tuple(
-            m for m in self._view.members if m.ring != ours or not m.ring
+            m
+            for m in self._view.members
+            if not ours or m.ring != ours and (m.ring or m.home == self._home)
         )
 
     def _all_agree(self) -> bool:

@@ -23,7 +23,7 @@ class WorkerView:
     ring: tuple[Host, ...]
     """The hosts of the ring, sorted."""
     agreed_since_s: float | None
-    """Since when every live agent has published this very ring
+    """Since when every live agent with a ring has published this very ring
     (CLOCK_BOOTTIME); None: not all have, or not for `settle_s` yet."""
     known: tuple[Host, ...]
     """The hosts whose Services workers should read, sorted: the known hosts

@@ -91,7 +91,7 @@ def test_agreement_needs_everybody_and_time() -> None:
     pool.update_services({C1: FINE, C2: FINE})
     digest = pool.ring.digest
     pool.update_members(
-        View((member(C1, digest), member(C2))), 0.0, in_force=True
+        View((member(C1, digest), member(C2, 'other'))), 0.0, in_force=True
     )
     assert pool.agreed_since_s(60.0) is None
     both = View((member(C1, digest), member(C2, digest)))
@@ -141,17 +141,41 @@ def test_mapped_host_stays_in_the_ring() -> None:
     assert pool.ring.hosts == {C1}
 
 
+def test_agent_without_a_worker_stops_no_enrolment() -> None:
+    """A member without a ring creates no records, so it does not count."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    pool.update_services({C1: FINE, C2: FINE})
+    view = View((member(C1, pool.ring.digest), member(C2)))
+    pool.update_members(view, 0.0, in_force=True)
+    assert not pool.disagreeing_members()
+    assert pool.agreed_since_s(5.0) == 0.0
+
+
+def test_agent_that_has_not_published_its_ring_does_not_agree() -> None:
+    """An agent counts itself until its own record in the group has a ring."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    pool.update_services({C1: FINE, C2: FINE})
+    digest = pool.ring.digest
+    view = View((member(C1), member(C2, digest)))
+    pool.update_members(view, 0.0, in_force=True)
+    assert [m.home for m in pool.disagreeing_members()] == [C1]
+    assert pool.agreed_since_s(60.0) is None
+
+
 def test_members_with_another_ring_are_returned() -> None:
-    """Members with another ring or without a ring are returned."""
+    """Members with another ring are returned, or all if there is none here."""
     pool = Pool(C1, [C2, C3], settle_s=5.0)
     assert not pool.disagreeing_members()
     pool.update_members(View((member(C1),)), 0.0, in_force=True)
     assert [m.home for m in pool.disagreeing_members()] == [C1]
+    both = View((member(C1), member(C2, 'other')))
+    pool.update_members(both, 0.0, in_force=True)
+    assert [m.home for m in pool.disagreeing_members()] == [C1, C2]
     pool.update_services({C1: FINE, C2: FINE, C3: FINE})
     digest = pool.ring.digest
     members = member(C1, digest), member(C2, 'other'), member(C3)
     pool.update_members(View(members), 0.0, in_force=True)
-    assert [m.home for m in pool.disagreeing_members()] == [C2, C3]
+    assert [m.home for m in pool.disagreeing_members()] == [C2]
 
 
 def test_added_host_is_known() -> None:

@@ -6,6 +6,7 @@ import pytest
 from oslo_config import fixture
 
 import hashring.errors
+from hashring.opts import Timing
 from ironic_compute.agent.build import build_agent
 from ironic_compute.config import register_opts
 
@@ -33,3 +34,10 @@ def test_hosts_that_nova_takes_for_down_too_soon_are_refused(conf):
     conf.config(service_down_time=10, report_interval=10)
     with pytest.raises(hashring.errors.ConfigError):
         build_agent(conf.conf, ['worker'])
+
+
+def test_timing_without_an_option_settles_as_the_option_does(conf):
+    """Timing and the option settle_s have the same default."""
+    assert Timing().settle_s == conf.conf.ironic_compute.settle_s
+    timing = Timing.from_conf(conf.conf)
+    assert timing.settle_s == conf.conf.ironic_compute.settle_s
