@@ -84,7 +84,11 @@ class Agent:
         self._members_as_of_s = 0.0
         boot, home = self._group.boot, self._home
         self._me = Member(
-            home, boot, machine=self._machine, version=self._version
+            home,
+            boot,
+            machine=self._machine,
+            version=self._version,
+            lease_term_s=self._timing.lease_term_s,
         )
         self.assignment = Assignment(
             home,
@@ -175,6 +179,7 @@ class Agent:
         )
         disagreeing_members = self.pool.disagreeing_members() if held else ()
         self._operator_log.log_disagreement(disagreeing_members, now_s)
+        self._operator_log.log_lease_terms(state.view.members)
         self._handle(_lease_status(state))
         self._check_other_groups(state.other_groups)
 

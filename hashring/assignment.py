@@ -22,7 +22,7 @@ import attrs
 
 from hashring import events
 from hashring.adoption import Presence, PresenceWatch
-from hashring.duplicate_home import DuplicateHome
+from hashring.duplicate_home import DEAD_ENTRY_TERMS, DuplicateHome
 from hashring.errors import EX_CONFIG
 from hashring.group import Boot, LockToken, Traits
 from hashring.host_states import (
@@ -33,14 +33,10 @@ from hashring.host_states import (
     Phase,
     Signal,
 )
+from hashring.lease_terms import LeaseTerms
 from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import WorkerExited, WorkerServing
-
-# The entry of a dead agent is listed for one term, and for one more whenever
-# the backend restarts or elects a leader meanwhile, because etcd and ZooKeeper
-# then restart all terms.
-DEAD_ENTRY_TERMS = 3
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -71,6 +67,7 @@ class Assignment:
         # the lease, and the time from which it did.
         self._held_epoch = 0
         self._held_since_s = 0.0
+        self._lease_terms = LeaseTerms(self._timing.lease_term_s)
         wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
         self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
         self._leave: events.Leave | None = None
@@ -121,12 +118,12 @@ class Assignment:
 
         Empty unless the backend can forget a lock, for example in a restart.
         If it has, the agent that had the lock before may not have noticed the
-        loss and may act for up to one term after this agent was granted the
-        lock.
+        loss and may act for up to one term of its own after this agent was
+        granted the lock.
         """
         if not self._traits.forgets:
             return {}
-        term_s = self._timing.lease_term_s
+        term_s = self._lease_terms.longest_s
         opens = {
             hold.host: hold.granted_at_s + term_s
             for hold in self._holds.values()
@@ -168,6 +165,7 @@ class Assignment:
             case events.LeaseStatus():
                 self._lease_status = event
                 self._presence_watch.update(event.view, now_s)
+                self._lease_terms.update(event.view, now_s)
             case events.KnownHosts(hosts=hosts):
                 self._known = hosts
             case events.LockGranted() | events.LockRefused():
@@ -358,7 +356,7 @@ class Assignment:
         home = self._holds[self._home]
         if home.phase is Phase.IDLE and now_s >= home.retry_at_s:
             yield from self._try(home, 0.0)
-        if now_s < self._held_since_s + self._timing.lease_term_s:
+        if now_s < self._held_since_s + self._lease_terms.longest_s:
             # After a start of all agents, or an outage of the backend, other
             # agents may join the group up to one term later than this one.
             # Until then their hosts are not adopted.

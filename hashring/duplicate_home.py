@@ -12,6 +12,11 @@ from hashring.adoption import View
 from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 
+# The entry of a dead agent is listed for one term, and for one more whenever
+# the backend restarts or elects a leader meanwhile, because etcd and ZooKeeper
+# then restart all terms.
+DEAD_ENTRY_TERMS = 3
+
 
 class DuplicateHome:
     """Records since when other members have this agent's home host.
@@ -40,7 +45,9 @@ class DuplicateHome:
         }
         for member in duplicate_home:
             waited_s = now_s - self._since_s[member.boot]
-            if waited_s >= self._wait_s and self._home in member.serving:
+            # The dead process may have had a longer term than this one.
+            wait_s = max(self._wait_s, DEAD_ENTRY_TERMS * member.lease_term_s)
+            if waited_s >= wait_s and self._home in member.serving:
                 return member
         return None
 

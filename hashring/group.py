@@ -55,6 +55,8 @@ class Member:
     version: str = ''
     confirmed_mappings: tuple[Host, ...] = ()
     """The hosts that an operator has confirmed to be mapped to a cell."""
+    lease_term_s: float = 0.0
+    """The agent's `lease_term_s`; 0.0 if an older release published this."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return this member as plain JSON values, for the backend."""
@@ -70,6 +72,7 @@ class Member:
             'known': list(self.known),
             'version': self.version,
             'vouched': list(self.confirmed_mappings),
+            'lease_term_s': self.lease_term_s,
         }
 
     @classmethod
@@ -96,8 +99,9 @@ class Member:
             ring=str(raw['ring']),
             known=_hosts(raw['known']),
             version=str(raw['version']),
-            # An agent of an older release does not publish this field.
+            # An agent of an older release does not publish these fields.
             confirmed_mappings=_hosts(raw.get('vouched', ())),
+            lease_term_s=float(raw.get('lease_term_s', 0.0)),
         )
 
 

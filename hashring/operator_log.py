@@ -38,6 +38,7 @@ class OperatorLog:
         self._lost_at_s: float | None = None
         self._disagree_since_s: float | None = None
         self._is_disagreement_logged = False
+        self._terms_logged: frozenset[float] = frozenset()
 
     def log_lease(self, state: HeartbeatState, now_s: float) -> None:
         """Log that the lease was won or lost, and why."""
@@ -108,6 +109,24 @@ class OperatorLog:
                     'others': ', '.join(map(_describe_ring, others)),
                 },
             )
+
+    def log_lease_terms(self, members: Sequence[Member]) -> None:
+        """Log each mix of lease terms once; an older release publishes none.
+
+        :param members: all members of the group
+        """
+        terms_s = frozenset(m.lease_term_s for m in members) - {0.0}
+        if len(terms_s) > 1 and terms_s != self._terms_logged:
+            LOG.warning(
+                'The daemons of this pool have different [coordination] '
+                'lease_term_s: %(terms)s',
+                {
+                    'terms': ', '.join(
+                        f'{m.home} {m.lease_term_s:g} s' for m in members
+                    )
+                },
+            )
+        self._terms_logged = terms_s
 
     def log_leaving(self, *, restarting: bool) -> None:
         """Log that the agent begins to leave."""

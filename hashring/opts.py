@@ -44,7 +44,8 @@ OPTS = [
         help='Seconds after its last heartbeat until an agent counts as gone. '
         'Lower: hosts of a crashed controller are served again sooner. '
         'Higher: longer stalls of the backend or of the machine have no '
-        'effect. Must be the same in all agents of a pool. Agents send a '
+        'effect. Should be the same in all agents of a pool; while it is '
+        'not, the longest one counts for an adopted host. Agents send a '
         'heartbeat every fifth of it.',
     ),
     cfg.FloatOpt(

@@ -130,7 +130,8 @@ class Pool:
         return tuple(
             m
             for m in self._view.members
-            if not ours or m.ring != ours and (m.ring or m.home == self._home)
+            if not ours
+            or (m.ring != ours and (m.ring or m.home == self._home))
         )
 
     def _all_agree(self) -> bool:

@@ -29,6 +29,7 @@ class _Entry:
 class _Lock:
     token: int
     ends_s: float
+    term_s: float
 
 
 class Service:
@@ -69,7 +70,7 @@ class Service:
     # ---- members
 
     def enter(self, member: Member) -> None:
-        ends_s = self.now_s() + self.term_s
+        ends_s = self.now_s() + self._term_s(member)
         self._entries[member.boot] = _Entry(member, ends_s)
 
     def rewrite(self, member: Member) -> None:
@@ -83,7 +84,10 @@ class Service:
         if self.revives:
             entry = self._entries.get(boot)
         if entry is not None:
-            entry.ends_s = self.now_s() + self.term_s
+            entry.ends_s = self.now_s() + self._term_s(entry.member)
+
+    def _term_s(self, member: Member) -> float:
+        return member.lease_term_s or self.term_s
 
     def remove(self, boot: Boot) -> None:
         self._entries.pop(boot, None)
@@ -103,18 +107,23 @@ class Service:
 
     # ---- locks
 
-    def take(self, host: Host) -> int:
-        """Return the token of a new acquisition; 0 if the lock is held."""
+    def take(self, host: Host, term_s: float = 0.0) -> int:
+        """Return the token of a new acquisition; 0 if the lock is held.
+
+        :param term_s: the client's own term; 0.0: that of the service
+        """
         if self._lock(host) is not None:
             return 0
         self._tokens_count += 1
-        ends_s = self.now_s() + self.term_s
-        self._locks[host] = _Lock(self._tokens_count, ends_s)
+        term_s = term_s or self.term_s
+        ends_s = self.now_s() + term_s
+        self._locks[host] = _Lock(self._tokens_count, ends_s, term_s)
         return self._tokens_count
 
     def renew_lock(self, host: Host, token: int) -> None:
         if self.owns(host, token):
-            self._locks[host].ends_s = self.now_s() + self.term_s
+            lock = self._locks[host]
+            lock.ends_s = self.now_s() + lock.term_s
 
     def owns(self, host: Host, token: int) -> bool:
         lock = self._lock(host)
@@ -158,6 +167,7 @@ class FakeGroup:
         self._service = service
         self._fault = fault
         self._tokens: dict[Host, int] = {}
+        self._term_s = 0.0
 
     def _reach(self, what: str) -> None:
         self._fault(f'before {what}')
@@ -167,6 +177,7 @@ class FakeGroup:
         self._reach('connect')
 
     def join(self, me: Member) -> None:
+        self._term_s = me.lease_term_s
         self._reach('join')
         self._service.enter(me)
         self._fault('after join')
@@ -203,7 +214,7 @@ class FakeGroup:
     def try_lock(self, host: Host) -> bool:
         self.release(host)
         self._reach('lock')
-        token = self._service.take(host)
+        token = self._service.take(host, self._term_s)
         self._fault('after lock')
         if token:
             self._tokens[host] = token

@@ -120,9 +120,12 @@ class FakeWorkers:
 class Machine(Controller):
     """A controller with a clock, a disk, and at most one agent."""
 
-    def __init__(self, world: Surroundings, home: Host) -> None:
+    def __init__(
+        self, world: Surroundings, home: Host, timing: Timing = TIMING
+    ) -> None:
         super().__init__(home)
         self.world = world
+        self.timing = timing
         rate = world.rng.uniform(0.99, 1.01)
         self.clock = ManualClock(world.rng.uniform(0, 1e6), rate)
         self.agent: Agent | None = None
@@ -138,7 +141,9 @@ class Machine(Controller):
             self.world.service, self.next_boot(), self.fault
         )
         self.workers = FakeWorkers(self.world, self.clock)
-        self.agent = self.new_agent(group, self.workers, TIMING, self.clock)
+        self.agent = self.new_agent(
+            group, self.workers, self.timing, self.clock
+        )
         self._beats_at_s = 0.0
         self._busy.clear()
         self.world.log(f'boot {group.boot}')
@@ -209,5 +214,5 @@ class Machine(Controller):
     def _beat(self, agent: Agent) -> None:
         now_s = self.clock.now_s()
         if agent.heartbeat_thread.is_urgent or now_s >= self._beats_at_s:
-            self._beats_at_s = now_s + TIMING.heartbeat_interval_s
+            self._beats_at_s = now_s + self.timing.heartbeat_interval_s
             agent.heartbeat_thread.beat()

@@ -59,6 +59,23 @@ def test_gate_opens_a_term_after_the_grant(serving: Assignment) -> None:
     assert serving.opens_s(15.0) == {}
 
 
+def test_gate_opens_after_the_longest_term(serving: Assignment) -> None:
+    """The former holder may be an agent with a longer term than this one."""
+    other = Member(Host('c2'), Boot('other'), lease_term_s=40.0)
+    old = Member(Host('c3'), Boot('old'))  # It publishes no term.
+    for now_s, members in (
+        (1.0, (ME, old)),
+        (2.0, (ME, old, other)),
+        (3.0, (ME, old)),
+    ):
+        status = events.LeaseStatus(99.0, 1, View(members))
+        serving.handle(status, now_s)
+        opens_s = 40.0 if now_s >= 2.0 else 15.0
+        assert serving.opens_s(now_s) == {C1: opens_s}
+    serving.handle(events.LeaseStatus(99.0, 1, View((ME,))), 42.1)
+    assert serving.opens_s(14.9) == {C1: 15.0}
+
+
 def test_agent_is_finished_when_all_is_released(serving: Assignment) -> None:
     """A leaving agent is finished once its lock is released."""
     (stop,) = serving.handle(events.Leave(restarting=False), 1.0)

@@ -26,6 +26,15 @@ def test_entry_that_serves_for_long_enough_is_a_rival() -> None:
     assert 'one on m2, which serves it, and this one on m1' in message
 
 
+def test_entry_of_a_longer_term_is_waited_for_longer() -> None:
+    """A dead process may have had a longer term than the present one."""
+    duplicate_home = DuplicateHome(C1, ME.boot, wait_s=45.0)
+    view = View((ME, dataclasses.replace(OTHER, lease_term_s=40.0)))
+    assert duplicate_home.find_rival(view, 100.0) is None
+    assert duplicate_home.find_rival(view, 219.9) is None
+    assert duplicate_home.find_rival(view, 220.0) is not None
+
+
 @pytest.mark.parametrize(
     'change',
     [

@@ -22,6 +22,7 @@ FULL = Member(
     known=(Host('c1'), Host('c2')),
     version='1.0',
     confirmed_mappings=(Host('c2'),),
+    lease_term_s=40.0,
 )
 
 
@@ -32,10 +33,11 @@ def test_capabilities_round_trip_through_json() -> None:
 
 
 def test_member_of_an_older_version_is_read() -> None:
-    """A record of an older version lacks a field and can be read."""
+    """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
-    del raw['vouched']
+    del raw['vouched'], raw['lease_term_s']
     assert Member.parse(raw).confirmed_mappings == ()
+    assert Member.parse(raw).lease_term_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,7 @@ def test_member_of_an_older_version_is_read() -> None:
         {'known': None},
         {'grace_s': 'soon'},
         {'vouched': 'c1'},
+        {'lease_term_s': 'long'},
     ],
 )
 def test_a_malformed_member_is_refused(harm: dict[str, Any]) -> None:

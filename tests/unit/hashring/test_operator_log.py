@@ -29,6 +29,24 @@ def test_disagreeing_members_are_logged_once(
     )
 
 
+def test_different_lease_terms_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Agents with different terms are named once for each mix."""
+    operator_log = OperatorLog(C1, 0.0)
+    mine, same, longer = (
+        Member(Host(home), Boot(home), lease_term_s=term_s)
+        for home, term_s in (('c1', 15.0), ('c2', 15.0), ('c3', 40.0))
+    )
+    for members in [(mine, NONE), (mine, same)] * 2:
+        operator_log.log_lease_terms(members)
+    assert caplog.messages == []
+    for _ in range(3):
+        operator_log.log_lease_terms((mine, longer))
+    (said,) = caplog.messages
+    assert said.endswith('lease_term_s: c1 15 s, c3 40 s')
+
+
 def test_each_disagreement_has_its_own_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -11,8 +11,10 @@ While a request hangs, the world goes on inside it, and so do the other
 threads of that agent; therefore one thread shows the races of many.
 """
 
+import dataclasses
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hashring.group import Traits
 from hashring.ring import Host
@@ -41,7 +43,13 @@ class World:
     """The machines and the coordination service of one seed."""
 
     def __init__(
-        self, seed: int, traits: Traits, hosts_count: int, *, revives: bool
+        self,
+        seed: int,
+        traits: Traits,
+        hosts_count: int,
+        *,
+        revives: bool,
+        terms_s: Sequence[float] = (TIMING.lease_term_s,),
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -61,7 +69,10 @@ class World:
         homes = [Host(f'c{n + 1}') for n in range(hosts_count)]
         fine = ServiceFacts(mapped=True, disabled=False, exists=True)
         self.facts = dict.fromkeys(homes, fine)
-        self.machines = [Machine(self, home) for home in homes]
+        self.machines = [
+            Machine(self, home, dataclasses.replace(TIMING, lease_term_s=term))
+            for home, term in zip(homes, itertools.cycle(terms_s))
+        ]
         self._nested_count = 0
         self._service_back_s = 0.0
 
@@ -203,11 +214,18 @@ def run(
     traits: Traits,
     *,
     revives: bool = False,
+    terms_s: Sequence[float] = (TIMING.lease_term_s,),
     storm_s: float = 150.0,
     calm_s: float = 400.0,
 ) -> World:
     """Run a world through faults and calm; raise if a check fails."""
-    world = World(seed, traits, hosts_count=2 + seed % 3, revives=revives)
+    world = World(
+        seed,
+        traits,
+        hosts_count=2 + seed % 3,
+        revives=revives,
+        terms_s=terms_s,
+    )
     while world.now_s < storm_s:
         world.step()
     world.heal(dead=seed % 2)
