@@ -178,7 +178,11 @@ class Assignment:
                 yield from self._apply_exit(event, now_s)
             case events.Leave():
                 self._leave = event
-            case WorkerServing() | events.Tick():
+            case WorkerServing(host=host, tenure=tenure):
+                hold = self._holds.get(host)
+                if hold is not None and tenure in (0, hold.tenure):
+                    hold.serves_since_s = now_s
+            case events.Tick():
                 pass
 
     # ---- results of lock requests
@@ -214,7 +218,7 @@ class Assignment:
         if hold.host == self._home:
             self._left_lock = None
         hold.tenure = hold.ticket
-        hold.granted_at_s = now_s
+        hold.granted_at_s, hold.serves_since_s = now_s, None
         why = (
             events.Why.HOME if hold.host == self._home else events.Why.ADOPTED
         )

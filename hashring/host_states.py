@@ -23,8 +23,8 @@ HOLD_OFF_S = 1.0
 HOLD_OFF_YIELDING_S = 15.0
 HOLD_OFF_MAX_S = 300.0
 DEATHS_TO_YIELD_COUNT = 3
-# After a tenure of so many seconds, earlier deaths of the worker do not count
-# any more.
+# After a worker has served for so many seconds, earlier deaths do not count any
+# more.
 HEALTHY_AFTER_S = 120.0
 
 
@@ -120,6 +120,8 @@ class Hold:
     epoch: int = 0
     """The number of the unbroken lease in which the lock was last certain."""
     granted_at_s: float = 0.0
+    serves_since_s: float | None = None
+    """When the worker of this tenure began to serve; None: not yet."""
     retry_at_s: float = 0.0
     hold_off_until_s: float = 0.0
     """Until when the worker is not started again because it died."""
@@ -148,7 +150,8 @@ class Hold:
 
     def record_death(self, now_s: float) -> None:
         """Count a worker that ended without a stop request; delay the next."""
-        if now_s - self.granted_at_s > HEALTHY_AFTER_S:
+        since_s = self.serves_since_s
+        if since_s is not None and now_s - since_s > HEALTHY_AFTER_S:
             self.deaths_count = 0
         self.deaths_count += 1
         self.hold_off_until_s = now_s + hold_off_s(self.deaths_count)

@@ -30,6 +30,16 @@ _DAEMON = [
         'kills it and starts another. Lower: a hung worker is replaced '
         'sooner. Higher: a worker on an overloaded machine is not killed.',
     ),
+    cfg.FloatOpt(
+        'worker_start_s',
+        default=180.0,
+        min=10.0,
+        help='Seconds from the first sign of life of a worker, before it '
+        'loads Nova, to its next message, after which its agent kills it and '
+        'starts another. Lower: a worker that hangs at its start is replaced '
+        'sooner. Higher: an overloaded machine, on which loading takes a '
+        'minute, does not begin again and again.',
+    ),
     cfg.BoolOpt(
         'spare_worker',
         default=True,

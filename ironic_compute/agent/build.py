@@ -58,6 +58,7 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         home,
         clock,
         silence_s=conf.ironic_compute.worker_silence_s,
+        start_s=conf.ironic_compute.worker_start_s,
         keeps_spare=conf.ironic_compute.spare_worker,
     )
     return Agent(

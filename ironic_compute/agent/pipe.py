@@ -3,7 +3,7 @@
 
 The agent sends the appointment to a host, then views (lease deadline, ring,
 known hosts). A newer view replaces one that the worker has not read yet. The
-worker sends when it begins to serve RPC, that it is alive, the state of Nova's
+worker sends that it starts, that it serves RPC, that it is alive, the state of Nova's
 Service records, an operator's requests about a host, and the reason if it
 cannot start. No call blocks on the other process, because a stopped worker
 must not stop its agent, and a stopped agent must not stop its workers.
@@ -45,6 +45,14 @@ class IsAlive:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class IsStarting:
+    """First message of a worker, sent before it imports Nova.
+
+    An agent of an older release reads it as `IsAlive`.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Services:
     """Message of a worker: the state of each host's Service record in Nova."""
 
@@ -59,7 +67,9 @@ class CannotStart:
 
 
 OperatorRequest = workers.HostAdded | workers.MappingConfirmed
-Message = IsServing | IsAlive | Services | CannotStart | OperatorRequest
+Message = (
+    IsStarting | IsServing | IsAlive | Services | CannotStart | OperatorRequest
+)
 
 
 def encode_appointment(appointment: Appointment) -> bytes:
@@ -100,6 +110,8 @@ def decode_view(line: bytes) -> workers.WorkerView:
 def encode_message(message: Message) -> bytes:
     """Return a message as a line for an agent."""
     match message:
+        case IsStarting():
+            return _line({'is': 'alive', 'starting': True})
         case IsServing():
             return _line({'is': 'serving'})
         case IsAlive():
@@ -131,7 +143,7 @@ def _parse_message(raw: Any) -> Message:
         case 'serving':
             return IsServing()
         case 'alive':
-            return IsAlive()
+            return IsStarting() if 'starting' in raw else IsAlive()
         case 'services':
             return Services(
                 {

@@ -4,7 +4,8 @@
 ``WorkerProcesses`` implements ``hashring.workers.Workers`` for the agent's
 loop. Everything here runs in the agent's main thread, because the kernel
 kills a worker when the thread that started it ends. Nothing here blocks on a
-worker.
+worker. Two workers start at the same time at most, because all of them would
+be late if one controller adopted many hosts at once.
 """
 
 import dataclasses
@@ -27,6 +28,9 @@ from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
 LOG = logging.getLogger(__name__)
 
 
+_STARTS_AT_ONCE_COUNT = 2
+# A start that takes longer than so many seconds is not counted any more.
+_START_COUNTS_S = 30.0
 # Seconds until the next spare worker is started after one has ended by itself.
 _SPARE_HOLD_OFF_S = 60.0
 
@@ -35,13 +39,16 @@ _SPARE_HOLD_OFF_S = 60.0
 class _Worker:
     """A worker process that serves a host.
 
-    ``reported_at_s`` is the time of its last message.
+    ``reported_at_s`` is the time of its last message. While ``is_importing``
+    it cannot send any.
     """
 
     host: Host
     tenure: int
     child: Child
+    started_at_s: float
     reported_at_s: float
+    is_importing: bool = False
     has_closed_pipe: bool = False
     why_no_start: str | None = None
     is_serving: bool = False
@@ -55,6 +62,7 @@ class WorkerProcesses:
     :param command: command line of a worker, without ``--agent-pid`` and
         ``--report-fd``
     :param silence_s: seconds without a message after which a worker is killed
+    :param start_s: the same for a worker that is importing Nova
     :param keeps_spare: keep a spare worker ready for the next host
     """
 
@@ -62,16 +70,38 @@ class WorkerProcesses:
     _home: Host
     _clock: Clock
     _silence_s: float
+    _start_s: float
     _keeps_spare: bool
 
     def __attrs_post_init__(self) -> None:
         self._spare: Child | None = None
         self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
+        # Hosts whose worker is not started yet, with their tenures.
+        self._waiting: dict[Host, int] = {}
         self._not_started: list[workers.WorkerEvent] = []
 
     def start(self, host: Host, tenure: int) -> None:
-        """Start the worker of a host; does not block."""
+        """Start the worker of a host now or when others have started.
+
+        Does not block.
+        """
+        self._waiting[host] = tenure
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """Start workers of waiting hosts, the home host's first."""
+        now_s = self._clock.now_s()
+        starting_count = sum(
+            not worker.is_serving
+            and now_s - worker.started_at_s < _START_COUNTS_S
+            for worker in self._workers.values()
+        )
+        hosts = sorted(self._waiting, key=lambda host: host != self._home)
+        for host in hosts[: max(0, _STARTS_AT_ONCE_COUNT - starting_count)]:
+            self._start(host, self._waiting.pop(host))
+
+    def _start(self, host: Host, tenure: int) -> None:
         is_spare = self._spare is not None
         try:
             child = self._spare or Child.spawn(self._command)
@@ -82,14 +112,12 @@ class WorkerProcesses:
                 'Could not start the worker of host %(host)s: %(error)s',
                 {'host': host, 'error': exc},
             )
-            exited = workers.WorkerExited(host, EX_OSERR, None, tenure)
-            self._not_started.append(exited)
+            self._add_not_started(host, EX_OSERR, tenure)
             return
         self._spare = None
         child.appoint(pipe.Appointment(host, is_home=host == self._home))
-        self._workers[host] = _Worker(
-            host, tenure, child, reported_at_s=self._clock.now_s()
-        )
+        now_s = self._clock.now_s()
+        self._workers[host] = _Worker(host, tenure, child, now_s, now_s)
         LOG.info(
             'Started the worker of host %(host)s, process %(pid)d (%(kind)s)',
             {
@@ -99,13 +127,21 @@ class WorkerProcesses:
             },
         )
 
+    def _add_not_started(self, host: Host, status: int, tenure: int) -> None:
+        self._not_started.append(
+            workers.WorkerExited(host, status, None, tenure)
+        )
+
     def stop(self, host: Host) -> None:
         """Send SIGTERM: the worker drains, then ends; does not block."""
+        if host in self._waiting:
+            self._add_not_started(host, 0, self._waiting.pop(host))
         if host in self._workers:
             self._workers[host].child.process.send_signal(signal.SIGTERM)
 
     def kill(self, host: Host) -> None:
         """Kill a worker and wait until its process has ended."""
+        self._waiting.pop(host, None)
         worker = self._workers.pop(host, None)
         if worker is not None:
             worker.child.kill()
@@ -125,6 +161,7 @@ class WorkerProcesses:
 
     def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
+        self._start_waiting()
         self._keep_spare()
         fds = {}
         for worker in self._workers.values():
@@ -155,6 +192,7 @@ class WorkerProcesses:
             self._spare_due_s = self._clock.now_s() + _SPARE_HOLD_OFF_S
         is_due = self._keeps_spare and self._clock.now_s() > self._spare_due_s
         all_serve = all(w.is_serving for w in self._workers.values())
+        all_serve = all_serve and not self._waiting
         if is_due and all_serve and self._spare is None:
             self._make_spare()
 
@@ -190,6 +228,7 @@ class WorkerProcesses:
             # release than this agent.
             _log_unread(worker, exc)
             return []
+        worker.is_importing = isinstance(message, pipe.IsStarting)
         match message:
             case pipe.IsServing():
                 worker.is_serving = True
@@ -200,7 +239,7 @@ class WorkerProcesses:
                 worker.why_no_start = sentence
             case workers.HostAdded() | workers.MappingConfirmed() as request:
                 return [request]
-            case pipe.IsAlive():
+            case pipe.IsStarting() | pipe.IsAlive():
                 pass  # The message only shows that the worker does not hang.
         return []
 
@@ -218,11 +257,12 @@ class WorkerProcesses:
     def _kill_silent(self) -> None:
         now_s = self._clock.now_s()
         for worker in self._workers.values():
-            if now_s - worker.reported_at_s > self._silence_s:
+            limit_s = self._start_s if worker.is_importing else self._silence_s
+            if now_s - worker.reported_at_s > limit_s:
                 LOG.error(
                     'Killed the worker of host %(host)s: it sent no message '
                     'for %(silence)d s',
-                    {'host': worker.host, 'silence': self._silence_s},
+                    {'host': worker.host, 'silence': limit_s},
                 )
                 worker.reported_at_s = now_s
                 worker.child.process.kill()

@@ -2,8 +2,9 @@
 """ironic-compute-worker: command of a worker, which its agent starts.
 
 The order of the first steps matters. The kernel must first be set to kill this
-process when its agent ends; then Nova must choose threads or eventlet before
-any other import.
+process when its agent ends; then the agent gets a first sign of life, because
+the imports may take a minute on a busy machine; then Nova must choose threads
+or eventlet before any other import.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+# ``pipe.IsStarting`` as a line; importing ``pipe`` would be too early here.
+STARTING = b'{"is":"alive","starting":true}\n'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments, config_arguments = _parser().parse_known_args(argv)
     kill_with_parent(arguments.agent_pid)
+    os.write(arguments.report_fd, STARTING)
 
     from ironic_compute import compat
 

@@ -13,7 +13,7 @@ from hashring.group import Boot, Member
 from hashring.host_states import Phase
 from hashring.opts import Timing
 from hashring.ring import Host
-from hashring.workers import WorkerExited
+from hashring.workers import WorkerExited, WorkerServing
 from tests.unit.hashring import coordination
 
 C1 = Host('c1')
@@ -74,6 +74,27 @@ def test_gate_opens_after_the_longest_term(serving: Assignment) -> None:
         assert serving.opens_s(now_s) == {C1: opens_s}
     serving.handle(events.LeaseStatus(99.0, 1, View((ME,))), 42.1)
     assert serving.opens_s(14.9) == {C1: 15.0}
+
+
+def test_start_that_takes_long_is_no_healthy_tenure(
+    serving: Assignment,
+) -> None:
+    """Deaths count on unless the worker has served for two minutes."""
+    status = events.LeaseStatus(1e6, 1, View((ME,)))
+    now_s = 0.0
+    for serves_s in (0.0, 0.0, 119.0, 121.0):
+        now_s += 500.0 - serves_s
+        if serves_s:
+            serving.handle(WorkerServing(C1, 0), now_s)
+        now_s += serves_s
+        (release,) = serving.handle(WorkerExited(C1, 1), now_s)
+        assert isinstance(release, events.Release)
+        assert serving.wants_home(now_s) is (serves_s != 119.0)
+        serving.handle(events.LockReleased(C1, release.ticket), now_s)
+        now_s += 20.0
+        (tried,) = serving.handle(status, now_s)
+        assert isinstance(tried, events.TryLock)
+        serving.handle(events.LockGranted(C1, tried.ticket), now_s)
 
 
 def test_agent_is_finished_when_all_is_released(serving: Assignment) -> None:

@@ -82,8 +82,8 @@ def test_hold_off_doubles_and_ends() -> None:
 
 
 def test_a_healthy_tenure_forgives() -> None:
-    """A long tenure resets the count of worker deaths."""
-    hold = Hold(Host('c1'), granted_at_s=0.0)
+    """A worker that served for long resets the count of worker deaths."""
+    hold = Hold(Host('c1'), serves_since_s=0.0)
     for _ in range(3):
         hold.record_death(10.0)
     assert hold.keeps_dying

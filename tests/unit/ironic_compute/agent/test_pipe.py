@@ -18,6 +18,7 @@ from hashring.workers import (
     WorkerView,
 )
 from ironic_compute.agent import pipe
+from ironic_compute.cmd import worker
 
 C1 = Host('c1')
 FACTS = ServiceFacts(mapped=True, disabled=False, exists=True)
@@ -62,6 +63,7 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
     [
         pipe.IsServing(),
         pipe.IsAlive(),
+        pipe.IsStarting(),
         pipe.CannotStart('why'),
         HostAdded(Host('c9')),
         MappingConfirmed(Host('c9')),
@@ -90,6 +92,15 @@ def test_malformed_message_is_refused(line):
     """Decoding a line without the needed fields raises ValueError."""
     with pytest.raises(ValueError, match='message'):
         pipe.decode_message(line)
+
+
+def test_start_is_a_sign_of_life_for_an_older_agent():
+    """An agent of an older release reads it as the message of a live worker.
+
+    The worker writes the line itself, before it imports anything.
+    """
+    assert json.loads(worker.STARTING)['is'] == 'alive'
+    assert pipe.decode_message(worker.STARTING) == pipe.IsStarting()
 
 
 def test_services_of_a_newer_worker_are_read():

@@ -2,6 +2,7 @@
 """The agent's workers, as real processes with a toy in place of Nova."""
 
 import dataclasses
+import logging
 import os
 import sys
 import textwrap
@@ -13,14 +14,15 @@ from hashring.ring import Host
 from hashring.workers import WorkerExited, WorkerServing, WorkerView
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.worker_processes import WorkerProcesses
+from tests.fakes.clock import ManualClock
 
-HOME, OTHER = Host('c1'), Host('c2')
+HOME, OTHER, THIRD = Host('c1'), Host('c2'), Host('c3')
 VIEW = WorkerView(deadline_s=1.0, ring=(), agreed_since_s=None, known=())
 
 # Is appointed, says that it serves, then does what its behaviour asks for.
 TOY = textwrap.dedent(
     """
-    import argparse, json, os, sys
+    import argparse, json, os, sys, time
     parser = argparse.ArgumentParser()
     parser.add_argument('behaviour')
     parser.add_argument('--agent-pid', type=int)
@@ -36,6 +38,12 @@ TOY = textwrap.dedent(
     if ties.behaviour == 'wrong':
         say(b'{"is": "cannot start", "sentence": "no [ironic] auth_type"}')
         sys.exit(78)
+    if ties.behaviour in ('imports', 'never'):
+        say(b'{"is": "alive", "starting": true}')
+    if ties.behaviour == 'imports':
+        time.sleep(2)
+    if ties.behaviour == 'never':
+        time.sleep(60)
     if ties.behaviour == 'newer':
         say(b'{"is": "dancing"}')
         say(b'{"is": "dancing"}')
@@ -59,13 +67,16 @@ def make():
     """Make WorkerProcesses whose workers behave as asked."""
     made = []
 
-    def make(behaviour, silence_s=60.0, keeps_spare=False):
+    def make(
+        behaviour, silence_s=60.0, keeps_spare=False, start_s=60.0, clock=None
+    ):
         command = [sys.executable, '-c', TOY, behaviour]
         workers = WorkerProcesses(
             command,
             HOME,
-            SystemClock(),
+            clock or SystemClock(),
             silence_s=silence_s,
+            start_s=start_s,
             keeps_spare=keeps_spare,
         )
         made.append(workers)
@@ -74,7 +85,7 @@ def make():
     yield make
     for workers in made:
         workers.close()
-        for host in (HOME, OTHER):
+        for host in (HOME, OTHER, THIRD, Host('c4')):
             workers.kill(host)
 
 
@@ -155,6 +166,75 @@ def test_silent_worker_is_killed(make):
     workers = make('patient', silence_s=0.5)
     workers.start(HOME, tenure=1)
     assert wait_for(workers, WorkerExited).status == -9
+
+
+def test_worker_that_imports_for_long_is_not_killed(make):
+    """While a worker starts, the time-out of a start counts instead."""
+    workers = make('imports', silence_s=1.0)
+    workers.start(HOME, tenure=1)
+    assert wait_for(workers, WorkerServing) == WorkerServing(HOME, 1)
+
+
+def test_worker_that_never_starts_is_killed(make):
+    """A worker that only began to start is killed after its time-out."""
+    workers = make('never', start_s=0.5)
+    workers.start(HOME, tenure=1)
+    assert wait_for(workers, WorkerExited).status == -9
+
+
+def test_home_host_does_not_wait_for_adopted_hosts(make, caplog):
+    """Of the hosts that wait for their workers the home host is the first."""
+    caplog.set_level(logging.INFO)
+    workers = make('never')
+    for host in (OTHER, THIRD, Host('c4'), HOME):
+        workers.start(host, tenure=1)
+    assert 'Started the worker of host c1' not in caplog.text
+    workers.kill(OTHER)
+    workers.events(0)
+    assert 'Started the worker of host c1' in caplog.text
+    assert 'Started the worker of host c4' not in caplog.text
+
+
+def test_two_workers_start_at_once(make):
+    """Further workers start when another one serves."""
+    strangers = children()
+    workers = make('imports')
+    hosts = [OTHER, THIRD, Host('c4'), HOME]
+    for host in hosts:
+        workers.start(host, tenure=1)
+    assert len(children() - strangers) == 2
+    served = [wait_for(workers, WorkerServing).host for _ in hosts]
+    assert set(served[:2]) == {OTHER, THIRD}
+    assert set(served[2:]) == {HOME, 'c4'}
+    assert len(children() - strangers) == 4
+
+
+def test_slow_start_does_not_delay_others_for_ever(make):
+    """A start that takes long is not counted any more."""
+    strangers = children()
+    clock = ManualClock()
+    workers = make('never', clock=clock)
+    for host in (HOME, OTHER, THIRD):
+        workers.start(host, tenure=1)
+    workers.events(0)
+    assert len(children() - strangers) == 2
+    clock.advance(30.0)
+    workers.events(0)
+    assert len(children() - strangers) == 3
+
+
+def test_host_that_waits_for_its_worker_is_stopped_and_killed(make):
+    """A host whose worker has not been started yet ends at once."""
+    strangers = children()
+    workers = make('never')
+    for host in (HOME, OTHER, THIRD, Host('c4')):
+        workers.start(host, tenure=7)
+    workers.kill(THIRD)
+    workers.stop(Host('c4'))
+    assert workers.events(0) == [WorkerExited(Host('c4'), 0, None, 7)]
+    workers.kill(HOME)
+    workers.events(0)
+    assert len(children() - strangers) == 1
 
 
 def test_workers_leave_no_open_pipes(make):
@@ -241,6 +321,7 @@ def test_process_that_cannot_be_started_ends_nobody_else(tmp_path):
         HOME,
         SystemClock(),
         silence_s=60.0,
+        start_s=60.0,
         keeps_spare=True,
     )
     assert workers.events(0) == []
