@@ -23,8 +23,8 @@ HOLD_OFF_S = 1.0
 HOLD_OFF_YIELDING_S = 15.0
 HOLD_OFF_MAX_S = 300.0
 DEATHS_TO_YIELD_COUNT = 3
-# After a worker has served for so many seconds, earlier deaths do not count any
-# more.
+# When a worker has served for so many seconds, earlier deaths of the worker do
+# not count any more.
 HEALTHY_AFTER_S = 120.0
 
 

@@ -3,9 +3,9 @@
 
 The agent sends the appointment to a host, then views (lease deadline, ring,
 known hosts). A newer view replaces one that the worker has not read yet. The
-worker sends that it starts, that it serves RPC, that it is alive, the state of Nova's
-Service records, an operator's requests about a host, and the reason if it
-cannot start. No call blocks on the other process, because a stopped worker
+worker sends that it starts, that it serves RPC, that it is alive, the state of
+Nova's Service records, an operator's requests about a host, and the reason if
+it cannot start. No call blocks on the other process, because a stopped worker
 must not stop its agent, and a stopped agent must not stop its workers.
 """
 
