@@ -286,12 +286,12 @@ class NewNodes:
             )
             return
         former = row.host
-        if self._services.read_exists(former):
-            # The Service record was created after the read of all records.
-            return
-        if not self._is_wanted(facts.uuid):
-            return
-        if self._compute_nodes.write_holder(
+        # The Service record may have been created after the read of all
+        # records.
+        may_take = not self._services.read_exists(former) and self._is_wanted(
+            facts.uuid
+        )
+        if may_take and self._compute_nodes.write_holder(
             row, self._held_nodes.host, service_id
         ):
             self._hold(row, facts, read_at)
@@ -300,3 +300,6 @@ class NewNodes:
                 'has deleted',
                 {'node': facts.uuid, 'holder': former},
             )
+        else:
+            # The row is read again when the ring changes, or after 10 s.
+            self._unheld.set_unplaced(facts)

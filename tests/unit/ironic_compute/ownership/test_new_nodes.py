@@ -99,6 +99,28 @@ def test_row_with_another_uuid_is_found(cloud: Cloud, count: int) -> None:
     assert [n for n, _, _ in cloud.moved] == [odd]
 
 
+def test_orphan_is_taken_if_the_ring_moved_for_a_moment(
+    cloud: Cloud,
+) -> None:
+    """An orphan that was not taken does not wait for the next audit."""
+    one, orphan = cloud.hosts[C1], NodeId('node-000')
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), orphan, C2, 7)
+    read_exists = one.services.read_exists
+
+    def meanwhile(host: Host) -> bool:
+        one.show('c3')
+        return bool(read_exists(host))
+
+    one.services.read_exists = meanwhile
+    one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
+    one.rebalancer.run_round()
+    assert cloud.nova.rows[orphan].host == C2
+    one.services.read_exists = read_exists
+    one.show('c1')
+    cloud.rounds(one, 12)
+    assert cloud.nova.rows[orphan].host == C1
+
+
 def test_rows_created_by_another_host_during_a_pass_are_not_taken(
     cloud: Cloud,
 ) -> None:
