@@ -184,7 +184,7 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill the worker of this host, and wait until the process is dead."""
+    """Kill the worker of this host, and wait until it cannot act any more."""
 
     host: Host
     why: Why

@@ -120,7 +120,7 @@ class Workers(Protocol):
         """
 
     def kill(self, host: Host) -> None:
-        """Kill the worker of a host; returns when the process is dead.
+        """Kill the worker of a host; returns when it cannot act any more.
 
         A `WorkerExited` may follow, with the tenure of that worker. Without a
         worker for this host it does nothing.

@@ -9,6 +9,7 @@ does not serve yet. The agent's main thread calls everything here.
 import contextlib
 import dataclasses
 import os
+import select
 import subprocess
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from ironic_compute.agent import pipe
 # arenas suffice, because Python runs one thread at a time. Variables of the
 # operator's environment take precedence.
 _MALLOC = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
+
+_KILL_TIMEOUT_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,11 +76,17 @@ class Child:
         """Return whether the process has ended; if so, reap it."""
         return self.process.poll() is not None
 
-    def kill(self) -> None:
-        """Kill the process and wait until it has ended."""
+    def kill(self) -> bool:
+        """Kill the process; wait up to a second, return whether it has ended.
+
+        If it has not, it is in a system call that no signal interrupts, such
+        as a read from a failing disk. It executes nothing after this call.
+        """
         self.process.kill()
-        self.process.wait()
+        select.select([self.pid_fd], [], [], _KILL_TIMEOUT_S)
+        has_ended = self.has_ended()
         self.close()
+        return has_ended
 
     def close(self) -> None:
         """Close the agent's ends of the pipes of a process that has ended."""

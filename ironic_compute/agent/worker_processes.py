@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 from oslo_log import log as logging
@@ -79,6 +79,8 @@ class WorkerProcesses:
         self._workers: dict[Host, _Worker] = {}
         # Hosts whose worker is not started yet, with their tenures.
         self._waiting: dict[Host, int] = {}
+        # Killed workers whose processes are not reaped yet.
+        self._dying: list[Child] = []
         self._not_started: list[workers.WorkerEvent] = []
 
     def start(self, host: Host, tenure: int) -> None:
@@ -140,11 +142,19 @@ class WorkerProcesses:
             self._workers[host].child.process.send_signal(signal.SIGTERM)
 
     def kill(self, host: Host) -> None:
-        """Kill a worker and wait until its process has ended."""
+        """Kill a worker; it executes nothing after this.
+
+        Blocks for a second if the process is in a system call without end.
+        """
         self._waiting.pop(host, None)
         worker = self._workers.pop(host, None)
-        if worker is not None:
-            worker.child.kill()
+        if worker is not None and not worker.child.kill():
+            self._dying.append(worker.child)
+            LOG.error(
+                'The worker of host %(host)s, process %(pid)d, was killed and '
+                'waits in a system call; it does nothing any more',
+                {'host': host, 'pid': worker.child.process.pid},
+            )
 
     def close(self) -> None:
         """Kill the spare worker; :meth:`kill` ends the others."""
@@ -161,6 +171,7 @@ class WorkerProcesses:
 
     def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
+        self._dying = [c for c in self._dying if not c.has_ended()]
         self._start_waiting()
         self._keep_spare()
         fds = {}
@@ -172,8 +183,7 @@ class WorkerProcesses:
         events, self._not_started = self._not_started, []
         for host in sorted({fds[fd] for fd in ready}):
             events += self._receive(self._workers[host])
-        self._kill_silent()
-        return events
+        return [*events, *self._kill_silent()]
 
     def _keep_spare(self) -> None:
         """Start a spare worker if there is none and no worker is starting."""
@@ -254,9 +264,9 @@ class WorkerProcesses:
         fatal = worker.why_no_start if status == EX_CONFIG else None
         return workers.WorkerExited(worker.host, status, fatal, worker.tenure)
 
-    def _kill_silent(self) -> None:
+    def _kill_silent(self) -> Iterator[workers.WorkerEvent]:
         now_s = self._clock.now_s()
-        for worker in self._workers.values():
+        for worker in list(self._workers.values()):
             limit_s = self._start_s if worker.is_importing else self._silence_s
             if now_s - worker.reported_at_s > limit_s:
                 LOG.error(
@@ -264,8 +274,10 @@ class WorkerProcesses:
                     'for %(silence)d s',
                     {'host': worker.host, 'silence': limit_s},
                 )
-                worker.reported_at_s = now_s
-                worker.child.process.kill()
+                self.kill(worker.host)
+                yield workers.WorkerExited(
+                    worker.host, -signal.SIGKILL, None, worker.tenure
+                )
 
 
 def _log_unread(worker: _Worker, why: ValueError) -> None:

@@ -237,6 +237,57 @@ def test_host_that_waits_for_its_worker_is_stopped_and_killed(make):
     assert len(children() - strangers) == 1
 
 
+class Uninterruptible:
+    """A worker process that a signal ends only when ``wakes`` is called."""
+
+    def __init__(self, process):
+        self._process = process
+        self.wakes = process.kill
+
+    def __getattr__(self, name):
+        return getattr(self._process, name)
+
+    def kill(self):
+        """Do nothing, as a signal to a process that waits for its disk."""
+
+
+def in_a_system_call(workers, host):
+    """Let the worker of a host wait in a system call without end."""
+    worker = workers._workers[host]
+    process = Uninterruptible(worker.child.process)
+    worker.child = dataclasses.replace(worker.child, process=process)
+    return process
+
+
+def test_killed_worker_in_a_system_call_stops_no_other(make, caplog):
+    """The agent goes on after a second; the process is reaped later."""
+    strangers = children()
+    workers = make('patient')
+    for host in (HOME, OTHER):
+        workers.start(host, tenure=1)
+    process = in_a_system_call(workers, HOME)
+    began_s = SystemClock().now_s()
+    workers.kill(HOME)
+    assert SystemClock().now_s() - began_s < 5.0
+    assert 'in a system call' in caplog.text
+    assert len(children() - strangers) == 2
+    process.wakes()
+    for _ in range(100):
+        workers.events(0.05)
+    assert len(children() - strangers) == 1
+
+
+def test_silent_worker_in_a_system_call_is_replaced(make):
+    """The host of a worker that hangs in a system call is served again."""
+    workers = make('patient', silence_s=0.5)
+    workers.start(HOME, tenure=3)
+    process = in_a_system_call(workers, HOME)
+    assert wait_for(workers, WorkerExited) == WorkerExited(HOME, -9, None, 3)
+    workers.start(HOME, tenure=4)
+    assert wait_for(workers, WorkerServing) == WorkerServing(HOME, 4)
+    process.wakes()
+
+
 def test_workers_leave_no_open_pipes(make):
     """A thousand restarts must not run out of file descriptors."""
     workers = make('listens')
