@@ -65,6 +65,10 @@ class NodeFacts:
 
     ``updated_at`` is None in records from a list with ``fields=``, because
     Ironic refuses this name there; detailed records have it.
+
+    ``read_at_s`` is when the request was sent that returned the record, in
+    seconds of ``hashring.clock``; None if it is not known. Facts that differ
+    only in it are equal.
     """
 
     uuid: NodeId
@@ -87,14 +91,18 @@ class NodeFacts:
     fault: str | None = None
     reservation: str | None = None
     updated_at: str | None = None
+    read_at_s: float | None = dataclasses.field(default=None, compare=False)
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> 'NodeFacts':
+    def parse(
+        cls, raw: Mapping[str, Any], read_at_s: float | None = None
+    ) -> 'NodeFacts':
         """Parse a node record of Ironic's API.
 
         A field that is absent or null gets its default, so a record of an
         older Ironic, or one with fewer fields, is accepted.
 
+        :param read_at_s: when the request for the record was sent
         :raises MalformedNode: the uuid is missing, or a field has a wrong type
         """
         plain: dict[str, Any] = {
@@ -106,6 +114,7 @@ class NodeFacts:
             conductor_group=_text(raw, 'conductor_group') or '',
             traits=_traits(raw),
             properties=_properties(raw),
+            read_at_s=read_at_s,
             **plain,
         )
 

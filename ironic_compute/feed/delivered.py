@@ -27,7 +27,7 @@ _REQUIRED = frozenset({_UPDATED_AT, 'traits', 'properties'})
 _COMPARED = tuple(
     field.name
     for field in dataclasses.fields(NodeFacts)
-    if field.name not in (_UPDATED_AT, 'reservation')
+    if field.compare and field.name not in (_UPDATED_AT, 'reservation')
 )
 
 

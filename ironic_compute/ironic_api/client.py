@@ -162,8 +162,9 @@ class IronicClient(IronicReader):
         self, action: str, node: str, patch: Sequence[Record]
     ) -> NodeFacts:
         def update(client: Any) -> NodeFacts:
+            sent_at_s = self._clock.now_s()
             answer = client.node.update(node, list(patch))
-            return NodeFacts.parse(answer.to_dict())
+            return NodeFacts.parse(answer.to_dict(), sent_at_s)
 
         answered: NodeFacts = self._send_change(action, update)
         return answered

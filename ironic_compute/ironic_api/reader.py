@@ -11,6 +11,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from hashring.clock import SystemClock
 from ironic_compute import errors
 from ironic_compute.ironic_api.session import IronicSession
 from resource_tracker.errors import MalformedNode
@@ -48,6 +49,7 @@ class IronicReader:
     def __init__(self, conf: Any) -> None:
         self._options = conf.ironic
         self._session = IronicSession(conf)
+        self._clock = SystemClock()
 
     def set_meter(
         self, meter: Callable[[str], AbstractContextManager[None]]
@@ -124,10 +126,11 @@ class IronicReader:
         found: list[NodeFacts] = []
         marker: str | None = None
         while True:
+            read_at_s = self._clock.now_s()
             page = self._page(
                 'list the nodes', limit=limit, marker=marker, fields=fields
             )
-            found += self._nodes_of_pool(page)
+            found += self._nodes_of_pool(page, read_at_s)
             if len(page) < limit:
                 return tuple(found)
             marker = page[-1].uuid
@@ -144,11 +147,13 @@ class IronicReader:
             page: Sequence[Any] = client.node.list(**query, **self._filters())
         return page
 
-    def _nodes_of_pool(self, records: Sequence[Any]) -> Iterator[NodeFacts]:
+    def _nodes_of_pool(
+        self, records: Sequence[Any], read_at_s: float
+    ) -> Iterator[NodeFacts]:
         """Yield the nodes of this pool in a page; log malformed records."""
         for record in records:
             try:
-                facts = NodeFacts.parse(record.to_dict())
+                facts = NodeFacts.parse(record.to_dict(), read_at_s)
             except MalformedNode as exc:
                 LOG.warning('%(exc)s; ignored it', {'exc': exc})
             else:
@@ -168,8 +173,9 @@ class IronicReader:
         marker: str | None = None
         size = limit if updated_at is None else min(limit, _FIRST_PAGE_NODES)
         for _ in range(_DELTA_PAGES_MAX):
+            read_at_s = self._clock.now_s()
             page = self._changed_page(size, marker)
-            found += self._nodes_of_pool(page)
+            found += self._nodes_of_pool(page, read_at_s)
             if (
                 updated_at is None
                 or len(page) < size
@@ -198,8 +204,9 @@ class IronicReader:
 
     def read_node(self, node: str) -> NodeFacts:
         """Return the present facts of one node."""
+        read_at_s = self._clock.now_s()
         with self._session.request(f'read node {node}') as client:
-            return NodeFacts.parse(client.node.get(node).to_dict())
+            return NodeFacts.parse(client.node.get(node).to_dict(), read_at_s)
 
     def can_list_all_nodes(self) -> bool:
         """Return whether the credentials may list the nodes of all projects.
@@ -219,10 +226,11 @@ class IronicReader:
     def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance; None if no node has it."""
         action = f'find the node of instance {instance_uuid}'
+        read_at_s = self._clock.now_s()
         try:
             with self._session.request(action) as client:
                 found = client.node.get_by_instance_uuid(instance_uuid)
-                return NodeFacts.parse(found.to_dict())
+                return NodeFacts.parse(found.to_dict(), read_at_s)
         except errors.NodeNotFound:
             return None
 

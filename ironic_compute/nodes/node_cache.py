@@ -15,7 +15,6 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.ironic_api import timestamps
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -41,8 +40,10 @@ class NodeCache:
     def update_facts(self, facts: NodeFacts) -> bool:
         """Store the facts of a node unless they are older; wake its waiters.
 
-        Facts of the same second count as newer, because time stamps are whole
-        seconds.
+        Facts are older if their read began earlier. Ironic's ``updated_at``
+        does not decide, because the clocks of its conductors differ and may
+        be set back. Facts of a notification are ordered like the read before
+        it; ``feed.delivered`` decides whether they are new.
 
         :returns: whether the stored facts have changed
         """
@@ -51,7 +52,7 @@ class NodeCache:
             if known is None:
                 self._store(facts)
                 return True
-            if self._is_older(facts, known):
+            if _is_older(facts, known):
                 return False
             facts = _stamped(facts, known)
             self._store(facts)
@@ -63,18 +64,6 @@ class NodeCache:
             self._by_instance[facts.instance_uuid] = facts.uuid
         self._facts[facts.uuid] = facts
         self._wake(facts.uuid)
-
-    def _is_older(self, facts: NodeFacts, known: NodeFacts) -> bool:
-        """Return whether ``facts`` are older than the facts in the cache.
-
-        If the cached time stamp lies in the future, it was made by a clock
-        that is ahead, so it does not make other facts older.
-        """
-        if facts.updated_at is None or known.updated_at is None:
-            return False
-        return facts.updated_at < known.updated_at and not timestamps.is_ahead(
-            known.updated_at, self._clock.wall_s()
-        )
 
     def _unlink_instance(self, facts: NodeFacts | None) -> None:
         """Remove a node's instance, unless another node has it by now."""
@@ -222,6 +211,16 @@ class _WaitState:
             f'Node {node} was not where it should be after '
             f'{self._timeout_s:g} s; its provision state is {state}'
         )
+
+
+def _is_older(facts: NodeFacts, known: NodeFacts) -> bool:
+    """Return whether the read of ``facts`` began before the one of ``known``.
+
+    False if it is not known when one of them began.
+    """
+    if facts.read_at_s is None or known.read_at_s is None:
+        return False
+    return facts.read_at_s < known.read_at_s
 
 
 def _stamped(facts: NodeFacts, known: NodeFacts) -> NodeFacts:

@@ -155,9 +155,13 @@ class Client:
 
     def list_nodes(self) -> dict[NodeId, NodeFacts]:
         """Return the list of all nodes, which may be short or empty."""
-        found: dict[NodeId, NodeFacts] = self._read(
-            lambda: dict(self._ironic.nodes)
-        )
+        read_at_s = self._world.kernel.now_s
+        found: dict[NodeId, NodeFacts] = {
+            node: dataclasses.replace(facts, read_at_s=read_at_s)
+            for node, facts in self._read(
+                lambda: dict(self._ironic.nodes)
+            ).items()
+        }
         if self._ironic.is_ill or self._world.faults.occurs('short list'):
             share = self._world.rng.choice((0.0, 0.5, 0.8))
             return {
@@ -170,8 +174,9 @@ class Client:
     def read_node(self, node: NodeId) -> NodeFacts:
         if self._ironic.is_ill:
             raise errors.IronicUnavailable('500 Internal Server Error')
+        read_at_s = self._world.kernel.now_s
         facts: NodeFacts = self._read(lambda: self._ironic.node(node))
-        return facts
+        return dataclasses.replace(facts, read_at_s=read_at_s)
 
     def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))

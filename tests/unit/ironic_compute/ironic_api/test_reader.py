@@ -3,6 +3,7 @@
 
 import pytest
 
+from hashring.clock import SystemClock
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import make_client
 from resource_tracker.node import NodeFacts
@@ -116,6 +117,23 @@ def test_list_is_filtered_by_the_pool(conf, http, gate):
 def facts(**fields):
     """Return facts of a node with the given fields."""
     return NodeFacts(uuid=NODE, **fields)
+
+
+def test_facts_tell_when_their_read_began(client, http):
+    """A slow answer is as old as its request, whatever its stamp is."""
+
+    def answer_late(request, context):
+        clock.sleep(0.05)
+        return {'nodes': [record()], **record()}
+
+    clock = SystemClock()
+    http.get(f'{URL}/v1/nodes/', json=answer_late)
+    http.get(f'{URL}/v1/nodes/{NODE}', json=answer_late)
+    client.read_microversion()
+    for read in (client.list_nodes, lambda: [client.read_node(NODE)]):
+        before_s = clock.now_s()
+        (found,) = read()
+        assert before_s <= found.read_at_s < clock.now_s() - 0.05
 
 
 def test_changed_nodes_are_read_up_to_the_watermark(client, http):

@@ -46,21 +46,36 @@ def start_waiter(node_cache, predicate=is_active):
 def test_older_facts_are_ignored():
     """A late answer does not replace newer facts."""
     node_cache = NodeCache(ManualClock())
-    node_cache.update_facts(node(provision_state='active', updated_at=NEW))
-    assert not node_cache.update_facts(node(provision_state='deploying'))
+    late = node(provision_state='deploying', read_at_s=9.9)
+    node_cache.update_facts(
+        node(provision_state='active', updated_at=NEW, read_at_s=10.0)
+    )
+    assert not node_cache.update_facts(late)
     assert node_cache.facts('n1').provision_state == 'active'
+
+
+def test_later_read_counts_although_its_stamp_is_earlier():
+    """A conductor's clock was set back, or another conductor's is behind."""
+    node_cache = NodeCache(ManualClock())
+    node_cache.update_facts(node(updated_at=NEW, read_at_s=10.0))
+    for second in range(11, 16):
+        facts = node(maintenance=True, read_at_s=float(second))
+        assert node_cache.update_facts(facts) is (second == 11)
+    assert node_cache.facts('n1').maintenance
 
 
 def test_stamp_of_a_clock_that_is_ahead_makes_nothing_old():
     """A stamp in the future does not hide changes by other conductors."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(
-        node(provision_state='deploying', updated_at=AHEAD)
+        node(provision_state='deploying', updated_at=AHEAD, read_at_s=10.0)
     )
     assert node_cache.update_facts(
-        node(provision_state='active', updated_at=NEW)
+        node(provision_state='active', updated_at=NEW, read_at_s=11.0)
     )
-    assert not node_cache.update_facts(node(provision_state='deploying'))
+    assert not node_cache.update_facts(
+        node(provision_state='deploying', read_at_s=10.5)
+    )
     assert node_cache.facts('n1').provision_state == 'active'
 
 
@@ -75,11 +90,16 @@ def test_facts_of_the_same_second_count():
 def test_facts_of_a_list_keep_the_stamp():
     """Facts without a stamp do not make older facts newer."""
     node_cache = NodeCache(ManualClock())
-    node_cache.update_facts(node(provision_state='active', updated_at=NEW))
-    assert not node_cache.update_facts(
-        node(provision_state='active', updated_at=None)
+    node_cache.update_facts(
+        node(provision_state='active', updated_at=NEW, read_at_s=10.0)
     )
-    assert not node_cache.update_facts(node(provision_state='deploying'))
+    assert not node_cache.update_facts(
+        node(provision_state='active', updated_at=None, read_at_s=11.0)
+    )
+    assert not node_cache.update_facts(
+        node(provision_state='deploying', read_at_s=10.5)
+    )
+    assert node_cache.facts('n1').updated_at == NEW
 
 
 def test_instance_that_moved_is_found_on_its_new_node():
