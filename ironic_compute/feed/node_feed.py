@@ -318,13 +318,14 @@ class NodeFeed:
 
         :raises errors.IronicComputeError: the list could not be read
         """
+        began_s = self._clock.now_s()
         with self._concurrent_reads.record() as reads:
             changed = self._client.list_changed_nodes(self._watermark.since())
             for some in paced_chunks(changed, self._clock):
                 for facts in some:
                     self._accept_listed(facts, reads)
         self._watermark.advance_to(
-            max((f.updated_at or '' for f in changed), default='')
+            max((f.updated_at or '' for f in changed), default=''), began_s
         )
         if (failed := self._redelivery.next_node()) is not None:
             self.request_read(failed)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watermark of the delta list: from which ``updated_at`` it is read next.
 
-A record may become visible a little later than its time stamp, so each read
-starts some seconds before the newest stamp that was seen. If no newer stamp
-has come for that many seconds, every record with the newest stamp was seen,
-and the next read starts after it: one short page is then enough, however many
-nodes had changed at once.
+A record may become visible later than its time stamp, and the clock of a
+conductor may be behind, so each read starts a minute before the newest stamp
+that was seen. A read that began a minute after the newest stamp came has seen
+every record with that stamp, so the next read starts after it: one short page
+is then enough, however many nodes had changed at once.
 """
 
 from oslo_log import log as logging
@@ -15,7 +15,7 @@ from ironic_compute.ironic_api import timestamps
 
 LOG = logging.getLogger(__name__)
 
-_OVERLAP_S = 30.0
+_OVERLAP_S = timestamps.SKEW_S
 _RESOLUTION_S = 1.0
 
 
@@ -30,16 +30,26 @@ class Watermark:
         self._clock = clock
         self._newest: str | None = None
         self._newest_at_s = 0.0
+        # When the last list was requested, in seconds since 1970.
+        self._read_at_s = 0.0
+        self._is_newest_complete = False
         self._is_ahead = False
 
-    def advance_to(self, stamp: str) -> None:
-        """Set the newest stamp, unless an earlier list had a newer one.
+    def advance_to(self, stamp: str, began_s: float) -> None:
+        """Record a list; set the newest stamp unless an earlier one is newer.
 
-        :param stamp: the newest stamp of one list; empty if it had none
+        :param stamp: the newest stamp of the list; empty if it had none
+        :param began_s: when the list was requested, in seconds of the clock
         """
-        if not stamp or stamp <= (self._newest or ''):
-            return
-        self._newest, self._newest_at_s = stamp, self._clock.now_s()
+        now_s = self._clock.now_s()
+        self._read_at_s = self._clock.wall_s() - (now_s - began_s)
+        if stamp > (self._newest or ''):
+            self._newest, self._newest_at_s = stamp, now_s
+            self._log_clock_ahead(stamp)
+        self._is_newest_complete = began_s - self._newest_at_s >= _OVERLAP_S
+
+    def _log_clock_ahead(self, stamp: str) -> None:
+        """Log a stamp in the future, unless the one before was as well."""
         was_ahead = self._is_ahead
         self._is_ahead = timestamps.is_ahead(stamp, self._clock.wall_s())
         if self._is_ahead and not was_ahead:
@@ -53,17 +63,14 @@ class Watermark:
     def since(self) -> str | None:
         """Return the stamp from which the next delta list must be read.
 
-        The result is never newer than half a minute ago. Otherwise a stamp of
-        a clock that is ahead would hide the changes stamped by other clocks.
+        The result is a minute older than the last list, or still older.
+        Otherwise a stamp of a clock that is ahead would hide the changes
+        stamped by other clocks.
 
         :returns: None if no list has had a stamp yet
         """
         if self._newest is None:
             return None
-        lately = timestamps.at(self._clock.wall_s() - _OVERLAP_S)
-        return min(timestamps.shifted(self._newest, self._step_s()), lately)
-
-    def _step_s(self) -> float:
-        """Return the seconds from the newest stamp to the next list's."""
-        age_s = self._clock.now_s() - self._newest_at_s
-        return _RESOLUTION_S if age_s > _OVERLAP_S else -_OVERLAP_S
+        lately = timestamps.at(self._read_at_s - _OVERLAP_S)
+        step_s = _RESOLUTION_S if self._is_newest_complete else -_OVERLAP_S
+        return min(timestamps.shifted(self._newest, step_s), lately)

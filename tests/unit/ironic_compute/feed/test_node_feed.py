@@ -295,13 +295,13 @@ def test_node_of_another_pool_has_its_own_delivery(conf, ironic, sink):
 
 
 def test_delta_list_finds_changes_without_a_notification(conf, ironic, sink):
-    """The list starts half a minute before the newest stamp seen."""
+    """The list starts a minute before the newest stamp seen."""
     quicken(conf)
     with running(conf, ironic, sink):
         sink.wait(lambda: sink.audits)
         ironic.put('n2', updated_at='2026-01-01T00:01:00+00:00', name='new')
         sink.wait(lambda: any(f.name == 'new' for f in sink.observed))
-        overlapping = '2026-01-01T00:00:30+00:00'
+        overlapping = '2026-01-01T00:00:00+00:00'
         _await(lambda: ironic.asked[-1] == overlapping)
     assert ironic.asked[-1] == overlapping
 
@@ -635,8 +635,8 @@ def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
     clock = ManualClock(start_s=1000.0)
     feed = NodeFeed(conf, ironic, sink, clock, host='h1')
     feed._read_queue.start()
-    for node in ('n1', 'n2', 'n3'):
-        ironic.put(node, updated_at=timestamps.at(clock.wall_s()))
+    for node, age_s in {'n0': 0, 'n1': 90, 'n2': 90, 'n3': 90}.items():
+        ironic.put(node, updated_at=timestamps.at(clock.wall_s() - age_s))
     sink.broken = {'n1', 'n2'}
     for first in ('n1', 'n2', 'n1', 'n2'):
         ironic.reads.clear()
