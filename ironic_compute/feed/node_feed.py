@@ -191,6 +191,7 @@ class NodeFeed:
             return
         except errors.IronicComputeError as exc:
             LOG.debug('Could not read node: %(exc)s', {'exc': exc})
+            self._redelivery.add_failed(NodeId(node))
             return
         # The read queue reads a node in one thread at a time, so no 404 of
         # this node can be newer than this answer.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redelivery: nodes whose facts the sink could not process, to be read again.
+"""Redelivery: nodes that could not be read or delivered, to be read again.
 
 No later list may contain these nodes. The cause is usually the same for all of
-them: nova-conductor is away. Therefore only one node is tried at a time, each
+them: Ironic did not answer the reads, or nova-conductor is away and the sink
+could not process the facts. Therefore only one node is tried at a time, each
 in its turn; after the first success all others follow.
 """
 
@@ -12,14 +13,14 @@ from resource_tracker.node import NodeId
 
 
 class Redelivery:
-    """Queue of the nodes whose delivery failed; any thread may call."""
+    """Queue of the nodes that were not delivered; any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nodes: dict[NodeId, None] = {}
 
     def add_failed(self, node: NodeId) -> None:
-        """Put a node whose delivery failed at the end of the queue."""
+        """Put a node that was not delivered at the end of the queue."""
         with self._lock:
             self._put_last(node)
 

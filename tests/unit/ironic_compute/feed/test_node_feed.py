@@ -657,6 +657,28 @@ def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
     assert ironic.reads == []
 
 
+def test_deletion_notified_during_an_outage_is_delivered_after_it(
+    conf, ironic, sink
+):
+    """A read that failed is repeated once Ironic answers the delta list."""
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+    feed._read_queue.start()
+    feed._read_delta()
+    del ironic.nodes_by_uuid['n1']
+    ironic.is_down = True
+    feed._accept_notification({'uuid': 'n1'}, Quality.UNUSABLE)
+    _await(lambda: ironic.reads)
+    threading.Event().wait(QUIET_S)
+    assert not feed._try_read(feed._read_delta)
+    assert (ironic.reads, sink.missing) == (['n1'], [])
+    ironic.is_down = False
+    ironic.reads.clear()
+    feed._read_delta()
+    sink.wait(lambda: sink.missing)
+    feed.stop()
+    assert (ironic.reads, sink.missing) == (['n1'], ['n1'])
+
+
 @pytest.mark.parametrize(
     ('pool', 'quality', 'record', 'is_read'),
     [
