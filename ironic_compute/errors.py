@@ -43,6 +43,17 @@ class IronicNotReached(IronicUnavailable, Untouched):
     """The request did not reach Ironic, or was refused before processing."""
 
 
+class TooManyChanges(IronicComputeError):
+    """More nodes changed lately than the delta list reads.
+
+    :param newest: the newest ``updated_at`` of the nodes that it read
+    """
+
+    def __init__(self, newest: str) -> None:
+        super().__init__('too many nodes changed lately to list them')
+        self.newest = newest
+
+
 class IronicRefused(IronicComputeError):
     """Ironic refused the request as wrong."""
 

@@ -89,6 +89,7 @@ class NodeFeed:
     def __attrs_post_init__(self) -> None:
         self._options = self._conf.ironic_compute
         self._stopping = threading.Event()
+        self._must_audit = threading.Event()
         self._read_queue = ReadQueue(self._read)
         self._watermark = Watermark(self._clock)
         self._concurrent_reads = ConcurrentReads()
@@ -114,6 +115,7 @@ class NodeFeed:
     def stop(self) -> None:
         """Stop reading. A read in progress is still delivered."""
         self._stopping.set()
+        self._must_audit.set()
         self._read_queue.stop()
         if self._listener is not None:
             self._listener.stop()
@@ -247,7 +249,8 @@ class NodeFeed:
                 retry_s, wait_s = 0.0, self._options.audit_interval_s
             else:
                 retry_s = wait_s = self._audit_retry_s(retry_s)
-            self._stopping.wait(wait_s)
+            self._must_audit.wait(wait_s)
+            self._must_audit.clear()
 
     def _audit_retry_s(self, last_s: float) -> float:
         """Return the seconds until the next try after an audit failed.
@@ -320,16 +323,25 @@ class NodeFeed:
         :raises errors.IronicComputeError: the list could not be read
         """
         began_s = self._clock.now_s()
+        try:
+            self._watermark.advance_to(self._deliver_delta(), began_s)
+        except errors.TooManyChanges as exc:
+            # An audit reads the nodes that the list lacks. Until the watermark
+            # moves again, the list would lack the same nodes.
+            if self._watermark.advance_to(exc.newest, began_s):
+                LOG.warning('%(exc)s; reading all nodes', {'exc': exc})
+                self._must_audit.set()
+        if (failed := self._redelivery.next_node()) is not None:
+            self.request_read(failed)
+
+    def _deliver_delta(self) -> str:
+        """Read and deliver a delta list; return its newest ``updated_at``."""
         with self._concurrent_reads.record() as reads:
             changed = self._client.list_changed_nodes(self._watermark.since())
             for some in paced_chunks(changed, self._clock):
                 for facts in some:
                     self._accept_listed(facts, reads)
-        self._watermark.advance_to(
-            max((f.updated_at or '' for f in changed), default=''), began_s
-        )
-        if (failed := self._redelivery.next_node()) is not None:
-            self.request_read(failed)
+        return max((f.updated_at or '' for f in changed), default='')
 
     def _accept_listed(self, facts: NodeFacts, reads: RecordedReads) -> None:
         """Deliver a node of the delta list; read it again if it may be stale.

@@ -35,18 +35,21 @@ class Watermark:
         self._is_newest_complete = False
         self._is_ahead = False
 
-    def advance_to(self, stamp: str, began_s: float) -> None:
+    def advance_to(self, stamp: str, began_s: float) -> bool:
         """Record a list; set the newest stamp unless an earlier one is newer.
 
         :param stamp: the newest stamp of the list; empty if it had none
         :param began_s: when the list was requested, in seconds of the clock
+        :returns: whether the next list leaves out changes that this one read
         """
+        before = self._newest, self._is_newest_complete
         now_s = self._clock.now_s()
         self._read_at_s = self._clock.wall_s() - (now_s - began_s)
         if stamp > (self._newest or ''):
             self._newest, self._newest_at_s = stamp, now_s
             self._log_clock_ahead(stamp)
         self._is_newest_complete = began_s - self._newest_at_s >= _OVERLAP_S
+        return before != (self._newest, self._is_newest_complete)
 
     def _log_clock_ahead(self, stamp: str) -> None:
         """Log a stamp in the future, unless the one before was as well."""

@@ -168,6 +168,7 @@ class IronicReader:
         :param updated_at: return the nodes changed at this time or later; None
             returns the first page
         :param limit: nodes in one page; the first page is shorter
+        :raises errors.TooManyChanges: these nodes fill more than 100 pages
         """
         found: list[NodeFacts] = []
         marker: str | None = None
@@ -181,16 +182,10 @@ class IronicReader:
                 or len(page) < size
                 or _stamp(page[-1]) < updated_at
             ):
-                break
+                oldest = updated_at or ''
+                return [f for f in found if (f.updated_at or '') >= oldest]
             marker, size = page[-1].uuid, limit
-        else:
-            LOG.warning(
-                'More than %(count)d nodes changed lately; the next audit '
-                'reads the rest',
-                {'count': len(found)},
-            )
-        oldest = updated_at or ''
-        return [f for f in found if (f.updated_at or '') >= oldest]
+        raise errors.TooManyChanges(max(f.updated_at or '' for f in found))
 
     def _changed_page(self, limit: int, marker: str | None) -> Sequence[Any]:
         return self._page(

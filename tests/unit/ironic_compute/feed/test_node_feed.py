@@ -34,6 +34,7 @@ class Ironic:
         self.during_list = lambda: None
         self.during_delta = lambda: None
         self.has_shard = False
+        self.is_flooded = False
         self.paused = []
 
     def put(self, uuid, **fields):
@@ -73,6 +74,8 @@ class Ironic:
             reverse=True,
         )
         self.during_delta()
+        if self.is_flooded:
+            raise errors.TooManyChanges(found[0].updated_at)
         return [f for f in found if f.updated_at >= (updated_at or '')][:limit]
 
     def is_in_pool(self, facts):
@@ -174,9 +177,9 @@ def sink():
 
 
 @contextlib.contextmanager
-def running(conf, ironic, sink):
+def running(conf, ironic, sink, clock=None):
     """Run a feed while the block runs."""
-    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+    feed = NodeFeed(conf, ironic, sink, clock or SystemClock(), host='h1')
     feed.start()
     try:
         yield feed
@@ -655,6 +658,24 @@ def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
     threading.Event().wait(QUIET_S)
     feed.stop()
     assert ironic.reads == []
+
+
+def test_more_changes_than_the_delta_list_reads_start_an_audit(
+    conf, ironic, sink, caplog
+):
+    """One audit as soon as they are seen, and one when the overlap ends."""
+    clock = ManualClock()
+    with running(conf, ironic, sink, clock) as feed:
+        sink.wait(lambda: sink.audits)
+        ironic.is_flooded = True
+        ironic.put('n3', updated_at='2026-01-02T00:00:00+00:00')
+        for count in (2, 2, 3, 3):
+            feed._read_delta()
+            sink.wait(lambda count=count: len(sink.audits) >= count)
+            threading.Event().wait(QUIET_S)
+            assert len(sink.audits) == count
+            clock.advance(timestamps.SKEW_S / 2)
+    assert caplog.text.count('reading all nodes') == 2
 
 
 def test_deletion_notified_during_an_outage_is_delivered_after_it(

@@ -149,6 +149,19 @@ def test_changed_nodes_are_read_up_to_the_watermark(client, http):
     assert http.last_request.qs['sort_key'] == ['updated_at']
 
 
+def test_list_of_too_many_changed_nodes_is_not_taken_for_all(client, http):
+    """The nodes that it lacks changed earlier, and no later list has them."""
+    nodes = [{'json': {'nodes': [record(f'n{n}')]}} for n in range(100)]
+    nodes[0]['json']['nodes'][0]['updated_at'] = 'T9'
+    for page in nodes[1:]:
+        page['json']['nodes'][0]['updated_at'] = 'T8'
+    http.get(f'{URL}/v1/nodes/detail', nodes)
+    http.get(f'{URL}/v1/nodes/', nodes)
+    with pytest.raises(errors.TooManyChanges) as caught:
+        client.list_changed_nodes('T3', limit=1)
+    assert caught.value.newest == 'T9'
+
+
 def test_idle_pool_costs_one_short_page(client, http):
     """If the newest node is old, one page of 20 nodes is read."""
     nodes = [record(f'n{n}', updated_at='T1') for n in range(5000)]
