@@ -9,7 +9,7 @@ Errors, time-outs, short lists and empty lists remove nothing (bugs 1750450,
 1853009).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import attrs
@@ -42,6 +42,8 @@ class Removal:
     def __attrs_post_init__(self) -> None:
         self._missing: frozenset[NodeId] = frozenset()
         self._left: frozenset[NodeId] = frozenset()
+        # Nodes that Ironic did not answer for when they were read last.
+        self._unanswered: set[NodeId] = set()
 
     def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Remove deleted nodes among the held nodes that a list lacks.
@@ -53,9 +55,7 @@ class Removal:
         """
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
-        missing = frozenset(
-            node for node in sorted(absent) if self._is_missing(node)
-        )
+        missing = self._find_missing(absent)
         for node in sorted(missing):
             self._held_nodes.mark_missing(node)
         twice = missing & self._missing
@@ -64,6 +64,26 @@ class Removal:
                 run_isolated(node, self._remove, node, 'deleted in Ironic')
         # Removed nodes are left out: one that comes back is a new node.
         self._missing = missing & self._held_nodes.rows().keys()
+
+    def _find_missing(self, absent: Set[NodeId]) -> frozenset[NodeId]:
+        """Read absent nodes; return those that Ironic answers 404 for.
+
+        Ends at the first node that Ironic does not answer for, because each
+        further read may last as long, and no audit begins meanwhile. The next
+        audit reads that node last: perhaps Ironic fails for this node only.
+        """
+        missing = set()
+        for node in sorted(absent, key=lambda n: (n in self._unanswered, n)):
+            try:
+                if self._is_missing(node):
+                    missing.add(node)
+            except errors.IronicUnavailable as exc:
+                LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
+                self._unanswered.add(node)
+                break
+            self._unanswered.discard(node)
+        self._unanswered &= absent
+        return frozenset(missing)
 
     def _is_certain(self, count: int) -> bool:
         """Return whether a 404 means that the node does not exist.
@@ -89,12 +109,16 @@ class Removal:
     def _is_missing(self, node: NodeId) -> bool:
         """Read a node; return whether Ironic answers 404 for its uuid.
 
-        An error counts as not missing. Facts that were read are stored.
+        A refusal counts as not missing. Facts that were read are stored.
+
+        :raises errors.IronicUnavailable: Ironic did not answer
         """
         try:
             facts = self._client.read_node(node)
         except errors.NodeNotFound:
             return True
+        except errors.IronicUnavailable:
+            raise
         except errors.IronicComputeError as exc:
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False

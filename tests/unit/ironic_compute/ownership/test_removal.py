@@ -158,6 +158,33 @@ def test_node_that_cannot_be_removed_stops_no_other_removal() -> None:
     assert not held_nodes.rows()
 
 
+def test_outage_of_ironic_stops_the_reads_of_absent_nodes() -> None:
+    """Each read may last 90 s, and no audit begins before the last one."""
+    nova, placement = Nova(), Placement()
+    held_nodes, ironic, reads = _held_nodes(nova, placement), Ironic(), []
+    others = [
+        objects.ComputeNode(hypervisor_hostname=f'n{n}', host='c1', stats={})
+        for n in range(2, 6)
+    ]
+    held_nodes.add_rows(others, held_nodes.version())
+
+    def fail(node: NodeId) -> NodeFacts:
+        reads.append(node)
+        if node in ('n2', 'n4') or is_down:
+            raise errors.IronicUnavailable('no answer in 90 s')
+        raise errors.NodeNotFound(node)
+
+    ironic.read_node = fail  # type: ignore[method-assign]
+    removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
+    is_down = True
+    removal.check_absent({})
+    assert (reads, held_nodes.is_missing(N1)) == (['n1'], False)
+    is_down = False
+    for _ in range(5):
+        removal.check_absent({})
+    assert set(held_nodes.rows()) == {'n2', 'n4'}, 'these fail each time'
+
+
 @pytest.mark.parametrize(('shard', 'logs_count'), [('other', 1), (None, 0)])
 def test_node_that_left_the_pool_is_logged_once(
     shard: str | None, logs_count: int, caplog: pytest.LogCaptureFixture
