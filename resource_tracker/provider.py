@@ -31,6 +31,8 @@ COMPUTE_STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 _AVAILABLE = 'available'
 _DELETING = 'deleting'
 _POWER_UNUSABLE = (None, 'error')
+# Placement refuses a longer name, and with it all traits of the provider.
+_TRAIT_LENGTH_MAX = 255
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,29 +208,40 @@ def capabilities_of(facts: NodeFacts) -> dict[str, str]:
     return {p[0].strip(): p[1] for p in pairs if len(p) == 2 and all(p)}
 
 
+def overlong_capabilities(
+    facts: NodeFacts, situation: Situation
+) -> tuple[str, ...]:
+    """Return the capabilities that are too long to become traits."""
+    traits = _capability_traits(facts, situation.traits_of_capabilities)
+    return tuple(
+        key for key in sorted(traits) if len(traits[key]) > _TRAIT_LENGTH_MAX
+    )
+
+
 def _traits(facts: NodeFacts, situation: Situation) -> frozenset[str]:
+    named = _capability_traits(facts, situation.traits_of_capabilities)
     ours = {COMPUTE_NODE, OWNER_NOVA}
     if situation.disabled:
         ours.add(COMPUTE_STATUS_DISABLED)
     return interning.names(
         facts.traits
         | situation.capability_traits
-        | _capability_traits(facts, situation.traits_of_capabilities)
+        | {t for t in named.values() if len(t) <= _TRAIT_LENGTH_MAX}
         | ours
     )
 
 
 def _capability_traits(
     facts: NodeFacts, keys: frozenset[str]
-) -> frozenset[str]:
-    """Return traits such as CUSTOM_BOOT_MODE_UEFI for boot_mode:uefi.
+) -> dict[str, str]:
+    """Return traits such as CUSTOM_BOOT_MODE_UEFI for boot_mode:uefi, by key.
 
     :param keys: the keys of the capabilities that become traits
     """
     if not keys:
-        return frozenset()
-    return frozenset(
-        os_traits.normalize_name(f'{key}_{value}')
+        return {}
+    return {
+        key: os_traits.normalize_name(f'{key}_{value}')
         for key, value in capabilities_of(facts).items()
         if key in keys
-    )
+    }

@@ -124,6 +124,7 @@ class Reconciler:
         occupied = has_server(facts)
         self._put(wanted_provider(facts, situation), situation.claim, occupied)
         self._report_log.log_missing_class(facts)
+        self._report_log.log_overlong_capabilities(facts, situation)
 
     def withdraw_node(self, node: NodeId) -> None:
         """Reserve the provider of a node that Ironic does not have any more.

@@ -12,7 +12,11 @@ from oslo_log import log as logging
 
 from resource_tracker import errors
 from resource_tracker.node import NodeFacts, NodeId
-from resource_tracker.provider import WantedProvider
+from resource_tracker.provider import (
+    Situation,
+    WantedProvider,
+    overlong_capabilities,
+)
 from resource_tracker.work_queue import Entry
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +28,7 @@ class ReportLog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classless: set[NodeId] = set()
+        self._overlong: dict[NodeId, tuple[str, ...]] = {}
         self._unanswered: set[NodeId] = set()
         # Whether log_success has returned the nodes of this outage already.
         self._are_retried = False
@@ -44,10 +49,27 @@ class ReportLog:
                 {'node': node},
             )
 
+    def log_overlong_capabilities(
+        self, facts: NodeFacts, situation: Situation
+    ) -> None:
+        """Log once which capabilities of a submitted node become no traits."""
+        node, keys = facts.uuid, overlong_capabilities(facts, situation)
+        with self._lock:
+            is_new = keys != self._overlong.pop(node, ())
+            if keys:
+                self._overlong[node] = keys
+        if keys and is_new:
+            LOG.warning(
+                'Left out %(keys)s of node %(node)s from its traits, because '
+                'Placement takes no name of more than 255 characters',
+                {'keys': ', '.join(keys), 'node': node},
+            )
+
     def forget_node(self, node: NodeId) -> None:
         """Forget a node that the host does not hold any more."""
         with self._lock:
             self._classless.discard(node)
+            self._overlong.pop(node, None)
             self._unanswered.discard(node)
 
     def log_failure(self, entry: Entry, exc: Exception) -> None:

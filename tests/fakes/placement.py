@@ -194,6 +194,8 @@ class FakePlacement:
                     raise errors.ProviderInUse(str(lost))
                 provider.inventories = dict(inventories)
             case PutTraits(traits=traits):
+                if max(map(len, traits), default=0) > 255:
+                    raise errors.PlacementRefused('A name is too long')
                 if unknown := self._unknown_traits(traits):
                     raise errors.PlacementRefused(f'No such trait {unknown}')
                 if provider.traits == traits:

@@ -511,3 +511,21 @@ def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
     assert reserved(placement) == 1
     placement.providers[NODE].generation += 1
     assert reconciler.audit_providers() == 1
+
+
+def test_capability_that_is_too_long_for_a_trait_is_left_out(
+    placement, reconciler, caplog
+):
+    """Placement would refuse all traits, and the node were never offered."""
+    long = {'capabilities': f'cpu:x86,model:{"m" * 300}'}
+    keys = {'traits_of_capabilities': frozenset({'cpu', 'model'})}
+    for power_state in ('power on', 'power off'):
+        facts = changed(properties=long, power_state=power_state)
+        report(reconciler, facts, **keys)
+    provider = placement.providers[NODE]
+    assert provider.inventories[GOLD]['reserved'] == 0
+    assert 'CUSTOM_CPU_X86' in provider.traits
+    assert caplog.text.count(f'Left out model of node {NODE}') == 1
+    report(reconciler, READY, **keys)
+    report(reconciler, facts, **keys)
+    assert caplog.text.count(f'Left out model of node {NODE}') == 2
