@@ -70,7 +70,13 @@ class PlacementUnavailable(PlacementError, Retriable):
     """Placement did not answer, or refused every request (401, 403, 503, …).
 
     The cause concerns all nodes, not the node of the request.
+
+    :param retry_after_s: the pause that Placement asked for, in seconds
     """
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class PlacementFailed(PlacementError, Retriable):

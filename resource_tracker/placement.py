@@ -339,7 +339,19 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
         else errors.PlacementRefused
     )
     kind = _CODES.get(code) or _STATUSES.get(status, default)
-    return kind(f'Placement answered {status} to {method} {url}: {detail}')
+    text = f'Placement answered {status} to {method} {url}: {detail}'
+    if kind is errors.PlacementUnavailable:
+        return errors.PlacementUnavailable(text, _retry_after_s(response))
+    return kind(text)
+
+
+def _retry_after_s(response: Any) -> float:
+    """Return the seconds in ``Retry-After``; 0 if there are none.
+
+    A date, the other form of this header, is not used.
+    """
+    asked = str(response.headers.get('Retry-After', ''))
+    return float(asked) if asked.isdecimal() else 0.0
 
 
 def _details(response: Any) -> tuple[str, str]:

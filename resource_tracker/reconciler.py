@@ -8,8 +8,9 @@ state of each provider is kept, so an unchanged node costs no request. A
 provider of which nothing is known is read first: at once if its node changes,
 else at a limited rate. The same holds for a provider that an audit finds
 changed by another client. A failed write is retried with growing delays and
-logged once. No lock is held during a request, and no write is sent while the
-lease gate is shut.
+logged once; while Placement does not answer, all nodes share one delay. No
+lock is held during a request, and no write is sent while the lease gate is
+shut.
 """
 
 import threading
@@ -25,6 +26,7 @@ from resource_tracker.delta import KnownProvider
 from resource_tracker.disk_cache import DiskCache, NoDiskCache
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.outage import Outage
 from resource_tracker.placement import Clock, ListedProvider, Placement
 from resource_tracker.provider import (
     Situation,
@@ -82,6 +84,7 @@ class Reconciler:
         claimed is deferred
     :param disk_cache: states that an earlier process saved
     :param meter: counts requests and reports
+    :param outage: the pauses while Placement does not answer
     """
 
     _placement: Placement
@@ -94,6 +97,7 @@ class Reconciler:
     _deferral_s: float = _DEFERRAL_S
     _disk_cache: DiskCache = attrs.field(factory=NoDiskCache)
     _meter: Meter = attrs.field(factory=NoMeter)
+    _outage: Outage = attrs.field(factory=Outage)
 
     def __attrs_post_init__(self) -> None:
         self._next_read_s = 0.0
@@ -210,15 +214,22 @@ class Reconciler:
         progress has ended, until the gate is open, and for Placement.
 
         :returns: False if something is allocated, so that the provider stays
-        :raises errors.PlacementError: Placement did not delete it
+        :raises errors.PlacementError: Placement did not delete it; at once, if
+            it does not answer at present
         """
         with self._lock:
+            if self._outage.pause_s(self._clock.now_s()):
+                raise errors.PlacementUnavailable('Placement does not answer')
             entry = self._nodes.forget(node)
             self._work_done.wait_for(lambda: self._nodes.lock_node(node))
         self._report_log.forget_node(node)
         self._disk_cache.discard(node)
+        began_s = self._clock.now_s()
         try:
             return self._delete_provider(node, entry)
+        except errors.PlacementError as exc:
+            self._note_failure(exc, began_s)
+            raise
         finally:
             with self._lock:
                 self._nodes.unlock_node(node)
@@ -294,12 +305,16 @@ class Reconciler:
         with self._lock:
             while not self._stopped:
                 item: work_queue.WorkItem | None = None
-                wait_s: float | None = _GATE_POLL_S
-                if self._gate.is_open():
-                    now_s = self._clock.now_s()
+                now_s = self._clock.now_s()
+                pause_s = self._outage.pause_s(now_s)
+                wait_s: float | None = min(pause_s, _CLOCK_POLL_S)
+                if not self._gate.is_open():
+                    wait_s = _GATE_POLL_S
+                elif not pause_s:
                     item = self._nodes.take(now_s)
                     wait_s = self._wait_s(now_s)
                 if item is not None:
+                    self._outage.begin_try(now_s)
                     return item
                 self._work_to_do.wait(wait_s)
         return None
@@ -311,7 +326,7 @@ class Reconciler:
         return min(max(due_s - now_s, 0.0), _CLOCK_POLL_S)
 
     def _sync(self, item: work_queue.WorkItem) -> work_queue.Outcome:
-        entry = item.entry
+        entry, began_s = item.entry, self._clock.now_s()
         try:
             outcome = self._provider_sync.sync(
                 item.wanted,
@@ -322,7 +337,9 @@ class Reconciler:
         except _NotAllowed:
             return work_queue.Interrupted()
         except Exception as exc:
+            self._note_failure(exc, began_s)
             return self._report_failed(entry, exc)
+        self._note_answer()
         if isinstance(outcome, NotRead):
             self._report_log.mark_answered(entry)
             return work_queue.ReadAt(self._reserve_read_time_s())
@@ -331,6 +348,16 @@ class Reconciler:
             self._report_log.log_kept_classes(entry, item.wanted, outcome.kept)
         entry.kept = outcome.kept
         return work_queue.Settled(_KEPT_RECHECK_S if outcome.kept else None)
+
+    def _note_failure(self, exc: Exception, began_s: float) -> None:
+        with self._lock:
+            self._outage.note_failure(exc, began_s, self._clock.now_s())
+
+    def _note_answer(self) -> None:
+        """End an outage of Placement, if there is one; wake all threads."""
+        with self._lock:
+            if self._outage.note_answer():
+                self._work_to_do.notify_all()
 
     def _reserve_read_time_s(self) -> float:
         """Return the next time at which ``read_rate`` allows a read.

@@ -31,8 +31,9 @@ class Wire(adapters.BaseAdapter):
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        status, body = answer
+        status, body, *headers = answer
         response = requests.Response()
+        response.headers.update(*headers)
         response.status_code, response.request = status, request
         response.raw = io.BytesIO(body.encode())
         return response
@@ -80,6 +81,18 @@ def test_answer_becomes_a_type(answer, kind):
     with pytest.raises(errors.PlacementError) as caught:
         client.write(CHANGE, 1)
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ('header', 'seconds'),
+    [({'Retry-After': '45'}, 45.0), ({'Retry-After': 'Tue'}, 0.0), ({}, 0.0)],
+)
+def test_pause_that_placement_asks_for_is_in_the_error(header, seconds):
+    """A proxy in front of Placement may limit the rate of requests."""
+    client, _ = _client((429, '', header))
+    with pytest.raises(errors.PlacementUnavailable) as caught:
+        client.list_providers()
+    assert caught.value.retry_after_s == seconds
 
 
 def test_each_request_states_the_microversion():

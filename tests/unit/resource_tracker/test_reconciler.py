@@ -13,6 +13,7 @@ import pytest
 from hashring.clock import SystemClock
 from resource_tracker import errors
 from resource_tracker.claims import Claim
+from resource_tracker.outage import Outage
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
@@ -90,6 +91,7 @@ def _reconciler(placement, gate, **changes):
         'retry_first_s': 0.01,
         'retry_max_s': 0.05,
         'deferral_s': 0.01,
+        'outage': Outage(0.01, 0.05),
     }
     return Reconciler(
         placement, gate, SystemClock(), **{**arguments, **changes}
@@ -272,6 +274,32 @@ def test_first_success_after_an_outage_makes_all_retries_due(placement, gate):
         changed_node = dataclasses.replace(numbered(2), maintenance=True)
         slow.submit(changed_node, Situation())
         assert slow.drain(TIMEOUT_S)
+
+
+def test_outage_of_placement_has_one_pause_for_all_nodes(placement, gate):
+    """Each new node would read the list of all providers again."""
+    reconciler = _reconciler(placement, gate, outage=Outage(0.5, 0.5))
+    requests = []
+
+    def fail(kind, uuid):
+        requests.append(kind)
+        raise DOWN
+
+    with contextlib.closing(_Stopped(reconciler)):
+        placement.on_request = fail
+        for number in range(2, 1000):
+            reconciler.submit(numbered(number), Situation())
+        assert not reconciler.drain(0.8)
+        # Two tries, and at first one more for each thread, if the list
+        # failed before that thread had asked for it.
+        assert set(requests) == {'list'}
+        assert 2 <= len(requests) <= 6
+        with pytest.raises(errors.PlacementUnavailable):
+            reconciler.delete_provider(numbered(2).uuid)
+        assert len(requests) <= 6
+        placement.on_request = lambda kind, uuid: None
+        assert reconciler.drain(TIMEOUT_S)
+    assert len(placement.providers) == 998
 
 
 def _raise_down(kind, uuid):
