@@ -95,6 +95,8 @@ class NodeFeed:
         self._concurrent_reads = ConcurrentReads()
         self._delivered = Delivered()
         self._redelivery = Redelivery()
+        # Held nodes that Ironic answered 404 for, which may be an error.
+        self._missing = Redelivery()
         # Nodes that belonged to another pool when they were read last.
         self._outside_pool: set[str] = set()
         self._outage = _Outage()
@@ -198,6 +200,8 @@ class NodeFeed:
         # The read queue reads a node in one thread at a time, so no 404 of
         # this node can be newer than this answer.
         self._sink.mark_present(facts.uuid)
+        for other in self._missing.mark_delivered(facts.uuid):
+            self.request_read(other)
         self.accept_read(facts)
 
     def _deliver_missing(self, node: NodeId) -> None:
@@ -206,6 +210,10 @@ class NodeFeed:
         self._concurrent_reads.mark_missing(node)
         self._outside_pool.discard(node)
         self._call_sink(node, self._sink.mark_missing, node)
+        if self._sink.is_missing(node):
+            self._missing.add_failed(node)
+        else:
+            self._missing.discard(node)
 
     def _deliver(self, facts: NodeFacts) -> bool:
         """Deliver the facts of a node, whatever its pool.
@@ -318,7 +326,8 @@ class NodeFeed:
     def _read_delta(self) -> None:
         """Read and deliver the nodes that changed since the watermark.
 
-        Then request a read of the next node in the redelivery queue.
+        Then request a read of the next node that was not delivered, and of
+        the next one that Ironic did not find.
 
         :raises errors.IronicComputeError: the list could not be read
         """
@@ -331,8 +340,9 @@ class NodeFeed:
             if self._watermark.advance_to(exc.newest, began_s):
                 LOG.warning('%(exc)s; reading all nodes', {'exc': exc})
                 self._must_audit.set()
-        if (failed := self._redelivery.next_node()) is not None:
-            self.request_read(failed)
+        for waiting in (self._redelivery, self._missing):
+            if (node := waiting.next_node()) is not None:
+                self.request_read(node)
 
     def _deliver_delta(self) -> str:
         """Read and deliver a delta list; return its newest ``updated_at``."""

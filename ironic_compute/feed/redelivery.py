@@ -4,7 +4,8 @@
 No later list may contain these nodes. The cause is usually the same for all of
 them: Ironic did not answer the reads, or nova-conductor is away and the sink
 could not process the facts. Therefore only one node is tried at a time, each
-in its turn; after the first success all others follow.
+in its turn; after the first success all others follow. The feed has a second
+queue, of held nodes that Ironic did not find, because a 404 may be wrong.
 """
 
 import threading
@@ -23,6 +24,11 @@ class Redelivery:
         """Put a node that was not delivered at the end of the queue."""
         with self._lock:
             self._put_last(node)
+
+    def discard(self, node: NodeId) -> None:
+        """Remove a node that need not be read again."""
+        with self._lock:
+            self._nodes.pop(node, None)
 
     def mark_delivered(self, node: NodeId) -> tuple[NodeId, ...]:
         """Remove a node that was delivered; return the nodes to read now.

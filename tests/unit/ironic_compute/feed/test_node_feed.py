@@ -660,6 +660,29 @@ def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
     assert ironic.reads == []
 
 
+def test_wrong_404_is_corrected_without_an_audit(conf, ironic, sink):
+    """A missing node is read again, one at a time until one is found."""
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+    feed._read_queue.start()
+    feed._read_delta()
+    ironic.list_changed_nodes = lambda since: []
+    was = dict(ironic.nodes_by_uuid)
+    sink.gone = {'n1', 'n2', 'n3'}
+    ironic.nodes_by_uuid.clear()
+    for node in ('n3', 'n1', 'n2'):
+        feed._read(node)
+    ironic.nodes_by_uuid.update(was)
+    for reads in (['n3'], ['n1', 'n2', 'n3'], [], []):
+        ironic.reads.clear()
+        feed._read_delta()
+        _await(lambda reads=reads: len(ironic.reads) >= len(reads))
+        threading.Event().wait(QUIET_S)
+        assert sorted(ironic.reads) == reads
+        sink.gone.discard('n3')  # An audit removed it.
+    feed.stop()
+    assert sink.gone == set()
+
+
 def test_more_changes_than_the_delta_list_reads_start_an_audit(
     conf, ironic, sink, caplog
 ):

@@ -26,3 +26,14 @@ def test_first_success_returns_all_other_nodes() -> None:
     redelivery.add_failed(N3)
     assert redelivery.mark_delivered(N1) == ()
     assert redelivery.mark_delivered(N3) == ()
+
+
+def test_discarded_node_is_not_read_again():
+    """It is neither the next node nor one of those after a success."""
+    redelivery = Redelivery()
+    for node in ('n1', 'n2', 'n3'):
+        redelivery.add_failed(node)
+    redelivery.discard('n1')
+    assert redelivery.next_node() == 'n2'
+    assert redelivery.mark_delivered('n1') == ()
+    assert redelivery.mark_delivered('n2') == ('n3',)
