@@ -285,9 +285,12 @@ class HeldNodes:
 
         :returns: False if the node is not held; nothing is done then
         """
-        if facts.uuid not in self._held:
-            return False
-        self._node_cache.update_facts(facts)
+        with self._lock:
+            # Locked, because ``drop_node`` in another thread would else remove
+            # the facts from the cache before they are stored there.
+            if facts.uuid not in self._held:
+                return False
+            self._node_cache.update_facts(facts)
         self.report_node(facts.uuid)
         return True
 

@@ -321,3 +321,41 @@ def test_a_row_that_took_long_to_create_is_new(reports: Reports) -> None:
     row = _row(created_ago_s=3600.0)
     held_nodes.add_node(row, FACTS, held_nodes.version(), created=True)
     assert reports.confirmed == {N1: False}
+
+
+class DroppedMeanwhile(NodeCache):
+    """A node cache whose node is dropped while its facts are stored."""
+
+    drop: Callable[[], None]
+
+    def update_facts(self, facts: NodeFacts) -> bool:
+        thread = threading.Thread(target=self.drop)
+        thread.start()
+        thread.join(0.2)
+        return super().update_facts(facts)
+
+
+def test_node_dropped_while_its_facts_come_leaves_the_cache(
+    reports: Reports,
+) -> None:
+    """Facts of a node that is not held would be found by its instance."""
+    node_cache = DroppedMeanwhile(CLOCK)
+    rows: Any = FakeRows(_row())
+    held_nodes = HeldNodes(
+        C1,
+        rows,
+        node_cache,
+        ClaimBook(),
+        reports,
+        UnconfirmedRows(CLOCK, 90.0),
+        lambda facts: None,
+    )
+    held_nodes.load_rows()
+    node_cache.drop = lambda: held_nodes.drop_node(N1)
+    held_nodes.update_facts(dataclasses.replace(FACTS, instance_uuid='i1'))
+    for _ in range(100):
+        if not node_cache.list_nodes():
+            break
+        threading.Event().wait(0.01)
+    assert node_cache.list_nodes() == ()
+    assert node_cache.find_by_instance('i1') is None
