@@ -174,6 +174,7 @@ def _fast() -> list[Job]:
             'contracts of Ironic and Placement',
             *(*quick, 'tests/contract'),
             *('--ignore', 'tests/contract/coordination'),
+            *('--ignore', 'tests/contract/rabbitmq'),
         ),
         _pytest('units of ironic_compute', *quick, units),
         _pytest(
@@ -202,6 +203,7 @@ def _rest() -> list[Job]:
     middle = (_FIRST_LIVES + _ALL_LIVES) // 2
     return [
         *_coordination('slow'),
+        _pytest('contract of RabbitMQ', 'tests/contract/rabbitmq', load=0.3),
         *_functional('functional rest', others, 3),
         _pytest(
             'units of ironic_compute on eventlet',
@@ -244,6 +246,11 @@ def _nova33() -> list[Job]:
     """
     units = 'tests/unit/ironic_compute'
     return [
+        _pytest(
+            'contract of RabbitMQ on Nova 33',
+            'tests/contract/rabbitmq',
+            load=0.3,
+        ),
         *_functional(
             'functional on Nova 33', _functional_files(), 3, eventlet=True
         ),
