@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build (spawn) of a server: its steps, and how long it waits for the deploy.
 
-The steps are: reserve the node, write ``instance_info``, attach volumes, let
-Ironic validate the node, attach VIFs, send the config drive with the request
+The steps are: reserve the node, attach VIFs, write ``instance_info``, attach
+volumes, let Ironic validate the node, send the config drive with the request
 for ``active``, and wait until the node is active. If a step fails, all steps
 so far are undone and the node is free again.
 
@@ -193,11 +193,17 @@ class Deploy:
         self, request: BuildRequest, slot: BuildSlot
     ) -> list[UndoableStep]:
         node, uuid = request.node, request.instance.uuid
+        # A build with volumes has attached its VIFs before.
+        attach_vifs = (
+            self._network.attach_missing_vifs
+            if request.volumes
+            else self._network.attach_vifs
+        )
         return [
             UndoableStep(
                 f'reservation of node {node}',
                 lambda: self.reserve_node(node, request.instance),
-                lambda: self._teardown.release_node(node, uuid),
+                lambda: self._teardown.undo_preparation(node, uuid),
             ),
             # This step precedes the build slot, because Neutron may be slow
             # and would keep a slot busy.
@@ -207,28 +213,19 @@ class Deploy:
             ),
             UndoableStep(f'build slot of server {uuid}', slot.acquire),
             UndoableStep(
+                f'VIFs of node {node}',
+                lambda: attach_vifs(node, request.network_info or ()),
+            ),
+            UndoableStep(
                 f'instance_info of node {node}',
                 lambda: self.write_instance_info(request),
-                lambda: self._teardown.clear_instance_info(node, uuid),
             ),
             UndoableStep(
                 f'volumes of node {node}',
                 lambda: self._volumes.attach_volumes(node, request.volumes),
-                lambda: self._undo_if_reserved(
-                    node, uuid, self._volumes.detach_all_volumes
-                ),
             ),
             UndoableStep(
                 f'validation of node {node}', lambda: self._validate(node)
-            ),
-            UndoableStep(
-                f'VIFs of node {node}',
-                lambda: self._network.attach_vifs(
-                    node, request.network_info or ()
-                ),
-                lambda: self._undo_if_reserved(
-                    node, uuid, self._network.detach_all_vifs
-                ),
             ),
             UndoableStep(
                 f'deploy of node {node}',
@@ -250,13 +247,6 @@ class Deploy:
             is_image = _is_image_error(reason)
             kind = errors.DeployInvalid if is_image else errors.DeployFailed
             raise kind(f'Ironic cannot deploy node {node}: {reason}')
-
-    def _undo_if_reserved(
-        self, node: NodeId, instance_uuid: str, undo: Callable[[NodeId], None]
-    ) -> None:
-        """Undo a step on a node, if the node still has the server."""
-        if self._waiter.read_node(node).instance_uuid == instance_uuid:
-            undo(node)
 
 
 def _unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:

@@ -112,6 +112,26 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         ):
             self._deploy.reserve_node(NodeId(instance.node), instance)
 
+    def prepare_networks_before_block_device_mapping(
+        self, instance: Any, network_info: Any
+    ) -> None:
+        """Attach the VIFs of a server that has volumes.
+
+        :raises ComputeResourcesUnavailable: a VIF cannot be attached; Nova
+            tries another node
+        """
+        with as_nova_errors(
+            instance, nova_exception.ComputeResourcesUnavailable
+        ):
+            self._network.prepare_for_volumes(
+                NodeId(instance.node), instance, network_info
+            )
+
+    def clean_networks_preparation(
+        self, instance: Any, network_info: Any
+    ) -> None:
+        """Do nothing: Nova calls :meth:`failed_spawn_cleanup` next."""
+
     def failed_spawn_cleanup(self, instance: Any) -> None:
         """Free the node that :meth:`prepare_for_spawn` reserved."""
         self.free_node_of(instance)

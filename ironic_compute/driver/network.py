@@ -10,9 +10,17 @@ have several.
 from collections.abc import Iterable
 from typing import Any
 
+from nova import exception as nova_exception
+
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from resource_tracker.node import NodeId
+
+# Nova lets these exceptions pass at any step of a build.
+_DELETED = (
+    nova_exception.InstanceNotFound,
+    nova_exception.UnexpectedDeletingTaskStateError,
+)
 
 
 class Network:
@@ -29,6 +37,33 @@ class Network:
         """
         for vif in network_info:
             self._attach_vif(node, str(vif['id']))
+
+    def attach_missing_vifs(
+        self, node: NodeId, network_info: Iterable[Any]
+    ) -> None:
+        """Attach these VIFs, except those that the node has already."""
+        attached = set(self._list_vifs(node))
+        self.attach_vifs(
+            node, [vif for vif in network_info if vif['id'] not in attached]
+        )
+
+    def prepare_for_volumes(
+        self, node: NodeId, instance: Any, network_info: Any
+    ) -> None:
+        """Attach the VIFs of a build that has volumes, before Cinder is asked.
+
+        The volume connector of such a build has an address of the server,
+        which may depend on the port to which Ironic attaches a VIF. Builds
+        without volumes attach their VIFs later and do not wait for Neutron
+        here.
+
+        :param network_info: Nova's lazy list, which waits for Neutron when it
+            is read
+        :raises InvalidBDM: Nova ends the build, because Neutron has refused
+            the networks
+        """
+        if any(device.is_volume for device in instance.get_bdms()):
+            self.attach_missing_vifs(node, _read_networks(network_info))
 
     def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Detach these VIFs, except those that the node does not have."""
@@ -67,3 +102,21 @@ class Network:
                     raise
 
         self._waiter.retry(detach)
+
+
+def _read_networks(network_info: Any) -> list[Any]:
+    """Return the VIFs of a build; block until Neutron has allocated them.
+
+    Nova shows the text of InvalidBDM to the user, and hides that of Neutron's
+    errors behind "Failure prepping block device".
+    """
+    try:
+        return list(network_info or ())
+    except _DELETED:
+        raise
+    except nova_exception.NovaException as exc:
+        raise nova_exception.InvalidBDM(str(exc)) from exc
+    except Exception as exc:
+        raise errors.DeployFailed(
+            f'Neutron could not allocate the networks: {exc}'
+        ) from exc

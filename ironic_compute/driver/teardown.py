@@ -116,16 +116,25 @@ class Teardown:
                 {'node': node, 'server': instance_uuid},
             )
 
-    def _undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove the VIFs, volumes, instance_info and uuid of a server."""
-        if not _has_instance(self._waiter.read_node(node), instance_uuid):
-            return
+    def undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove what a build has prepared on a node before its deploy.
+
+        Does nothing if the node lacks the server or was asked to deploy it.
+        """
+        facts = self._waiter.read_node(node)
+        state = ProvisionState.parse(facts.provision_state)
+        if _has_instance(facts, instance_uuid) and (
+            state.meaning in _NEVER_DEPLOYED
+        ):
+            self._remove_preparation(node, instance_uuid)
+
+    def _remove_preparation(self, node: NodeId, instance_uuid: str) -> None:
         self._network.detach_all_vifs(node)
         self._volumes.detach_all_volumes(node)
-        self.clear_instance_info(node, instance_uuid)
-        self.release_node(node, instance_uuid)
+        self._clear_instance_info(node, instance_uuid)
+        self._waiter.retry(lambda: self._release_once(node, instance_uuid))
 
-    def clear_instance_info(self, node: NodeId, instance_uuid: str) -> None:
+    def _clear_instance_info(self, node: NodeId, instance_uuid: str) -> None:
         """Remove the description of the server from its node."""
 
         def clear() -> None:
@@ -133,10 +142,6 @@ class Teardown:
                 self._client.patch_node(node, [instance_info.CLEAR_PATCH])
 
         self._waiter.retry(clear)
-
-    def release_node(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove the server's uuid from its node."""
-        self._waiter.retry(lambda: self._release_once(node, instance_uuid))
 
     def _release_once(self, node: NodeId, instance_uuid: str) -> None:
         if _has_instance(self._waiter.read_node_once(node), instance_uuid):
@@ -158,7 +163,7 @@ class Teardown:
             self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
             self._free(node, instance_uuid, self._waiter.read_node(node))
         else:
-            self._undo_preparation(node, instance_uuid)
+            self._remove_preparation(node, instance_uuid)
 
     def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
         """Let Ironic tear the node down, with its VIFs and instance_info."""

@@ -24,12 +24,6 @@ NODE = NodeId('11111111-1111-1111-1111-111111111111')
 class FakeIronic:
     """Ironic behind the methods of ``IronicClient``."""
 
-    def list_ports(self, node: str) -> list[dict[str, Any]]:
-        return []
-
-    def list_portgroups(self, node: str) -> list[dict[str, Any]]:
-        return []
-
     def __init__(self) -> None:
         # What is settled by two threads at once is settled once.
         self.lock = threading.RLock()
@@ -44,6 +38,7 @@ class FakeIronic:
         self.calls: list[tuple[Any, ...]] = []
         self.targets: dict[str, dict[str, Any]] = {}
         self.connectors: list[dict[str, Any]] = []
+        self.ports: list[dict[str, Any]] = []
         self.locked_count = 0
         self.power_works = True
         self.has_soft_power = True
@@ -240,6 +235,14 @@ class FakeIronic:
         wanted = 'power off' if target == 'off' else 'power on'
         self.change(node, target_power_state=wanted, last_error=None)
 
+    def list_ports(self, node: str) -> list[dict[str, Any]]:
+        """See IronicClient."""
+        return self.ports
+
+    def list_portgroups(self, node: str) -> list[dict[str, Any]]:
+        """See IronicClient."""
+        return []
+
     def list_vifs(self, node: str) -> list[str]:
         """See IronicClient."""
         return list(self.attached[node])
@@ -250,6 +253,10 @@ class FakeIronic:
         if vif in self.attached[node]:
             raise errors.IronicRefused('VIF is attached already')
         self.attached[node].append(vif)
+        for port in self.ports:
+            if 'internal_info' not in port:
+                port['internal_info'] = {'tenant_vif_port_id': vif}
+                break
 
     def detach_vif(self, node: str, vif: str) -> None:
         """See IronicClient."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
+from nova import exception as nova_exception
 from nova import objects
 from nova.network import model as network_model
 
@@ -38,9 +39,28 @@ class Bench:
     node_cache: NodeCache
     clock: ManualClock
 
-    def spawn(self, server: Any, **kwargs: Any) -> None:
-        """Reserve the node and build the server, as Nova does."""
-        self.driver.prepare_for_spawn(server)
+    def prepare(self, server: Any, networks: Any) -> None:
+        """Call the methods that Nova calls before it asks Cinder."""
+        driver = self.driver
+        try:
+            driver.prepare_for_spawn(server)
+            driver.prepare_networks_before_block_device_mapping(
+                server, networks
+            )
+        except nova_exception.ComputeResourcesUnavailable:
+            driver.clean_networks_preparation(server, networks)
+            driver.failed_spawn_cleanup(server)
+            raise
+
+    def spawn(
+        self, server: Any, volumes: Sequence[Any] = (), **kwargs: Any
+    ) -> None:
+        """Reserve the node and build the server, as Nova does.
+
+        :param volumes: the volumes of the server
+        """
+        server.volumes = [volume._bdm_obj for volume in volumes]
+        self.prepare(server, network())
         self.driver.spawn(
             None,
             server,
@@ -49,6 +69,7 @@ class Bench:
             None,
             {},
             network_info=network(),
+            block_device_info={'block_device_mapping': list(volumes)},
             **kwargs,
         )
 
@@ -152,13 +173,26 @@ class Volume(dict[str, Any]):
 
     is_volume = True
 
-    def __init__(self, boot_index: int = 0) -> None:
+    def __init__(
+        self, boot_index: int | None = 0, volume_id: str = OTHER
+    ) -> None:
         super().__init__(boot_index=boot_index)
         self._bdm_obj = objects.BlockDeviceMapping(
             boot_index=boot_index,
-            volume_id=OTHER,
+            destination_type='volume',
+            volume_id=volume_id,
             connection_info='{"driver_volume_type": "iscsi", "data": {}}',
         )
+
+
+class Server(objects.Instance):
+    """A server whose volumes are not in Nova's database."""
+
+    volumes: Sequence[Any] = ()
+
+    def get_bdms(self) -> Sequence[Any]:
+        """Return the block device mappings of the volumes."""
+        return self.volumes
 
 
 def server(**fields: Any) -> Any:
@@ -196,10 +230,10 @@ def server(**fields: Any) -> Any:
         'vm_state': 'building',
         **fields,
     }
-    return objects.Instance(**values)
+    return Server(**values)
 
 
-class UnsavedServer(objects.Instance):
+class UnsavedServer(Server):
     """A server whose record is not saved and does not change."""
 
     def save(self, *args: Any, **kwargs: Any) -> None:

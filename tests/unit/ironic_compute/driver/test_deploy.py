@@ -10,15 +10,15 @@ from . import fake
 
 
 def test_build_ends_active():
-    """A build reserves, describes, attaches, deploys and waits."""
+    """A build reserves, attaches, describes, deploys and waits."""
     bench = fake.bench()
     bench.spawn(fake.server())
     assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
     assert bench.ironic.attached[fake.NODE] == [fake.VIF]
     assert bench.ironic.names() == [
         'reserve',
-        'patch',
         'vif_attach',
+        'patch',
         'active',
     ]
 

@@ -45,8 +45,7 @@ def _bench(operation):
 
 
 def _spawn(bench):
-    volumes = {'block_device_mapping': [fake.Volume(1)]}
-    bench.spawn(fake.unsaved_server(), block_device_info=volumes)
+    bench.spawn(fake.unsaved_server(), [fake.Volume(1)])
 
 
 def _rebuild(bench):

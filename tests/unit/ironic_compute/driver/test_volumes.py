@@ -3,19 +3,126 @@
 
 import pytest
 from nova import exception as nova_exception
+from nova import objects
+from nova.network import model as network_model
 
 from . import fake
 
+_STORAGE_VIF = '55555555-5555-5555-5555-555555555555'
 
-def _from_volume():
-    """Return the arguments of a spawn from a root volume."""
-    return {'block_device_info': {'block_device_mapping': [fake.Volume()]}}
+
+class _SlowNetworks(network_model.NetworkInfo):
+    """The networks of a server, which Neutron allocates when they are read.
+
+    Nova's lazy list behaves so.
+    """
+
+    def __init__(self, server, error=None):
+        super().__init__()
+        self._server, self._error = server, error
+
+    def __iter__(self):
+        self._wait()
+        return super().__iter__()
+
+    def __len__(self):
+        self._wait()
+        return super().__len__()
+
+    def _wait(self):
+        if self._error is not None:
+            raise self._error
+        self[:] = [
+            _vif(fake.VIF, '192.0.2.5'),
+            _vif(_STORAGE_VIF, '198.51.100.5'),
+        ]
+        self._server.info_cache = objects.InstanceInfoCache(network_info=self)
+
+
+def _vif(uuid, address):
+    subnet = network_model.Subnet(ips=[network_model.FixedIP(address=address)])
+    return network_model.VIF(
+        id=uuid, network=network_model.Network(subnets=[subnet])
+    )
+
+
+def _storage_node():
+    """Return a driver on a node whose second port is in a storage network."""
+    bench = fake.bench()
+    bench.ironic.ports = [{'address': 'aa:01'}, {'address': 'aa:02'}]
+    bench.ironic.connectors = [
+        {'type': 'iqn', 'connector_id': 'iqn.one'},
+        {'type': 'mac', 'connector_id': 'AA:02'},
+    ]
+    return bench
+
+
+def _server_with_volume():
+    server = fake.server(info_cache=None)
+    server.volumes = [fake.Volume()._bdm_obj]
+    return server
+
+
+def test_connector_has_the_address_of_the_network_on_its_mac():
+    """Cinder gets the address in the storage network from a slow Neutron.
+
+    Therefore the networks are allocated and the VIFs are attached before Nova
+    asks Cinder. Without this the connector had no address, or the address in
+    the other network.
+    """
+    bench, server = _storage_node(), _server_with_volume()
+    bench.prepare(server, _SlowNetworks(server))
+    connector = bench.driver.get_volume_connector(server)
+    assert connector['ip'] == '198.51.100.5'
+    assert connector['initiator'] == 'iqn.one'
+    assert bench.ironic.attached[fake.NODE] == [fake.VIF, _STORAGE_VIF]
+
+
+def test_build_without_volumes_does_not_wait_for_its_networks():
+    """An image build waits for Neutron later, and attaches its VIFs then."""
+    bench = _storage_node()
+    server = fake.server(info_cache=None)
+    bench.prepare(server, _SlowNetworks(server))
+    assert server.info_cache is None
+    assert not bench.ironic.attached[fake.NODE]
+
+
+def test_vif_that_cannot_be_attached_sends_the_build_to_another_node():
+    """A node without a free port fails the build before Cinder is asked."""
+    bench, server = _storage_node(), _server_with_volume()
+    bench.ironic.refused['vif_attach'] = 'no free port'
+    with pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match='no free port'
+    ):
+        bench.prepare(server, _SlowNetworks(server))
+    assert bench.is_free()
+
+
+@pytest.mark.parametrize(
+    ('error', 'raised'),
+    [
+        (nova_exception.NoMoreFixedIps(net='n'), nova_exception.InvalidBDM),
+        (OSError('reset'), nova_exception.ComputeResourcesUnavailable),
+        (
+            nova_exception.InstanceNotFound(instance_id='i'),
+            nova_exception.InstanceNotFound,
+        ),
+    ],
+)
+def test_error_of_neutron_keeps_its_sentence(error, raised):
+    """Nova shows the error of a failed network to the user.
+
+    Nova hides all but a few classes behind "Failure prepping block device".
+    """
+    bench, server = _storage_node(), _server_with_volume()
+    with pytest.raises(raised, match=str(error)):
+        bench.prepare(server, _SlowNetworks(server, error))
 
 
 def test_root_volume_becomes_a_target_until_the_destroy():
     """A server with a root volume has a target and no image."""
     bench = fake.bench()
-    bench.spawn(fake.server(), **_from_volume())
+    bench.spawn(fake.server(), [fake.Volume()])
     assert 'image_source' not in bench.ironic.infos[fake.NODE]
     (target,) = bench.ironic.targets.values()
     assert (target['volume_id'], target['boot_index']) == (fake.OTHER, 0)
@@ -23,13 +130,20 @@ def test_root_volume_becomes_a_target_until_the_destroy():
     assert not bench.ironic.targets
 
 
-@pytest.mark.parametrize('request_name', ['vif_attach', 'active'])
-def test_target_of_a_failed_build_is_deleted(request_name):
+@pytest.mark.parametrize(
+    ('errors', 'name'),
+    [
+        ('refused', 'create_volume_target'),
+        ('invalid', 'power'),
+        ('refused', 'active'),
+    ],
+)
+def test_target_of_a_failed_build_is_deleted(errors, name):
     """A build that fails deletes its volume target and frees the node."""
     bench = fake.bench()
-    bench.ironic.refused[request_name] = 'no'
+    getattr(bench.ironic, errors)[name] = 'no'
     with pytest.raises(nova_exception.InstanceDeployFailure):
-        bench.spawn(fake.server(), **_from_volume())
+        bench.spawn(fake.server(), [fake.Volume()])
     assert not bench.ironic.targets
     assert bench.is_free()
 
