@@ -9,6 +9,7 @@ teardown is therefore deleted before the next build on the node.
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -79,12 +80,20 @@ class Volumes:
     def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
         """Create the volume targets of a server; delete all others first.
 
+        Data volumes get the boot indexes 1, 2 and so on: Ironic wants a
+        different number for each, and Nova gives them -1 or none.
+
         :param mapping: Nova's driver block devices
         """
         self.detach_all_volumes(node)
+        data_indexes = itertools.count(1)
         for device in mapping:
             if device.is_volume:
-                self._attach_volume(node, device._bdm_obj)
+                record = device._bdm_obj
+                is_root = record.boot_index == 0
+                self._attach_volume(
+                    node, record, 0 if is_root else next(data_indexes)
+                )
 
     def list_targets(self, node: NodeId) -> list[str]:
         """Return the uuids of the volume targets of a node."""
@@ -120,7 +129,9 @@ class Volumes:
                 on=(errors.Retriable, errors.NodeAssociated),
             )
 
-    def _attach_volume(self, node: NodeId, device: Any) -> None:
+    def _attach_volume(
+        self, node: NodeId, device: Any, boot_index: int
+    ) -> None:
         connection = json.loads(device.connection_info)
 
         def create() -> None:
@@ -130,7 +141,7 @@ class Volumes:
                     node,
                     volume_id=device.volume_id,
                     volume_type=connection['driver_volume_type'],
-                    boot_index=device.boot_index,
+                    boot_index=boot_index,
                     properties=connection['data'],
                 )
 

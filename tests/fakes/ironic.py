@@ -292,6 +292,8 @@ class FakeIronic:
     def create_volume_target(self, node: str, **fields: Any) -> str:
         """See IronicClient."""
         self._changing('create_volume_target', node, fields['volume_id'])
+        if not isinstance(fields['boot_index'], int):
+            raise errors.IronicRefused('None is not of type integer')
         taken = {one['boot_index'] for one in self.list_volume_targets(node)}
         if fields['boot_index'] in taken:
             raise errors.IronicRefused('boot index is there already')

@@ -130,6 +130,26 @@ def test_root_volume_becomes_a_target_until_the_destroy():
     assert not bench.ironic.targets
 
 
+@pytest.mark.parametrize('boot_index', [None, -1])
+def test_data_volumes_are_numbered_from_one(boot_index):
+    """A root volume has the boot index 0, and the data volumes 1, 2 and so on.
+
+    Nova gives data volumes the index -1 or none, and Ironic refuses both: its
+    schema takes no null, and two targets of a node need different indexes.
+    """
+    bench = fake.bench()
+    volumes = [
+        fake.Volume(boot_index, 'data'),
+        fake.Volume(0, 'root'),
+        fake.Volume(boot_index, 'more'),
+    ]
+    bench.spawn(fake.server(), volumes)
+    assert {
+        target['volume_id']: target['boot_index']
+        for target in bench.ironic.targets.values()
+    } == {'root': 0, 'data': 1, 'more': 2}
+
+
 @pytest.mark.parametrize(
     ('errors', 'name'),
     [
