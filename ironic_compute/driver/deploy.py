@@ -23,7 +23,7 @@ from ironic_compute import delivery, errors
 from ironic_compute.driver import configdrive, instance_info, nova_errors
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
-from ironic_compute.driver.network import Network
+from ironic_compute.driver.network import Network, read_networks
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
 from ironic_compute.driver.undo import UndoableStep, run_or_undo
@@ -75,6 +75,27 @@ class Deploy:
                 lambda: self._client.reserve_node(node, instance.uuid)
             )
             self._waiter.pass_to_feed(reserved)
+
+    def prepare_for_volumes(self, instance: Any, network_info: Any) -> None:
+        """Attach the VIFs of a build that has volumes, before Cinder is asked.
+
+        The volume connector of such a build has an address of the server,
+        which may depend on the port to which Ironic attaches a VIF. Builds
+        without volumes attach their VIFs later and do not wait for Neutron
+        here.
+
+        :param network_info: Nova's lazy list, which waits for Neutron when it
+            is read
+        :raises errors.DeployFailed: the node cannot have volumes
+        :raises InvalidBDM: Nova ends the build, because Neutron has refused
+            the networks
+        """
+        if any(device.is_volume for device in instance.get_bdms()):
+            node = NodeId(instance.node)
+            self._volumes.check_storage(node)
+            self._network.attach_missing_vifs(
+                node, read_networks(network_info)
+            )
 
     def spawn(self, request: BuildRequest) -> None:
         """Build a server; block until its node is active.

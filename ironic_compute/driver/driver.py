@@ -123,9 +123,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         with as_nova_errors(
             instance, nova_exception.ComputeResourcesUnavailable
         ):
-            self._network.prepare_for_volumes(
-                NodeId(instance.node), instance, network_info
-            )
+            self._deploy.prepare_for_volumes(instance, network_info)
 
     def clean_networks_preparation(
         self, instance: Any, network_info: Any

@@ -47,24 +47,6 @@ class Network:
             node, [vif for vif in network_info if vif['id'] not in attached]
         )
 
-    def prepare_for_volumes(
-        self, node: NodeId, instance: Any, network_info: Any
-    ) -> None:
-        """Attach the VIFs of a build that has volumes, before Cinder is asked.
-
-        The volume connector of such a build has an address of the server,
-        which may depend on the port to which Ironic attaches a VIF. Builds
-        without volumes attach their VIFs later and do not wait for Neutron
-        here.
-
-        :param network_info: Nova's lazy list, which waits for Neutron when it
-            is read
-        :raises InvalidBDM: Nova ends the build, because Neutron has refused
-            the networks
-        """
-        if any(device.is_volume for device in instance.get_bdms()):
-            self.attach_missing_vifs(node, _read_networks(network_info))
-
     def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Detach these VIFs, except those that the node does not have."""
         attached = set(self._list_vifs(node))
@@ -104,7 +86,7 @@ class Network:
         self._waiter.retry(detach)
 
 
-def _read_networks(network_info: Any) -> list[Any]:
+def read_networks(network_info: Any) -> list[Any]:
     """Return the VIFs of a build; block until Neutron has allocated them.
 
     Nova shows the text of InvalidBDM to the user, and hides that of Neutron's

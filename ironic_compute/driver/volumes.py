@@ -77,6 +77,20 @@ class Volumes:
                 properties[f'{kind}s'] = connectors[kind]
         return properties
 
+    def check_storage(self, node: NodeId) -> None:
+        """Check that Ironic gives volumes to a node.
+
+        :raises errors.DeployFailed: Ironic ignores the node's volume targets
+        """
+        fields = self._waiter.retry(
+            lambda: self._client.read_fields(node, ['storage_interface'])
+        )
+        if fields.get('storage_interface') == 'noop':
+            raise errors.DeployFailed(
+                f'Node {node} takes no volumes: its storage_interface in '
+                f'Ironic is noop'
+            )
+
     def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
         """Create the volume targets of a server; delete all others first.
 
@@ -84,16 +98,16 @@ class Volumes:
         different number for each, and Nova gives them -1 or none.
 
         :param mapping: Nova's driver block devices
+        :raises errors.DeployFailed: Ironic gives no volumes to the node
         """
         self.detach_all_volumes(node)
+        records = [device._bdm_obj for device in mapping if device.is_volume]
+        if records:
+            self.check_storage(node)
         data_indexes = itertools.count(1)
-        for device in mapping:
-            if device.is_volume:
-                record = device._bdm_obj
-                is_root = record.boot_index == 0
-                self._attach_volume(
-                    node, record, 0 if is_root else next(data_indexes)
-                )
+        for record in records:
+            boot_index = 0 if record.boot_index == 0 else next(data_indexes)
+            self._attach_volume(node, record, boot_index)
 
     def list_targets(self, node: NodeId) -> list[str]:
         """Return the uuids of the volume targets of a node."""

@@ -45,6 +45,7 @@ class FakeIronic:
         self.is_console_on = False
         self.console_type = 'socat'
         self.rescue_interface = 'agent'
+        self.storage_interface = 'cinder'
 
     # What a test says
 
@@ -141,6 +142,7 @@ class FakeIronic:
         return {
             'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
             'rescue_interface': self.rescue_interface,
+            'storage_interface': self.storage_interface,
             'provision_updated_at': self.changed_at.get(node),
         }
 

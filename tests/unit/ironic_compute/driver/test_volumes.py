@@ -130,6 +130,44 @@ def test_root_volume_becomes_a_target_until_the_destroy():
     assert not bench.ironic.targets
 
 
+def test_node_without_storage_interface_takes_no_build_with_volumes():
+    """Nova tries another node before it asks Cinder for the volumes.
+
+    Ironic would accept the volume targets and ignore them.
+    """
+    bench, server = _storage_node(), _server_with_volume()
+    bench.ironic.storage_interface = 'noop'
+    with pytest.raises(
+        nova_exception.ComputeResourcesUnavailable, match='noop'
+    ):
+        bench.prepare(server, fake.network())
+    assert bench.is_free()
+    bench.spawn(fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+
+
+def test_node_without_storage_interface_takes_no_unshelved_volumes():
+    """An unshelving, which has no preparation, tries another node too."""
+    bench = fake.bench()
+    bench.ironic.storage_interface = 'noop'
+    volumes = {'block_device_mapping': [fake.Volume(None)]}
+    server = fake.server()
+    bench.driver.prepare_for_spawn(server)
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='noop'):
+        bench.driver.spawn(
+            None,
+            server,
+            fake.image(),
+            None,
+            None,
+            {},
+            fake.network(),
+            volumes,
+        )
+    assert not bench.ironic.targets
+    assert bench.is_free()
+
+
 @pytest.mark.parametrize('boot_index', [None, -1])
 def test_data_volumes_are_numbered_from_one(boot_index):
     """A root volume has the boot index 0, and the data volumes 1, 2 and so on.
