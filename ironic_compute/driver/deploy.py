@@ -11,6 +11,7 @@ builds use parts of it.
 """
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,14 @@ _CHECK_S = 30.0
 _CHECKS_PER_READ_COUNT = 10
 # The interfaces of an Ironic node that must be valid for a deploy.
 _REQUIRED_INTERFACES = ('deploy', 'storage', 'power')
+# The texts of Ironic's exceptions for a bad image (ironic.common.exception and
+# validate_image_properties). Other texts that name an image, for example
+# image_download_source, are about the node or its conductor.
+_IMAGE_ERROR = re.compile(
+    'InvalidImage|Not authorized for image|image href'
+    '|Image .* (could not be found|is unacceptable|is missing)'
+    '|The (requested|supplied) image '
+)
 
 
 def _do_nothing() -> None:
@@ -328,7 +337,7 @@ def _is_image_error(reason: str) -> bool:
     after it (bug 2127087). Any other reason may concern this node alone: the
     deploy interface is also invalid if a port or the deploy kernel is missing.
     """
-    return 'image' in reason.lower()
+    return _IMAGE_ERROR.search(reason) is not None
 
 
 def _validation_error(result: Any) -> str | None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build (spawn) of servers: success, failures, and the clean-up."""
 
+import re
+
 import pytest
 from nova import exception as nova_exception
 
@@ -68,11 +70,27 @@ def test_refused_step_frees_the_node(request_name):
     assert bench.is_free()
 
 
-def test_invalid_image_ends_the_build():
+@pytest.mark.parametrize(
+    'reason',
+    [
+        'Image 8f1c could not be found.',
+        'Image 8f1c is unacceptable: The image is required to be in an '
+        'active state.',
+        'Image 8f1c is missing the following properties: kernel_id',
+        'Not authorized for image 8f1c.',
+        'Invalid image href 8f1c.',
+        'Validation of image href http://i/8f1c failed, reason: 404',
+        'The requested image is not valid for use.',
+        'The supplied image checksum is invalid or does not match.',
+    ],
+)
+def test_invalid_image_ends_the_build(reason):
     """Nova tries no other node for an image that Ironic cannot deploy."""
     bench = fake.bench()
-    bench.ironic.invalid['deploy'] = 'no such image'
-    with pytest.raises(nova_exception.BuildAbortException, match='no such'):
+    bench.ironic.invalid['deploy'] = reason
+    with pytest.raises(
+        nova_exception.BuildAbortException, match=re.escape(reason)
+    ):
         bench.spawn(fake.server())
     assert bench.is_free()
 
@@ -84,6 +102,15 @@ def test_invalid_image_ends_the_build():
         ('deploy', 'Node n does not have any port associated with it.'),
         ('deploy', "Missing are: ['deploy_kernel', 'deploy_ramdisk']"),
         ('storage', 'no volume connector'),
+        (
+            'deploy',
+            'Cannot validate image information for node n because one or more '
+            "parameters are missing from its instance_info: ['image_source']",
+        ),
+        ('deploy', 'Invalid value for image_download_source: "ftp".'),
+        ('deploy', 'image_no_proxy should be a list of host names'),
+        ('deploy', "missing: ['[deploy]http_image_subdir']"),
+        ('deploy', 'Memory size is too small for requested image'),
     ],
 )
 def test_invalid_node_sends_the_build_to_another_node(interface, reason):
