@@ -46,7 +46,9 @@ def test_bug_2019977_1815799_locked_node_is_deleted_later(state):
 def test_bug_2127087_bad_image_is_tried_once():
     """Nova tries no other node, because a bad image fails on each."""
     bench = fake.bench()
-    bench.ironic.refused['active'] = 'Image i could not be validated'
+    bench.ironic.refused['active'] = (
+        'The requested image is not valid for use.'
+    )
     with pytest.raises(nova_exception.BuildAbortException):
         bench.spawn(fake.server())
     assert bench.ironic.names().count('active') == 1
