@@ -24,6 +24,7 @@ from ironic_compute import delivery, errors
 from ironic_compute.driver import configdrive, instance_info, nova_errors
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
+from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.driver.network import Network, read_networks
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
@@ -62,10 +63,11 @@ class Deploy:
     _network: Network
     _volumes: Volumes
     _teardown: Teardown
+    _cancellations: Cancellations
 
     def __attrs_post_init__(self) -> None:
         self._client = self._waiter.client
-        self._build_slots = BuildSlots()
+        self._build_slots = BuildSlots(cancellations=self._cancellations)
 
     def reserve_node(self, node: NodeId, instance: Any) -> None:
         """Write the server's uuid to a node that can take a build.
@@ -113,7 +115,7 @@ class Deploy:
         :raises errors.DeployFailed: the build may succeed on another node
         :raises nova_errors.Cancelled: the user deleted the server
         """
-        slot = self._build_slots.new_slot()
+        slot = self._build_slots.new_slot(request.instance.uuid)
         try:
             run_or_undo(self._steps(request, slot))
         finally:
@@ -134,13 +136,15 @@ class Deploy:
             server
         :raises nova_errors.Cancelled: the user deleted the server
         """
+
+        def evaluate(facts: NodeFacts) -> NodeFacts | None:
+            self._cancellations.raise_if_cancelled(instance.uuid)
+            return _facts_when_ended(facts, instance.uuid)
+
         for checks_count in itertools.count(1):
             try:
                 facts = self._waiter.wait_until(
-                    node,
-                    lambda facts: _facts_when_ended(facts, instance.uuid),
-                    _CHECK_S,
-                    fresh=fresh,
+                    node, evaluate, _CHECK_S, fresh=fresh
                 )
                 break
             except errors.WaitTimeout:

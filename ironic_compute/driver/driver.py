@@ -18,6 +18,7 @@ from nova.virt import driver as nova_driver
 from hashring.clock import Clock, SystemClock
 from ironic_compute.driver import power
 from ironic_compute.driver.build_request import BuildRequest
+from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.driver.console import Console
 from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.network import Network
@@ -80,8 +81,13 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         self._power = Power(waiter)
         self._volumes = Volumes(waiter, self._power)
         self._teardown = Teardown(waiter, self._network, self._volumes)
+        self._cancellations = Cancellations()
         self._deploy = Deploy(
-            waiter, self._network, self._volumes, self._teardown
+            waiter,
+            self._network,
+            self._volumes,
+            self._teardown,
+            self._cancellations,
         )
         self._rebuild = Rebuild(waiter, self._deploy)
         self._rescue = Rescue(waiter)
@@ -204,6 +210,18 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         :raises nova_errors.Cancelled: the user deleted the server
         """
         self._deploy.wait_until_active(instance, NodeId(node))
+
+    def cancel_build(
+        self, server: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the build of a server ends soon.
+
+        The handler of a delete enters it before it waits for the lock of the
+        server, which the build holds.
+
+        :param server: the uuid of the server
+        """
+        return self._cancellations.cancel(server)
 
     def free_node_of(self, instance: Any) -> None:
         """Free the node of a server; success if no node has the server.

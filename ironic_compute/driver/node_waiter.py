@@ -258,8 +258,9 @@ class NodeWaiter:
     ) -> Result | None:
         """Read the node and evaluate it; return None if the read fails."""
         try:
-            return evaluate(self.read_node_once(node))
+            facts = self.read_node_once(node)
         except errors.NodeNotFound:
             raise
         except errors.IronicComputeError:
             return None
+        return evaluate(facts)

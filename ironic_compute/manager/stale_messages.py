@@ -130,4 +130,5 @@ class DropsStaleMessages(nova_manager.ComputeManager):
             if not refresh(instance):
                 drop('terminate_instance', instance)
                 return
-            super().terminate_instance(context, instance, *args, **kwargs)
+            with self.driver.cancel_build(instance.uuid):
+                super().terminate_instance(context, instance, *args, **kwargs)

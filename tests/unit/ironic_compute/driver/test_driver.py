@@ -10,6 +10,7 @@ from . import fake
 # Methods that the ComputeManager and the recovery of this package call.
 _OUR_OWN = {
     'assume_node',
+    'cancel_build',
     'free_node',
     'free_node_of',
     'list_waiting_threads',

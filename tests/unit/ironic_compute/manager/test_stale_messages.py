@@ -9,6 +9,8 @@ from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 
+from ironic_compute.driver import nova_errors
+from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.recovery.in_progress import InProgress
@@ -80,3 +82,28 @@ def test_stale_shelving_and_unshelving_are_dropped(
     """A message is dropped if the row no longer has its task."""
     served, _ = _serve(name, None, monkeypatch)
     assert not served
+
+
+def test_delete_cancels_the_build_of_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The build is cancelled before Nova waits for the server's lock."""
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.in_progress = InProgress()
+    cancellations = Cancellations()
+    manager.driver = types.SimpleNamespace(cancel_build=cancellations.cancel)
+    cancelled: list[Any] = []
+
+    def terminate(self: Any, context: Any, server: _Server) -> None:
+        with pytest.raises(nova_errors.Cancelled) as info:
+            cancellations.raise_if_cancelled(server.uuid)
+        cancelled.append(info)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, 'terminate_instance', terminate
+    )
+    manager.terminate_instance(
+        None, _Server(uuid='s1', then=('building', 'c1'))
+    )
+    assert cancelled
+    cancellations.raise_if_cancelled('s1')
