@@ -156,7 +156,7 @@ class Deploy:
                 self._waiter.try_read_node(node)
         reason = _failure(facts, instance.uuid)
         if reason is not None:
-            raise errors.DeployFailed(reason)
+            raise errors.DeployFailed(nova_errors.without_urls(reason))
 
     def write_instance_info(
         self, request: BuildRequest, preserve_ephemeral: bool | None = None

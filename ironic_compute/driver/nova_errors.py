@@ -8,6 +8,7 @@ database pass unchanged, because Nova handles them.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ from nova import exception as nova_exception
 from nova.compute import task_states
 
 from ironic_compute import errors
+
+_CONNECTION = re.compile(r':? *HTTPS?Connection.*', re.DOTALL)
+_URL = re.compile(r"""\b[a-z][a-z+]*://[^\s'"<>),]*""")
 
 
 class NoNode(errors.IronicComputeError):
@@ -48,7 +52,7 @@ def as_nova_errors(
     except errors.IronicComputeError as exc:
         if failure is None:
             raise to_nova(exc, instance) from exc
-        raise _new(failure, str(exc)) from exc
+        raise _new(failure, without_urls(str(exc))) from exc
 
 
 @contextlib.contextmanager
@@ -69,23 +73,34 @@ def as_nova_build_errors(instance: Any) -> Iterator[None]:
             actual={'task_state': [task_states.DELETING]},
         ) from exc
     except errors.IronicComputeError as exc:
-        raise nova_exception.InstanceDeployFailure(str(exc)) from exc
+        raise nova_exception.InstanceDeployFailure(
+            without_urls(str(exc))
+        ) from exc
 
 
 def to_nova(exc: errors.IronicComputeError, instance: Any = None) -> Exception:
     """Return Nova's exception with the meaning and the text of ``exc``."""
-    uuid = getattr(instance, 'uuid', '-')
+    uuid, text = getattr(instance, 'uuid', '-'), without_urls(str(exc))
     match exc:
         case errors.DeployInvalid():
             return nova_exception.BuildAbortException(
-                instance_uuid=uuid, reason=str(exc)
+                instance_uuid=uuid, reason=text
             )
         case errors.NodeNotFound():
             return nova_exception.InstanceNotFound(instance_id=uuid)
         case errors.TeardownFailed():
-            return nova_exception.NovaException(str(exc))
+            return nova_exception.NovaException(text)
         case _:
-            return nova_exception.InstanceDeployFailure(str(exc))
+            return nova_exception.InstanceDeployFailure(text)
+
+
+def without_urls(text: str) -> str:
+    """Return a text that tenants may read, without internal addresses.
+
+    keystoneauth1 puts the URL and the connection into its errors. The log has
+    them nevertheless, because Nova logs the cause of an exception.
+    """
+    return _URL.sub('its URL', _CONNECTION.sub('', text))
 
 
 def _new(failure: Any, reason: str) -> Exception:

@@ -79,7 +79,7 @@ def test_refused_step_frees_the_node(request_name):
         'Image 8f1c is missing the following properties: kernel_id',
         'Not authorized for image 8f1c.',
         'Invalid image href 8f1c.',
-        'Validation of image href http://i/8f1c failed, reason: 404',
+        'Validation of image href 8f1c failed, reason: 404',
         'The requested image is not valid for use.',
         'The supplied image checksum is invalid or does not match.',
     ],

@@ -101,3 +101,46 @@ def test_error_of_a_build_decides_whether_nova_tries_another_node(
     ):
         raise error('it broke')
     assert type(raised.value) is wanted
+
+
+_NO_CONNECTION = (
+    'Unable to establish connection to http://192.0.2.1:6385/v1/nodes/n?f=u: '
+    "HTTPConnectionPool(host='192.0.2.1', port=6385): Max retries exceeded "
+    'with url: /v1/nodes/n?f=u (Caused by NewConnectionError("refused"))'
+)
+
+
+@pytest.mark.parametrize(
+    ('text', 'shown'),
+    [
+        (_NO_CONNECTION, 'Unable to establish connection to its URL'),
+        (
+            'Request to https://ironic.internal/v1 timed out',
+            'Request to its URL timed out',
+        ),
+        ("Node n has no kernel 'file:///k'", "Node n has no kernel 'its URL'"),
+    ],
+)
+@pytest.mark.parametrize(
+    'context',
+    [
+        lambda: nova_errors.as_nova_errors(
+            INSTANCE, nova_exception.InstanceRebootFailure
+        ),
+        lambda: nova_errors.as_nova_errors(INSTANCE),
+        lambda: nova_errors.as_nova_build_errors(INSTANCE),
+    ],
+)
+def test_user_reads_no_internal_url(context, text, shown):
+    """A fault, which tenants read, has no URL or address of Ironic.
+
+    The log has them, because Nova logs the cause of the exception too.
+    """
+    with pytest.raises(nova_exception.NovaException) as raised, context():
+        raise errors.IronicUnavailable(f'Ironic did not answer: {text}')
+    assert (
+        str(raised.value)
+        .rstrip('.')
+        .endswith(f'Ironic did not answer: {shown}')
+    )
+    assert text in str(raised.value.__cause__)
