@@ -106,11 +106,11 @@ def _requirement_fields(
         if value == 'required'
     ]
     traits.extend(image_traits)
-    values: dict[str, Any] = {}
+    # Traits are written even if there are none, because a rebuild must replace
+    # those of the former image.
+    values: dict[str, Any] = {'traits': traits}
     if capabilities:
         values['capabilities'] = json.dumps(capabilities)
-    if traits:
-        values['traits'] = traits
     return values
 
 

@@ -24,6 +24,24 @@ def test_bug_2127017_image_is_written_anew_at_any_version():
     assert server.task_state == 'rebuild_spawning'
 
 
+def test_traits_of_the_former_image_are_removed():
+    """A rebuild with an image without traits leaves the flavor's traits.
+
+    Ironic refuses a deploy with a trait that the node does not have, and
+    chooses deploy templates by these traits.
+    """
+    bench = fake.bench_with_server()
+    for traits in (['CUSTOM_OLD', 'CUSTOM_FAST'], ['CUSTOM_OLD']):
+        bench.ironic.infos[fake.NODE]['traits'] = traits
+        _rebuild(bench)
+        assert bench.ironic.infos[fake.NODE]['traits'] == ['CUSTOM_FAST']
+    bench.ironic.infos[fake.NODE]['traits'] = ['CUSTOM_OLD']
+    server = fake.unsaved_server(task_state='rebuilding')
+    server.flavor.extra_specs = {}
+    bench.rebuild(server)
+    assert bench.ironic.infos[fake.NODE]['traits'] == []
+
+
 def test_volume_backed_server_is_refused_untouched():
     """The rebuild of a server with a root volume sends nothing to Ironic."""
     bench = fake.bench_with_server()
