@@ -12,6 +12,7 @@ Ironic answered before our change may have put an older state into the cache.
 
 import contextlib
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
@@ -189,6 +190,7 @@ class NodeWaiter:
         self,
         act: Callable[[], Result],
         on: type | tuple[type, ...] = errors.Retriable,
+        longest_s: float = math.inf,
     ) -> Result:
         """Call ``act`` and return its result; call it again after an error.
 
@@ -200,12 +202,14 @@ class NodeWaiter:
         :param on: the errors after which to call ``act`` again. For a change
             that must not be sent twice pass `errors.Untouched`: after such an
             error it is certain that Ironic did nothing
+        :param longest_s: a shorter limit in seconds, for callers that can go
+            on without a result
         :raises errors.IronicComputeError: the last error, when the time is up,
             or an error of another class than ``on``
         """
         interval_s = first_s = float(CONF.ironic.api_retry_interval)
         max_count = int(CONF.ironic.api_max_retries)
-        budget_s = first_s * max_count
+        budget_s = min(first_s * max_count, longest_s)
         deadline_s = self.clock.now_s() + budget_s
         retries_count = 0
         while True:
@@ -218,8 +222,9 @@ class NodeWaiter:
                     raise
             self.clock.sleep(interval_s)
             retries_count += 1
-            longest_s = budget_s / 4 + 1
-            interval_s = backoff.wait_s(first_s, retries_count, longest_s)
+            interval_s = backoff.wait_s(
+                first_s, retries_count, budget_s / 4 + 1
+            )
 
     def _refresh_s(self, node: NodeId, refresh_s: float | None) -> float:
         """Return the seconds without a change after which a node is read."""

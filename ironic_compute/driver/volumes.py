@@ -11,6 +11,7 @@ teardown is therefore deleted before the next build on the node.
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ from ironic_compute.driver.power import Power
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
+
+
+# How long a delete waits for the lock of a node that is being cleaned.
+_LOCK_WAIT_S = 5.0
 
 
 class Volumes:
@@ -124,9 +129,13 @@ class Volumes:
             self._delete_targets(targets)
 
     def try_delete_targets(self, node: NodeId, targets: Sequence[str]) -> None:
-        """Delete targets; log those that must stay until the next build."""
+        """Delete targets; log those that must stay until the next build.
+
+        Blocks for some seconds only, because the cleaning of a node may hold
+        its lock for minutes.
+        """
         try:
-            self._delete_targets(targets)
+            self._delete_targets(targets, _LOCK_WAIT_S)
         except errors.IronicComputeError as exc:
             LOG.info(
                 'Node %(node)s keeps volume targets until its next build: '
@@ -134,13 +143,16 @@ class Volumes:
                 {'node': node, 'error': exc},
             )
 
-    def _delete_targets(self, targets: Sequence[str]) -> None:
+    def _delete_targets(
+        self, targets: Sequence[str], longest_s: float = math.inf
+    ) -> None:
         for target in targets:
             self._waiter.retry(
                 lambda target=target: self._client.delete_volume_target(  # type: ignore[misc]
                     target
                 ),
                 on=(errors.Retriable, errors.NodeAssociated),
+                longest_s=longest_s,
             )
 
     def _attach_volume(

@@ -6,6 +6,9 @@ from nova import exception as nova_exception
 from nova import objects
 from nova.network import model as network_model
 
+from ironic_compute import errors
+from tests.fakes.ironic import FakeIronic
+
 from . import fake
 
 _STORAGE_VIF = '55555555-5555-5555-5555-555555555555'
@@ -168,6 +171,38 @@ def test_node_without_storage_interface_takes_no_unshelved_volumes():
     assert bench.is_free()
 
 
+class _Cleaning(FakeIronic):
+    """An Ironic whose cleaning holds the lock of the node for long."""
+
+    is_locked = True
+
+    def delete_volume_target(self, target):
+        if self.is_locked:
+            raise errors.NodeLocked('Node n is locked by host c')
+        super().delete_volume_target(target)
+
+
+def test_delete_does_not_wait_until_the_node_is_cleaned():
+    """A server with a volume is gone within some seconds.
+
+    Its target stays until the next build on the node, which deletes it.
+    Before, the delete waited for the lock of the cleaning, for two minutes.
+    """
+    bench = fake.bench()
+    bench.spawn(fake.server(), [fake.Volume()])
+    ironic = bench.ironic
+    ironic.__class__ = _Cleaning
+    began_s = bench.clock.now_s()
+    bench.driver.destroy(None, fake.server(), fake.network())
+    assert bench.clock.now_s() - began_s < 10
+    assert ironic.nodes[fake.NODE].instance_uuid is None
+    assert len(ironic.targets) == 1
+    ironic.is_locked = False
+    ironic.change(fake.NODE, provision_state='available')
+    bench.spawn(fake.server())
+    assert not ironic.targets
+
+
 @pytest.mark.parametrize('boot_index', [None, -1])
 def test_data_volumes_are_numbered_from_one(boot_index):
     """A root volume has the boot index 0, and the data volumes 1, 2 and so on.
@@ -189,17 +224,17 @@ def test_data_volumes_are_numbered_from_one(boot_index):
 
 
 @pytest.mark.parametrize(
-    ('errors', 'name'),
+    ('kind', 'name'),
     [
         ('refused', 'create_volume_target'),
         ('invalid', 'power'),
         ('refused', 'active'),
     ],
 )
-def test_target_of_a_failed_build_is_deleted(errors, name):
+def test_target_of_a_failed_build_is_deleted(kind, name):
     """A build that fails deletes its volume target and frees the node."""
     bench = fake.bench()
-    getattr(bench.ironic, errors)[name] = 'no'
+    getattr(bench.ironic, kind)[name] = 'no'
     with pytest.raises(nova_exception.InstanceDeployFailure):
         bench.spawn(fake.server(), [fake.Volume()])
     assert not bench.ironic.targets
