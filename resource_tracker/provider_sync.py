@@ -98,7 +98,7 @@ class ProviderSync:
             listed = self.provider_index.find_provider(wanted.uuid)
             if listed is not None and not self._load_saved(wanted, state):
                 return True
-        return state.is_stale
+        return state.is_stale or _lacks_aggregates(wanted, state.known)
 
     def _try(
         self,
@@ -213,7 +213,7 @@ class ProviderSync:
         known = state.known or self._first_known(wanted, state)
         if known is None:
             return None
-        if wanted.aggregates is not None and known.aggregates is None:
+        if _lacks_aggregates(wanted, known):
             known = state.known = self._with_aggregates(known)
             state.is_saved = False
         in_use = None
@@ -275,6 +275,15 @@ class ProviderSync:
         )
         state.known = self._placement.read_provider(uuid) if uuid else None
         state.is_stale = state.is_inferred = state.is_saved = False
+
+
+def _lacks_aggregates(
+    wanted: WantedProvider, known: delta.KnownProvider | None
+) -> bool:
+    """Return whether the provider's aggregates must be read before a plan."""
+    if known is None or wanted.aggregates is None:
+        return False
+    return known.aggregates is None
 
 
 def _may_remove_others(change: delta.Write) -> bool:

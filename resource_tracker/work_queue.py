@@ -70,8 +70,8 @@ class Entry:
     :param due_s: when to write; None: there is nothing to do
     :param failures_count: consecutive failures
     :param kept: unwanted classes that stay because something is allocated
-    :param may_read: the provider may be read now, because the node has changed
-        or the read rate allows it
+    :param may_read: the provider may be read before the next write, because
+        the node has changed or the read rate allows it
     :param can_wait: a build has claimed the node, so other nodes go first
     :param dirty_since_s: when the oldest change that is not written was due;
         None: all is written
@@ -147,6 +147,11 @@ class WorkQueue:
             entry = self._entries[wanted.uuid] = Entry(wanted.uuid, wanted)
         elif wanted == entry.wanted and self._is_handled(entry):
             return not can_wait and self._end_deferral(entry, now_s)
+        elif _differs_in_aggregates_only(wanted, entry.wanted):
+            if entry.due_s is not None:
+                # Perhaps it waits for its turn to be read.
+                entry.wanted = wanted
+                return False
         else:
             # The read rate does not delay a read for a changed node.
             entry.may_read = True
@@ -341,3 +346,13 @@ class WorkQueue:
     def _mark_written(self, item: WorkItem) -> None:
         item.entry.written, item.entry.failures_count = item.wanted, 0
         item.entry.can_wait, item.entry.dirty_since_s = False, None
+        item.entry.may_read = False
+
+
+def _differs_in_aggregates_only(
+    one: WantedProvider, other: WantedProvider
+) -> bool:
+    """Return whether not the node differs but its host's aggregates."""
+    if one == other:
+        return False
+    return one == dataclasses.replace(other, aggregates=one.aggregates)

@@ -11,7 +11,7 @@ import pytest
 from hashring.clock import SystemClock
 from resource_tracker import errors
 from resource_tracker.disk_cache import FileDiskCache
-from resource_tracker.provider import Situation
+from resource_tracker.provider import Aggregates, Situation
 from resource_tracker.reconciler import Reconciler
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import GOLD, NODE, changed, numbered
@@ -246,6 +246,35 @@ def test_adopter_reports_a_change_at_once(worker):
         threading.Event().wait(0.01)
     assert worker.placement.providers[late.uuid].inventories[GOLD]['reserved']
     assert worker.requests.count('read') <= 2
+
+
+@pytest.mark.parametrize('is_read', [False, True])
+@pytest.mark.parametrize('host', ['c1', 'adopted'])
+def test_new_aggregates_of_the_host_wait_for_the_rate_of_reads(
+    worker, host, is_read
+):
+    """A change of the host is no change of each of its nodes.
+
+    The disk cache has the aggregates of providers that this host created.
+    """
+    if is_read:
+        worker.restart(host=host)
+        worker.report(*NODES)
+    worker.restart(host=host, read_rate=0.001)
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation())
+    time.sleep(0.3)
+    aggregates = Aggregates(frozenset({'zone'}), frozenset({'zone'}))
+    for facts in NODES:
+        worker.reconciler.submit(facts, Situation(aggregates=aggregates))
+    time.sleep(0.3)
+    # The first turn is at once.
+    assert worker.requests.count('aggregates') <= 1
+    assert worker.requests.count('read') <= 1
+    worker.restart(host=host, read_rate=1000.0)
+    worker.report(*NODES, aggregates=aggregates)
+    providers = worker.placement.providers.values()
+    assert all(found.aggregates == {'zone'} for found in providers)
 
 
 def test_adopter_makes_new_providers_at_once(worker):
