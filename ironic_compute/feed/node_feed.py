@@ -36,6 +36,9 @@ LOG = logging.getLogger(__name__)
 
 _RETRY_LISTENER_S = 30.0
 _RETRY_AUDIT_MAX_S = 300.0
+# Seconds in which a listener skips the old notifications in its queue. They
+# come at thousands a second; the nodes of later ones are read.
+_SKIP_OLD_S = 120.0
 
 
 class Sink(Protocol):
@@ -405,12 +408,13 @@ class NodeFeed:
 
     def _listen(self) -> None:
         """Start the notification listener; blocks while the broker is away."""
-        listener = notifications.new_listener(
-            self._conf,
-            self._host,
+        skip_until_s = self._clock.now_s() + _SKIP_OLD_S
+        events = notifications.NodeEvents(
             self._accept_notification,
             self._listen_since_s,
+            lambda: self._clock.now_s() < skip_until_s,
         )
+        listener = notifications.new_listener(self._conf, self._host, events)
         listener.start(override_pool_size=notifications.LISTENER_THREADS)
         # Assigned only now, because stop() of a listener whose start() has
         # not returned would block as well.

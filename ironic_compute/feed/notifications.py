@@ -3,7 +3,9 @@
 
 Each host has a queue of its own, which exists longer than its worker. It may
 contain the notifications of days in which no worker served the host. The first
-audit reads the result of those changes, so they are skipped.
+audit reads the result of those changes, so they are skipped after the start.
+Later no notification is skipped for its time, because the clock of this
+machine may have been ahead at the start.
 """
 
 import enum
@@ -52,12 +54,18 @@ class NodeEvents:
 
     :param receive: called with the record of each node that may have changed
     :param since_s: notifications sent before this time, in seconds since
-        1970, are skipped
+        1970, are skipped while ``may_skip`` returns True
     """
 
-    def __init__(self, receive: Receive, since_s: float) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        since_s: float,
+        may_skip: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._receive = receive
         self._since_s = since_s
+        self._may_skip = may_skip
 
     def info(
         self,
@@ -69,7 +77,7 @@ class NodeEvents:
     ) -> None:
         """Pass on the record of a node if the event ends an action on it."""
         ended = _END.match(event_type)
-        if ended is None or _sent_at_s(metadata) < self._since_s:
+        if ended is None or self._is_skipped(metadata):
             return
         record = payload.get('ironic_object.data') or {}
         if record.get('uuid'):
@@ -78,14 +86,16 @@ class NodeEvents:
     error = info
     warn = info
 
+    def _is_skipped(self, metadata: Any) -> bool:
+        return _sent_at_s(metadata) < self._since_s and self._may_skip()
 
-def new_listener(
-    conf: Any, host: str, receive: Receive, since_s: float
-) -> Any:
+
+def new_listener(conf: Any, host: str, events: NodeEvents) -> Any:
     """Create a notification listener of oslo.messaging, not started yet.
 
     :param conf: Nova's options, with the group ``ironic_compute``
     :param host: the queue is named after it
+    :param events: the endpoint that gets the notifications
     """
     options = conf.ironic_compute
     transport = oslo_messaging.get_notification_transport(
@@ -101,7 +111,7 @@ def new_listener(
     return oslo_messaging.get_notification_listener(
         transport,
         targets,
-        [NodeEvents(receive, since_s)],
+        [events],
         executor=_executor(),
         pool=f'ironic-compute-{host}',
     )

@@ -421,6 +421,28 @@ def test_notification_without_facts_causes_a_read(
     assert ironic.reads == ['n2']
 
 
+def test_own_clock_that_was_ahead_drops_no_notification_for_long(
+    conf, ironic, sink, notifier
+):
+    """Two minutes after the start, a notification is never too old."""
+    clock = ManualClock(start_s=3e9)
+    with running(conf, ironic, sink, clock):
+        sink.wait(lambda: sink.audits)
+        _await(lambda: 'notifications' not in _thread_names())
+        ironic.reads.clear()
+        _notify(notifier, 'n1')
+        threading.Event().wait(QUIET_S)
+        assert ironic.reads == []
+        clock.advance(121.0)
+        _notify(notifier, 'n2')
+        _await(lambda: ironic.reads)
+    assert ironic.reads == ['n2']
+
+
+def _thread_names():
+    return {thread.name for thread in threading.enumerate()}
+
+
 def test_notifications_leave_no_threads_behind(conf, ironic, sink, notifier):
     """Many notifications do not leave idle threads that wake each second."""
     with running(conf, ironic, sink):

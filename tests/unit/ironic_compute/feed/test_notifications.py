@@ -76,6 +76,21 @@ def test_notifications_sent_before_the_start_are_skipped(
     assert bool(received) == is_received
 
 
+def test_old_notifications_are_skipped_only_at_first():
+    """A clock that was ahead at the start makes all of them look old."""
+    received, skips = [], [True, False]
+    events = NodeEvents(
+        lambda record, _: received.append(record['uuid']),
+        since_s=4e9,
+        may_skip=lambda: skips.pop(0),
+    )
+    for node in ('n1', 'n2'):
+        payload = {'ironic_object.data': {'uuid': node}}
+        metadata = {'timestamp': '2026-01-01 12:00:00.000001'}
+        events.info({}, 'p', 'baremetal.node.delete.end', payload, metadata)
+    assert received == ['n2']
+
+
 def test_payload_without_a_node_is_skipped():
     """A payload without a uuid is not passed on and raises nothing."""
     events = NodeEvents(lambda record, _: pytest.fail(str(record)), 0.0)
