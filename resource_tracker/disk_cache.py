@@ -18,6 +18,7 @@ used. One case is not detected: an operator deleted only the provider, and it
 was created again.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -131,7 +132,7 @@ class FileDiskCache:
             if self._fd is None:
                 return
             try:
-                os.write(self._fd, _line(record))
+                _write_whole(self._fd, _line(record))
                 self._count(record)
                 if self._is_too_long():
                     self._replace(self._read())
@@ -181,6 +182,16 @@ class FileDiskCache:
             'next start reads each provider: %(error)s',
             {'path': self._path, 'error': exc},
         )
+
+
+def _write_whole(fd: int, line: bytes) -> None:
+    """Write a line at once.
+
+    :raises OSError: a part of it was not written, as on a nearly full disk;
+        the next line would continue this one
+    """
+    if os.write(fd, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _write_all(

@@ -101,7 +101,8 @@ class Delivered:
                 n: getattr(notified, n) for n in _COMPARED if n in record
             }
             # The format of Ironic's API, because stamps are compared as texts.
-            stamp = f'{_time(notified).isoformat()}+00:00'
+            time = _time(notified)
+            stamp = None if time is None else f'{time.isoformat()}+00:00'
             facts = dataclasses.replace(
                 last, **fields, reservation=None, updated_at=stamp
             )
@@ -137,7 +138,7 @@ class Delivered:
         """Return a record's facts and the facts last delivered for its node.
 
         :returns: two None if the record is malformed or incomplete, the node
-            is unknown, or one of the two has no ``updated_at``
+            is unknown, or one of the two has no usable ``updated_at``
         """
         try:
             notified = NodeFacts.parse(record)
@@ -146,19 +147,23 @@ class Delivered:
         last = self._facts.get(notified.uuid)
         if last is None or not record.keys() >= _REQUIRED:
             return None, None
-        if notified.updated_at is None or last.updated_at is None:
+        if _time(notified) is None or _time(last) is None:
             return None, None
         return notified, last
 
 
-def _time(facts: NodeFacts) -> datetime.datetime:
+def _time(facts: NodeFacts) -> datetime.datetime | None:
     """Return ``updated_at``, cut to whole seconds, in UTC without a zone.
 
+    None if there is no ``updated_at``, or if it is not a time.
     Ironic's API and its notifications write it in different formats, and some
     databases store fractions of a second, which notifications never have.
     """
-    parsed = timeutils.parse_isotime(facts.updated_at or '')
-    found: datetime.datetime = timeutils.normalize_time(parsed)
+    try:
+        parsed = timeutils.parse_isotime(facts.updated_at or '')
+        found: datetime.datetime = timeutils.normalize_time(parsed)
+    except (ValueError, OverflowError):
+        return None
     return found.replace(microsecond=0)
 
 
@@ -168,9 +173,8 @@ def _same(one: NodeFacts, other: NodeFacts, names: Iterable[str]) -> bool:
 
 def _is_later(one: NodeFacts, other: NodeFacts) -> bool:
     """Return whether ``one`` is later; False if either has no time stamp."""
-    if one.updated_at is None or other.updated_at is None:
-        return False
-    return _time(one) > _time(other)
+    time, other_time = _time(one), _time(other)
+    return bool(time and other_time and time > other_time)
 
 
 def _may_be_older(answer: NodeFacts, known: NodeFacts) -> bool:

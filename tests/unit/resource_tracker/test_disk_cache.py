@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import resource
 import signal
 import sys
 import textwrap
@@ -282,3 +283,18 @@ def test_killed_process_leaves_a_good_file(path, tmp_path):
             assert generations[2] - generations[0] == 2
         seen.append(len(generations))
     assert max(seen) == 3
+
+
+def test_short_write_loses_no_other_record(path, disk_cache, caplog):
+    """The rest of the line would else be taken for a part of the next one."""
+    disk_cache.save('n0', make_state(generation=1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    full_at = path.stat().st_size + 20
+    resource.setrlimit(resource.RLIMIT_FSIZE, (full_at, limits[1]))
+    try:
+        disk_cache.save('n1', make_state(generation=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    disk_cache.save('n2', make_state(generation=2))
+    assert 'Could not save' in caplog.text
+    assert set(read(path)) == {'n0'}

@@ -198,6 +198,24 @@ def test_listed_facts_that_may_be_older_are_refused(
     assert delivered.accept_listed(available)
 
 
+@pytest.mark.parametrize(
+    'stamp', ['tomorrow', '', '0001-01-01T00:00:00+05:00']
+)
+def test_stamp_that_is_no_time_counts_as_none(
+    delivered: Delivered, stamp: str
+) -> None:
+    """The list or notification with it raises nothing."""
+    odd = dataclasses.replace(FACTS, updated_at=stamp)
+    record = {**RECORD, 'updated_at': stamp}
+    assert not delivered.is_unchanged(record)
+    assert delivered.accept_notification(record) is None
+    assert delivered.accept_notification(ACTIVE)
+    assert not delivered.accept_read(odd)
+    assert delivered.accept_read(odd)
+    assert delivered.accept_listed(odd)
+    assert delivered.accept_notification(ACTIVE) is None
+
+
 def test_fractions_of_a_second_make_an_answer_not_later(
     delivered: Delivered,
 ) -> None:

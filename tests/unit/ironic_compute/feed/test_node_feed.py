@@ -682,6 +682,15 @@ def test_failed_nodes_are_read_again_after_the_outage(conf, ironic, sink):
     assert ironic.reads == []
 
 
+def test_stamp_that_is_no_time_stops_no_delta_list(conf, ironic, sink):
+    """The other nodes of the list are delivered."""
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+    for _ in range(2):
+        ironic.put('n1', updated_at='tomorrow')
+        feed._read_delta()
+    assert sink.names() == ['n1', 'n2', 'n1']
+
+
 def test_wrong_404_is_corrected_without_an_audit(conf, ironic, sink):
     """A missing node is read again, one at a time until one is found."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
