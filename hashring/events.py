@@ -83,7 +83,9 @@ class LockChecked:
     host: Host
     ticket: int
     ours: bool
-    """Whether this agent kept the lock; False also without an answer."""
+    """Whether this agent alone had the lock; False also without an answer."""
+    token: LockToken | None = None
+    """The new token if the lock had to be requested anew."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -96,8 +96,9 @@ class ReleasesWhileDraining(Assignment):
 class IgnoresLostLocks(Assignment):
     """A worker goes on although its lock was lost."""
 
-    def _apply_lock_check(self, event: Any) -> Iterator[Effect]:
-        return super()._apply_lock_check(dataclasses.replace(event, ours=True))
+    def _apply_lock_check(self, event: Any, now_s: float) -> Iterator[Effect]:
+        kept = dataclasses.replace(event, ours=True)
+        return super()._apply_lock_check(kept, now_s)
 
 
 class NeverShutsAgain(Gate):
