@@ -140,6 +140,13 @@ def _refusing_image(name: str) -> Method:
     return _reported_and_idle(refuse)
 
 
+# The names of the arguments of ``rebuild_instance`` after the instance. The
+# manager's own method has lost them to a decorator of oslo.messaging.
+_REBUILD_ARGS = tuple(
+    inspect.signature(nova_manager._ComputeV5Proxy.rebuild_instance).parameters
+)[3:]
+
+
 class UnsupportedOperations:
     """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
@@ -203,13 +210,8 @@ class UnsupportedOperations:
         would be a deploy as well, so it is refused, too.
         """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
-        # Some callers in Nova (its RPC proxy for older callers) pass arguments
-        # by position; the signature gives them their names.
-        request = (
-            inspect.signature(parent)
-            .bind(context, instance, *args, **kwargs)
-            .arguments
-        )
+        # Nova's RPC proxy for older callers passes arguments by position.
+        request = {**dict(zip(_REBUILD_ARGS, args, strict=False)), **kwargs}
         if request['recreate']:
             return _refuse_evacuation(self, context, instance, request)
         if compute_utils.is_volume_backed_instance(

@@ -5,8 +5,13 @@ import pathlib
 import re
 
 import pytest
+from nova import objects
+from nova.compute import manager as nova_manager
 
+from ironic_compute.manager import unsupported
 from ironic_compute.manager.unsupported import REASONS, UnsupportedOperations
+
+objects.register_all()
 
 MANUAL = (
     pathlib.Path(__file__).resolve().parents[4]
@@ -32,3 +37,32 @@ def test_each_reason_has_an_alternative(name):
 def test_each_reason_belongs_to_a_method(name):
     """Each reason belongs to a method that refuses an operation."""
     assert callable(getattr(UnsupportedOperations, name))
+
+
+@pytest.mark.parametrize('by_position', [False, True])
+def test_rebuild_without_a_boot_volume_reaches_nova(by_position, monkeypatch):
+    """The arguments of a rebuild are found by name and by position."""
+    values = dict.fromkeys(unsupported._REBUILD_ARGS) | {'recreate': False}
+    root = objects.BlockDeviceMapping(
+        boot_index=0, destination_type='local', source_type='image'
+    )
+    values['bdms'] = objects.BlockDeviceMappingList(objects=[root])
+    rebuilt = []
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        'rebuild_instance',
+        lambda self, context, instance, *args, **kwargs: rebuilt.append(
+            args or kwargs
+        ),
+    )
+
+    class _Manager(UnsupportedOperations, nova_manager.ComputeManager):
+        """A manager without the other classes of this package."""
+
+    manager = object.__new__(_Manager)
+    if by_position:
+        manager.rebuild_instance(None, None, *values.values())
+        assert rebuilt == [tuple(values.values())]
+    else:
+        manager.rebuild_instance(None, None, **values)
+        assert rebuilt == [values]
