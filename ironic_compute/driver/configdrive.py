@@ -25,6 +25,7 @@ from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.ironic_api.client import IronicClient
 
 _JSON_MICROVERSION = (1, 56)
+_VENDOR_DATA_MICROVERSION = (1, 59)
 
 # A JSON description, or an image (gzip in base64).
 ConfigDrive = Mapping[str, Any] | bytes
@@ -47,26 +48,35 @@ def build(client: IronicClient, request: BuildRequest) -> ConfigDrive | None:
         network_info=request.network_info,
         network_metadata=links,
     )
-    if client.read_microversion() >= _JSON_MICROVERSION:
-        description = describe(metadata)
+    version = client.read_microversion()
+    if version >= _JSON_MICROVERSION:
+        description = describe(metadata, version >= _VENDOR_DATA_MICROVERSION)
         if description is not None:
             return description
     return _build_image(metadata)
 
 
-def describe(metadata: Any) -> Mapping[str, Any] | None:
+def describe(
+    metadata: Any, takes_vendor_data: bool = True
+) -> Mapping[str, Any] | None:
     """Return the JSON description; None if it cannot carry all data.
 
     :param metadata: Nova's ``InstanceMetadata``
+    :param takes_vendor_data: False: Ironic refuses vendor data
     """
     user_data = _decode(metadata.userdata_raw)
     is_binary = metadata.userdata_raw is not None and user_data is None
     if is_binary or metadata.content or _load(metadata, 'vendor_data.json'):
         return None
+    vendor_data = _load(metadata, 'vendor_data2.json')
+    if not takes_vendor_data:
+        if any(vendor_data.values()):
+            return None
+        vendor_data = None
     parts = {
         'meta_data': _load(metadata, 'meta_data.json'),
         'network_data': _load(metadata, 'network_data.json'),
-        'vendor_data': _load(metadata, 'vendor_data2.json'),
+        'vendor_data': vendor_data,
         'user_data': user_data,
     }
     return {name: part for name, part in parts.items() if part}

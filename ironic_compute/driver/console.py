@@ -33,19 +33,24 @@ class Console:
         self._client = waiter.client
 
     def open_serial(self, instance: Any) -> Any:
-        """Enable the serial console; return Nova's ``ConsoleSerial``.
+        """Return the serial console as Nova's ``ConsoleSerial``.
+
+        A console that the operator has disabled stays disabled. A console
+        without a usable address is reset once.
 
         :raises ConsoleTypeUnavailable: the node has no such console
         """
         node = self._waiter.read_node_of(instance).uuid
-        info = self._open_console(
-            node, 'serial', CONF.ironic.serial_console_state_timeout
-        )
-        url = urllib.parse.urlparse(str(info.get('url')))
-        is_usable = info.get('type') == 'socat' and url.scheme == 'tcp'
-        if not is_usable or not url.hostname or not url.port:
+        console = self._read_console(node, 'serial')
+        if not console['console_enabled']:
+            raise _unavailable('serial', node, 'it is disabled in Ironic')
+        info = console.get('console_info') or {}
+        if info.get('type') == 'socat' and _address(info) is None:
+            info = self._reset_console(node)
+        address = _address(info)
+        if info.get('type') != 'socat' or address is None:
             raise _unavailable('serial', node, f'it is {info}')
-        return console_type.ConsoleSerial(host=url.hostname, port=url.port)
+        return console_type.ConsoleSerial(host=address[0], port=address[1])
 
     def open_vnc(self, instance: Any) -> Any:
         """Enable the VNC console; return Nova's ``ConsoleVNC``.
@@ -56,9 +61,7 @@ class Console:
         :raises ConsoleTypeUnavailable: the node has no such console
         """
         node = self._waiter.read_node_of(instance).uuid
-        info = self._open_console(
-            node, 'vnc', CONF.ironic.vnc_console_state_timeout
-        )
+        info = self._open_vnc_console(node)
         fields = self._waiter.retry(
             lambda: self._client.read_fields(
                 node, ['uuid', 'driver_internal_info']
@@ -70,34 +73,65 @@ class Console:
             raise _unavailable('vnc', node, f'it is {info}')
         return console_type.ConsoleVNC(host=host, port=port)
 
-    def _open_console(
-        self, node: NodeId, kind: str, timeout_s: float
+    def _open_vnc_console(self, node: NodeId) -> Mapping[str, Any]:
+        """Enable the VNC console if needed; return its ``console_info``."""
+        console = self._read_console(node, 'vnc')
+        if console['console_enabled']:
+            info: Mapping[str, Any] = console.get('console_info') or {}
+            return info
+        return self._switch_console(
+            node, 'vnc', True, CONF.ironic.vnc_console_state_timeout
+        )
+
+    def _reset_console(self, node: NodeId) -> Mapping[str, Any]:
+        """Disable and enable a serial console; return its new info."""
+        timeout_s = CONF.ironic.serial_console_state_timeout
+        self._switch_console(node, 'serial', False, timeout_s)
+        return self._switch_console(node, 'serial', True, timeout_s)
+
+    def _switch_console(
+        self, node: NodeId, kind: str, enabled: bool, timeout_s: float
     ) -> Mapping[str, Any]:
-        """Enable the console if needed; return Ironic's ``console_info``.
+        """Enable or disable the console; return Ironic's ``console_info``.
 
         :param timeout_s: 0 waits without limit
-        :raises ConsoleTypeUnavailable: the console did not open
+        :raises ConsoleTypeUnavailable: the console did not change
         """
         try:
-            console = self._waiter.retry(
-                lambda: self._client.read_console(node)
+            self._waiter.retry(
+                lambda: self._client.set_console_mode(node, enabled)
             )
-            if not console['console_enabled']:
-                self._waiter.retry(
-                    lambda: self._client.set_console_mode(node, True)
-                )
-            deadline_s = self._waiter.clock.now_s() + (timeout_s or math.inf)
-            while not console['console_enabled']:
-                if self._waiter.clock.now_s() > deadline_s:
-                    raise _unavailable(kind, node, 'it does not open')
-                self._waiter.clock.sleep(_POLL_S)
-                console = self._waiter.retry(
-                    lambda: self._client.read_console(node)
-                )
         except errors.IronicComputeError as exc:
             raise _unavailable(kind, node, str(exc)) from exc
-        info: Mapping[str, Any] = console.get('console_info') or {}
-        return info
+        deadline_s = self._waiter.clock.now_s() + (timeout_s or math.inf)
+        console = self._read_console(node, kind)
+        while console['console_enabled'] != enabled:
+            if self._waiter.clock.now_s() > deadline_s:
+                raise _unavailable(kind, node, 'it does not change its mode')
+            self._waiter.clock.sleep(_POLL_S)
+            console = self._read_console(node, kind)
+        return console.get('console_info') or {}
+
+    def _read_console(self, node: NodeId, kind: str) -> Mapping[str, Any]:
+        """Read the console from Ironic.
+
+        :raises ConsoleTypeUnavailable: Ironic refuses, or is unavailable
+        """
+        try:
+            return self._waiter.retry(lambda: self._client.read_console(node))
+        except errors.IronicComputeError as exc:
+            raise _unavailable(kind, node, str(exc)) from exc
+
+
+def _address(info: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Return host and port of a serial console; None without a usable URL."""
+    try:
+        url = urllib.parse.urlparse(str(info.get('url')))
+        if url.scheme == 'tcp' and url.hostname and url.port:
+            return url.hostname, url.port
+    except ValueError as exc:  # The port is no number, or the host is wrong.
+        LOG.debug('%(error)s', {'error': exc})
+    return None
 
 
 def _unavailable(kind: str, node: NodeId, reason: str) -> Exception:

@@ -44,6 +44,7 @@ class FakeIronic:
         self.has_soft_power = True
         self.is_console_on = False
         self.console_type = 'socat'
+        self.console_url = 'tcp://127.0.0.1:9000'
         self.rescue_interface = 'agent'
         self.storage_interface = 'cinder'
 
@@ -273,7 +274,7 @@ class FakeIronic:
 
     def read_console(self, node: str) -> Mapping[str, Any]:
         """See IronicClient."""
-        info = {'type': self.console_type, 'url': 'tcp://127.0.0.1:9000'}
+        info = {'type': self.console_type, 'url': self.console_url}
         return {'console_enabled': self.is_console_on, 'console_info': info}
 
     def set_console_mode(self, node: str, enabled: bool) -> None:

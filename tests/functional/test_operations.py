@@ -203,13 +203,17 @@ class OperationsTest(pool.PoolTestCase):
         self.flags(enabled=True, group='serial_console')
         self.flags(enabled=True, group='vnc')
         server = self.boot(self.flavor)
+        self.ironic.is_console_on = True
         for _ in range(2):
             console = self._console(server, 'serial', 'serial')
             self.assertIn('ws://', console['url'])
-        self.assertEqual(1, len(self._sent('console')))
+        self.assertEqual(0, len(self._sent('console')))
+        self.ironic.is_console_on = False
         self.ironic.console_type = 'vnc'
-        console = self._console(server, 'vnc', 'novnc')
-        self.assertIn('vnc', console['url'])
+        for _ in range(2):
+            console = self._console(server, 'vnc', 'novnc')
+            self.assertIn('vnc', console['url'])
+        self.assertEqual(1, len(self._sent('console')))
         self.ironic.console_type = 'none'
         self.assertRaises(
             api_client.OpenStackApiException,

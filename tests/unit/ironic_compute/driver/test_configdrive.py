@@ -39,6 +39,19 @@ def test_description_has_all_parts_that_are_not_empty():
     }
 
 
+def test_vendor_data_is_left_out_if_ironic_does_not_take_it():
+    """Ironic's API 1.56 to 1.58 takes a description without vendor data.
+
+    Nova's own vendor data without an entry of the operator carries nothing.
+    """
+    metadata = _Metadata()
+    description = configdrive.describe(metadata, takes_vendor_data=False)
+    assert set(description) == {'meta_data'}
+    metadata._files['vendor_data2.json'] = {'static': {'a': 1}}
+    assert configdrive.describe(metadata)['vendor_data']
+    assert configdrive.describe(metadata, takes_vendor_data=False) is None
+
+
 def test_no_description_for_data_that_it_cannot_carry():
     """Binary user data, files or vendor data need an image from Nova."""
     assert configdrive.describe(_Metadata(b'\x1f\x8b\xff')) is None

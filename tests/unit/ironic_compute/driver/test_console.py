@@ -13,12 +13,67 @@ CONF = nova.conf.CONF
 
 
 def test_enabled_console_is_not_enabled_again():
-    """A second request returns the address and changes nothing."""
+    """Each request returns the address; a VNC console is enabled once."""
     bench = fake.bench_with_server()
+    bench.ironic.console_type = 'vnc'
+    for _ in range(2):
+        bench.driver.get_vnc_console(None, fake.server())
+    assert bench.ironic.names() == ['console']
+    bench.ironic.console_type = 'socat'
     for _ in range(2):
         found = bench.driver.get_serial_console(None, fake.server())
     assert (found.host, found.port) == ('127.0.0.1', 9000)
     assert bench.ironic.names() == ['console']
+
+
+def test_disabled_serial_console_is_not_enabled():
+    """Only the operator enables serial consoles, as with stock Nova."""
+    bench = fake.bench_with_server()
+    with pytest.raises(nova_exception.ConsoleTypeUnavailable):
+        bench.driver.get_serial_console(None, fake.server())
+    assert not bench.ironic.calls
+    assert not bench.ironic.is_console_on
+
+
+class _Wedged(FakeIronic):
+    """An Ironic whose console has no usable address until it is reset."""
+
+    def set_console_mode(self, node, enabled):
+        super().set_console_mode(node, enabled)
+        if enabled:
+            self.console_url = 'tcp://127.0.0.1:9001'
+
+
+@pytest.mark.parametrize(
+    'url', ['tcp://127.0.0.1:port', 'tcp://127.0.0.1', 'None', 'tcp://[::1']
+)
+def test_console_without_an_address_is_reset(url):
+    """A serial console with a bad URL is disabled, and enabled again."""
+    bench = fake.bench_with_server()
+    bench.ironic.__class__ = _Wedged
+    bench.ironic.is_console_on, bench.ironic.console_url = True, url
+    found = bench.driver.get_serial_console(None, fake.server())
+    assert (found.host, found.port) == ('127.0.0.1', 9001)
+    assert [call[2] for call in bench.ironic.calls] == [False, True]
+
+
+def test_console_that_stays_without_an_address_is_unavailable():
+    """A bad URL that a reset does not mend is not an error of Nova."""
+    bench = fake.bench_with_server()
+    bench.ironic.is_console_on = True
+    bench.ironic.console_url = 'tcp://127.0.0.1:port'
+    with pytest.raises(nova_exception.ConsoleTypeUnavailable):
+        bench.driver.get_serial_console(None, fake.server())
+
+
+def test_console_of_another_type_is_not_reset():
+    """A web console (shellinabox) is of no use to Nova, and goes on."""
+    bench = fake.bench_with_server()
+    bench.ironic.is_console_on = True
+    bench.ironic.console_type = 'shellinabox'
+    with pytest.raises(nova_exception.ConsoleTypeUnavailable):
+        bench.driver.get_serial_console(None, fake.server())
+    assert not bench.ironic.calls
 
 
 class _SlowConsole(FakeIronic):
@@ -37,17 +92,18 @@ class _SlowConsole(FakeIronic):
 
 @pytest.mark.parametrize(('timeout_s', 'opens'), [(0, True), (10, False)])
 def test_console_is_waited_for_as_long_as_configured(timeout_s, opens):
-    """``serial_console_state_timeout`` limits the wait; 0 is no limit."""
-    CONF.set_override('serial_console_state_timeout', timeout_s, 'ironic')
+    """``vnc_console_state_timeout`` limits the wait; 0 is no limit."""
+    CONF.set_override('vnc_console_state_timeout', timeout_s, 'ironic')
     ironic = _SlowConsole()
     ironic.add(instance_uuid=fake.SERVER, provision_state='active')
+    ironic.console_type = 'vnc'
     bench = fake.on(ironic, fake.bench_with_server())
     try:
         if opens:
-            found = bench.driver.get_serial_console(None, fake.server())
-            assert found.port == 9000
+            found = bench.driver.get_vnc_console(None, fake.server())
+            assert found.port == 7
             return
         with pytest.raises(nova_exception.ConsoleTypeUnavailable):
-            bench.driver.get_serial_console(None, fake.server())
+            bench.driver.get_vnc_console(None, fake.server())
     finally:
-        CONF.clear_override('serial_console_state_timeout', 'ironic')
+        CONF.clear_override('vnc_console_state_timeout', 'ironic')
