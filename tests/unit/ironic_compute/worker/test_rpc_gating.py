@@ -7,6 +7,7 @@ import oslo_messaging
 from oslo_config import cfg
 from oslo_messaging import server as messaging_server
 
+from hashring.clock import SystemClock
 from ironic_compute.agent import exit_codes
 from ironic_compute.delivery import Deliveries
 from ironic_compute.gate import LeaseGate
@@ -117,6 +118,20 @@ def test_rpc_follows_the_lease():
     for server in worker.servers:
         assert server.listens == [False, True]
         assert [one.is_clean for one in server.listeners] == [True, False]
+
+
+def test_messages_go_back_when_the_lease_lapses():
+    """RabbitMQ has them again when the connections are closed.
+
+    Another worker may have adopted the host, and this one may never go on.
+    """
+    worker = _Worker()
+    worker.lapse()
+    clock = SystemClock()
+    ends_s = clock.now_s() + 20.0
+    while not all(s.listeners[0].is_clean for s in worker.servers):
+        assert clock.now_s() < ends_s
+        clock.sleep(0.02)
 
 
 def test_nothing_is_received_before_the_lease_is_in_force():
