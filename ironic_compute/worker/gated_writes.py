@@ -20,9 +20,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from nova import exception as nova_exception
 from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
+from ironic_compute.worker.repeated_saves import is_saved
 
 # A remote method whose name begins with none of these counts as a write.
 _READS = (
@@ -75,9 +77,14 @@ class GatedConductor(rpcapi.ConductorAPI):
     ) -> Any:
         """Call a method of a Nova object; see nova.objects.base."""
         self._wait(objinst.obj_name(), objmethod)
-        return super().object_action(
-            context, objinst, objmethod, *args, **kwargs
-        )
+        try:
+            return super().object_action(
+                context, objinst, objmethod, *args, **kwargs
+            )
+        except nova_exception.UnexpectedTaskStateError:
+            if objmethod != 'save' or not is_saved(context, objinst):
+                raise
+            return {'obj_what_changed': []}, None
 
     def _wait(self, name: str, method: str) -> None:
         if name not in _EXEMPT and not method.startswith(_READS):

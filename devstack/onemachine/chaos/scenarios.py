@@ -34,7 +34,9 @@ def kills(stage: Stage) -> None:
             moved += before.moved(after)
             rewritten += before.needless_writes(after, written)
         _report_take_overs(stage, served_s, moved, rewritten)
-    stage.report_requests(load, cut_until_s=math.inf)
+    # Only stock nova-computes lose the builds that Ironic has not taken over.
+    cut_until_s = math.inf if stage.plan.stock else -math.inf
+    stage.report_requests(load, cut_until_s=cut_until_s)
 
 
 def _kill_one(stage: Stage, pings: Pings) -> list[float]:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A save that nova-conductor carried out twice is no error."""
+
+from typing import Any
+
+import pytest
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova.compute import task_states
+from nova.objects import base as objects_base
+
+from hashring.clock import Clock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.worker.gated_writes import GatedConductor
+from tests.fakes.clock import ManualClock
+
+_UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
+
+
+class _Conductor(GatedConductor):
+    """nova-conductor with one Instance, which refuses each save.
+
+    :param row: the task of the Instance in the database
+    """
+
+    def __init__(self, row: str | None) -> None:
+        clock: Clock = ManualClock()
+        self._gate = LeaseGate(clock, clock.now_s() + 60.0)
+        self.client = self
+        self._row = row
+
+    def prepare(self) -> Any:
+        return self
+
+    def call(self, context: Any, method: str, **arguments: Any) -> Any:
+        if method == 'object_action':
+            raise nova_exception.UnexpectedTaskStateError(
+                instance_uuid=_UUID, expected={}, actual={}
+            )
+        return objects.Instance(context, uuid=_UUID, task_state=self._row)
+
+
+def _save(
+    row: str | None, monkeypatch: pytest.MonkeyPatch, task: str | None = None
+) -> Any:
+    """Save a server with another task than it had before."""
+    objects.register_all()
+    monkeypatch.setattr(
+        objects_base.NovaObject, 'indirection_api', _Conductor(row)
+    )
+    context = nova_context.get_admin_context()
+    instance = objects.Instance(context, uuid=_UUID)
+    instance.obj_reset_changes()
+    instance.task_state = task
+    instance.save(expected_task_state=[task_states.REBOOT_STARTED_HARD])
+    return instance
+
+
+def test_save_that_was_done_before_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Instance has no changes left afterwards."""
+    instance = _save(None, monkeypatch)
+    assert not instance.obj_get_changes()
+
+
+@pytest.mark.parametrize(
+    'row', [task_states.DELETING, task_states.REBOOTING_HARD]
+)
+def test_save_that_another_task_refused_fails(
+    row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete that the user requested meanwhile is kept."""
+    with pytest.raises(nova_exception.UnexpectedTaskStateError):
+        _save(row, monkeypatch)
