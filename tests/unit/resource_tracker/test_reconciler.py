@@ -16,6 +16,7 @@ from resource_tracker.claims import Claim
 from resource_tracker.outage import Outage
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
+from tests.fakes.clock import ManualClock
 from tests.fakes.placement import FakePlacement
 from tests.unit.resource_tracker.nodes import (
     GOLD,
@@ -87,15 +88,14 @@ def gate():
 
 def _reconciler(placement, gate, **changes):
     arguments = {
+        'clock': SystemClock(),
         'parallelism': 4,
         'retry_first_s': 0.01,
         'retry_max_s': 0.05,
         'deferral_s': 0.01,
         'outage': Outage(0.01, 0.05),
     }
-    return Reconciler(
-        placement, gate, SystemClock(), **{**arguments, **changes}
-    )
+    return Reconciler(placement, gate, **{**arguments, **changes})
 
 
 @pytest.fixture
@@ -436,6 +436,24 @@ def test_class_in_use_comes_when_the_node_changes(placement, reconciler):
     assert set(placement.providers[NODE].inventories) == {'CUSTOM_SILVER'}
 
 
+def test_kept_class_is_looked_at_again_without_a_change(placement, gate):
+    """Nothing else shows that the allocation has ended."""
+    clock = ManualClock()
+    reconciler = _reconciler(placement, gate, clock=clock)
+    with contextlib.closing(_Stopped(reconciler)):
+        report(reconciler, READY)
+        placement.allocate(NODE, 'server', GOLD)
+        report(reconciler, changed(resource_class='silver'))
+        placement.deallocate(NODE, 'server')
+        assert set(placement.providers[NODE].inventories) == {GOLD}
+        clock.advance(61.0)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while GOLD in placement.providers[NODE].inventories:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    assert set(placement.providers[NODE].inventories) == {'CUSTOM_SILVER'}
+
+
 def test_deleted_node_loses_its_provider(placement, reconciler):
     """A deleted provider is not created again."""
     report(reconciler, READY)
@@ -539,6 +557,33 @@ def test_audit_counts_nothing_that_we_write_meanwhile(placement, reconciler):
     assert reserved(placement) == 1
     placement.providers[NODE].generation += 1
     assert reconciler.audit_providers() == 1
+
+
+class ListsLate(FakePlacement):
+    """A Placement whose list arrives after ``meanwhile`` was called."""
+
+    meanwhile = staticmethod(lambda: None)
+
+    def list_providers(self):
+        """Return the providers from before ``meanwhile``."""
+        found = super().list_providers()
+        self.meanwhile()
+        return found
+
+
+def test_audit_counts_no_node_that_was_written_after_the_list(gate):
+    """The list has an older generation of it."""
+    placement = ListsLate()
+    reconciler = _reconciler(placement, gate)
+    with contextlib.closing(_Stopped(reconciler)):
+        report(reconciler, READY)
+        placement.meanwhile = lambda: report(
+            reconciler, changed(maintenance=True)
+        )
+        assert reconciler.audit_providers() == 0
+        placement.meanwhile = lambda: None
+        placement.providers[NODE].generation += 1
+        assert reconciler.audit_providers() == 1
 
 
 def test_capability_that_is_too_long_for_a_trait_is_left_out(

@@ -262,6 +262,20 @@ def test_node_with_a_kept_class_is_taken_again(queue):
     assert queue.take(60).wanted == ONE
 
 
+@pytest.mark.parametrize('is_busy', [True, False])
+def test_provider_is_not_stale_because_of_a_write_in_progress(queue, is_busy):
+    """The write itself may have changed the generation."""
+    state = _known(queue)
+    item = queue.take(0)
+    if not is_busy:
+        queue.finish(item, Settled(), 0)
+    queue.mark_stale(NODE, 1)
+    if is_busy:
+        queue.finish(item, Settled(), 0)
+    assert state.is_stale is not is_busy
+    assert (queue.take(1) is None) is is_busy
+
+
 def test_interrupted_node_is_due_at_once(queue):
     """An interrupted write is repeated at once, and is no failure."""
     queue.put(ONE, 0)

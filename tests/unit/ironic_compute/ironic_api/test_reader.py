@@ -149,6 +149,17 @@ def test_changed_nodes_are_read_up_to_the_watermark(client, http):
     assert http.last_request.qs['sort_key'] == ['updated_at']
 
 
+def test_changed_nodes_of_one_second_may_fill_several_pages(client, http):
+    """A page that ends in the second of the watermark is not the last."""
+    stamps = ['T5', 'T3', 'T3', 'T3', 'T3', 'T1']
+    nodes = [record(f'n{n}', updated_at=s) for n, s in enumerate(stamps)]
+    pages = [{'json': {'nodes': nodes[i : i + 2]}} for i in (0, 2, 4)]
+    http.get(f'{URL}/v1/nodes/detail', pages)
+    http.get(f'{URL}/v1/nodes/', pages)
+    changed = client.list_changed_nodes('T3', limit=2)
+    assert [f.uuid for f in changed] == ['n0', 'n1', 'n2', 'n3', 'n4']
+
+
 def test_list_of_too_many_changed_nodes_is_not_taken_for_all(client, http):
     """The nodes that it lacks changed earlier, and no later list has them."""
     nodes = [{'json': {'nodes': [record(f'n{n}')]}} for n in range(100)]
