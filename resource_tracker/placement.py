@@ -43,6 +43,7 @@ _STATUSES: Mapping[int, type[errors.PlacementError]] = {
     406: errors.PlacementUnavailable,  # Too old for MICROVERSION.
     408: errors.PlacementUnavailable,
     409: errors.GenerationConflict,
+    413: errors.PlacementFailed,  # A proxy found this request too long.
     429: errors.PlacementUnavailable,
     500: errors.PlacementFailed,
 }
@@ -339,6 +340,9 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
         else errors.PlacementRefused
     )
     kind = _CODES.get(code) or _STATUSES.get(status, default)
+    if not issubclass(kind, errors.PlacementFailed) and not _is_json(response):
+        # A proxy has answered, so the answer shows nothing about a provider.
+        kind = errors.PlacementUnavailable
     text = f'Placement answered {status} to {method} {url}: {detail}'
     if kind is errors.PlacementUnavailable:
         return errors.PlacementUnavailable(text, _retry_after_s(response))
@@ -352,6 +356,15 @@ def _retry_after_s(response: Any) -> float:
     """
     asked = str(response.headers.get('Retry-After', ''))
     return float(asked) if asked.isdecimal() else 0.0
+
+
+def _is_json(response: Any) -> bool:
+    """Return whether the body is JSON, as in each error of Placement."""
+    try:
+        response.json()
+    except ValueError:
+        return False
+    return True
 
 
 def _details(response: Any) -> tuple[str, str]:

@@ -122,6 +122,8 @@ class IronicReader:
             ``[api] max_limit`` takes several requests
         :param pause: called between two pages
         """
+        # Ironic may have been upgraded since the last list.
+        self._session.drop_client()
         fields = list(fields_for(self.read_microversion()))
         found: list[NodeFacts] = []
         marker: str | None = None

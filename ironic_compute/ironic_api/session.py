@@ -3,9 +3,9 @@
 
 The client is created at the first request, so that an Ironic that is down does
 not stop the worker's start. It is created again when Ironic no longer supports
-its API version, because Ironic may have been upgraded or rolled back. It never
-repeats a request. Exceptions of ironicclient and keystoneauth1 do not leave
-this module.
+its API version, and for each list of all nodes, because Ironic may have been
+upgraded or rolled back. It never repeats a request. Exceptions of ironicclient
+and keystoneauth1 do not leave this module.
 """
 
 import contextlib
@@ -93,7 +93,7 @@ class IronicSession:
             raise
         except (api_exc.ClientException, ksa_exc.ClientException) as exc:
             if isinstance(exc, api_exc.UnsupportedVersion):
-                self._drop_client()
+                self.drop_client()
             raise translate_error(action, exc) from exc
         except MalformedNode as exc:
             raise errors.IronicRefused(
@@ -119,7 +119,8 @@ class IronicSession:
                 client = self._client = self._client or made
         return client
 
-    def _drop_client(self) -> None:
+    def drop_client(self) -> None:
+        """Have the next request negotiate the API version again."""
         with self._lock:
             self._client = None
 

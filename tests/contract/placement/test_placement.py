@@ -253,3 +253,16 @@ def test_write_that_can_never_work_is_refused(real):
     for kind in (errors.NameVanished, errors.PlacementRefused):
         with pytest.raises(kind):
             _write(real, PutInventories(made, absurd))
+
+
+def test_lost_allocation_can_be_put_back_while_nothing_is_reserved(real):
+    """The manual names these steps for a node in use, which is reserved."""
+    node, server = _new_uuid(), _new_uuid()
+    generation = real.write(Create(node), 0)
+    real.write(PutInventories(node, RESERVED), generation)
+    with pytest.raises(errors.PlacementError, match='answered 409'):
+        real.allocate(node, server, GOLD)
+    _write(real, PutInventories(node, FREE))
+    real.allocate(node, server, GOLD)
+    _write(real, PutInventories(node, RESERVED))
+    assert set(real.read_allocations(server)) == {node}

@@ -60,6 +60,9 @@ def _client(*answers, **options):
         ((409, '{}'), errors.GenerationConflict),
         ((409, json.dumps(LOCKED)), errors.ProviderInUse),
         ((404, '{}'), errors.ProviderNotFound),
+        ((404, '<html>'), errors.PlacementUnavailable),
+        ((400, '<html>'), errors.PlacementUnavailable),
+        ((413, '<html>'), errors.PlacementFailed),
         ((400, '{}'), errors.PlacementRefused),
         ((401, '{}'), errors.PlacementUnavailable),
         ((403, '{}'), errors.PlacementUnavailable),
@@ -81,6 +84,20 @@ def test_answer_becomes_a_type(answer, kind):
     with pytest.raises(errors.PlacementError) as caught:
         client.write(CHANGE, 1)
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    'request_of',
+    [
+        lambda client: client.read_provider('u'),
+        lambda client: client.delete_provider('u'),
+    ],
+)
+def test_404_of_a_proxy_shows_no_missing_provider(request_of):
+    """A provider would else be created anew, or count as deleted."""
+    client, _ = _client((404, '<html>'))
+    with pytest.raises(errors.PlacementUnavailable, match='answered 404'):
+        request_of(client)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,18 @@ def test_bug_1739440_older_and_newer_ironics_work(client, http, highest):
     assert client.read_microversion() <= (1, int(highest[2:]))
 
 
+def test_upgraded_ironic_is_used_in_full_after_the_next_list(client, http):
+    """The version is negotiated again with each list of all nodes."""
+    versions(http, '1.61')
+    http.get(f'{URL}/v1/nodes/', json={'nodes': [record()]})
+    client.list_nodes()
+    assert 'lessee' not in http.last_request.qs['fields'][0]
+    versions(http, '1.95')
+    client.list_nodes()
+    assert client.read_microversion() == (1, 95)
+    assert 'lessee' in http.last_request.qs['fields'][0]
+
+
 def test_highest_common_version_is_used(client, http):
     """With an Ironic that ends at 1.84, the client uses its own 1.82."""
     versions(http, '1.84')
