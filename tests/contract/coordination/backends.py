@@ -64,7 +64,7 @@ class Tooz:
     ) -> None:
         self.name = name
         self.url = url
-        self._server = server
+        self.server = server
         self.pool = 'group/of a test'
         self.traits = self.group('probe')[0].traits
 
@@ -76,12 +76,12 @@ class Tooz:
         return group, _member(home, boot)
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.stop()
+        if self.server is not None:
+            self.server.stop()
 
     def start(self) -> None:
-        if self._server is not None:
-            self._server.start()
+        if self.server is not None:
+            self.server.start()
 
 
 def over_folder(folder: pathlib.Path) -> Tooz:

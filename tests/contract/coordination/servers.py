@@ -11,6 +11,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
@@ -69,6 +70,16 @@ class Server:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Let the server answer nothing until `thaw`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the server answer again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
