@@ -336,7 +336,8 @@ def test_bug_1588901_dead_owners_lock_holds_nothing_for_long(
 def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
     """An agent that missed its own term does not break its own lock.
 
-    It kills its worker and then requests the lock as any agent would.
+    Another agent has had the lock meanwhile. Therefore the agent kills its
+    worker and then requests the lock as any agent would.
     """
     world = make(1)
     run(world, 40)
@@ -351,7 +352,11 @@ def test_bug_1970484_starved_agent_breaks_no_lock_of_its_own() -> None:
 
     starved._group._fault = note  # type: ignore[attr-defined]
     machine.frozen_until_s = world.now_s + 3 * TIMING.lease_term_s
-    run(world, 3 * TIMING.lease_term_s)
+    run(world, 2 * TIMING.lease_term_s)
+    other = coordination.FakeGroup(world.service, Boot('other'))
+    assert other.try_lock(C1)
+    other.release(C1)
+    run(world, TIMING.lease_term_s)
     assert not worker.gate_open(machine.clock.now_s())
     run(world, 60)
     assert served(world) == {C1: C1}
