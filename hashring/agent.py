@@ -82,6 +82,8 @@ class Agent:
         self._status = 0
         self._leave_by_s = 0.0
         self._members_as_of_s = 0.0
+        # When this agent last published no ring.
+        self._no_ring_at_s = 0.0
         boot, home = self._group.boot, self._home
         self._me = Member(
             home,
@@ -174,8 +176,13 @@ class Agent:
         self._members_as_of_s = state.requested_at_s
         self._operator_log.log_lease(state, now_s)
         held = state.lease.held(now_s)
+        # A list that was requested earlier may still show the former ring.
+        is_newer = state.requested_at_s > self._no_ring_at_s
         self.pool.update_members(
-            state.view, now_s, in_force=held, epoch=state.lease.epoch
+            state.view,
+            now_s,
+            in_force=held and is_newer,
+            epoch=state.lease.epoch,
         )
         disagreeing_members = self.pool.disagreeing_members() if held else ()
         self._operator_log.log_disagreement(disagreeing_members, now_s)
@@ -295,6 +302,11 @@ class Agent:
         self._saved_pool = known, mappings
 
     def _member(self, now_s: float) -> Member:
+        ring = self.pool.ring.digest
+        if not self.assignment.has_serving_worker:
+            # Without a worker nobody here reads Nova's Services, so the ring
+            # may be out of date for ever; other agents must not wait for it.
+            ring, self._no_ring_at_s = '', now_s
         leaving = self.assignment.leaving
         state, grace_s = MemberState.UP, 0.0
         if leaving is not None and leaving.restarting:
@@ -308,7 +320,7 @@ class Agent:
             grace_s=grace_s,
             serving=self.assignment.serving(),
             wants_home=self.assignment.wants_home(now_s),
-            ring=self.pool.ring.digest,
+            ring=ring,
             known=tuple(sorted(self.pool.known)),
             confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
         )

@@ -142,6 +142,14 @@ class Assignment:
         return any(h.phase in WITH_WORKER for h in self._holds.values())
 
     @property
+    def has_serving_worker(self) -> bool:
+        """Whether a worker of this agent may use the ring."""
+        return any(
+            h.phase in WITH_WORKER and h.serves_since_s is not None
+            for h in self._holds.values()
+        )
+
+    @property
     def finished(self) -> bool:
         """Whether the agent is leaving and has neither a lock nor a worker."""
         idle = all(h.phase is Phase.IDLE for h in self._holds.values())

@@ -252,6 +252,41 @@ def test_worker_is_killed_if_another_agent_had_its_lock(world: World) -> None:
     assert one.workers.live[C1] is not worker
 
 
+def test_agent_whose_worker_never_serves_stops_no_enrolment(
+    world: World,
+) -> None:
+    """The ring of a worker that has ended does not count for ever."""
+    run(world, 40)
+    one, two = world.machines
+    two.workers.crash(C2)
+    two.workers.run = lambda facts: None  # type: ignore[method-assign]
+    c9 = Host('c9')
+    world.facts[c9] = world.facts[C1]
+    one.workers.say(HostAdded(c9))
+    run(world, 40)
+    one.workers.crash(C1)  # The next worker reads Nova's Services again.
+    run(world, 40)
+    assert agent(one).pool.ring == Ring([C1, C2, c9])
+    assert agent(two).pool.ring == Ring([C1, C2])
+    assert view(one, C1).agreed_since_s is not None
+    assert view(two, C2).agreed_since_s is None
+
+
+def test_new_worker_does_not_act_on_the_agreement_of_the_last_one(
+    world: World,
+) -> None:
+    """The agreement begins anew when the group has the ring again."""
+    run(world, 40)
+    one, _ = world.machines
+    before_s = view(one, C1).agreed_since_s
+    one.workers.crash(C1)
+    crashed_s = one.clock.now_s()
+    run(world, 30)
+    since_s = view(one, C1).agreed_since_s
+    assert before_s is not None and since_s is not None
+    assert before_s < crashed_s < since_s
+
+
 def test_a_disabled_host_leaves_the_ring(world: World) -> None:
     """A host whose Service is disabled is not in the ring."""
     run(world, 20)
