@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import nova.conf
 from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 from oslo_log import log as logging
@@ -33,6 +34,7 @@ from ironic_compute.driver.volumes import Volumes
 from ironic_compute.ironic_api import states
 from resource_tracker.node import NodeFacts, NodeId
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 # How often a waiting build checks whether the user has deleted its server,
@@ -134,6 +136,8 @@ class Deploy:
             read
         :raises errors.DeployFailed: the deploy failed, or the node has another
             server
+        :raises errors.DeployInvalid: the server was put to ERROR, for example
+            because of Nova's ``instance_build_timeout``
         :raises nova_errors.Cancelled: the user deleted the server
         """
 
@@ -148,7 +152,7 @@ class Deploy:
                 )
                 break
             except errors.WaitTimeout:
-                _raise_if_deleted(instance)
+                _raise_if_ended(instance)
             fresh = None
             if checks_count % _CHECKS_PER_READ_COUNT == 0:
                 # A failed read does not end the wait: an outage of Ironic's
@@ -157,6 +161,9 @@ class Deploy:
         reason = _failure(facts, instance.uuid)
         if reason is not None:
             raise errors.DeployFailed(nova_errors.without_urls(reason))
+        if CONF.instance_build_timeout:
+            # Nova may have put the server to ERROR since the last check.
+            _raise_if_ended(instance)
 
     def write_instance_info(
         self, request: BuildRequest, preserve_ephemeral: bool | None = None
@@ -354,9 +361,10 @@ def _validation_error(result: Any) -> str | None:
     return '; '.join(reasons) or None
 
 
-def _raise_if_deleted(instance: Any) -> None:
-    """Read the Instance again; end its build if the user has deleted it.
+def _raise_if_ended(instance: Any) -> None:
+    """Read the Instance again; end its build if others have ended it.
 
+    :raises errors.DeployInvalid: the server was put to ERROR
     :raises nova_errors.Cancelled: the user has deleted the server
     :raises InstanceNotFound: Nova has no record of the server any more
     """
@@ -377,6 +385,11 @@ def _raise_if_deleted(instance: Any) -> None:
     if is_deleting or instance.vm_state == vm_states.DELETED:
         raise nova_errors.Cancelled(
             f'Server {instance.uuid} was deleted while it was built'
+        )
+    if instance.vm_state == vm_states.ERROR:
+        raise errors.DeployInvalid(
+            f'Server {instance.uuid} was put to ERROR while it was built, by '
+            f'an operator or by [DEFAULT] instance_build_timeout'
         )
 
 

@@ -30,7 +30,12 @@ _WITHOUT_PORTS = (
     'ended; delete the server and create it again'
 )
 # The errors that show that a deploy can no longer succeed.
-_FINAL_ERRORS = (errors.DeployFailed, errors.NodeNotFound, errors.NodeGone)
+_FINAL_ERRORS = (
+    errors.DeployFailed,
+    errors.DeployInvalid,
+    errors.NodeNotFound,
+    errors.NodeGone,
+)
 
 
 class Driver(Protocol):

@@ -2,13 +2,17 @@
 """Build (spawn) of servers: success, failures, and the clean-up."""
 
 import re
+import threading
 
+import nova.conf
 import pytest
 from nova import exception as nova_exception
 
 from ironic_compute import errors
 
 from . import fake
+
+CONF = nova.conf.CONF
 
 
 def test_build_ends_active():
@@ -197,3 +201,51 @@ def test_deploy_fails_if_the_node_has_another_server():
     with pytest.raises(errors.DeployFailed, match='taken away'):
         bench.driver.wait_for_deploy(fake.server(), fake.NODE)
     assert not bench.ironic.calls
+
+
+class _TimedOutServer(fake.UnsavedServer):
+    """A server that Nova has put to ERROR because its build took too long."""
+
+    def refresh(self, *args, **kwargs):
+        self.vm_state = 'error'
+
+
+def test_build_that_ends_after_its_timeout_stays_in_error():
+    """``instance_build_timeout`` ends a build, and its node is free again.
+
+    Before, the server was in ERROR, and ACTIVE when the deploy ended.
+    """
+    bench, server = fake.bench(), fake.server()
+    server.__class__ = _TimedOutServer
+    CONF.set_override('instance_build_timeout', 60)
+    try:
+        with pytest.raises(
+            nova_exception.BuildAbortException, match='instance_build_timeout'
+        ):
+            bench.spawn(server)
+    finally:
+        CONF.clear_override('instance_build_timeout')
+    assert bench.is_free()
+
+
+def test_build_in_error_does_not_wait_for_its_deploy():
+    """A build that Nova has put to ERROR ends before its deploy does."""
+    bench = fake.bench(
+        instance_uuid=fake.SERVER, provision_state='wait call-back'
+    )
+    server = fake.server()
+    server.__class__ = _TimedOutServer
+    ended = []
+
+    def wait():
+        try:
+            bench.driver.wait_for_deploy(server, fake.NODE)
+        except errors.IronicComputeError as exc:
+            ended.append(exc)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        bench.clock.advance(31)
+        thread.join(0.2)
+    assert [type(exc) for exc in ended] == [errors.DeployInvalid]
