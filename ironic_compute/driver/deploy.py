@@ -252,6 +252,12 @@ class Deploy:
                 f'networks of server {uuid}',
                 lambda: _wait_for_networks(request),
             ),
+            # A machine may take long to switch off, so this step precedes the
+            # build slot, too.
+            UndoableStep(
+                f'old volumes of node {node}',
+                lambda: self._volumes.detach_all_volumes(node),
+            ),
             UndoableStep(f'build slot of server {uuid}', slot.acquire),
             UndoableStep(
                 f'VIFs of node {node}',

@@ -97,7 +97,7 @@ class Volumes:
             )
 
     def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
-        """Create the volume targets of a server; delete all others first.
+        """Create the volume targets of a server; the node has no others.
 
         Data volumes get the boot indexes 1, 2 and so on: Ironic wants a
         different number for each, and Nova gives them -1 or none.
@@ -105,7 +105,6 @@ class Volumes:
         :param mapping: Nova's driver block devices
         :raises errors.DeployFailed: Ironic gives no volumes to the node
         """
-        self.detach_all_volumes(node)
         records = [device._bdm_obj for device in mapping if device.is_volume]
         if records:
             self.check_storage(node)

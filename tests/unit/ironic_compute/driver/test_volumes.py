@@ -171,6 +171,29 @@ def test_node_without_storage_interface_takes_no_unshelved_volumes():
     assert bench.is_free()
 
 
+def test_power_off_for_an_old_target_holds_no_build_slot():
+    """A machine that does not switch off delays no build but its own.
+
+    Old targets are deleted while the node is off, and this wait can take
+    twenty minutes.
+    """
+    bench = fake.bench()
+    bench.ironic.create_volume_target(fake.NODE, volume_id='old', boot_index=0)
+    slots = bench.driver._deploy._build_slots
+    free_counts = []
+    set_power_state = bench.ironic.set_power_state
+
+    def observe(*args, **kwargs):
+        free_counts.append(slots._free_count)
+        set_power_state(*args, **kwargs)
+
+    bench.ironic.set_power_state = observe
+    before_count = slots._free_count
+    bench.spawn(fake.server())
+    assert free_counts == [before_count]
+    assert not bench.ironic.targets
+
+
 class _Cleaning(FakeIronic):
     """An Ironic whose cleaning holds the lock of the node for long."""
 
