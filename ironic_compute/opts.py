@@ -62,6 +62,19 @@ _DAEMON = [
     ),
 ]
 
+_BUILDS = [
+    cfg.BoolOpt(
+        'full_config_drives',
+        default=False,
+        help='Make each config drive on this machine, as nova-compute does. '
+        'True: it also has the folder ec2/, from which cloud-init learns the '
+        'device of the ephemeral disk; this needs the program in [DEFAULT] '
+        'mkisofs_cmd, and some CPU for each build. False: Ironic makes it '
+        'from the data in openstack/, where its API has at least version '
+        '1.56.',
+    ),
+]
+
 _FEED = [
     cfg.BoolOpt(
         'use_notifications',
@@ -202,7 +215,7 @@ _RECOVERY = [
     ),
 ]
 
-ALL = [*_DAEMON, *_FEED, *_METRICS, *_OWNERSHIP, *_RECOVERY]
+ALL = [*_DAEMON, *_BUILDS, *_FEED, *_METRICS, *_OWNERSHIP, *_RECOVERY]
 
 
 def register_opts(conf: Any) -> None:

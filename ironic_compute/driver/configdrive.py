@@ -5,7 +5,8 @@ Since its API 1.56, Ironic builds the image of the config drive from a JSON
 description, so this machine needs no external program. With an older Ironic,
 or for data that the description cannot carry (injected files, binary user
 data, a vendor data file), Nova's builder makes the image on this machine; it
-needs ``[DEFAULT] mkisofs_cmd``.
+needs ``[DEFAULT] mkisofs_cmd``. The description lacks the folder ``ec2/``;
+``[ironic_compute] full_config_drives`` has Nova's builder make all images.
 """
 
 import base64
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import nova.conf
 from nova.api.metadata import base as nova_metadata
 from nova.virt import configdrive as nova_configdrive
 from nova.virt import netutils
@@ -23,6 +25,8 @@ from nova.virt import netutils
 from ironic_compute.driver import network_data
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.ironic_api.client import IronicClient
+
+CONF = nova.conf.CONF
 
 _JSON_MICROVERSION = (1, 56)
 _VENDOR_DATA_MICROVERSION = (1, 59)
@@ -48,12 +52,22 @@ def build(client: IronicClient, request: BuildRequest) -> ConfigDrive | None:
         network_info=request.network_info,
         network_metadata=links,
     )
-    version = client.read_microversion()
-    if version >= _JSON_MICROVERSION:
-        description = describe(metadata, version >= _VENDOR_DATA_MICROVERSION)
-        if description is not None:
-            return description
-    return _build_image(metadata)
+    description = describe_for(metadata, client.read_microversion())
+    return _build_image(metadata) if description is None else description
+
+
+def describe_for(
+    metadata: Any, microversion: tuple[int, int]
+) -> Mapping[str, Any] | None:
+    """Return the JSON description; None if Nova must build an image.
+
+    :param metadata: Nova's ``InstanceMetadata``
+    :param microversion: the highest one that Ironic and this client share
+    """
+    is_full = CONF.ironic_compute.full_config_drives
+    if is_full or microversion < _JSON_MICROVERSION:
+        return None
+    return describe(metadata, microversion >= _VENDOR_DATA_MICROVERSION)
 
 
 def describe(

@@ -4,7 +4,12 @@
 import json
 from typing import Any
 
+import nova.conf
+
+from ironic_compute import opts
 from ironic_compute.driver import configdrive
+
+CONF = nova.conf.CONF
 
 
 class _Metadata:
@@ -37,6 +42,23 @@ def test_description_has_all_parts_that_are_not_empty():
         'vendor_data': {'static': {}},
         'user_data': '#cloud-config',
     }
+
+
+def test_nova_builds_the_image_for_an_old_ironic_or_on_request():
+    """``full_config_drives`` gives each config drive its folder ``ec2/``.
+
+    Ironic's own builder writes the folder ``openstack/`` only.
+    """
+    opts.register_opts(CONF)
+    metadata = _Metadata()
+    assert configdrive.describe_for(metadata, (1, 55)) is None
+    assert 'vendor_data' not in configdrive.describe_for(metadata, (1, 56))
+    assert 'vendor_data' in configdrive.describe_for(metadata, (1, 59))
+    CONF.set_override('full_config_drives', True, opts.GROUP)
+    try:
+        assert configdrive.describe_for(metadata, (1, 95)) is None
+    finally:
+        CONF.clear_override('full_config_drives', opts.GROUP)
 
 
 def test_vendor_data_is_left_out_if_ironic_does_not_take_it():
