@@ -51,6 +51,13 @@ def _is_set(group: Any, name: str) -> bool:
     return getattr(group, name, None) not in (None, [])
 
 
+def _is_reserve_skipped(conf: Any) -> bool:
+    workarounds = getattr(conf, 'workarounds', None)
+    return bool(
+        getattr(workarounds, 'skip_reserve_in_use_ironic_nodes', False)
+    )
+
+
 def make_client(conf: Any, gate: Gate) -> 'IronicClient':
     """Create a client from ``[ironic]`` of nova.conf, without a request.
 
@@ -66,6 +73,12 @@ def make_client(conf: Any, gate: Gate) -> 'IronicClient':
                 'options': ', '.join(unused),
                 'reasons': '; '.join(sorted({UNUSED[n] for n in unused})),
             },
+        )
+    if _is_reserve_skipped(conf):
+        LOG.warning(
+            'Ignored [workarounds] skip_reserve_in_use_ironic_nodes of '
+            'nova.conf: a node in use stays reserved in Placement, and a node '
+            'that Ironic has cleaned is offered at once'
         )
     return IronicClient(conf, gate)
 

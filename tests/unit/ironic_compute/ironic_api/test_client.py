@@ -25,6 +25,18 @@ def test_peer_list_is_ignored_with_a_warning(conf, gate, caplog):
     assert caplog.text.count('peer_list') == 1
 
 
+def test_skipped_reservation_of_nodes_in_use_is_ignored_with_a_warning(
+    conf, gate, caplog
+):
+    """The worker names the workaround of Nova that has no effect here."""
+    name = 'skip_reserve_in_use_ironic_nodes'
+    make_client(conf, gate)
+    assert name not in caplog.text
+    conf.set_override(name, True, 'workarounds')
+    make_client(conf, gate)
+    assert caplog.text.count(name) == 1
+
+
 # The options that have an effect: on the session and the service catalogue, on
 # the pool, and on the driver. One warning names the rest of Nova's group.
 USED = {
