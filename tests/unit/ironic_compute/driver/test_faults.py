@@ -28,7 +28,7 @@ _OUTCOMES = {
 
 def _bench(operation):
     """Return a driver on an Ironic that can fail."""
-    has_server = operation != 'spawn'
+    has_server = operation not in _BUILDS
     bench = fake.bench(
         provision_state='active' if has_server else 'available',
         instance_uuid=fake.SERVER if has_server else None,
@@ -48,6 +48,11 @@ def _spawn(bench):
     bench.spawn(fake.unsaved_server(), [fake.Volume(1)])
 
 
+def _boot(bench):
+    volumes = [fake.Volume(0), fake.Volume(None, 'data')]
+    bench.spawn(fake.unsaved_server(), volumes)
+
+
 def _rebuild(bench):
     bench.rebuild(fake.unsaved_server(task_state='rebuilding'))
 
@@ -56,7 +61,9 @@ def _destroy(bench):
     bench.driver.destroy(None, fake.unsaved_server(), fake.network())
 
 
-_OPERATIONS = {'spawn': _spawn, 'rebuild': _rebuild, 'destroy': _destroy}
+# A build with an image and a data volume, and a build with a root volume.
+_BUILDS = {'spawn': _spawn, 'boot': _boot}
+_OPERATIONS = {**_BUILDS, 'rebuild': _rebuild, 'destroy': _destroy}
 
 
 def _requests(operation):
@@ -95,7 +102,7 @@ def _run(bench, operation):
     except nova_exception.NovaException as exc:
         kinds = [k for k in type(exc).__mro__ if k in _OUTCOMES]
         outcome = _OUTCOMES[kinds[0]]
-        if outcome == 'next' and operation != 'spawn':
+        if outcome == 'next' and operation not in _BUILDS:
             outcome = 'error'
         return outcome, str(exc)
     return 'ok', ''
@@ -129,7 +136,7 @@ def test_operation_ends_well_after_a_fault(operation, at, fault):
         facts = bench.ironic.nodes.get(fake.NODE)
         assert facts is None or facts.instance_uuid == fake.SERVER
         assert outcome in ('ok', 'error')
-    elif outcome == 'ok' and operation == 'spawn':
+    elif outcome == 'ok' and operation in _BUILDS:
         assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
         assert set(_left(bench)) == {'node', 'vifs', 'targets', 'info'}
     else:
@@ -162,5 +169,5 @@ def _assert_sentence(outcome, sentence):
 
 
 def test_matrix_is_large_enough():
-    """The matrix has at least two hundred cases."""
-    assert len(_CASES) >= 200
+    """The matrix has at least four hundred cases."""
+    assert len(_CASES) >= 400
