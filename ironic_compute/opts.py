@@ -63,6 +63,14 @@ _DAEMON = [
 ]
 
 _BUILDS = [
+    cfg.ListOpt(
+        'config_drive_hooks',
+        default=[],
+        help='Names of entry points in ironic_compute.config_drive_hooks that '
+        'change the contents of config drives, in this order. Each one is '
+        'code of yours that runs in each build; if it fails, the build fails. '
+        'The manual has an example.',
+    ),
     cfg.BoolOpt(
         'full_config_drives',
         default=False,

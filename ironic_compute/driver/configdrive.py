@@ -24,6 +24,7 @@ from nova.virt import netutils
 
 from ironic_compute.driver import network_data
 from ironic_compute.driver.build_request import BuildRequest
+from ironic_compute.driver.config_drive_hooks import ConfigDriveHooks
 from ironic_compute.ironic_api.client import IronicClient
 
 CONF = nova.conf.CONF
@@ -35,20 +36,32 @@ _VENDOR_DATA_MICROVERSION = (1, 59)
 ConfigDrive = Mapping[str, Any] | bytes
 
 
-def build(client: IronicClient, request: BuildRequest) -> ConfigDrive | None:
-    """Build a config drive; return None if the server needs none."""
-    if not nova_configdrive.required_by(request.instance):
+def build(
+    client: IronicClient,
+    request: BuildRequest,
+    hooks: ConfigDriveHooks | None = None,
+) -> ConfigDrive | None:
+    """Build a config drive; return None if the server needs none.
+
+    :param hooks: change the contents; None changes nothing
+    :raises errors.DeployInvalid: a hook failed
+    """
+    instance, node = request.instance, request.node
+    if not nova_configdrive.required_by(instance):
         return None
+    hooks = hooks or ConfigDriveHooks()
     links = network_data.with_node_links(
-        netutils.get_network_metadata(request.network_info),
-        client,
-        request.node,
+        netutils.get_network_metadata(request.network_info), client, node
     )
-    password = request.password
+    if links is not None:
+        links = hooks.change_network_data(links, instance, node)
+    extra = hooks.extra_metadata(instance, node)
+    if request.password:
+        extra['admin_pass'] = request.password
     metadata = nova_metadata.InstanceMetadata(
-        request.instance,
-        content=request.files,
-        extra_md={'admin_pass': password} if password else {},
+        instance,
+        content=[*(request.files or ()), *hooks.extra_files(instance, node)],
+        extra_md=extra,
         network_info=request.network_info,
         network_metadata=links,
     )

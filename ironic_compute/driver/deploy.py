@@ -26,6 +26,7 @@ from ironic_compute.driver import configdrive, instance_info, nova_errors
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
 from ironic_compute.driver.cancellations import Cancellations
+from ironic_compute.driver.config_drive_hooks import ConfigDriveHooks
 from ironic_compute.driver.network import Network, read_networks
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
@@ -66,6 +67,7 @@ class Deploy:
     _volumes: Volumes
     _teardown: Teardown
     _cancellations: Cancellations
+    _hooks: ConfigDriveHooks
 
     def __attrs_post_init__(self) -> None:
         self._client = self._waiter.client
@@ -197,7 +199,7 @@ class Deploy:
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
         drive = self._waiter.retry(
-            lambda: configdrive.build(self._client, request)
+            lambda: configdrive.build(self._client, request, self._hooks)
         )
         before_request()
         try:

@@ -19,6 +19,7 @@ from hashring.clock import Clock, SystemClock
 from ironic_compute.driver import power
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.cancellations import Cancellations
+from ironic_compute.driver.config_drive_hooks import ConfigDriveHooks
 from ironic_compute.driver.console import Console
 from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.network import Network
@@ -66,6 +67,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         node_cache: NodeCache,
         feed: Feed,
         clock: Clock | None = None,
+        hooks: ConfigDriveHooks | None = None,
     ) -> None:
         """Create the parts of the driver.
 
@@ -73,6 +75,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         :param node_cache: the worker's copy of the nodes that it holds
         :param feed: receives each node that the driver reads
         :param clock: None means the clock of this machine
+        :param hooks: change the contents of config drives
         """
         self._waiter = waiter = NodeWaiter(
             client, node_cache, feed, clock or SystemClock()
@@ -88,6 +91,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             self._volumes,
             self._teardown,
             self._cancellations,
+            hooks or ConfigDriveHooks(),
         )
         self._rebuild = Rebuild(waiter, self._deploy)
         self._rescue = Rescue(waiter)

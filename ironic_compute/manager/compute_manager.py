@@ -33,6 +33,7 @@ from nova.compute import task_states
 from oslo_log import log as logging
 
 from ironic_compute import compat
+from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BuildMessages
@@ -92,7 +93,10 @@ class IronicComputeManager(
         self.compute_task_api = FreshCandidates()
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(
-            components.client, components.node_cache, components.feed
+            components.client,
+            components.node_cache,
+            components.feed,
+            hooks=load_hooks(CONF.ironic_compute.config_drive_hooks),
         )
         self.rt = BareMetalTracker(
             self.host,
