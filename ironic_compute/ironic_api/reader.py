@@ -187,7 +187,8 @@ class IronicReader:
                 oldest = updated_at or ''
                 return [f for f in found if (f.updated_at or '') >= oldest]
             marker, size = page[-1].uuid, limit
-        raise errors.TooManyChanges(max(f.updated_at or '' for f in found))
+        newest = max((f.updated_at or '' for f in found), default='')
+        raise errors.TooManyChanges(newest)
 
     def _changed_page(self, limit: int, marker: str | None) -> Sequence[Any]:
         return self._page(
