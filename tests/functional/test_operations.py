@@ -6,6 +6,7 @@ several things to its servers, because starting the workers is what costs.
 """
 
 import base64
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -231,6 +232,65 @@ class OperationsTest(pool.PoolTestCase):
             {'remote_console': {'protocol': protocol, 'type': kind}},
         )
         return answer.body['remote_console']
+
+    def test_volume_is_exported_to_the_address_on_its_port(self) -> None:
+        """Cinder gets the address in the storage network from a slow Neutron.
+
+        The node has two ports, and the second one is in the storage network.
+        """
+        storage_port = {
+            **self.neutron.port_2,
+            'id': 'ad3de7d3-1e0c-4d6c-8f4a-4f9a0a6a7e11',
+            'mac_address': '00:0c:29:0d:11:99',
+            'network_id': self.neutron.network_2['id'],
+            'fixed_ips': [
+                {
+                    'ip_address': '192.168.2.77',
+                    'subnet_id': self.neutron.subnet_2['id'],
+                }
+            ],
+        }
+        self.neutron._networks.setdefault(
+            self.neutron.network_2['id'], self.neutron.network_2
+        )
+        self.neutron._subnets[self.neutron.subnet_2['id']] = {
+            **self.neutron.subnet_2,
+            'cidr': '192.168.2.0/24',
+            'gateway_ip': '192.168.2.1',
+        }
+        ports = [
+            self.neutron.add_port(port)
+            for port in (self.neutron.port_2, storage_port)
+        ]
+        self._slow_down_neutron()
+        self.ironic.ports = [{'address': 'aa:01'}, {'address': 'aa:02'}]
+        self.ironic.connectors = [
+            {'type': 'iqn', 'connector_id': 'iqn.one'},
+            {'type': 'mac', 'connector_id': 'AA:02'},
+        ]
+        server = self._create(
+            imageRef='',
+            block_device_mapping_v2=[base.ROOT],
+            networks=[{'port': port} for port in ports],
+        )
+        self.assertEqual(ports, self._vifs(server))
+        (attachment,) = self.cinder.volume_to_attachment[
+            base.VOLUME_ID
+        ].values()
+        self.assertEqual('192.168.2.77', attachment['connector']['ip'])
+        self.assertEqual('iqn.one', attachment['connector']['initiator'])
+        node = self.node_of(server)
+        self.delete(server)
+        self.assertEqual([], self.ironic.list_vifs(node))
+
+    def _slow_down_neutron(self) -> None:
+        update_port = self.neutron.update_port
+
+        def update_late(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(1)
+            return update_port(*args, **kwargs)
+
+        self.neutron.update_port = update_late
 
     def test_root_disk_on_a_volume(self) -> None:
         """Ironic has the volume target while the server has its node."""
