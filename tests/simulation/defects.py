@@ -14,9 +14,10 @@ from hashring.assignment import Assignment
 from hashring.events import Effect, Release, Stop
 from hashring.group import LockToken
 from hashring.heartbeat import HeartbeatState
-from hashring.host_states import Hold
+from hashring.host_states import Hold, Phase
 from hashring.lease import Beat, Lease, Verdict
 from hashring.ring import Host
+from hashring.workers import WorkerExited
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.new_nodes import NewNodes
@@ -99,6 +100,24 @@ class IgnoresLostLocks(Assignment):
     def _apply_lock_check(self, event: Any, now_s: float) -> Iterator[Effect]:
         kept = dataclasses.replace(event, ours=True)
         return super()._apply_lock_check(kept, now_s)
+
+
+class DrainsPastTheLease(Assignment):
+    """A worker goes on draining when the lease lapses."""
+
+    def _advance_lease(self, hold: Hold, in_force: bool) -> Iterator[Effect]:
+        if hold.phase is not Phase.STOPPING:
+            yield from super()._advance_lease(hold, in_force)
+
+
+class AcceptsOldExits(Assignment):
+    """The exit of an earlier tenure's worker counts for the present one."""
+
+    def _apply_exit(
+        self, event: WorkerExited, now_s: float
+    ) -> Iterator[Effect]:
+        event = dataclasses.replace(event, tenure=0)
+        yield from super()._apply_exit(event, now_s)
 
 
 class NeverShutsAgain(Gate):
@@ -248,6 +267,12 @@ MAKEUPS: dict[str, Makeup] = {
     'hand-back before the worker stopped': with_parts(
         agent=_agent_with_assignment(ReleasesWhileDraining)
     ),
+    'draining past the lease': with_parts(
+        agent=_agent_with_assignment(DrainsPastTheLease)
+    ),
+    'exit of an older tenure counts': with_parts(
+        agent=_agent_with_assignment(AcceptsOldExits)
+    ),
     'push of a pinned node': with_parts(rebalancer=PushesPinnedNodes),
     'create without agreement': with_parts(new_nodes=CreatesWithoutAgreement),
     'created row used unconfirmed': with_parts(held_nodes=UsesUnconfirmedRows),
@@ -272,6 +297,8 @@ SEEDS: dict[str, int] = {
     'lock not proven after a lapse': 10,
     'deadline counted from the reply': 102,
     'hand-back before the worker stopped': 11,
+    'draining past the lease': 0,
+    'exit of an older tenure counts': 0,
     'push of a pinned node': 0,
     'create without agreement': 202,
     'created row used unconfirmed': 2,

@@ -23,8 +23,9 @@ from tests.simulation.compute import ComputeWorker, SimulatedInterruptedTasks
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
-# Some durations are shorter than the defaults, to save simulated time.
-TIMING = Timing(settle_s=5.0, drain_timeout_s=10.0)
+# Shorter than the default, to save simulated time. A drain may take longer
+# than the lease term, so that a lease can lapse during it.
+TIMING = Timing(settle_s=5.0, drain_timeout_s=60.0)
 
 
 @dataclasses.dataclass(frozen=True)
