@@ -196,14 +196,10 @@ class Agent:
         If this process is killed, the next one can break that lock at once
         instead of waiting for its term to end.
         """
-        if answer.host != self._home:
+        if not isinstance(answer, events.LockGranted) or answer.token is None:
             return
-        match answer:
-            case (
-                events.LockGranted(token=token)
-                | events.LockChecked(token=token)
-            ) if token is not None:
-                self._saved_state.write_home_lock(self._home, token)
+        if answer.host == self._home:
+            self._saved_state.write_home_lock(self._home, answer.token)
 
     def _handle_worker_event(self, event: workers.WorkerEvent) -> None:
         match event:

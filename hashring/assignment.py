@@ -12,8 +12,8 @@ Therefore an event that comes twice does no harm.
 
 The rules: a worker runs only under a lock that was granted within one
 unbroken lease. After an interruption a worker goes on only if the backend
-proves that no other agent had the lock meanwhile. A lock is released only
-after its worker has ended.
+proves that the lock was not lost meanwhile. A lock is released only after
+its worker has ended.
 """
 
 from collections.abc import Iterator
@@ -179,7 +179,7 @@ class Assignment:
             case events.LockGranted() | events.LockRefused():
                 yield from self._apply_lock_result(event, now_s)
             case events.LockChecked():
-                yield from self._apply_lock_check(event, now_s)
+                yield from self._apply_lock_check(event)
             case events.LockReleased():
                 self._apply_release(event, now_s)
             case WorkerExited():
@@ -226,22 +226,20 @@ class Assignment:
         if hold.host == self._home:
             self._left_lock = None
         hold.tenure = hold.ticket
-        hold.granted_at_s = hold.proven_at_s = now_s
-        hold.serves_since_s = None
+        hold.granted_at_s, hold.serves_since_s = now_s, None
         why = (
             events.Why.HOME if hold.host == self._home else events.Why.ADOPTED
         )
         return events.Start(hold.host, hold.tenure, why, hold.orphan_for_s)
 
     def _apply_lock_check(
-        self, event: events.LockChecked, now_s: float
+        self, event: events.LockChecked
     ) -> Iterator[events.Effect]:
         hold = self._find_hold(event.host, event.ticket, Phase.PROVING)
         if hold is None:
             return
         if event.ours:
             hold.move(Signal.PROVEN)
-            hold.proven_at_s = now_s
             yield events.ResumeWorker(hold.host)
         else:
             yield from self._kill(hold, Signal.LOST, events.Why.NOT_PROVEN)
@@ -316,11 +314,11 @@ class Assignment:
             yield self._release(hold, hold.ends_why, again=True)
 
     def _is_lock_lost(self, hold: Hold) -> bool:
-        # If the lost locks were read before this lock was granted or proven,
-        # the entry of the host in them is about an earlier lock.
+        # If the lost locks were read before this lock was granted, the entry
+        # of the host in them is about an earlier lock.
         status = self._lease_status
         return (
-            hold.host in status.lost and hold.proven_at_s <= status.read_at_s
+            hold.host in status.lost and hold.granted_at_s <= status.read_at_s
         )
 
     def _advance_lease(

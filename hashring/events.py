@@ -83,9 +83,7 @@ class LockChecked:
     host: Host
     ticket: int
     ours: bool
-    """Whether this agent alone had the lock; False also without an answer."""
-    token: LockToken | None = None
-    """The new token if the lock had to be requested anew."""
+    """Whether this agent kept the lock; False also without an answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -173,13 +173,6 @@ class Group(Protocol):
         False means that the backend cannot prove it.
         """
 
-    def regain_lock(self, host: Host) -> bool:
-        """Request a lock anew that this agent has lost since `try_lock`.
-
-        Returns whether it was granted and no other agent had it in between.
-        False means that the backend cannot prove it; `release` is due then.
-        """
-
     def release(self, host: Host) -> None:
         """Release the lock if this agent has it."""
 

@@ -120,8 +120,6 @@ class Hold:
     epoch: int = 0
     """The number of the unbroken lease in which the lock was last certain."""
     granted_at_s: float = 0.0
-    proven_at_s: float = 0.0
-    """When the lock was granted, or last proven to be this agent's."""
     serves_since_s: float | None = None
     """When the worker of this tenure began to serve; None: not yet."""
     retry_at_s: float = 0.0

@@ -129,19 +129,10 @@ class LockThread:
             case TryLock(ticket=ticket):
                 return self._try(host, ticket)
             case Prove(ticket=ticket):
-                return self._prove(host, ticket)
+                return LockChecked(host, ticket, self._group.owns_lock(host))
             case Release(ticket=ticket):
                 self._group.release(host)
                 return LockReleased(host, ticket)
-
-    def _prove(self, host: Host, ticket: int) -> Answer:
-        if self._group.owns_lock(host):
-            return LockChecked(host, ticket, ours=True)
-        sent_s = self._clock.now_s()
-        ours = self._group.regain_lock(host) and self._lease.grant_counts(
-            sent_s, self._clock.now_s()
-        )
-        return LockChecked(host, ticket, ours, self._group.token(host))
 
     def _try(self, host: Host, ticket: int) -> Answer:
         sent_s = self._clock.now_s()

@@ -100,8 +100,6 @@ class Membership:
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
-        # The last revision of etcd at which this agent had the lock.
-        self._owned_at: dict[Host, int] = {}
         # Refused locks whose queue this agent must leave; only on ZooKeeper.
         self._refused: list[locking.Lock] = []
         self._malformed: set[bytes | str] = set()
@@ -188,7 +186,7 @@ class Membership:
             return frozenset(
                 host
                 for host, lock in held
-                if not self._owns(host, lock) and self._locks.get(host) is lock
+                if not self._owns(lock) and self._locks.get(host) is lock
             )
 
     # ---- for the lock thread
@@ -232,20 +230,7 @@ class Membership:
         if lock is None:
             return False
         with _translated(f'read the lock of {host}'):
-            return self._owns(host, lock)
-
-    def regain_lock(self, host: Host) -> bool:
-        former = self._locks.get(host)
-        revision = self._owned_at.pop(host, 0)
-        if former is None or not revision:
-            return False
-        with _translated(f'regain the lock of {host}'):
-            lock = self._driver.get_lock(lock_id(host))
-            if not self._acquired(lock):
-                return False
-            self._locks[host] = lock
-            etcd.stop_renewing(self._driver, former)
-            return etcd.is_next_holder(self._driver, lock, revision)
+            return self._owns(lock)
 
     def release(self, host: Host) -> None:
         lock = self._locks.get(host)
@@ -254,7 +239,6 @@ class Membership:
         with _translated(f'release {host}'):
             lock.release()
         self._locks.pop(host, None)
-        self._owned_at.pop(host, None)
         if self.traits.breaks:
             etcd.stop_renewing(self._driver, lock)
 
@@ -291,15 +275,12 @@ class Membership:
         except errors.BackendUnavailable as exc:
             LOG.debug('Left without a word: %(why)s', {'why': exc})
 
-    def _owns(self, host: Host, lock: Any) -> bool:
+    def _owns(self, lock: Any) -> bool:
         """Return whether this agent still has this acquisition of the lock."""
         try:
             return bool(lock.is_still_owner())
         except tooz.NotImplemented:
-            revision = etcd.owned_at(self._driver, lock)
-        if revision:
-            self._owned_at[host] = revision
-        return bool(revision)
+            return etcd.is_owner(self._driver, lock)
 
     def _parsed(self, raw: dict[bytes | str, Any]) -> tuple[Member, ...]:
         members = []

@@ -97,9 +97,8 @@ class ReleasesWhileDraining(Assignment):
 class IgnoresLostLocks(Assignment):
     """A worker goes on although its lock was lost."""
 
-    def _apply_lock_check(self, event: Any, now_s: float) -> Iterator[Effect]:
-        kept = dataclasses.replace(event, ours=True)
-        return super()._apply_lock_check(kept, now_s)
+    def _apply_lock_check(self, event: Any) -> Iterator[Effect]:
+        return super()._apply_lock_check(dataclasses.replace(event, ours=True))
 
 
 class DrainsPastTheLease(Assignment):

@@ -107,9 +107,11 @@ class Side:
                 )
                 self.handle(kind(host, ticket))
             case events.Prove(host=host, ticket=ticket):
-                ours = self.group.owns_lock(host)
-                ours = ours or self.group.regain_lock(host)
-                self.handle(events.LockChecked(host, ticket, ours))
+                self.handle(
+                    events.LockChecked(
+                        host, ticket, self.group.owns_lock(host)
+                    )
+                )
             case events.Release(host=host, ticket=ticket):
                 self.group.release(host)
                 self.handle(events.LockReleased(host, ticket))
@@ -183,7 +185,6 @@ class Case:
             parts.append(repr(vars(side.machine._presence_watch)))
             parts.append(repr(side.group._tokens))
         parts.append(repr(self.service._locks))
-        parts.append(repr(self.service._newest))
         parts.append(repr(self.service._entries))
         return '\n'.join(parts)
 

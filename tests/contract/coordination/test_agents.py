@@ -241,29 +241,6 @@ def test_the_backend_goes_and_comes(
     pair.check()
 
 
-@pytest.mark.parametrize('terms', [1.2, 3.0])
-def test_workers_outlive_a_silence_of_etcd(
-    backend: BackendUnderTest, pair: Pair, terms: float
-) -> None:
-    """The locks end while etcd is silent; nobody has them in between."""
-    if backend.name != 'etcd' or not isinstance(backend, Tooz):
-        pytest.skip('other backends keep no history of a lock')
-    one, two = _serving(pair)
-    server = backend.server
-    assert server is not None
-    CLOCK.sleep(TERM_S)
-    server.freeze()
-    try:
-        CLOCK.sleep(TERM_S * terms)
-        assert one.open_hosts() == two.open_hosts() == set()
-    finally:
-        server.thaw()
-    wait(lambda: one.open_hosts() == {'c1'}, 60.0)
-    wait(lambda: two.open_hosts() == {'c2'}, 60.0)
-    pair.check()
-    assert not any('end' in line for line in one.lines() + two.lines())
-
-
 def test_an_end_without_the_backend(
     backend: BackendUnderTest, pair: Pair
 ) -> None:

@@ -313,53 +313,6 @@ def test_a_lock_outlives_its_silent_holder_by_a_term(
     two.release(host)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('is_taken', [False, True])
-def test_lock_that_ended_is_regained_unless_another_had_it(
-    backend: BackendUnderTest, clients: Clients, host: Host, *, is_taken: bool
-) -> None:
-    """A backend with a history proves that nobody had the lock in between."""
-    if backend.name in ('file', 'zookeeper'):
-        pytest.skip('a live process keeps its lock there, however silent')
-    (one, me), (two, _) = clients.join('c1'), clients.join('c2')
-    assert one.try_lock(host)
-    assert one.lost_locks() == frozenset()
-    former = one.token(host)
-    beat_for(TERM_S * 1.6, two)
-    if is_taken:
-        assert two.try_lock(host)
-        two.release(host)
-    one.join(me)
-    assert not one.owns_lock(host)
-    is_proven = backend.traits.breaks and not is_taken
-    assert one.regain_lock(host) is is_proven
-    assert one.owns_lock(host) is backend.traits.breaks
-    if is_proven:
-        assert one.token(host) != former
-        beat_for(TERM_S * 1.2, one, two)
-        assert not two.try_lock(host)
-        # A history is read again from the last time that the lock was seen.
-        assert one.lost_locks() == frozenset()
-        beat_for(TERM_S * 1.6, two)
-        assert one.regain_lock(host)
-    one.release(host)
-    assert two.try_lock(host)
-
-
-def test_lock_of_another_agent_is_not_regained(
-    clients: Clients, host: Host
-) -> None:
-    """Nothing is regained without an own lock or against a holder."""
-    (one, _), (two, _) = clients.join('c1'), clients.join('c1')
-    assert not one.regain_lock(host)
-    assert one.try_lock(host)
-    assert one.lost_locks() == frozenset()
-    two.break_lock(host, one.token(host) or OF_NOBODY)
-    is_free = two.try_lock(host)
-    assert not one.regain_lock(host)
-    assert two.owns_lock(host) is is_free
-
-
 def test_the_lock_of_a_dead_holder_can_be_broken(
     backend: BackendUnderTest, clients: Clients, host: Host
 ) -> None:

@@ -57,7 +57,6 @@ class Service:
         self._entries: dict[Boot, _Entry] = {}
         self._locks: dict[Host, _Lock] = {}
         self._tokens_count = 0
-        self._newest: dict[Host, int] = {}  # The token granted last.
 
     def forget(self) -> None:
         """Restart with empty memory, as memcached does."""
@@ -116,15 +115,10 @@ class Service:
         if self._lock(host) is not None:
             return 0
         self._tokens_count += 1
-        self._newest[host] = self._tokens_count
         term_s = term_s or self.term_s
         ends_s = self.now_s() + term_s
         self._locks[host] = _Lock(self._tokens_count, ends_s, term_s)
         return self._tokens_count
-
-    def newest_token(self, host: Host) -> int:
-        """Return the token of the newest acquisition, which may have ended."""
-        return self._newest.get(host, 0)
 
     def renew_lock(self, host: Host, token: int) -> None:
         if self.owns(host, token):
@@ -231,18 +225,6 @@ class FakeGroup:
             return False
         self._reach('prove')
         return self._service.owns(host, self._tokens[host])
-
-    def regain_lock(self, host: Host) -> bool:
-        if not self.traits.breaks or host not in self._tokens:
-            return False
-        self._reach('regain')
-        former = self._service.newest_token(host)
-        token = self._service.take(host, self._term_s)
-        self._fault('after regain')
-        is_next = former == self._tokens[host]
-        if token:
-            self._tokens[host] = token
-        return bool(token) and is_next
 
     def release(self, host: Host) -> None:
         if host not in self._tokens:

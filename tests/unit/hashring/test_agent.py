@@ -221,37 +221,6 @@ def test_the_backend_goes_and_the_gates_shut(
     assert 'is back after' in caplog.text
 
 
-def test_workers_go_on_after_a_silence_of_etcd(world: World) -> None:
-    """All locks ended, nobody had them in between, and no worker is killed."""
-    run(world, 40)
-    workers = [m.workers.live[m.home] for m in world.machines]
-    for machine in world.machines:
-        machine.cut_until_s = world.now_s + 25.0
-    run(world, 24)
-    assert not any(world.service.token(m.home) for m in world.machines)
-    run(world, 40)
-    assert [m.workers.live[m.home] for m in world.machines] == workers
-    assert world.find_problem() is None
-    one = world.machines[0]
-    assert one.saved_state.read_home_lock(C1) == str(world.service.token(C1))
-
-
-def test_worker_is_killed_if_another_agent_had_its_lock(world: World) -> None:
-    """A lock that another agent has held and released is not regained."""
-    run(world, 40)
-    one, two = world.machines
-    worker, agent_two = one.workers.live[C1], agent(two)
-    one.frozen_until_s = world.now_s + 60.0
-    run(world, 40)
-    assert C1 in two.workers.live
-    agent_two.request_stop()
-    two.returns_at_s = 1e9
-    run(world, 15)
-    assert not world.service.token(C1)
-    run(world, 30)
-    assert one.workers.live[C1] is not worker
-
-
 def test_agent_whose_worker_never_serves_stops_no_enrolment(
     world: World,
 ) -> None:
