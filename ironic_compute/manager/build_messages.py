@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from nova.compute import build_results, vm_states
+from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
 from oslo_log import log as logging
 
@@ -81,9 +81,13 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         )
 
     def _is_interrupted(self, instance: Any) -> bool:
-        """Return whether a worker of this host has started a build."""
+        """Return whether a worker of this host has started a build.
+
+        A delete that was requested since is served by its own message.
+        """
         building = instance.vm_state == vm_states.BUILDING
-        return building and instance.host == self.host
+        is_deleting = instance.task_state == task_states.DELETING
+        return building and instance.host == self.host and not is_deleting
 
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -279,11 +279,13 @@ class IronicComputeManager(
             'before Ironic had taken its build over',
             {'server': instance.uuid},
         )
+        former = instance.task_state
         self._cleanup_allocated_networks(context, instance, requested_networks)
         self.driver.free_node_of(instance)
         self._nil_out_instance_obj_host_and_node(instance)
         instance.task_state = task_states.SCHEDULING
-        instance.save()
+        # A delete that was requested meanwhile is not overwritten.
+        instance.save(expected_task_state=[former])
         return True
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:

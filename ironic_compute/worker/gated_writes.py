@@ -20,6 +20,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import oslo_messaging
 from nova import exception as nova_exception
 from nova.conductor import rpcapi
 
@@ -39,6 +40,9 @@ _READS = (
     'refresh',
     'validate',
 )
+# A save that had no answer may be sent again: if it was carried out, the
+# second one is refused by its expected task, or changes nothing.
+_SAVE_TRIES_COUNT = 3
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
 
@@ -76,15 +80,21 @@ class GatedConductor(rpcapi.ConductorAPI):
         **kwargs: Any,
     ) -> Any:
         """Call a method of a Nova object; see nova.objects.base."""
-        self._wait(objinst.obj_name(), objmethod)
-        try:
-            return super().object_action(
-                context, objinst, objmethod, *args, **kwargs
-            )
-        except nova_exception.UnexpectedTaskStateError:
-            if objmethod != 'save' or not is_saved(context, objinst):
-                raise
-            return {'obj_what_changed': []}, None
+        tries_count = _SAVE_TRIES_COUNT if objmethod == 'save' else 1
+        while True:
+            tries_count -= 1
+            self._wait(objinst.obj_name(), objmethod)
+            try:
+                return super().object_action(
+                    context, objinst, objmethod, *args, **kwargs
+                )
+            except nova_exception.UnexpectedTaskStateError:
+                if objmethod != 'save' or not is_saved(context, objinst):
+                    raise
+                return {'obj_what_changed': []}, None
+            except oslo_messaging.MessagingTimeout:
+                if not tries_count:
+                    raise
 
     def _wait(self, name: str, method: str) -> None:
         if name not in _EXEMPT and not method.startswith(_READS):

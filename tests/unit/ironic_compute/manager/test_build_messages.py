@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from nova import exception as nova_exception
-from nova.compute import build_results, vm_states
+from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
 
 from ironic_compute.delivery import Delivery
@@ -27,10 +27,13 @@ class _Server(types.SimpleNamespace):
     def obj_get_changes(self) -> dict[str, Any]:
         return {'availability_zone': 'z2', 'task_state': 'stale'}
 
+    task_state: str | None = None
+
     def refresh(self) -> None:
         if self.then is None:
             raise nova_exception.InstanceNotFound(instance_id=self.uuid)
-        self.vm_state, self.host = self.then
+        self.vm_state, self.host, *task = self.then
+        self.task_state = task[0] if task else None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ class _Redelivered(BuildMessages):
 
 def _build_again(
     manager: Any,
-    then: tuple[str, str | None],
+    then: tuple[str | None, ...],
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_redelivered: bool = True,
@@ -151,10 +154,11 @@ def test_interrupted_build_of_this_host_is_undone_and_built_anew(
         ((vm_states.BUILDING, 'c2'), False),
         ((vm_states.ACTIVE, 'c1'), False),
         ((vm_states.ERROR, 'c1'), False),
+        ((vm_states.BUILDING, 'c1', task_states.DELETING), False),
     ],
 )
 def test_build_that_ironic_or_another_host_has_is_dropped(
-    then: tuple[str, str], is_taken_over: bool, monkeypatch: pytest.MonkeyPatch
+    then: tuple[str, ...], is_taken_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recovery, or the other host, brings such a build to its end."""
     manager = _Redelivered(is_taken_over=is_taken_over)

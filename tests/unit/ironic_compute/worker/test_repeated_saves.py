@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import context as nova_context
 from nova import exception as nova_exception
@@ -24,17 +25,21 @@ class _Conductor(GatedConductor):
     :param row: the task of the Instance in the database
     """
 
-    def __init__(self, row: str | None) -> None:
+    def __init__(self, row: str | None, timeouts_count: int = 0) -> None:
         clock: Clock = ManualClock()
         self._gate = LeaseGate(clock, clock.now_s() + 60.0)
         self.client = self
         self._row = row
+        self._timeouts_count = timeouts_count
 
     def prepare(self) -> Any:
         return self
 
     def call(self, context: Any, method: str, **arguments: Any) -> Any:
         if method == 'object_action':
+            if self._timeouts_count:
+                self._timeouts_count -= 1
+                raise oslo_messaging.MessagingTimeout
             raise nova_exception.UnexpectedTaskStateError(
                 instance_uuid=_UUID, expected={}, actual={}
             )
@@ -42,12 +47,17 @@ class _Conductor(GatedConductor):
 
 
 def _save(
-    row: str | None, monkeypatch: pytest.MonkeyPatch, task: str | None = None
+    row: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str | None = None,
+    timeouts_count: int = 0,
 ) -> Any:
     """Save a server with another task than it had before."""
     objects.register_all()
     monkeypatch.setattr(
-        objects_base.NovaObject, 'indirection_api', _Conductor(row)
+        objects_base.NovaObject,
+        'indirection_api',
+        _Conductor(row, timeouts_count),
     )
     context = nova_context.get_admin_context()
     instance = objects.Instance(context, uuid=_UUID)
@@ -74,3 +84,19 @@ def test_save_that_another_task_refused_fails(
     """A delete that the user requested meanwhile is kept."""
     with pytest.raises(nova_exception.UnexpectedTaskStateError):
         _save(row, monkeypatch)
+
+
+def test_save_without_an_answer_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one was carried out, so the second one is refused."""
+    instance = _save(None, monkeypatch, timeouts_count=2)
+    assert not instance.obj_get_changes()
+
+
+def test_save_that_never_has_an_answer_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is sent three times at most."""
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        _save(None, monkeypatch, timeouts_count=3)
