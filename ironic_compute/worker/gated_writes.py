@@ -80,7 +80,9 @@ class GatedConductor(rpcapi.ConductorAPI):
         **kwargs: Any,
     ) -> Any:
         """Call a method of a Nova object; see nova.objects.base."""
-        tries_count = _SAVE_TRIES_COUNT if objmethod == 'save' else 1
+        # Only a save that waits at this gate is sent again.
+        may_repeat = objmethod == 'save' and objinst.obj_name() not in _EXEMPT
+        tries_count = _SAVE_TRIES_COUNT if may_repeat else 1
         while True:
             tries_count -= 1
             self._wait(objinst.obj_name(), objmethod)
@@ -89,7 +91,7 @@ class GatedConductor(rpcapi.ConductorAPI):
                     context, objinst, objmethod, *args, **kwargs
                 )
             except nova_exception.UnexpectedTaskStateError:
-                if objmethod != 'save' or not is_saved(context, objinst):
+                if not may_repeat or not is_saved(context, objinst):
                     raise
                 return {'obj_what_changed': []}, None
             except oslo_messaging.MessagingTimeout:

@@ -19,12 +19,14 @@ LOG = logging.getLogger(__name__)
 def is_saved(context: Any, instance: Any) -> bool:
     """Return whether Nova's database has all changes of an Instance already.
 
-    Blocks for one RPC.
+    The task has to be the same even if it is none of the changes, because a
+    delete may have been requested meanwhile. Blocks for one RPC.
     """
     changes = instance.obj_get_changes()
     current = objects.Instance.get_by_uuid(
         context, instance.uuid, expected_attrs=[]
     )
+    changes['task_state'] = instance.task_state
     if not all(_has(current, name, changes[name]) for name in changes):
         return False
     LOG.info(

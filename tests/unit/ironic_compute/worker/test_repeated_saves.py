@@ -31,12 +31,14 @@ class _Conductor(GatedConductor):
         self.client = self
         self._row = row
         self._timeouts_count = timeouts_count
+        self.sent_count = 0
 
     def prepare(self) -> Any:
         return self
 
     def call(self, context: Any, method: str, **arguments: Any) -> Any:
         if method == 'object_action':
+            self.sent_count += 1
             if self._timeouts_count:
                 self._timeouts_count -= 1
                 raise oslo_messaging.MessagingTimeout
@@ -100,3 +102,31 @@ def test_save_that_never_has_an_answer_fails(
     """It is sent three times at most."""
     with pytest.raises(oslo_messaging.MessagingTimeout):
         _save(None, monkeypatch, timeouts_count=3)
+
+
+def test_save_of_other_fields_fails_while_a_delete_is_requested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refused save changes no task, and the database has its changes."""
+    objects.register_all()
+    monkeypatch.setattr(
+        objects_base.NovaObject,
+        'indirection_api',
+        _Conductor(task_states.DELETING),
+    )
+    context = nova_context.get_admin_context()
+    instance = objects.Instance(context, uuid=_UUID, task_state=None)
+    instance.obj_reset_changes()
+    with pytest.raises(nova_exception.UnexpectedTaskStateError):
+        instance.save(expected_task_state=[None])
+
+
+def test_row_of_a_node_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ComputeNodes`` decides anew behind the gate before it writes again."""
+    objects.register_all()
+    conductor = _Conductor(None, timeouts_count=1)
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    row = objects.ComputeNode(nova_context.get_admin_context(), host='c1')
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        row.save()
+    assert conductor.sent_count == 1
