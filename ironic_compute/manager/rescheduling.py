@@ -2,10 +2,10 @@
 """Rescheduling: the loser of a node is scheduled anew, with fresh candidates.
 
 Placement can give one node to two servers (doc/source/admin/operations.rst),
-and many servers that are built at once have the same alternates.
-Nova would give the loser its old alternates, which others have by now, and
-end in ERROR. The conductor chooses among all nodes again if it gets no list of
-hosts.
+and many servers that are built at once have the same alternates. Nova would
+try the old alternates of the loser, which others have by now, and end the
+build in ERROR. The conductor chooses among all nodes again if it gets no list
+of hosts.
 """
 
 from typing import Any
@@ -33,21 +33,21 @@ class FreshCandidates(api.ComputeTaskAPI):
         **kwargs: Any,
     ) -> None:
         """Reschedule a build; anew, if it has lost its node to another one."""
-        if has_lost(filter_properties):
+        if has_lost_node(filter_properties):
             kwargs['host_lists'] = None
-            forgive(filter_properties)
+            exclude_from_attempts(filter_properties)
         super().build_instances(
             context, instances, image, filter_properties, *args, **kwargs
         )
 
 
-def has_lost(filter_properties: dict[str, Any]) -> bool:
+def has_lost_node(filter_properties: dict[str, Any]) -> bool:
     """Return whether a build failed because its node was not free."""
     retry = filter_properties.get('retry') or {}
     return any(_LOST in line for line in retry.get('exc') or ())
 
 
-def forgive(filter_properties: dict[str, Any]) -> None:
+def exclude_from_attempts(filter_properties: dict[str, Any]) -> None:
     """Do not count a lost node as an attempt, up to a limit."""
     losses_count = filter_properties.get(_LOSSES, 0)
     if losses_count < LOSSES_MAX:
