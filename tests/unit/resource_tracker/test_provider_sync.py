@@ -351,14 +351,19 @@ def test_allocation_between_read_and_write_is_not_lost(world):
     assert set(world.provider().inventories) == {GOLD}
 
 
-def test_traits_whose_answer_was_lost_are_still_ours(world):
-    """Traits of a write without an answer are removed when unwanted."""
+def _report_without_answer(world, trait):
+    """Report a node, then again with a trait; the answer to that is lost."""
     world.report()
-    world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
+    world.facts = changed(traits=frozenset({trait}))
     lost = errors.PlacementUnavailable('no answer')
     world.placement.fail_next = [('after', lost)]
     with pytest.raises(errors.PlacementUnavailable):
         world.report()
+
+
+def test_traits_whose_answer_was_lost_are_still_ours(world):
+    """Traits of a write without an answer are removed when unwanted."""
+    _report_without_answer(world, 'CUSTOM_LOST')
     world.facts = changed(traits=frozenset())
     world.report()
     assert world.provider().traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
@@ -369,12 +374,7 @@ def test_traits_whose_answer_was_lost_stay_ours_without_a_write(world):
 
     The state before the lost write may be wanted again, which needs no write.
     """
-    world.report()
-    world.facts = changed(traits=frozenset({'CUSTOM_LOST'}))
-    lost = errors.PlacementUnavailable('no answer')
-    world.placement.fail_next = [('after', lost)]
-    with pytest.raises(errors.PlacementUnavailable):
-        world.report()
+    _report_without_answer(world, 'CUSTOM_LOST')
     world.facts = READY
     world.report()
     world.facts = changed(maintenance=True)
