@@ -70,6 +70,8 @@ def _dial(layout: Layout, arguments: Namespace) -> None:
             print(f'{name:24} {value}')
     elif arguments.name == 'nodes':
         _dial_nodes(layout, arguments.value)
+    elif arguments.name == 'queues':
+        Cloud(layout).choose_queues(arguments.value)
     elif dials.turn(arguments.name, arguments.value):
         Cloud(layout).restart_ironic(*Dials.CONCERNS[arguments.name])
 
@@ -209,6 +211,7 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
         arguments.rounds,
         arguments.coordination,
         arguments.stock,
+        arguments.queues,
     )
     names = arguments.scenarios or list(play.SCENARIOS)
     unknown = set(names) - set(play.SCENARIOS)

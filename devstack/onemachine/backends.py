@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 
 from onemachine import packages
@@ -35,6 +36,10 @@ class Backends:
             ('rabbitmq', 'rabbit'),
         ):
             await_port(self._processes, process, self._layout.port(port_name))
+
+    def delete_messages(self) -> None:
+        """Delete the data of RabbitMQ, which must not be running."""
+        shutil.rmtree(self._layout.folder('rabbitmq', 'mnesia'))
 
     def _start_mariadb(self) -> None:
         data = self._layout.folder('mysql')

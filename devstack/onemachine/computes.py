@@ -30,6 +30,7 @@ class Computes:
         of the catalog
     :param nova: further options of nova.conf
     :param ours: further options of [ironic_compute] of our daemons
+    :param environments: host -> further variables of its process
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Computes:
         *,
         nova: config.Sections | None = None,
         ours: Mapping[str, Any] | None = None,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._cloud = cloud
         self._addresses = addresses or {}
         self._more, self._ours = nova or {}, ours or {}
+        self._environments = environments or {}
         self._layout = cloud.layout
         self._processes = cloud.processes
         self._running = running.Running(cloud.layout)
@@ -100,7 +103,11 @@ class Computes:
         begun_s = time.monotonic()
         with step(f'Starting {kind} {" ".join(missing)}'):
             for host in missing:
-                self._processes.start(f'{kind}-{host}', commands[host])
+                more = self._environments.get(host, {})
+                environment = self._layout.environment(**more)
+                self._processes.start(
+                    f'{kind}-{host}', commands[host], environment
+                )
             self._map_new(asked, kind, missing)
             wait_until(
                 f'{", ".join(missing)} up in Nova',

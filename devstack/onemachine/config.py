@@ -289,6 +289,8 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         },
         'conductor': {'workers': 1},
     }
+    if Dials(layout).read()['queues'] == 'quorum':
+        sections['oslo_messaging_rabbit'] = {'rabbit_quorum_queue': 'true'}
     if host is None:
         sections['api_database'] = {'connection': layout.database('nova_api')}
         sections['database'] = {'connection': layout.database('nova')}

@@ -286,6 +286,11 @@ class Content:
             self.await_gone(doomed, timeout_s)
         return len(doomed)
 
+    def delete_server(self, server: Any, timeout_s: float = 180) -> None:
+        """Delete one server and wait until it is gone."""
+        self.cloud.compute.delete_server(server.id)
+        self.await_gone([server], timeout_s)
+
     def await_gone(
         self, servers: Iterable[Any], timeout_s: float = 180
     ) -> None:

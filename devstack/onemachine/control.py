@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from onemachine import config, packages
 from onemachine.backends import Backends, Coordination, await_port, sql
+from onemachine.dials import Dials
 from onemachine.layout import PASSWORD, REGION, Layout
 from onemachine.processes import Processes
 from onemachine.progress import print_line, step, wait_until
@@ -108,6 +109,18 @@ class Cloud:
             self._start_api('ironic')
             self._start_daemon('ironic-conductor', 'ironic')
             self._await_drivers()
+
+    def choose_queues(self, kind: str) -> None:
+        """Stop the cloud if Nova's queues in RabbitMQ get another type.
+
+        RabbitMQ refuses to declare a queue with another type, so its data,
+        which has only messages, is deleted.
+
+        :param kind: ``classic`` or ``quorum``
+        """
+        if Dials(self.layout).turn('queues', kind):
+            self.down()
+            self.backends.delete_messages()
 
     # Creation: each step can be repeated, also after a change of version
 

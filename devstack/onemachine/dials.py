@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the cloud's Ironic that can be changed while it runs."""
+"""Settings of the cloud that can be changed after it was made."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,18 @@ from onemachine.progress import CloudError
 
 
 class Dials:
-    """The settings of Ironic that can be changed; saved in a file."""
+    """The settings that can be changed; saved in a file."""
 
     DEFAULTS: Mapping[str, Any] = {
         'deploy-delay': '0',
         'cleaning': 'off',
         'cleaning-delay': '0',
         'notifications': 'on',
+        'queues': 'classic',
     }
-    # Setting -> the processes that must be restarted when it changes.
+    # Settings with other values than on and off.
+    VALUES: Mapping[str, Sequence[str]] = {'queues': ('classic', 'quorum')}
+    # Setting of Ironic -> the processes to restart when it changes.
     CONCERNS: Mapping[str, Sequence[str]] = {
         'deploy-delay': ('ironic-conductor',),
         'cleaning': ('ironic-conductor',),
@@ -45,8 +48,8 @@ class Dials:
         if name.endswith('-delay'):
             if not value.isdecimal():
                 raise CloudError(f'{name} is in whole seconds, not {value}')
-        elif value not in ('on', 'off'):
-            raise CloudError(f'{name} is on or off, not {value}')
+        elif value not in (values := self.VALUES.get(name, ('on', 'off'))):
+            raise CloudError(f'{name} is {" or ".join(values)}, not {value}')
         before = self.read()
         self._path.write_text(json.dumps({**before, name: value}))
         return bool(before[name] != value)

@@ -209,14 +209,15 @@ def _add_hosts(commands: _Commands) -> None:
 def _add_dials(commands: _Commands) -> None:
     dial = commands.add(
         'dial',
-        'change a setting of Ironic, and restart its processes',
+        'change a setting of the cloud, and restart its processes',
         'Without arguments:\nlist the settings. "nodes" creates or deletes '
-        'nodes.',
+        'nodes. "queues" stops the cloud and\ndeletes all messages.',
         'dial deploy-delay 10     seconds, twice in each deploy',
         'dial cleaning on',
         'dial cleaning-delay 20   seconds, if cleaning is on',
         'dial notifications off',
         'dial nodes 12',
+        'dial queues quorum       durable queues of Nova in RabbitMQ',
     )
     names = [*sorted(Dials.DEFAULTS), 'nodes']
     dial.add_argument('name', nargs='?', choices=names)
@@ -293,13 +294,15 @@ def _add_chaos(commands: _Commands) -> None:
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
         '(each unavailable for a while), rolling (restarts), idle, join, '
         'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
-        'at once).\n'
+        'at once), cuts (a worker is killed\nbefore and after each request of '
+        'a build).\n'
         'Users boot, reboot and delete servers meanwhile. Writes a report. '
         'Exit status 0\nonly if all demands hold.',
         'chaos kills --rounds 20 --seed 7',
         'chaos kills --stock        with stock nova-computes',
         'chaos bursts --nodes 120 --rounds 25',
-        'chaos storm --nodes 200 --rounds 20 --seed 3',
+        'chaos storm --nodes 200 --rounds 20 --seed 3 --queues quorum',
+        'chaos cuts --nodes 30',
     )
     chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
     chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
@@ -308,6 +311,12 @@ def _add_chaos(commands: _Commands) -> None:
         '--rounds', type=_count, default=20, help='of kills, bursts or storm'
     )
     chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
+    chaos.add_argument(
+        '--queues',
+        choices=Dials.VALUES['queues'],
+        default='classic',
+        help="Nova's queues in RabbitMQ",
+    )
     chaos.add_argument('--stock', action='store_true')
 
 

@@ -9,6 +9,22 @@ from onemachine.backends import sql
 from onemachine.content import Content
 from onemachine.layout import Layout
 
+_TRACES = """
+SELECT CONCAT(
+    (SELECT CONCAT(COALESCE(host, 'no host'), ', ',
+        COALESCE(task_state, 'no task'))
+        FROM nova.instances WHERE uuid = '{server}'),
+    '; node ', COALESCE((SELECT CONCAT(provision_state,
+        IF(instance_info LIKE '%image_source%', ', described', ''))
+        FROM ironic.nodes WHERE instance_uuid = '{server}'), 'not reserved'),
+    '; ', (SELECT CONCAT(COUNT(*), ' ports, ',
+        COALESCE(SUM(b.host <> ''), 0), ' bound') FROM neutron.ports p
+        JOIN neutron.ml2_port_bindings b ON b.port_id = p.id
+        WHERE p.device_id = '{server}'),
+    '; ', (SELECT COUNT(*) FROM placement.allocations
+        WHERE consumer_id = '{server}'), ' allocation');
+"""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -151,6 +167,10 @@ class Evidence:
         rows = self._rows('SELECT uuid FROM nova.instances;')
         known = {row[0] for row in rows}
         return [server for server in servers if server not in known]
+
+    def traces(self, server: str) -> str:
+        """Return in words what the databases have of one server."""
+        return sql(self._layout, _TRACES.format(server=server)).strip()
 
     def shares(self) -> collections.Counter[str]:
         """Return how many nodes each host holds."""

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from onemachine.chaos import growth, outages, scenarios, storm
+from onemachine.chaos import cuts, growth, outages, scenarios, storm
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, print_line
@@ -22,6 +22,7 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'join': growth.join,
     'bursts': storm.bursts,
     'storm': storm.storm,
+    'cuts': cuts.cuts,
 }
 
 
@@ -45,7 +46,7 @@ def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
     path = stage.folder / f'report-{plan.seed}-{os.getpid()}.md'
     heading = (
         f'Chaos: {daemons}, {plan.nodes_count} nodes, '
-        f'{plan.coordination}, seed {plan.seed}'
+        f'{plan.coordination}, {plan.queues} queues, seed {plan.seed}'
     )
     stage.report.write(path, heading)
     print_line(f'The report is in {path}')

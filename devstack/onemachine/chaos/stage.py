@@ -33,6 +33,7 @@ class Plan:
 
     :param rounds: the number of rounds of scenarios that repeat something
     :param stock: with stock nova-computes instead of our daemons
+    :param queues: the type of Nova's queues in RabbitMQ: classic or quorum
     """
 
     seed: int
@@ -40,6 +41,7 @@ class Plan:
     rounds: int
     coordination: str
     stock: bool = False
+    queues: str = 'classic'
 
 
 class Stage:
@@ -57,6 +59,7 @@ class Stage:
 
     def prepare(self) -> None:
         """Start the cloud, its nodes and three hosts."""
+        self.cloud.choose_queues(self.plan.queues)
         self.cloud.up()
         self.content = content.Content(self.cloud.layout)
         self.evidence = Evidence(self.cloud.layout, self.content)

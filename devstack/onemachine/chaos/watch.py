@@ -40,7 +40,7 @@ class Pings:
     def __init__(self, layout: Layout, hosts: Sequence[str]) -> None:
         # oslo.messaging reads some of its options only from this object.
         conf = cfg.CONF
-        conf([], default_config_files=[])
+        conf([], default_config_files=[str(layout.conf('nova'))])
         oslo_messaging.set_transport_defaults('nova')
         transport = oslo_messaging.get_rpc_transport(conf, layout.broker)
         target = oslo_messaging.Target(

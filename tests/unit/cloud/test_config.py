@@ -123,3 +123,15 @@ def test_agent_has_the_command_line_of_the_unit(layout):
         '--config-file',
         str(folder / 'ironic-compute.conf'),
     ]
+
+
+def test_queues_are_classic_or_quorum(layout):
+    """The type of the queues reaches every nova.conf; others are refused."""
+    dials = Dials(layout)
+    assert 'oslo_messaging_rabbit' not in config.nova(layout, 'c1')
+    assert dials.turn('queues', 'quorum')
+    assert not dials.turn('queues', 'quorum')
+    section = config.nova(layout, 'c1')['oslo_messaging_rabbit']
+    assert section == {'rabbit_quorum_queue': 'true'}
+    with pytest.raises(CloudError, match='classic or quorum'):
+        dials.turn('queues', 'on')
