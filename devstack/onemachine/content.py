@@ -326,8 +326,8 @@ class Content:
     def forget_gone_nodes(self) -> None:
         """Delete the records of nodes that Ironic does not have.
 
-        No daemon may run. Daemons do the same only after two audits, up to an
-        hour later, and builds are sent to such nodes until then.
+        No daemon may run. Daemons do the same only a minute after their first
+        list of all nodes, and builds are sent to such nodes until that list.
         """
         sql(self._layout, _FORGET_GONE)
 

@@ -56,6 +56,12 @@ class Sink(Protocol):
     def mark_missing(self, node: NodeId) -> None:
         """Accept that Ironic answered 404 for a node."""
 
+    def note_deleted(self, node: NodeId) -> None:
+        """Accept that Ironic notified the delete of a node; does not block.
+
+        A read of the node follows.
+        """
+
     def is_held(self, node: NodeId) -> bool:
         """Return whether this host holds a node, whatever its pool."""
 
@@ -138,7 +144,9 @@ class NodeFeed:
         """
         if self._is_outside_pool(record, quality):
             return
-        is_unusable = quality is Quality.UNUSABLE
+        if quality is Quality.DELETED:
+            self._sink.note_deleted(NodeId(record['uuid']))
+        is_unusable = quality in (Quality.UNUSABLE, Quality.DELETED)
         may_lack_shard = quality is Quality.NO_SHARD and self._client.has_shard
         if is_unusable or not self._deliver_record(record) or may_lack_shard:
             self.request_read(record['uuid'])
@@ -193,7 +201,7 @@ class NodeFeed:
         try:
             facts = self._client.read_node(node)
         except errors.NodeNotFound:
-            # Only an audit removes the node, if its list lacks the node too.
+            # Nothing is removed yet, because the 404 may be wrong.
             self._deliver_missing(NodeId(node))
             return
         except errors.IronicComputeError as exc:

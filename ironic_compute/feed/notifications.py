@@ -22,7 +22,9 @@ class Quality(enum.Enum):
     """How far the node's record in a notification can be used."""
 
     UNUSABLE = enum.auto()
-    """The node must be read: it was deleted, or the record was not saved."""
+    """The node must be read, because the record was not saved."""
+    DELETED = enum.auto()
+    """The node as it was before its delete, which a read must confirm."""
     NO_SHARD = enum.auto()
     """The node as saved. Its shard may have changed, and no record has it."""
     COMPLETE = enum.auto()
@@ -125,8 +127,10 @@ def _quality(action: str, end: str) -> Quality:
     """
     if action in _CONDUCTOR_ACTIONS:
         return Quality.COMPLETE
-    if action == 'delete' or end == 'error':
+    if end == 'error':
         return Quality.UNUSABLE
+    if action == 'delete':
+        return Quality.DELETED
     return Quality.NO_SHARD
 
 

@@ -105,6 +105,7 @@ class IronicComputeManager(
             components.compute_nodes,
             components.client,
             self.reportclient,
+            components.feed.request_read,
             confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
         )
         self.in_progress = InProgress()

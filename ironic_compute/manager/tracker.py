@@ -9,7 +9,7 @@ nodes or another build. The other names belong to operations that bare metal
 does not have; they refuse, or do nothing where Nova calls them on every path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import attrs
@@ -54,6 +54,7 @@ class NodeClaim(nova_claims.NopClaim):
 class BareMetalTracker:
     """The resource tracker of a ComputeManager; any thread may call.
 
+    :param request_read: makes the feed read a node from Ironic again soon
     :param confirm_timeout_s: seconds for which a build waits until a new row
         of its node is confirmed
     """
@@ -64,6 +65,7 @@ class BareMetalTracker:
     _compute_nodes: ComputeNodes
     _client: IronicClient
     _reportclient: Any
+    _request_read: Callable[[NodeId], None]
     _confirm_timeout_s: float = 0.0
 
     def __attrs_post_init__(self) -> None:
@@ -183,6 +185,9 @@ class BareMetalTracker:
             except IronicComputeError as exc:
                 if isinstance(exc, NodeNotFound):
                     self._held_nodes.mark_missing(node)
+                    # The 404 may be wrong: the feed reads the node until it
+                    # is found or removed.
+                    self._request_read(node)
                 raise nova_exception.ComputeResourcesUnavailable(
                     reason=f'node {node} cannot take a build: {exc}'
                 ) from exc

@@ -314,7 +314,7 @@ class HeldNodes:
             self._reporter.withdraw_node(node)
         LOG.warning(
             'Ironic has no node %(node)s any more: no build is sent to it, '
-            'and its records are removed if the next audit does not find it '
+            'and its records are removed if a later read does not find it '
             'either',
             {'node': node},
         )

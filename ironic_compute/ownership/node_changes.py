@@ -65,6 +65,10 @@ class NodeChanges:
         self._unheld.mark_missing(node)
         self._held_nodes.mark_missing(node)
 
+    def note_deleted(self, node: NodeId) -> None:
+        """Have two reads confirm the delete that Ironic notified."""
+        self._removal.note_deleted(node)
+
     def is_held(self, node: NodeId) -> bool:
         """Return whether this host holds a node, whatever its pool."""
         return self._held_nodes.row(node) is not None

@@ -3,10 +3,11 @@
 
 A node that is missing in the list of all nodes may be deleted, may have left
 the pool, or the list may be wrong. A node counts as deleted only if Ironic
-answers 404 for its uuid in two audits in a row, if Ironic lets this service
-list the nodes of all projects, and if no server or allocation is on the node.
-Errors, time-outs, short lists and empty lists remove nothing (bugs 1750450,
-1853009).
+answers 404 for its uuid twice in a row, if Ironic lets this service list the
+nodes of all projects, and if no server or allocation is on the node. The two
+404s are a minute apart if Ironic notified the delete or a list with other
+nodes lacked the node; otherwise they come from two audits. Errors, time-outs,
+short lists and empty lists remove nothing (bugs 1750450, 1853009).
 """
 
 from collections.abc import Mapping, Set
@@ -15,35 +16,87 @@ from typing import Any
 import attrs
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.batching import run_isolated
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.ownership.suspects import CONFIRM_S, Suspects
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.reconciler import Reconciler
 
 LOG = logging.getLogger(__name__)
 
+_ROUND_INTERVAL_S = 10.0
+
 
 @attrs.define(eq=False, repr=False, slots=False)
 class Removal:
-    """Removes the records of deleted nodes; the feed's audit thread calls it.
+    """Removes the records of deleted nodes.
 
-    An RPC thread may call ``forget_node``. All methods block.
+    The feed's audit thread calls ``check_absent``, a thread of its own calls
+    ``try_round``, and an RPC thread may call ``forget_node``; they block. Any
+    thread may call ``note_deleted``, which does not.
+
+    :param confirm_s: seconds between the two 404s of a suspect
     """
 
     _held_nodes: HeldNodes
     _compute_nodes: ComputeNodes
     _client: IronicClient
     _reconciler: Reconciler
+    _clock: Clock
+    _confirm_s: float = CONFIRM_S
 
     def __attrs_post_init__(self) -> None:
+        self._suspects = Suspects(self._confirm_s)
         self._missing: frozenset[NodeId] = frozenset()
         self._left: frozenset[NodeId] = frozenset()
         # Nodes that Ironic did not answer for when they were read last.
         self._unanswered: set[NodeId] = set()
+
+    def note_deleted(self, node: NodeId) -> None:
+        """Suspect a held node, because Ironic notified its delete.
+
+        The notification may be older than a new node of this uuid.
+        """
+        if self._held_nodes.row(node) is not None:
+            self._suspects.add(node, self._clock.now_s())
+
+    def try_round(self) -> float:
+        """Run a round; return the seconds until the next one."""
+        try:
+            self.run_round()
+        except Exception:
+            LOG.exception('Could not check which nodes are deleted')
+        return _ROUND_INTERVAL_S
+
+    def run_round(self) -> None:
+        """Read the suspects that are due; remove those that are confirmed."""
+        began_s = self._clock.now_s()
+        missing = self._find_missing(self._suspects.due(began_s))
+        twice = {node for node in missing if self._is_twice(node, began_s)}
+        self._remove_deleted(twice)
+        for node in twice:
+            # Only an audit tries again to remove a node that is still held.
+            self._suspects.discard(node)
+
+    def _is_twice(self, node: NodeId, began_s: float) -> bool:
+        """Return whether the 404 of a suspect was the second in a row.
+
+        Otherwise it is recorded as the first. A read by another part of the
+        worker may have found the node since the last 404.
+
+        :param began_s: when the read of the suspects began
+        """
+        was_missing = self._held_nodes.is_missing(node)
+        self._held_nodes.mark_missing(node)
+        if was_missing and self._suspects.is_confirmed(node, began_s):
+            return True
+        self._suspects.note_missing(node, self._clock.now_s())
+        return False
 
     def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Remove deleted nodes among the held nodes that a list lacks.
@@ -55,22 +108,37 @@ class Removal:
         """
         absent = self._held_nodes.rows().keys() - nodes.keys()
         self._left &= absent
+        self._suspects.discard_listed(nodes)
         missing = self._find_missing(absent)
+        self._unanswered &= absent
         for node in sorted(missing):
             self._held_nodes.mark_missing(node)
-        twice = missing & self._missing
-        if twice and self._is_certain(len(twice)):
-            for node in sorted(twice):
-                run_isolated(node, self._remove, node, 'deleted in Ironic')
+        if nodes:  # An empty list is more often an error than a short one is.
+            self._suspect(missing - self._missing)
+        self._remove_deleted(missing & self._missing)
         # Removed nodes are left out: one that comes back is a new node.
         self._missing = missing & self._held_nodes.rows().keys()
+
+    def _suspect(self, missing: Set[NodeId]) -> None:
+        """Suspect nodes that a list lacks and Ironic answered 404 for."""
+        now_s = self._clock.now_s()
+        for node in missing:
+            self._suspects.add(node, now_s)
+            self._suspects.note_missing(node, now_s)
+
+    def _remove_deleted(self, nodes: Set[NodeId]) -> None:
+        """Remove nodes that Ironic answered 404 for twice, if certain."""
+        if nodes and self._is_certain(len(nodes)):
+            # Another thread may have found a node after the second 404.
+            for node in filter(self._held_nodes.is_missing, sorted(nodes)):
+                run_isolated(node, self._remove, node, 'deleted in Ironic')
 
     def _find_missing(self, absent: Set[NodeId]) -> frozenset[NodeId]:
         """Read absent nodes; return those that Ironic answers 404 for.
 
         Ends at the first node that Ironic does not answer for, because each
-        further read may last as long, and no audit begins meanwhile. The next
-        audit reads that node last: perhaps Ironic fails for this node only.
+        further read may last as long, and no audit begins meanwhile. That node
+        is read last from then on: perhaps Ironic fails for this node only.
         """
         missing = set()
         for node in sorted(absent, key=lambda n: (n in self._unanswered, n)):
@@ -80,9 +148,9 @@ class Removal:
             except errors.IronicUnavailable as exc:
                 LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
                 self._unanswered.add(node)
+                self._suspects.forget_missing(node)
                 break
             self._unanswered.discard(node)
-        self._unanswered &= absent
         return frozenset(missing)
 
     def _is_certain(self, count: int) -> bool:
@@ -120,8 +188,10 @@ class Removal:
         except errors.IronicUnavailable:
             raise
         except errors.IronicComputeError as exc:
+            self._suspects.discard(node)
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False
+        self._suspects.discard(node)
         if not self._client.is_in_pool(facts):
             self._log_left(node)
         # The facts are stored, because the node still gets builds and no list
@@ -155,7 +225,7 @@ class Removal:
         except errors.NodeNotFound:
             return (
                 f'Ironic does not have node {node} any more; the daemon '
-                f'removes its records by itself, after two audits'
+                f'removes its records by itself'
             )
         except errors.IronicComputeError as exc:
             return f'Could not read node {node} from Ironic: {exc}'

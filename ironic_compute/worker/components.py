@@ -180,6 +180,7 @@ class Components:
                 'rebalance', self.rebalancer.try_round, ROUND_INTERVAL_S
             ),
             self._service_thread,
+            LoopThread('removal', self.removal.try_round),
         )
 
     def _make_requests(self, mappings: HostMappings) -> OperatorRequests:
@@ -199,7 +200,11 @@ class Components:
     def _make_feed(self) -> None:
         tenure = self._tenure
         self.removal = Removal(
-            self.held_nodes, self.compute_nodes, self.client, self.reconciler
+            self.held_nodes,
+            self.compute_nodes,
+            self.client,
+            self.reconciler,
+            tenure.clock,
         )
         self.node_changes = NodeChanges(
             self.held_nodes,

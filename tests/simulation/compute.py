@@ -16,6 +16,7 @@ from typing import Any
 from nova.compute import vm_states
 
 from hashring.ring import Host
+from ironic_compute.errors import NodeNotFound
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
@@ -56,6 +57,7 @@ PACE = Pace(
 ROUND_S = 2.0
 FEED_S = 4.0
 AUDIT_S = 15.0
+CONFIRM_S = 10.0
 SERVICES_S = 8.0
 REPORT_S = 10.0
 FIRST_LOOK_S = 5.0
@@ -185,8 +187,14 @@ class ComputeWorker(Worker):
             self.clock,
         )
         self.removal = makeup.removal(
-            self.held_nodes, self.rows, self.client, self.reporter
+            self.held_nodes,
+            self.rows,
+            self.client,
+            self.reporter,
+            self.clock,
+            CONFIRM_S,
         )
+        self._requested_reads: set[NodeId] = set()
         self.tracker = BareMetalTracker(
             host,
             self.held_nodes,
@@ -194,12 +202,12 @@ class ComputeWorker(Worker):
             self.rows,  # type: ignore[arg-type]
             self.client,  # type: ignore[arg-type]
             None,
+            self._requested_reads.add,
         )
         self.driver = Driver(
             self.kernel, self.client, self.held_nodes.accept_facts
         )
         self._make_recovery()
-        self._reads_requested: set[NodeId] = set()
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup
@@ -390,6 +398,7 @@ class ComputeWorker(Worker):
             if is_audit:
                 audit_s = self.clock.now_s() + AUDIT_S
             self._tolerant(self._audit if is_audit else self._list)
+            self._tolerant(self._read_requested)
             self.kernel.sleep(FEED_S)
 
     def _list(self) -> None:
@@ -403,6 +412,26 @@ class ComputeWorker(Worker):
             self.held_nodes.mark_present(facts.uuid)
         self.held_nodes.accept_facts(facts)
 
+    def _read_requested(self) -> None:
+        """``NodeFeed._read``, for each node that a part of the worker wants.
+
+        A node stays until Ironic answers.
+        """
+        for node in sorted(self._requested_reads):
+            try:
+                facts = self.client.read_node(node)
+            except NodeNotFound:
+                self.held_nodes.mark_missing(node)
+            else:
+                self.held_nodes.mark_present(node)
+                self.held_nodes.accept_facts(facts)
+            self._requested_reads.discard(node)
+
+    def note_deleted(self, node: NodeId) -> None:
+        """``NodeFeed._accept_notification`` of a delete."""
+        self.removal.note_deleted(node)
+        self._requested_reads.add(node)
+
     def _audit(self) -> None:
         """``NodeChanges.audit_nodes``."""
         nodes = self.client.list_nodes()
@@ -415,6 +444,7 @@ class ComputeWorker(Worker):
     def _run_rounds(self) -> None:
         while True:
             self._tolerant(self.rebalancer.run_round)
+            self._tolerant(self.removal.run_round)
             self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
 

@@ -167,3 +167,6 @@ class Load:
             node = world.rng.choice(nodes)
             world.log(f'{node} leaves Ironic')
             del world.ironic.nodes[node]
+            if not world.faults.occurs('message lost'):
+                for worker in world.workers():
+                    worker.note_deleted(node)

@@ -97,6 +97,7 @@ class Sink:
         self.audits = []
         self.missing = []
         self.left_pool = []
+        self.notified_deletes = []
         self.gone = set()
         self.held = set()
         self.is_broken = False
@@ -116,6 +117,10 @@ class Sink:
     def mark_missing(self, node):
         """See feed.Sink."""
         self._record(self.missing, node)
+
+    def note_deleted(self, node):
+        """See feed.Sink."""
+        self.notified_deletes.append(node)
 
     def is_held(self, node):
         """See feed.Sink."""
@@ -741,7 +746,7 @@ def test_deletion_notified_during_an_outage_is_delivered_after_it(
     feed._read_delta()
     del ironic.nodes_by_uuid['n1']
     ironic.is_down = True
-    feed._accept_notification({'uuid': 'n1'}, Quality.UNUSABLE)
+    feed._accept_notification({'uuid': 'n1'}, Quality.DELETED)
     _await(lambda: ironic.reads)
     threading.Event().wait(QUIET_S)
     assert not feed._try_read(feed._read_delta)
@@ -752,6 +757,7 @@ def test_deletion_notified_during_an_outage_is_delivered_after_it(
     sink.wait(lambda: sink.missing)
     feed.stop()
     assert (ironic.reads, sink.missing) == (['n1'], ['n1'])
+    assert sink.notified_deletes == ['n1']
 
 
 @pytest.mark.parametrize(
@@ -775,6 +781,7 @@ def test_deletion_notified_during_an_outage_is_delivered_after_it(
         ('shard', Quality.COMPLETE, {}, False),
         ('shard', Quality.NO_SHARD, {'conductor_group': 'other'}, True),
         ('shard', Quality.UNUSABLE, {}, True),
+        ('shard', Quality.DELETED, {}, True),
     ],
 )
 @pytest.mark.parametrize('is_held', [False, True])

@@ -40,7 +40,8 @@ def test_only_ends_of_node_events_count(event_type, is_received):
         ('provision_setup.end', Quality.NO_SHARD),
         ('update.error', Quality.UNUSABLE),
         ('maintenance_set.error', Quality.UNUSABLE),
-        ('delete.end', Quality.UNUSABLE),
+        ('delete.end', Quality.DELETED),
+        ('delete.error', Quality.UNUSABLE),
     ],
 )
 def test_record_quality_depends_on_the_event(event, quality):

@@ -46,6 +46,7 @@ def _tracker(
         rows,
         cloud,
         None,
+        one.reads_requested.append,
         confirm_timeout_s,
     )
 
@@ -109,6 +110,21 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     with _refusal(sentence):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
+
+
+def test_node_that_a_claim_did_not_find_is_read_again() -> None:
+    """A wrong 404 would else keep builds off the node until the audit."""
+    cloud, one = _just_started()
+    facts = cloud.nodes.pop(N)
+    with _refusal('cannot take a build'):
+        _claim(cloud, one, save=pytest.fail)
+    assert one.held_nodes.is_missing(N)
+    assert one.reads_requested == [N]
+    cloud.nodes[N] = facts
+    cloud.hidden[N] = errors.IronicUnavailable('500')
+    with _refusal('cannot take a build'):
+        _claim(cloud, one, save=pytest.fail)
+    assert one.reads_requested == [N], 'an error says nothing of the node'
 
 
 def test_node_is_reported_again_after_its_claim_failed() -> None:

@@ -3,6 +3,7 @@
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
+from tests.simulation.nova import ServerRecord
+from tests.unit.ironic_compute.hosts import Cloud, One
 
 objects.register_all()
 
@@ -108,6 +111,16 @@ def _held_nodes(nova: Nova, placement: Placement) -> Any:
     return held_nodes
 
 
+def _removal(
+    held_nodes: HeldNodes,
+    nova: Any,
+    ironic: Any,
+    placement: Any,
+) -> Removal:
+    clock = ManualClock(start_s=0.0)
+    return Removal(held_nodes, nova, ironic, placement, clock)
+
+
 def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
     """A change of the host's status reports all nodes at any time."""
     nova, placement = Nova(), Placement()
@@ -120,7 +133,7 @@ def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
         reporting.join(0.2)
 
     placement.during = report
-    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, Ironic(), placement)
     removal.check_absent({})
     assert placement.is_there and placement.is_withdrawn
     removal.check_absent({})
@@ -135,7 +148,7 @@ def test_nothing_is_removed_if_ironic_does_not_show_all_nodes() -> None:
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
     blind = Ironic(shows_all=False)
-    removal = Removal(held_nodes, nova, blind, placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, blind, placement)
     for _ in range(3):
         removal.check_absent({})
     assert placement.is_there and placement.is_withdrawn
@@ -149,7 +162,7 @@ def test_node_that_cannot_be_removed_stops_no_other_removal() -> None:
     other = objects.ComputeNode(hypervisor_hostname='n2', host='c1', stats={})
     held_nodes.add_rows([other], held_nodes.version())
     nova.broken = {'n1'}
-    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, Ironic(), placement)
     for _ in range(2):
         removal.check_absent({})
     assert set(held_nodes.rows()) == {'n1'}
@@ -175,7 +188,7 @@ def test_outage_of_ironic_stops_the_reads_of_absent_nodes() -> None:
         raise errors.NodeNotFound(node)
 
     ironic.read_node = fail  # type: ignore[method-assign]
-    removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, ironic, placement)
     is_down = True
     removal.check_absent({})
     assert (reads, held_nodes.is_missing(N1)) == (['n1'], False)
@@ -194,7 +207,7 @@ def test_node_that_left_the_pool_is_logged_once(
     held_nodes, ironic = _held_nodes(nova, placement), Ironic()
     now = dataclasses.replace(FACTS, shard=shard)
     ironic.read_node = lambda node: now  # type: ignore[method-assign]
-    removal = Removal(held_nodes, nova, ironic, placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, ironic, placement)
     for _ in range(3):
         removal.check_absent({})
     assert caplog.text.count('not in this pool') == logs_count
@@ -210,7 +223,7 @@ def test_facts_of_a_node_that_left_the_pool_are_submitted() -> None:
     ironic = Ironic()
     now = dataclasses.replace(FACTS, maintenance=True, shard='other')
     ironic.read_node = lambda node: now  # type: ignore[method-assign]
-    Removal(held_nodes, nova, ironic, placement).check_absent({})  # type: ignore[arg-type]
+    _removal(held_nodes, nova, ironic, placement).check_absent({})
     assert held_nodes.facts(N1) == now
     assert placement.submitted == now
     held_nodes.drop_node(N1)
@@ -222,7 +235,7 @@ def test_node_that_could_not_be_removed_stays_withdrawn() -> None:
     """The failed removal left the provider with its inventory."""
     nova, placement = Nova(), Placement()
     held_nodes = _held_nodes(nova, placement)
-    removal = Removal(held_nodes, nova, Ironic(), placement)  # type: ignore[arg-type]
+    removal = _removal(held_nodes, nova, Ironic(), placement)
     removal.check_absent({})
 
     def fail() -> None:
@@ -234,3 +247,221 @@ def test_node_that_could_not_be_removed_stays_withdrawn() -> None:
     assert placement.is_there
     assert placement.is_withdrawn
     assert held_nodes.row(N1) is not None
+
+
+# ---- suspects: removed a minute after their first 404
+
+
+def _deleted(*nodes: str, server: str | None = None) -> tuple[Cloud, One]:
+    """Return a host that holds n1 to n3, of which Ironic deleted some.
+
+    :param server: the server on n1, if any
+    """
+    cloud = Cloud(['n1', 'n2', 'n3'])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.clock.advance(10.0)
+    cloud.settle()
+    assert set(cloud.providers) == {'n1', 'n2', 'n3'}
+    if server is not None:
+        cloud.nova.servers[server] = ServerRecord(
+            server, 0.0, 'active', None, Host('c2'), N1
+        )
+    for node in nodes:
+        del cloud.nodes[NodeId(node)]
+    return cloud, one
+
+
+def _pass(cloud: Cloud, one: One, seconds: float) -> None:
+    """Let time pass, with a round every ten seconds."""
+    for _ in range(int(seconds / 10.0)):
+        cloud.clock.advance(10.0)
+        assert one.removal.try_round() == 10.0
+
+
+def _notify(cloud: Cloud, one: One) -> None:
+    one.node_changes.note_deleted(N1)
+    one.node_changes.note_deleted(NodeId('of another host'))
+
+
+def _list(cloud: Cloud, one: One) -> None:
+    one.audit()
+
+
+def _list_nothing(cloud: Cloud, one: One) -> None:
+    one.audit([])
+
+
+EVIDENCE = pytest.mark.parametrize('become_evident', [_notify, _list])
+Evidence = Callable[[Cloud, One], None]
+
+
+@EVIDENCE
+def test_node_that_ironic_deleted_is_removed_within_two_minutes(
+    become_evident: Evidence,
+) -> None:
+    """Two 404s a minute apart suffice, without a second audit."""
+    cloud, one = _deleted('n1')
+    become_evident(cloud, one)
+    _pass(cloud, one, 50.0)
+    assert cloud.removed == []
+    assert set(cloud.providers) == {'n2', 'n3'}
+    _pass(cloud, one, 30.0)
+    assert cloud.removed == ['provider of n1', 'n1']
+    assert set(one.held_nodes.rows()) == {'n2', 'n3'}
+    cloud.read_node = pytest.fail  # type: ignore[method-assign,assignment]
+    _pass(cloud, one, 600.0)
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        errors.IronicUnavailable('500'),
+        errors.IronicNotReached('no route'),
+        errors.IronicRefused('403'),
+    ],
+)
+@EVIDENCE
+def test_suspect_is_not_removed_because_of_an_error(
+    become_evident: Evidence, error: Exception
+) -> None:
+    """Neither the first read nor the second may fail; 404s must be in turn."""
+    cloud, one = _deleted('n1')
+    cloud.hidden[N1] = error
+    become_evident(cloud, one)
+    _pass(cloud, one, 300.0)
+    assert cloud.removed == []
+    del cloud.hidden[N1]
+    become_evident(cloud, one)
+    _pass(cloud, one, 50.0)
+    cloud.hidden[N1] = error
+    _pass(cloud, one, 300.0)
+    del cloud.hidden[N1]
+    _pass(cloud, one, 60.0)
+    assert cloud.removed == []
+
+
+@EVIDENCE
+def test_suspect_that_any_read_found_is_not_removed(
+    become_evident: Evidence,
+) -> None:
+    """The first 404 was wrong, so the next one is the first again."""
+    cloud, one = _deleted('n1')
+    become_evident(cloud, one)
+    _pass(cloud, one, 50.0)
+    one.node_changes.mark_present(N1)
+    _pass(cloud, one, 60.0)
+    assert cloud.removed == []
+    _pass(cloud, one, 60.0)
+    assert cloud.removed == ['provider of n1', 'n1']
+
+
+@EVIDENCE
+def test_suspect_that_ironic_has_again_is_offered_again(
+    become_evident: Evidence,
+) -> None:
+    """The node was enrolled again, or the 404 was wrong."""
+    cloud, one = _deleted('n1')
+    become_evident(cloud, one)
+    _pass(cloud, one, 20.0)
+    assert set(cloud.providers) == {'n2', 'n3'}
+    cloud.nodes[N1] = NodeFacts(N1)
+    _pass(cloud, one, 60.0)
+    assert set(cloud.providers) == {'n1', 'n2', 'n3'}
+    _pass(cloud, one, 600.0)
+    assert cloud.removed == []
+
+
+def test_list_that_contains_a_suspect_ends_the_suspicion() -> None:
+    """A proxy may answer 404 for each single node."""
+    cloud, one = _deleted()
+    cloud.hidden[N1] = errors.NodeNotFound('n1')
+    _notify(cloud, one)
+    _pass(cloud, one, 50.0)
+    one.audit()
+    _pass(cloud, one, 600.0)
+    assert cloud.removed == []
+
+
+def test_empty_list_makes_no_suspect() -> None:
+    """An Ironic with an empty database answers 404 for each node as well."""
+    cloud, one = _deleted('n1', 'n2', 'n3')
+    _list_nothing(cloud, one)
+    _pass(cloud, one, 600.0)
+    assert cloud.removed == []
+    _list_nothing(cloud, one)
+    assert len(cloud.removed) == 6, 'two audits agree'
+
+
+@EVIDENCE
+def test_suspect_with_a_server_of_any_host_stays(
+    become_evident: Evidence,
+) -> None:
+    """Its records are removed by an audit after the server was deleted."""
+    cloud, one = _deleted('n1', server='s1')
+    become_evident(cloud, one)
+    _pass(cloud, one, 600.0)
+    assert cloud.removed == []
+    cloud.nova.servers['s1'].deleted = True
+    one.audit()
+    one.audit()
+    assert cloud.removed == ['provider of n1', 'n1']
+
+
+@EVIDENCE
+def test_suspect_stays_if_ironic_does_not_show_all_nodes(
+    become_evident: Evidence,
+) -> None:
+    """The 404 may mean that the node is of another project."""
+    cloud, one = _deleted('n1')
+    cloud.can_list_all_nodes = lambda: False  # type: ignore[method-assign]
+    become_evident(cloud, one)
+    _pass(cloud, one, 600.0)
+    assert cloud.removed == []
+
+
+def test_suspect_that_another_thread_found_last_is_not_removed() -> None:
+    """Ironic is asked whether it shows all nodes after the second 404."""
+    cloud, one = _deleted('n1')
+
+    def find() -> bool:
+        one.node_changes.mark_present(N1)
+        return True
+
+    cloud.can_list_all_nodes = find  # type: ignore[method-assign]
+    _notify(cloud, one)
+    _pass(cloud, one, 80.0)
+    assert cloud.removed == []
+
+
+def test_outage_of_ironic_ends_a_round() -> None:
+    """Each read may last 90 s; the nodes behind it are read later."""
+    cloud, one = _deleted('n1', 'n2')
+    reads: list[str] = []
+
+    def read(node: str) -> NodeFacts:
+        reads.append(node)
+        raise errors.IronicUnavailable('no answer in 90 s')
+
+    for node in (N1, NodeId('n2')):
+        one.node_changes.note_deleted(node)
+    cloud.read_node = read  # type: ignore[method-assign]
+    _pass(cloud, one, 20.0)
+    assert reads == ['n1', 'n2'], 'the first one is read last'
+    del cloud.read_node  # type: ignore[method-assign]
+    _pass(cloud, one, 80.0)
+    assert set(one.held_nodes.rows()) == {'n3'}
+
+
+def test_round_that_fails_ends_no_thread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next round goes on."""
+    cloud, one = _deleted('n1')
+    _notify(cloud, one)
+    cloud.hidden[N1] = RuntimeError('a bug')
+    _pass(cloud, one, 10.0)
+    assert 'Could not check which nodes are deleted' in caplog.text
+    del cloud.hidden[N1]
+    _pass(cloud, one, 80.0)
+    assert cloud.removed == ['provider of n1', 'n1']
