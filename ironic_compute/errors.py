@@ -66,6 +66,10 @@ class DeployInvalid(IronicComputeError):
     """The node or the image cannot be deployed, on this node or another."""
 
 
+class RebuildRefused(IronicComputeError):
+    """A rebuild was refused before it touched the disk of the server."""
+
+
 class TeardownFailed(IronicComputeError):
     """Ironic could not remove the instance from the node."""
 

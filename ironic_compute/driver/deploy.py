@@ -184,6 +184,19 @@ class Deploy:
         )
         self._waiter.pass_to_feed(described)
 
+    def validate_node(self, node: NodeId) -> None:
+        """Have Ironic check whether it could deploy a node.
+
+        :raises errors.DeployInvalid: the image cannot be deployed
+        :raises errors.DeployFailed: another reason forbids a deploy
+        """
+        result = self._waiter.retry(lambda: self._client.validate_node(node))
+        reason = _validation_error(result)
+        if reason:
+            is_image = _is_image_error(reason)
+            kind = errors.DeployInvalid if is_image else errors.DeployFailed
+            raise kind(f'Ironic cannot deploy node {node}: {reason}')
+
     def request_deploy(
         self,
         request: BuildRequest,
@@ -274,7 +287,7 @@ class Deploy:
                 lambda: self._volumes.attach_volumes(node, request.volumes),
             ),
             UndoableStep(
-                f'validation of node {node}', lambda: self._validate(node)
+                f'validation of node {node}', lambda: self.validate_node(node)
             ),
             UndoableStep(
                 f'deploy of node {node}',
@@ -288,14 +301,6 @@ class Deploy:
         fresh = self.request_deploy(request, 'active')
         slot.release()
         self.wait_until_active(request.instance, request.node, fresh)
-
-    def _validate(self, node: NodeId) -> None:
-        result = self._waiter.retry(lambda: self._client.validate_node(node))
-        reason = _validation_error(result)
-        if reason:
-            is_image = _is_image_error(reason)
-            kind = errors.DeployInvalid if is_image else errors.DeployFailed
-            raise kind(f'Ironic cannot deploy node {node}: {reason}')
 
 
 def _unfit_reason(facts: NodeFacts, instance_uuid: str) -> str | None:

@@ -21,6 +21,9 @@ CONF = nova.conf.CONF
 
 Patch = dict[str, Any]
 
+# Ironic's API returns this in place of a secret.
+_MASKED = '******'
+
 CLEAR_PATCH: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
 
 
@@ -52,6 +55,25 @@ def build_patches(
         {'op': 'add', 'path': f'/instance_info/{key}', 'value': value}
         for key, value in values.items()
     ]
+
+
+def restoring_patches(
+    former: Mapping[str, Any], present: Mapping[str, Any]
+) -> list[Patch]:
+    """Return the JSON patches that make ``present`` equal to ``former``.
+
+    Values that Ironic masks are left as they are.
+    """
+    patches: list[Patch] = [
+        {'op': 'remove', 'path': f'/instance_info/{key}'}
+        for key in present.keys() - former.keys()
+    ]
+    patches += [
+        {'op': 'add', 'path': f'/instance_info/{key}', 'value': value}
+        for key, value in former.items()
+        if value != present.get(key) and value != _MASKED
+    ]
+    return patches
 
 
 def _size_fields(facts: NodeFacts, flavor: Any) -> dict[str, str]:

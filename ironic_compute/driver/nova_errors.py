@@ -72,6 +72,11 @@ def as_nova_build_errors(instance: Any) -> Iterator[None]:
             expected={'task_state': [task_states.SPAWNING]},
             actual={'task_state': [task_states.DELETING]},
         ) from exc
+    except errors.RebuildRefused as exc:
+        # Nova then leaves the server in its former state.
+        raise nova_exception.InstanceFaultRollback(
+            to_nova(exc, instance)
+        ) from exc
     except errors.IronicComputeError as exc:
         raise nova_exception.InstanceDeployFailure(
             without_urls(str(exc))

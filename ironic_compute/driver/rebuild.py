@@ -3,18 +3,31 @@
 
 Servers with a root volume cannot be rebuilt. Nova's argument
 ``reimage_boot_volume`` is ignored, because since API version 2.93 Nova sets it
-for servers without a root volume too (bug 2127017).
+for servers without a root volume too (bug 2127017). If Ironic refuses a
+rebuild before it touches the disk, ``instance_info`` is restored, and
+``manager.refused_rebuilds`` restores Nova's record of the server.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
+from oslo_log import log as logging
 
 from ironic_compute import errors
+from ironic_compute.driver import instance_info
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.node_waiter import NodeWaiter
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+# Fields that change when Ironic begins or ends a deploy.
+_DEPLOY_FIELDS = ('instance_uuid', 'provision_state', 'provision_updated_at')
+# After any other error of the request Ironic may still begin the deploy.
+_REFUSALS = (errors.IronicRefused, errors.DeployInvalid, errors.Untouched)
 
 
 class Rebuild:
@@ -31,24 +44,74 @@ class Rebuild:
 
         :param bdms: the server's block device mappings
         :param preserve_ephemeral: keep the ephemeral partition
-        :raises errors.IronicRefused: the root disk is a volume
+        :raises errors.RebuildRefused: the disk is as it was
         :raises errors.DeployFailed: Ironic could not deploy the node
         """
         instance = request.instance
         if compute_utils.is_volume_backed_instance(
             request.context, instance, bdms
         ):
-            raise errors.IronicRefused(
+            raise errors.RebuildRefused(
                 f'The root disk of server {instance.uuid} is a volume, which '
                 f'cannot be written anew on bare metal; create a new server '
                 f'instead'
             )
         node = self._waiter.read_node_of(instance).uuid
-        self._deploy.write_instance_info(request, preserve_ephemeral)
-        fresh = self._deploy.request_deploy(
-            request, 'rebuild', lambda: _save_rebuild_spawning(instance)
-        )
+        fresh = self._request(request, node, preserve_ephemeral)
         self._deploy.wait_until_active(instance, node, fresh)
+
+    def _request(
+        self, request: BuildRequest, node: NodeId, preserve_ephemeral: bool
+    ) -> NodeFacts | None:
+        """Prepare the node and request its deploy.
+
+        :raises errors.RebuildRefused: Ironic has not begun the deploy and
+            will not
+        """
+        before = self._waiter.retry(lambda: self._read(node))
+        is_requested = False
+
+        def save() -> None:
+            nonlocal is_requested
+            _save_rebuild_spawning(request.instance)
+            is_requested = True
+
+        try:
+            self._deploy.write_instance_info(request, preserve_ephemeral)
+            self._deploy.validate_node(node)
+            return self._deploy.request_deploy(request, 'rebuild', save)
+        except errors.IronicComputeError as exc:
+            if is_requested and not isinstance(exc, _REFUSALS):
+                raise
+            if not self._restore_node(node, before):
+                raise
+            raise errors.RebuildRefused(str(exc)) from exc
+
+    def _read(self, node: NodeId) -> Mapping[str, Any]:
+        fields = [*_DEPLOY_FIELDS, 'instance_info']
+        return self._waiter.client.read_fields(node, fields)
+
+    def _restore_node(self, node: NodeId, before: Mapping[str, Any]) -> bool:
+        """Restore ``instance_info`` of a node that Ironic does not deploy.
+
+        :param before: the node before the rebuild
+        :returns: False if Ironic has begun a deploy, or did not answer
+        """
+        try:
+            now = self._waiter.retry(lambda: self._read(node))
+            if any(now[name] != before[name] for name in _DEPLOY_FIELDS):
+                return False
+            patches = instance_info.restoring_patches(
+                before['instance_info'], now['instance_info']
+            )
+            if patches:
+                self._waiter.retry(
+                    lambda: self._waiter.client.patch_node(node, patches)
+                )
+        except errors.IronicComputeError as exc:
+            LOG.debug('Could not restore node: %(exc)s', {'exc': exc})
+            return False
+        return True
 
 
 def _save_rebuild_spawning(instance: Any) -> None:

@@ -7,15 +7,16 @@ the handlers of a build, which forward a build to the holder of its node; and
 everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, PeriodicTasks,
-UnsupportedOperations, BuildMessages, DropsStaleMessages, Nova's
-ComputeManager.
+UnsupportedOperations, RefusedRebuilds, BuildMessages, DropsStaleMessages,
+Nova's ComputeManager.
 IronicComputeManager comes first, because it forwards a build to another host
 before any other class handles the message. DropsStaleMessages comes last
 before Nova's class, because most of its methods call Nova's handlers directly:
 a class between the two would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
-Nova handles it. PeriodicTasks overrides only the power sync, so its place
-among these classes does not matter.
+Nova handles it. PeriodicTasks overrides only the power sync, and
+RefusedRebuilds only a step of Nova's rebuild, so their places among these
+classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -38,6 +39,7 @@ from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
+from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
@@ -76,7 +78,7 @@ def _make_driver_loadable() -> str:
 
 
 class IronicComputeManager(
-    PeriodicTasks, UnsupportedOperations, BuildMessages
+    PeriodicTasks, UnsupportedOperations, RefusedRebuilds, BuildMessages
 ):
     """Nova's ComputeManager for one host and its held nodes.
 

@@ -139,8 +139,11 @@ class FakeIronic:
 
     def read_fields(self, node: str, fields: list[str]) -> Mapping[str, Any]:
         """See IronicClient."""
-        self.read_node(node)
+        facts = self.read_node(node)
         return {
+            'instance_uuid': facts.instance_uuid,
+            'provision_state': facts.provision_state,
+            'instance_info': dict(self.infos[node]),
             'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
             'rescue_interface': self.rescue_interface,
             'storage_interface': self.storage_interface,
@@ -198,7 +201,9 @@ class FakeIronic:
         self._patching('patch', node)
         for change in patch:
             parts = change['path'].strip('/').split('/')
-            if len(parts) == 1:
+            if change['op'] == 'remove':
+                del self.infos[node][parts[1]]
+            elif len(parts) == 1:
                 self.infos[node] = dict(change['value'])
             else:
                 self.infos[node][parts[1]] = change['value']

@@ -113,6 +113,46 @@ class OperationsTest(pool.PoolTestCase):
         self.assertEqual(node, self.node_of(server))
         self.assertEqual([node], list(self.allocations(server)))
 
+    def test_refused_rebuild_leaves_the_server_as_it_was(self) -> None:
+        """Its status and image are the former ones; the fault is recorded."""
+        server = self.boot(self.flavor)
+        node = self.node_of(server)
+        info = dict(self.ironic.infos[node])
+        row = self._row(server)
+        self.ironic.refused['rebuild'] = 'the node is in maintenance'
+        for status in ('ACTIVE', 'SHUTOFF'):
+            if status == 'SHUTOFF':
+                self.action(server, 'os-stop')
+                self._wait_for_state_change(server, status)
+            sent_count = len(self._sent('rebuild'))
+            self.action(server, 'rebuild', {'imageRef': _OTHER_IMAGE})
+            self.until(
+                lambda count=sent_count: len(self._sent('rebuild')) > count,
+                'a rebuild',
+            )
+            self._done(server)
+            shown = self.api.get_server(server['id'])
+            self.assertEqual(status, shown['status'])
+            self.assertEqual(base.IMAGE_ID, shown['image']['id'])
+        self.assertEqual(info, self.ironic.infos[node])
+        self.assertEqual(
+            row.system_metadata, self._row(server).system_metadata
+        )
+        faults = objects.InstanceFaultList.get_by_instance_uuids(
+            self.context, [server['id']]
+        )
+        self.assertIn('in maintenance', faults[0].message)
+        self.assertEqual([node], list(self.allocations(server)))
+        self.ironic.refused.clear()
+        self.action(server, 'rebuild', {'imageRef': _OTHER_IMAGE})
+        self.until(lambda: self.ironic.infos[node] != info, 'a rebuild')
+        self._done(server)
+        shown = self.api.get_server(server['id'])
+        self.assertEqual(_OTHER_IMAGE, shown['image']['id'])
+
+    def _row(self, server: Mapping[str, Any]) -> Any:
+        return objects.Instance.get_by_uuid(self.context, server['id'])
+
     def _delete_softly(self, server: Mapping[str, Any]) -> None:
         self.flags(reclaim_instance_interval=3600)
         node = self.node_of(server)

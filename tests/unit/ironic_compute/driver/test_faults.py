@@ -22,6 +22,7 @@ _OUTCOMES = {
     nova_exception.InstanceDeployFailure: 'next',
     nova_exception.BuildAbortException: 'abort',
     nova_exception.InstanceNotFound: 'absent',
+    nova_exception.InstanceFaultRollback: 'kept',
     nova_exception.NovaException: 'error',
 }
 
@@ -135,7 +136,11 @@ def test_operation_ends_well_after_a_fault(operation, at, fault):
     if operation == 'rebuild':
         facts = bench.ironic.nodes.get(fake.NODE)
         assert facts is None or facts.instance_uuid == fake.SERVER
-        assert outcome in ('ok', 'error')
+        assert outcome in ('ok', 'kept', 'error')
+        if outcome == 'kept':
+            assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+            assert not bench.ironic.infos[fake.NODE]
+            assert bench.ironic.changed_at == {}, 'no deploy has begun'
     elif outcome == 'ok' and operation in _BUILDS:
         assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
         assert set(_left(bench)) == {'node', 'vifs', 'targets', 'info'}

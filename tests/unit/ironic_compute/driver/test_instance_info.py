@@ -42,3 +42,15 @@ def test_instance_info_has_no_image_for_a_root_volume():
     assert '/instance_info/image_source' not in {
         patch['path'] for patch in patches
     }
+
+
+def test_former_instance_info_is_restored():
+    """A key that Ironic masks is left as it is."""
+    former = {'a': '1', 'b': '2', 'c': '******', 'd': '4'}
+    present = {'a': '1', 'b': '3', 'c': 'new', 'e': '5'}
+    assert instance_info.restoring_patches(former, present) == [
+        {'op': 'remove', 'path': '/instance_info/e'},
+        {'op': 'add', 'path': '/instance_info/b', 'value': '2'},
+        {'op': 'add', 'path': '/instance_info/d', 'value': '4'},
+    ]
+    assert instance_info.restoring_patches(former, former) == []

@@ -4,6 +4,8 @@
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute import errors
+
 from . import fake
 
 
@@ -13,6 +15,11 @@ def _rebuild(bench, destination='local'):
         server, destination, preserve_ephemeral=True, reimage_boot_volume=True
     )
     return server
+
+
+def _refusal(reason):
+    """Expect the error after which Nova restores the server's state."""
+    return pytest.raises(nova_exception.InstanceFaultRollback, match=reason)
 
 
 def test_bug_2127017_image_is_written_anew_at_any_version():
@@ -45,7 +52,7 @@ def test_traits_of_the_former_image_are_removed():
 def test_volume_backed_server_is_refused_untouched():
     """The rebuild of a server with a root volume sends nothing to Ironic."""
     bench = fake.bench_with_server()
-    with pytest.raises(nova_exception.NovaException, match='volume'):
+    with _refusal('volume'):
         _rebuild(bench, 'volume')
     assert not bench.ironic.calls
 
@@ -73,3 +80,82 @@ def test_rebuild_spawning_is_saved_just_before_the_request(monkeypatch):
     )
     _rebuild(bench)
     assert saved == [['patch']]
+
+
+def _refuse_request(bench):
+    bench.ironic.refused['rebuild'] = 'the node is in maintenance'
+
+
+def _refuse_patch(bench):
+    bench.ironic.refused['patch'] = 'the node is in maintenance'
+
+
+def _find_invalid(bench):
+    bench.ironic.invalid['deploy'] = 'it is in maintenance'
+
+
+@pytest.mark.parametrize(
+    'refuse', [_refuse_request, _refuse_patch, _find_invalid]
+)
+def test_refused_rebuild_leaves_the_node_as_it_was(refuse):
+    """Nova learns that the disk is untouched; instance_info is restored."""
+    bench = fake.bench_with_server()
+    info = {
+        'image_source': 'former',
+        'traits': ['CUSTOM_OLD'],
+        'display_name': 'one',
+        'image_url': '******',
+    }
+    bench.ironic.infos[fake.NODE] = dict(info)
+    refuse(bench)
+    with _refusal('in maintenance') as refused:
+        _rebuild(bench)
+    assert isinstance(
+        refused.value.inner_exception, nova_exception.InstanceDeployFailure
+    )
+    assert bench.ironic.infos[fake.NODE] == info
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+
+
+def test_rebuild_of_a_node_that_stays_locked_is_refused():
+    """Ironic has answered each request, and has begun none."""
+    bench = fake.bench_with_server()
+    bench.ironic.locked_count = 10_000
+    with _refusal('locked'):
+        _rebuild(bench)
+
+
+@pytest.mark.parametrize('begins', [False, True])
+def test_rebuild_without_an_answer_is_not_refused(begins):
+    """Ironic may begin it later, or has begun it: the disk may be lost."""
+    bench = fake.bench_with_server()
+    request = bench.ironic.set_provision_state
+
+    def lose(node, target, **arguments):
+        if begins:
+            request(node, target, **arguments)
+            bench.ironic.change(node, provision_state='error')
+        raise errors.IronicUnavailable('no answer')
+
+    bench.ironic.set_provision_state = lose
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='answer'):
+        _rebuild(bench)
+
+
+def test_rebuild_that_was_refused_after_it_had_begun_is_no_refusal():
+    """The answer to the first request was lost, the second was refused."""
+    bench = fake.bench_with_server()
+    request, answers = bench.ironic.set_provision_state, []
+
+    def answer(node, target, **arguments):
+        answers.append(node)
+        if len(answers) == 1:
+            request(node, target, **arguments)
+            bench.ironic.settle(node)
+            raise errors.IronicUnavailable('no answer')
+        raise errors.IronicRefused('no more room')
+
+    bench.ironic.set_provision_state = answer
+    bench.ironic.fails['active'] = 'deploy failed'
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='room'):
+        _rebuild(bench)
