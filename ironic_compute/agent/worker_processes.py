@@ -24,6 +24,7 @@ from hashring.ring import Host
 from ironic_compute.agent import pipe
 from ironic_compute.agent.child import Child
 from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
+from ironic_compute.agent.process_activity import Standstill, read_activity
 
 LOG = logging.getLogger(__name__)
 
@@ -33,6 +34,10 @@ _STARTS_AT_ONCE_COUNT = 2
 _START_COUNTS_S = 30.0
 # Seconds until the next spare worker is started after one has ended by itself.
 _SPARE_HOLD_OFF_S = 60.0
+# A worker sends a message every 5 s. If it is silent for longer than this, its
+# agent looks each half second whether it stands still.
+_WATCHED_AFTER_S = 6.0
+_LOOK_INTERVAL_S = 0.5
 
 
 @dataclasses.dataclass(slots=True)
@@ -53,6 +58,8 @@ class _Worker:
     why_no_start: str | None = None
     is_serving: bool = False
     is_unread_logged: bool = False
+    standstill: Standstill = dataclasses.field(default_factory=Standstill)
+    look_due_s: float = 0.0
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -63,6 +70,8 @@ class WorkerProcesses:
         ``--report-fd``
     :param silence_s: seconds without a message after which a worker is killed
     :param start_s: the same for a worker that is importing Nova
+    :param standstill_s: seconds for which a silent worker, which neither runs
+        nor waits for the cpu, may stand still
     :param keeps_spare: keep a spare worker ready for the next host
     """
 
@@ -72,6 +81,7 @@ class WorkerProcesses:
     _silence_s: float
     _start_s: float
     _keeps_spare: bool
+    _standstill_s: float = 6.0
 
     def __attrs_post_init__(self) -> None:
         self._spare: Child | None = None
@@ -268,16 +278,39 @@ class WorkerProcesses:
         now_s = self._clock.now_s()
         for worker in list(self._workers.values()):
             limit_s = self._start_s if worker.is_importing else self._silence_s
-            if now_s - worker.reported_at_s > limit_s:
+            silent_s = now_s - worker.reported_at_s
+            if silent_s > limit_s:
                 LOG.error(
                     'Killed the worker of host %(host)s: it sent no message '
                     'for %(silence)d s',
                     {'host': worker.host, 'silence': limit_s},
                 )
-                self.kill(worker.host)
-                yield workers.WorkerExited(
-                    worker.host, -signal.SIGKILL, None, worker.tenure
+            elif self._is_stuck(worker, now_s):
+                LOG.error(
+                    'Killed the worker of host %(host)s: it sent no message '
+                    'for %(silence)d s and stands still: it is stopped, or '
+                    'waits for a lock or a disk',
+                    {'host': worker.host, 'silence': silent_s},
                 )
+            else:
+                continue
+            self.kill(worker.host)
+            yield workers.WorkerExited(
+                worker.host, -signal.SIGKILL, None, worker.tenure
+            )
+
+    def _is_stuck(self, worker: _Worker, now_s: float) -> bool:
+        """Look whether a silent worker stands still, and for how long."""
+        if now_s - worker.reported_at_s <= _WATCHED_AFTER_S:
+            worker.standstill = Standstill()
+        elif now_s >= worker.look_due_s:
+            worker.look_due_s = now_s + _LOOK_INTERVAL_S
+            worker.standstill.update(
+                read_activity(worker.child.process.pid),
+                now_s,
+                is_importing=worker.is_importing,
+            )
+        return worker.standstill.lasts_s > self._standstill_s
 
 
 def _log_unread(worker: _Worker, why: ValueError) -> None:

@@ -4,6 +4,7 @@
 import dataclasses
 import logging
 import os
+import signal
 import sys
 import textwrap
 
@@ -48,6 +49,8 @@ TOY = textwrap.dedent(
         say(b'{"is": "dancing"}')
         say(b'{"is": "dancing"}')
     say(b'{"is": "serving"}')
+    while ties.behaviour == 'computes':
+        pass
     for line in sys.stdin:
         if ties.behaviour == 'listens':
             sys.exit(7)
@@ -68,7 +71,12 @@ def make():
     made = []
 
     def make(
-        behaviour, silence_s=60.0, keeps_spare=False, start_s=60.0, clock=None
+        behaviour,
+        silence_s=60.0,
+        keeps_spare=False,
+        start_s=60.0,
+        clock=None,
+        standstill_s=6.0,
     ):
         command = [sys.executable, '-c', TOY, behaviour]
         workers = WorkerProcesses(
@@ -78,6 +86,7 @@ def make():
             silence_s=silence_s,
             start_s=start_s,
             keeps_spare=keeps_spare,
+            standstill_s=standstill_s,
         )
         made.append(workers)
         return workers
@@ -286,6 +295,49 @@ def test_silent_worker_in_a_system_call_is_replaced(make):
     workers.start(HOME, tenure=4)
     assert wait_for(workers, WorkerServing) == WorkerServing(HOME, 4)
     process.wakes()
+
+
+def wait_until_ended(workers, most_s):
+    """Return after how many seconds a worker was killed; None if it lives."""
+    began_s = SystemClock().now_s()
+    while SystemClock().now_s() - began_s < most_s:
+        for event in workers.events(0.2):
+            if isinstance(event, WorkerExited):
+                return SystemClock().now_s() - began_s
+    return None
+
+
+def test_frozen_worker_is_replaced_long_before_its_silence_ends(make, caplog):
+    """A worker that is stopped and whose agent lives is killed in seconds.
+
+    Its host must be served again within 30 s, the next start included.
+    """
+    workers = make('patient')
+    workers.start(HOME, tenure=3)
+    wait_for(workers, WorkerServing)
+    workers._workers[HOME].child.process.send_signal(signal.SIGSTOP)
+    assert 6.0 < wait_until_ended(workers, 30.0) < 20.0
+    assert 'and stands still' in caplog.text
+
+
+def test_busy_worker_without_a_message_is_not_killed(make):
+    """A worker that computes for long, or has no cpu, is given its time."""
+    workers = make('computes', standstill_s=1.0)
+    workers.start(HOME, tenure=3)
+    wait_for(workers, WorkerServing)
+    assert wait_until_ended(workers, 10.0) is None
+
+
+def test_worker_is_not_killed_for_a_silence_of_its_agent(make):
+    """An agent that was frozen with its worker looks again for seconds."""
+    clock = ManualClock()
+    workers = make('patient', clock=clock, silence_s=600.0)
+    workers.start(HOME, tenure=3)
+    wait_for(workers, WorkerServing)
+    clock.advance(300.0)
+    assert workers.events(0) == []
+    clock.advance(300.0)
+    assert workers.events(0) == []
 
 
 def test_workers_leave_no_open_pipes(make):
