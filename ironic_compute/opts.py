@@ -28,7 +28,9 @@ _DAEMON = [
         min=10.0,
         help='Seconds without a message from a worker after which its agent '
         'kills it and starts another. Lower: a hung worker is replaced '
-        'sooner. Higher: a worker on an overloaded machine is not killed.',
+        'sooner. Higher: a worker on an overloaded machine is not killed. A '
+        'worker of which no thread can run, because it is stopped or waits '
+        'for a lock or a disk, is replaced after 12 s in any case.',
     ),
     cfg.FloatOpt(
         'worker_start_s',

@@ -84,6 +84,7 @@ class RpcGating:
         self._gate = gate
         self._exit_process = exit_process
         self._is_closed = True
+        self._is_stopped = False
         self._has_opened = False
         self._failures_count = 0
         self._old_listeners: list[Any] = []
@@ -100,7 +101,11 @@ class RpcGating:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop following the gate; the servers stay as they are."""
+        """Stop following the gate; servers that run stay as they are.
+
+        No server starts after this, because its stop may be over already.
+        """
+        self._is_stopped = True
         self._thread.stop()
 
     def stop_receiving(self) -> None:
@@ -155,13 +160,17 @@ class RpcGating:
     def _open(self) -> None:
         try:
             for server in self.servers:
-                self._start_server(server)
+                if not self._is_stopped:
+                    self._start_server(server)
         except Exception:
             # Either all servers run or none, so that the next attempt starts
             # them all.
-            for server in self.servers:
-                self._try_stop(server)
+            self._try_stop_all()
             raise
+        if self._is_stopped:
+            # Nova may have stopped a server before it was started here.
+            self._try_stop_all()
+            return
         self._is_closed = False
         self._close_old_listeners()
         again = ' again' if self._has_opened else ''
@@ -184,12 +193,13 @@ class RpcGating:
         if server.listener is None:
             raise RuntimeError('an RPC server did nothing when started')
 
-    def _try_stop(self, server: DeferredRpcServer) -> None:
-        """Stop a server so that it can be started again; log an error."""
-        try:
-            server.stop()
-        except Exception as exc:
-            LOG.info('Could not stop RPC: %(error)s', {'error': exc})
+    def _try_stop_all(self) -> None:
+        """Stop the servers so that they can be started again; log errors."""
+        for server in self.servers:
+            try:
+                server.stop()
+            except Exception as exc:
+                LOG.info('Could not stop RPC: %(error)s', {'error': exc})
 
     def _close_old_listeners(self) -> None:
         """Close the connections of listeners that were replaced."""

@@ -48,6 +48,7 @@ class _Server(messaging_server.MessageHandlingServer):
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
+        self.on_start = lambda: None
         self.listeners: list[_Listener] = []
         conf = cfg.ConfigOpts()
         conf([], default_config_files=[])
@@ -59,6 +60,7 @@ class _Server(messaging_server.MessageHandlingServer):
     def _create_listener(self) -> _Listener:
         if 'listener' in self.fails:
             raise OSError('no connection')
+        self.on_start()
         self.listeners.append(_Listener(self.fails))
         return self.listeners[-1]
 
@@ -174,6 +176,33 @@ def test_a_start_that_fails_is_tried_again():
         True,
         False,
     ]
+
+
+def test_worker_that_stops_while_it_opens_receives_nothing():
+    """A stop in the middle of an opening leaves no server that receives.
+
+    Nova stops each server once, and one that has not begun has nothing to
+    stop.
+    """
+    worker = _Worker(deadline_s=90.0)
+    first, second = worker.late
+
+    def stop() -> None:
+        worker.gating.stop()
+        second.stop()
+
+    worker.servers[0].on_start = stop
+    worker.renew()
+    first.stop()
+    assert worker.serves == [False, False]
+
+
+def test_worker_that_stops_while_its_last_server_starts_receives_nothing():
+    """A server that was starting meanwhile is stopped again."""
+    worker = _Worker(deadline_s=90.0)
+    worker.servers[1].on_start = worker.gating.stop
+    worker.renew()
+    assert worker.serves == [False, False]
 
 
 def test_a_listener_without_a_thread_is_replaced():
