@@ -34,12 +34,16 @@ class Cancellations:
         finally:
             self._servers.discard(server)
 
+    def is_cancelled(self, server: str) -> bool:
+        """Return whether the delete of a server has arrived."""
+        return server in self._servers
+
     def raise_if_cancelled(self, server: str) -> None:
         """Check whether a build may go on; does not block.
 
         :raises nova_errors.Cancelled: the delete of the server has arrived
         """
-        if server in self._servers:
+        if self.is_cancelled(server):
             raise nova_errors.Cancelled(
                 f'Server {server} was deleted while it was built'
             )

@@ -227,6 +227,10 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """
         return self._cancellations.cancel(server)
 
+    def is_build_cancelled(self, server: str) -> bool:
+        """Return whether the delete of a server has arrived here."""
+        return self._cancellations.is_cancelled(server)
+
     def free_node_of(self, instance: Any) -> None:
         """Free the node of a server; success if no node has the server.
 

@@ -8,15 +8,15 @@ everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, PeriodicTasks,
 UnsupportedOperations, RefusedRebuilds, BuildMessages, DropsStaleMessages,
-Nova's ComputeManager.
+RepeatedDeletes, Nova's ComputeManager.
 IronicComputeManager comes first, because it forwards a build to another host
 before any other class handles the message. DropsStaleMessages comes last
 before Nova's class, because most of its methods call Nova's handlers directly:
 a class between the two would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. PeriodicTasks overrides only the power sync, and
-RefusedRebuilds only a step of Nova's rebuild, so their places among these
-classes do not matter.
+RefusedRebuilds and RepeatedDeletes only a step of Nova's rebuild and delete,
+so their places among these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -38,6 +38,7 @@ from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.deletes import RepeatedDeletes
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.rescheduling import FreshCandidates
@@ -78,7 +79,11 @@ def _make_driver_loadable() -> str:
 
 
 class IronicComputeManager(
-    PeriodicTasks, UnsupportedOperations, RefusedRebuilds, BuildMessages
+    PeriodicTasks,
+    UnsupportedOperations,
+    RefusedRebuilds,
+    BuildMessages,
+    RepeatedDeletes,
 ):
     """Nova's ComputeManager for one host and its held nodes.
 
@@ -144,6 +149,7 @@ class IronicComputeManager(
                 components.held_nodes,
                 failures,
                 self.list_allocated_nodes,
+                self.finish_delete,
                 self.in_progress,
                 components.clock,
                 options.lost_build_s,
@@ -250,6 +256,15 @@ class IronicComputeManager(
         self._terminate_volume_connections(context, instance, bdms)
         self._delete_allocation(context, instance)
 
+    def _nil_out_instance_obj_host_and_node(self, instance: Any) -> None:
+        """Clear the host and node of a build that has failed.
+
+        A server whose delete has arrived keeps them, because recovery finds
+        an interrupted delete by the host. The Instance is not saved.
+        """
+        if not self.driver.is_build_cancelled(instance.uuid):
+            super()._nil_out_instance_obj_host_and_node(instance)
+
     def _delete_allocation(self, context: Any, instance: Any) -> None:
         """Delete the allocation of a server that has left its node.
 
@@ -299,6 +314,13 @@ class IronicComputeManager(
         """
         found = self.reportclient.get_allocs_for_consumer(context, server)
         return [NodeId(node) for node in found['allocations']]
+
+    def finish_delete(self, context: Any, instance: Any) -> None:
+        """Delete a server whose delete was accepted, but has not ended."""
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        self.terminate_instance(context, instance, bdms)
 
     # Builds
 

@@ -193,7 +193,7 @@ class InterruptedTasks:
         return {
             InterruptedTask.BUILD: deploys.continue_build,
             InterruptedTask.REBUILD: self._rebuild,
-            InterruptedTask.DELETE: self._delete,
+            InterruptedTask.DELETE: manager.finish_delete,
             InterruptedTask.SOFT_DELETE: manager.soft_delete_instance,
             InterruptedTask.RESTORE: manager.restore_instance,
             InterruptedTask.REBOOT_SOFT: self._reboot_soft,
@@ -241,12 +241,6 @@ class InterruptedTasks:
         instance.save(expected_task_state=[instance.task_state])
 
     # Tasks for which Nova has a handler
-
-    def _delete(self, context: Any, instance: Any) -> None:
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context, instance.uuid
-        )
-        self._manager.terminate_instance(context, instance, bdms)
 
     def _stop(self, context: Any, instance: Any) -> None:
         self._manager.stop_instance(context, instance, True)

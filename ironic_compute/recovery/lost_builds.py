@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from nova import context as nova_context
 from nova import objects
-from nova.compute import vm_states
+from nova.compute import task_states, vm_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -41,12 +41,13 @@ class LostBuilds:
 
     Two other kinds count as lost: a failed build whose worker was killed
     before it deleted the allocation, and a server that was deleted during its
-    build. A failed build is found by its allocation; therefore its Instance is
+    build; its delete is finished. A failed build is found by its allocation; therefore its Instance is
     saved before the allocation is deleted. A server whose unshelve was lost is
     shelved as before.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement
+    :param finish_delete: deletes a server whose delete was accepted
     :param lost_s: seconds without a host or a change after which a build is
         lost
     :param begin: runs a function in a thread of its own
@@ -55,6 +56,7 @@ class LostBuilds:
     _held_nodes: HeldNodes
     _failures: TaskFailures
     _list_allocated_nodes: Callable[[Any, str], list[NodeId]]
+    _finish_delete: Callable[[Any, Any], None]
     _in_progress: in_progress.InProgress
     _clock: Clock
     _lost_s: float
@@ -147,6 +149,8 @@ class LostBuilds:
         if instance.uuid in self._without_node:
             return False
         nodes = self._list_allocated_nodes(context, instance.uuid)
+        if not nodes and instance.task_state == task_states.DELETING:
+            return True
         if not nodes and instance.vm_state == vm_states.ERROR:
             # A server in ERROR never gets an allocation again.
             self._without_node.add(instance.uuid)
@@ -171,7 +175,9 @@ class LostBuilds:
         instance.refresh()
         if instance.host is not None:
             return
-        if instance.vm_state in LOST_STATES:
+        if instance.task_state == task_states.DELETING:
+            self._finish_delete(context, instance)
+        elif instance.vm_state in LOST_STATES:
             self._failures.end_lost_build(context, instance)
         elif _is_unshelving(instance):
             self._failures.end_lost_unshelve(context, instance)

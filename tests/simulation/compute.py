@@ -121,9 +121,6 @@ class SimulatedInterruptedTasks(InterruptedTasks):
     def _context_of(self, instance: Any) -> Any:
         return None
 
-    def _delete(self, context: Any, instance: Any) -> None:
-        self._manager.terminate_instance(context, instance, None)
-
 
 class SimulatedFailures(TaskFailures):
     """The real class, without Nova's fault records."""
@@ -275,6 +272,7 @@ class ComputeWorker(Worker):
             self.held_nodes,
             ending,
             self._nodes_allocated,
+            self.manager.finish_delete,
             self.live_tasks,
             self.clock,
             LOST_S,

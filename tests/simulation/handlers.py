@@ -249,6 +249,9 @@ class Manager:
         server = self._worker.server(uuid)
         self.terminate_instance(None, server, None)
 
+    def finish_delete(self, context: Any, instance: Any) -> None:
+        self.terminate_instance(context, instance, None)
+
     def terminate_instance(
         self, context: Any, server: Server, bdms: Any
     ) -> None:

@@ -12,6 +12,7 @@ import nova.conf
 import pytest
 
 from ironic_compute.driver.node_waiter import WaitingThreads
+from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.recovery.in_progress import InProgress
@@ -166,3 +167,23 @@ def test_driver_lists_a_thread_while_it_waits() -> None:
     bench.driver._waiter.wait_until(fake.NODE, verdict, 10.0)
     assert seen[0] == frozenset({threading.get_ident()})
     assert waiting() == frozenset()
+
+
+@pytest.mark.parametrize(('arrived', 'host'), [(True, 'c1'), (False, None)])
+def test_a_build_that_ends_for_a_delete_keeps_its_host(
+    arrived: bool, host: str | None
+) -> None:
+    """Recovery finds an interrupted delete by the host of the server.
+
+    The worker was killed between the end of the build and the delete, whose
+    message was lost with RabbitMQ; the server stayed without a host.
+    """
+    manager = _Manager()
+    cancellations = Cancellations()
+    manager.driver.is_build_cancelled = cancellations.is_cancelled
+    server = types.SimpleNamespace(
+        uuid='s1', host='c1', node='n1', compute_id=1, launched_on='c1'
+    )
+    with cancellations.cancel('s1' if arrived else 's2'):
+        manager._nil_out_instance_obj_host_and_node(server)
+    assert server.host == host

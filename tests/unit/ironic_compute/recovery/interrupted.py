@@ -65,6 +65,7 @@ class ResumesOne(InterruptedTasks):
             read_fields=lambda node, fields: {fields[0]: self.changed_at},
             wait_for_deploy=self._wait,
             soft_delete_instance=None,
+            finish_delete=None,
             restore_instance=None,
             start_instance=None,
             network_api=types.SimpleNamespace(list_ports=self._list_ports),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from nova.compute import vm_states
+from nova.compute import task_states, vm_states
 
 from ironic_compute import errors
 from ironic_compute.recovery import decisions
@@ -68,6 +68,7 @@ class _Lost(LostBuilds):
             held_nodes,
             _RecordedFailures(self.done),
             self._nodes,
+            lambda context, server: self.done.append('delete finished'),
             InProgress(),
             self.clock,
             lost_s,
@@ -151,6 +152,18 @@ def test_a_deleted_server_without_allocation_is_ended_by_any_host() -> None:
     lost = _Lost(_server(vm_states.DELETED), nodes=[])
     lost.check()
     assert lost.done == ['freed', 'gone']
+
+
+@pytest.mark.parametrize('nodes', [[N1], []])
+@pytest.mark.parametrize('vm_state', [vm_states.BUILDING, vm_states.ERROR])
+def test_a_delete_whose_message_was_lost_is_finished(
+    vm_state: str, nodes: list[NodeId]
+) -> None:
+    """A build ended with its host cleared, then its delete was lost."""
+    server = _server(vm_state, task_state=task_states.DELETING)
+    lost = _Lost(server, nodes=nodes)
+    lost.check()
+    assert lost.done == ['delete finished']
 
 
 def test_a_build_without_allocation_is_ended_by_any_host() -> None:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes of servers outlast an outage of Nova, Neutron or Placement."""
+
+import types
+from typing import Any
+
+import oslo_messaging
+import pytest
+from keystoneauth1 import exceptions as keystone_exceptions
+from neutronclient.common import exceptions as neutron_exceptions
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+
+from ironic_compute.manager.deletes import RepeatedDeletes
+from tests.fakes.clock import ManualClock
+
+
+def _delete(
+    errors: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, float]:
+    """Delete a server; return the number of tries and the seconds waited.
+
+    :param errors: what Nova's own delete raises, before it succeeds
+    """
+    tries = list(errors)
+
+    def delete(*args: Any) -> None:
+        if tries:
+            raise tries.pop(0)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_delete_instance', delete
+    )
+    manager: Any = object.__new__(RepeatedDeletes)
+    manager.clock = ManualClock()
+    begun_s = manager.clock.now_s()
+    manager._delete_instance(None, types.SimpleNamespace(uuid='s1'), [])
+    return len(errors) - len(tries), manager.clock.now_s() - begun_s
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        oslo_messaging.MessagingTimeout(),
+        keystone_exceptions.ConnectFailure(),
+        keystone_exceptions.ConnectTimeout(),
+        neutron_exceptions.ConnectionFailed(reason='refused'),
+        nova_exception.AllocationDeleteFailed(
+            consumer_uuid='s1', error='no answer'
+        ),
+    ],
+)
+def test_a_delete_without_an_answer_is_tried_until_it_succeeds(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova would put the server to ERROR after the first time-out."""
+    assert _delete([error] * 3, monkeypatch) == (3, 30.0)
+
+
+def test_a_delete_that_is_refused_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is an answer; Nova puts the server to ERROR."""
+    refused = nova_exception.InstanceTerminationFailure(reason='no')
+    with pytest.raises(nova_exception.InstanceTerminationFailure):
+        _delete([refused], monkeypatch)
