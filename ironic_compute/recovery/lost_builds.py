@@ -41,9 +41,9 @@ class LostBuilds:
 
     Two other kinds count as lost: a failed build whose worker was killed
     before it deleted the allocation, and a server that was deleted during its
-    build; its delete is finished. A failed build is found by its allocation; therefore its Instance is
-    saved before the allocation is deleted. A server whose unshelve was lost is
-    shelved as before.
+    build, whose delete is finished. A failed build is found by its allocation;
+    therefore its Instance is saved before the allocation is deleted. A server
+    whose unshelve was lost is shelved as before.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement

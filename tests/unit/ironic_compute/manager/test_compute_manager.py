@@ -11,8 +11,8 @@ from typing import Any
 import nova.conf
 import pytest
 
-from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.driver.cancellations import Cancellations
+from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.recovery.in_progress import InProgress
