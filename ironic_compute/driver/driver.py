@@ -392,6 +392,40 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         with as_nova_errors(instance):
             return self._volumes.read_connector(instance)
 
+    def why_no_attach(self, instance: Any) -> str | None:
+        """Return why a running server takes no volume; None if it does."""
+        return self._volumes.why_no_attach(instance)
+
+    def why_no_detach(self, instance: Any, volume_id: str) -> str | None:
+        """Return why a volume cannot be detached; None if it can."""
+        return self._volumes.why_no_detach(instance, volume_id)
+
+    def attach_volume(
+        self,
+        context: Any,
+        connection_info: Any,
+        instance: Any,
+        mountpoint: str,
+        encryption: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Leave it to the system on the server to log in to the volume."""
+        with as_nova_errors(instance, nova_exception.NovaException):
+            self._volumes.check_encryption(encryption)
+
+    def detach_volume(
+        self,
+        context: Any,
+        connection_info: Any,
+        instance: Any,
+        mountpoint: str,
+        encryption: Any = None,
+    ) -> None:
+        """Delete the Ironic volume target of a volume, if it has one."""
+        volume_id = connection_info['serial']  # Nova adds it.
+        with as_nova_errors(instance, nova_exception.NovaException):
+            self._volumes.detach_volume(instance, volume_id)
+
     def assume_node(
         self, instance: Any, node: str
     ) -> contextlib.AbstractContextManager[None]:

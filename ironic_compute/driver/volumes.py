@@ -21,6 +21,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.power import Power
+from ironic_compute.ironic_api.states import PowerState
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -95,6 +96,64 @@ class Volumes:
                 f'Node {node} takes no volumes: its storage_interface in '
                 f'Ironic is noop'
             )
+
+    def why_no_attach(self, instance: Any) -> str | None:
+        """Return why a running server takes no volume; None if it does.
+
+        Nothing is written to Ironic for a volume that is attached to a running
+        server: the server's own system logs in to it. Ironic would not boot
+        from a volume target that is created then, and would not delete it
+        before the machine is off.
+        """
+        try:
+            self.check_storage(self._waiter.read_node_of(instance).uuid)
+        except errors.IronicComputeError as exc:
+            return str(exc)
+        return None
+
+    def check_encryption(self, encryption: Any) -> None:
+        """Check that the system on a server can read a volume.
+
+        :param encryption: Cinder's encryption metadata; empty if there is none
+        :raises errors.IronicRefused: the volume is encrypted
+        """
+        if encryption:
+            raise errors.IronicRefused(
+                'An encrypted volume cannot be attached to a bare metal '
+                'server, because nothing on it has the key; encrypt a volume '
+                'within the server instead'
+            )
+
+    def why_no_detach(self, instance: Any, volume: str) -> str | None:
+        """Return why a volume cannot be detached; None if it can."""
+        try:
+            facts = self._waiter.read_node_of(instance)
+            targets = self._targets_of(facts.uuid, volume)
+        except errors.IronicComputeError as exc:
+            return str(exc)
+        power = PowerState.parse(facts.power_state)
+        if targets and power is not PowerState.OFF:
+            return (
+                f'Volume {volume} was attached when the server was created, '
+                f'and Ironic lets go of it only while the machine is off; '
+                f'stop the server first'
+            )
+        return None
+
+    def detach_volume(self, instance: Any, volume: str) -> None:
+        """Delete the target of a volume, if the volume has one.
+
+        :raises errors.IronicRefused: the machine is on
+        """
+        node = self._waiter.read_node_of(instance).uuid
+        self._delete_targets(self._targets_of(node, volume))
+
+    def _targets_of(self, node: NodeId, volume: str) -> list[str]:
+        """Return the uuids of the volume targets of one volume."""
+        targets = self._waiter.retry(
+            lambda: self._client.list_volume_targets(node)
+        )
+        return [str(t['uuid']) for t in targets if t['volume_id'] == volume]
 
     def attach_volumes(self, node: NodeId, mapping: Iterable[Any]) -> None:
         """Create the volume targets of a server; the node has no others.

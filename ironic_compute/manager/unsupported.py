@@ -58,14 +58,6 @@ REASONS: Mapping[str, str] = {
         'its machine; it is served again as soon as a compute daemon of its '
         'pool runs'
     ),
-    'reserve_block_device_name': (
-        'Volumes can be attached to a bare metal server only when it is '
-        'created; create another server with the volume instead'
-    ),
-    'detach_volume': (
-        'Volumes cannot be detached from a bare metal server; deleting the '
-        'server detaches them'
-    ),
     'swap_volume': (
         'A volume of a bare metal server cannot be replaced; create another '
         'server with the other volume instead'
@@ -227,19 +219,26 @@ class UnsupportedOperations:
     )
     def reserve_block_device_name(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        """Refuse to attach a volume; nova-api waits and returns the reason."""
-        raise nova_exception.InvalidInput(
-            reason=REASONS['reserve_block_device_name']
-        )
+    ) -> Any:
+        """Refuse to attach a volume to a node that takes none.
 
-    @_reported
+        nova-api waits and returns the reason.
+        """
+        parent: Method = super().reserve_block_device_name  # type: ignore[misc]
+        reason = self.driver.why_no_attach(instance)
+        if reason is not None:
+            raise nova_exception.InvalidInput(reason=reason)
+        return parent(context, instance, *args, **kwargs)
+
     def detach_volume(
         self, context: Any, volume_id: Any, instance: Any, attachment_id: Any
-    ) -> None:
-        """Refuse to detach a volume, and set the volume to in-use again."""
-        self.volume_api.roll_detaching(context, volume_id)
-        raise nova_exception.NovaException(REASONS['detach_volume'])
+    ) -> Any:
+        """Refuse to detach a volume that Ironic would not let go of."""
+        parent: Method = super().detach_volume  # type: ignore[misc]
+        reason = self.driver.why_no_detach(instance, volume_id)
+        if reason is None:
+            return parent(context, volume_id, instance, attachment_id)
+        return _refuse_detach(self, context, instance, volume_id, reason)
 
     @_reported
     def swap_volume(
@@ -288,12 +287,17 @@ class UnsupportedOperations:
         return _refuse_rescue(self, context, instance, reason)
 
 
-def _refusal_of(name: str) -> Callable[[Method], Method]:
-    """Decorate a refusal; Nova gives the action's event the name ``name``."""
+def _refusal_of(
+    name: str, report: Callable[[Method], Method] = _reported_and_idle
+) -> Callable[[Method], Method]:
+    """Decorate a refusal; Nova gives the action's event the name ``name``.
+
+    :param report: ``_reported`` for an operation without a task state
+    """
 
     def rename(function: Method) -> Method:
         function.__name__ = name
-        return _reported_and_idle(function)
+        return report(function)
 
     return rename
 
@@ -328,4 +332,13 @@ def _refuse_reimage(
 def _refuse_rescue(
     self: Any, context: Any, instance: Any, reason: str
 ) -> None:
+    raise nova_exception.NovaException(reason)
+
+
+@_refusal_of('detach_volume', _reported)
+def _refuse_detach(
+    self: Any, context: Any, instance: Any, volume_id: str, reason: str
+) -> None:
+    """Refuse to detach a volume, and set the volume to in-use again."""
+    self.volume_api.roll_detaching(context, volume_id)
     raise nova_exception.NovaException(reason)

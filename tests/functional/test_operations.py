@@ -332,6 +332,45 @@ class OperationsTest(pool.PoolTestCase):
 
         self.neutron.update_port = update_late
 
+    def test_volume_of_a_running_server_comes_and_goes(self) -> None:
+        """Cinder exports it to the node; Ironic is not asked to change it."""
+        self.ironic.connectors = [
+            {'type': 'iqn', 'connector_id': 'iqn.one'},
+            {'type': 'ip', 'connector_id': '192.0.2.9'},
+        ]
+        self.ironic.storage_interface = 'external'
+        server = self.boot(self.flavor)
+        # Nova's manager compares it with the host of the server.
+        self.flags(host=self._host(server))
+        self.ironic.calls.clear()
+        for _ in range(2):
+            connector = self._attach_volume(server)
+            self.assertEqual('iqn.one', connector['initiator'])
+            self.assertEqual('192.0.2.9', connector['ip'])
+            self.action(server, 'reboot', {'type': 'HARD'})
+            self._done(server)
+            self.api.delete_server_volume(server['id'], base.VOLUME_ID)
+            self.until(lambda: not self._connectors(), 'the volume detached')
+        self.assertEqual(['reboot', 'reboot'], self.ironic.names())
+        self.assertEqual([], self.api.get_server_volumes(server['id']))
+        self._attach_volume(server)
+        self.delete(server)
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(server['id'])
+        )
+
+    def _attach_volume(self, server: Mapping[str, Any]) -> Any:
+        """Attach a volume; return the connector that Cinder got."""
+        body = {'volumeAttachment': {'volumeId': base.VOLUME_ID}}
+        self.api.post_server_volume(server['id'], body)
+        self.until(lambda: all(self._connectors() or [None]), 'an export')
+        (connector,) = self._connectors()
+        return connector
+
+    def _connectors(self) -> list[Any]:
+        attachments = self.cinder.volume_to_attachment[base.VOLUME_ID]
+        return [one['connector'] for one in attachments.values()]
+
     def test_root_disk_on_a_volume(self) -> None:
         """Ironic has the volume target while the server has its node."""
         server = self._create(imageRef='', block_device_mapping_v2=[base.ROOT])

@@ -137,7 +137,11 @@ class RefusalsTest(pool.PoolTestCase):
         self._assert_untouched('changePassword')
 
     def test_volume_of_a_running_server_is_refused(self) -> None:
-        """The refusal gives the reason and leaves no volume attachment."""
+        """A node without a storage interface takes no volume.
+
+        The refusal gives the reason and leaves no volume attachment.
+        """
+        self.ironic.storage_interface = 'noop'
         # The newest API answers before the compute service was asked.
         self.api.microversion = '2.100'
         refused = self.assertRaises(
@@ -147,18 +151,15 @@ class RefusalsTest(pool.PoolTestCase):
             {'volumeAttachment': {'volumeId': base.VOLUME_ID}},
         )
         self.assertEqual(400, refused.response.status_code)
-        self.assertIn(
-            REASONS['reserve_block_device_name'],
-            str(refused),
-        )
+        self.assertIn('its storage_interface in Ironic is noop', str(refused))
         self.api.microversion = 'latest'
         self._assert_untouched('attach volume')
         self.assertEqual(
             [], self.cinder.attachment_ids_for_instance(self.server['id'])
         )
 
-    def test_root_volume_is_not_detached(self) -> None:
-        """The root volume is neither detached nor replaced."""
+    def test_volume_of_the_creation_is_not_detached_while_on(self) -> None:
+        """It is neither detached nor replaced; a stopped server lets it go."""
         disks = [
             {
                 'source_type': source,
@@ -187,15 +188,35 @@ class RefusalsTest(pool.PoolTestCase):
             f'{base.DATA_VOLUME_ID}'
         )
         replaced = {'volumeAttachment': {'volumeId': base.OTHER_VOLUME_ID}}
-        for name, request_it in (
-            ('detach_volume', lambda: self.api.api_delete(path)),
-            ('swap_volume', lambda: self.api.api_put(path, replaced)),
+        for name, sentence, request_it in (
+            (
+                'detach_volume',
+                'stop the server first',
+                lambda: self.api.api_delete(path),
+            ),
+            (
+                'swap_volume',
+                REASONS['swap_volume'],
+                lambda: self.api.api_put(path, replaced),
+            ),
         ):
             request_it()
-            sentence = REASONS[name]
             self.until(lambda s=sentence: s in self._told(), name)
             self._assert_untouched(name)
             self.assertEqual(targets, self.ironic.targets)
+        self.action(self.server, 'os-stop')
+        self._wait_for_state_change(self.server, 'SHUTOFF')
+        # Nova's manager compares it with the host of the server.
+        self.flags(host=self.server['OS-EXT-SRV-ATTR:host'])
+        self.api.api_delete(path)
+        self.until(lambda: not self.ironic.targets, 'its target gone')
+        self.until(
+            lambda: not self.api.get_server_volumes(self.server['id']),
+            'the volume gone',
+        )
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(self.server['id'])
+        )
 
     def test_rescue_without_an_interface_is_refused(self) -> None:
         """A node without a rescue interface is not powered off."""

@@ -20,5 +20,6 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(
         f'{count} cases. ok: the operation succeeds in spite of the fault; '
         f'next: Nova tries another node; error: the server is in ERROR; '
+        f'kept: the server is as it was; '
         f'absent: Ironic does not have the server'
     )

@@ -292,3 +292,76 @@ def test_connector_has_the_properties_of_the_node():
         'os_type': 'baremetal',
         'multipath': False,
     }
+
+
+# ---- volumes of a running server
+
+
+def _running(**node):
+    """Return a running server, and a driver on its node."""
+    bench = fake.bench(
+        instance_uuid=fake.SERVER, provision_state='active', **node
+    )
+    return bench, fake.server(vm_state='active')
+
+
+def _attach(bench, server, encryption=None):
+    info = {'serial': fake.OTHER, 'driver_volume_type': 'iscsi', 'data': {}}
+    bench.driver.attach_volume(
+        None, info, server, '/dev/sdb', encryption=encryption
+    )
+    return info
+
+
+def test_volume_of_a_running_server_changes_nothing_in_ironic():
+    """The server's system logs in by itself; Ironic has no target of it."""
+    bench, server = _running()
+    assert bench.driver.why_no_attach(server) is None
+    info = _attach(bench, server)
+    assert bench.driver.why_no_detach(server, fake.OTHER) is None
+    bench.driver.detach_volume(None, info, server, '/dev/sdb')
+    assert not bench.ironic.calls
+
+
+def test_encrypted_volume_is_not_attached_to_a_running_server():
+    """Nothing on the server could decrypt it."""
+    bench, server = _running()
+    with pytest.raises(nova_exception.NovaException, match='encrypted'):
+        _attach(bench, server, encryption={'provider': 'luks'})
+
+
+@pytest.mark.parametrize('interface', ['noop', 'cinder', 'external'])
+def test_running_server_takes_volumes_by_its_storage_interface(interface):
+    """An operator sets ``noop`` for a node without a storage network."""
+    bench, server = _running()
+    bench.ironic.storage_interface = interface
+    reason = bench.driver.why_no_attach(server)
+    assert (reason is not None) == (interface == 'noop')
+
+
+def test_volume_of_the_creation_is_detached_only_while_the_machine_is_off():
+    """Ironic deletes no volume target of a running machine."""
+    bench, server = _running()
+    target = bench.ironic.create_volume_target(
+        fake.NODE, volume_id=fake.OTHER, boot_index=1
+    )
+    reason = bench.driver.why_no_detach(server, fake.OTHER)
+    assert 'stop the server first' in reason
+    info = {'serial': fake.OTHER}
+    with pytest.raises(nova_exception.NovaException, match='is on'):
+        bench.driver.detach_volume(None, info, server, '/dev/sdb')
+    assert set(bench.ironic.targets) == {target}
+    bench.ironic.change(fake.NODE, power_state='power off')
+    assert bench.driver.why_no_detach(server, fake.OTHER) is None
+    bench.driver.detach_volume(None, info, server, '/dev/sdb')
+    assert not bench.ironic.targets
+
+
+def test_server_without_a_node_takes_no_volume():
+    """The reason is Ironic's answer, not a traceback."""
+    bench, server = fake.bench(), fake.server()
+    for reason in (
+        bench.driver.why_no_attach(server),
+        bench.driver.why_no_detach(server, fake.OTHER),
+    ):
+        assert fake.SERVER in reason
