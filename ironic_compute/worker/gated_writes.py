@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the writes of Nova's own code wait at the lease gate.
 
-Nova's handlers write Instances and other records through nova-conductor, and
-allocations to Placement. Each such request waits until the lease is in force,
-in the thread that makes it, just before it is sent; reads never wait. Two
-kinds of records are exceptions:
+Nova's handlers write Instances and other records through nova-conductor,
+allocations to Placement, ports to Neutron and attachments to Cinder. Each such
+request waits until the lease is in force, in the thread that makes it, just
+before it is sent; reads never wait. Two kinds of records are exceptions:
 
 * The Service record: while the lease has lapsed the worker goes on reporting
   its host up, because nova-api deletes servers of a host that is down.
@@ -22,6 +22,7 @@ from typing import Any
 
 import oslo_messaging
 from nova import exception as nova_exception
+from nova import service_auth
 from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
@@ -45,6 +46,9 @@ _READS = (
 _SAVE_TRIES_COUNT = 3
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
+# The groups of nova.conf whose sessions Nova keeps for other services.
+_SESSIONS = ('neutron', 'cinder')
+_HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
 
 
 class GatedConductor(rpcapi.ConductorAPI):
@@ -117,5 +121,29 @@ def _after(gate: Gate, send: Callable[..., Any]) -> Callable[..., Any]:
     def wait_and_send(*args: Any, **kwargs: Any) -> Any:
         gate.wait()
         return send(*args, **kwargs)
+
+    return wait_and_send
+
+
+def gate_sessions(gate: Gate) -> None:
+    """Make the writes of Nova to Neutron and Cinder wait at the gate.
+
+    Nova keeps one session for each service, which all its clients use. Call it
+    once, after nova.conf was read.
+    """
+    for group in _SESSIONS:
+        session = service_auth.get_service_auth_session(group)
+        session.request = _after_for_writes(gate, session.request)
+
+
+def _after_for_writes(gate: Gate, send: Callable[..., Any]) -> Any:
+    @functools.wraps(send)
+    def wait_and_send(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        # Keystone gets its requests for tokens at once, because reads need
+        # tokens, too. They are the requests that have no token themselves.
+        has_token = kwargs.get('authenticated') is not False
+        if has_token and method.upper() not in _HTTP_READS:
+            gate.wait()
+        return send(url, method, *args, **kwargs)
 
     return wait_and_send

@@ -146,6 +146,7 @@ def make_service(
     """
     conductor = gated_writes.GatedConductor(tenure.gate)
     objects_base.NovaObject.indirection_api = conductor
+    gated_writes.gate_sessions(tenure.gate)
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))
     hooks = WorkerHooks(send, _freeze_objects, os._exit)

@@ -2,18 +2,29 @@
 """What Nova's own code writes waits at the gate, just before it is sent."""
 
 import contextlib
+import io
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import nova.conf
 import pytest
+import requests
+from cinderclient import client as cinder_client
+from keystoneauth1 import loading as ks_loading
+from keystoneauth1 import noauth as none
 from nova import context as nova_context
-from nova import objects
+from nova import objects, service_auth
+from nova.network import neutron as nova_neutron
 from nova.objects import base as objects_base
 from nova.scheduler.client import report
 
 from ironic_compute.gate import LeaseGate
-from ironic_compute.worker.gated_writes import GatedConductor, gate_placement
+from ironic_compute.worker.gated_writes import (
+    GatedConductor,
+    gate_placement,
+    gate_sessions,
+)
 from tests.fakes.clock import ManualClock
 
 _UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
@@ -213,3 +224,105 @@ def test_placement_is_read_while_the_gate_is_shut(
     client, adapter = placement
     assert client.get('/x') == 'answer to get'
     assert adapter.arrived == ['get']
+
+
+class _Transport(requests.adapters.BaseAdapter):
+    """The network between Nova and the other services."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived: list[str] = []
+
+    def send(self, request: Any, *_: Any, **__: Any) -> requests.Response:
+        """Note a request and answer it with an empty object."""
+        self.arrived.append(f'{request.method} {request.path_url}')
+        response = requests.Response()
+        response.status_code, response.request = 200, request
+        response.url, response.raw = request.url, io.BytesIO(b'{"port": {}}')
+        response.headers['Content-Type'] = 'application/json'
+        return response
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@pytest.fixture
+def network(gate: LeaseGate) -> Iterator[_Transport]:
+    """Nova's sessions with Neutron and Cinder, over a network of the test."""
+    service_auth.reset_globals()
+    gate_sessions(gate)
+    transport = _Transport()
+    for group in ('neutron', 'cinder'):
+        session = service_auth.get_service_auth_session(group)
+        session.session.mount('http://', transport)
+    yield transport
+    service_auth.reset_globals()
+
+
+@pytest.fixture
+def neutron(network: _Transport) -> Iterator[Any]:
+    """Nova's own client of Neutron."""
+    conf = nova.conf.CONF
+    ks_loading.register_auth_conf_options(conf, 'neutron')
+    conf.set_override('auth_type', 'none', 'neutron')
+    conf.set_override('endpoint_override', 'http://neutron', 'neutron')
+    context = nova_context.get_admin_context()
+    yield nova_neutron.get_client(context, admin=True)
+    conf.clear_override('auth_type', 'neutron')
+    conf.clear_override('endpoint_override', 'neutron')
+
+
+@pytest.mark.parametrize(
+    ('write', 'request_line'),
+    [
+        (lambda n: n.create_port({}), 'POST /v2.0/ports'),
+        (lambda n: n.update_port('p', {}), 'PUT /v2.0/ports/p'),
+        (lambda n: n.delete_port('p'), 'DELETE /v2.0/ports/p'),
+    ],
+)
+def test_writes_to_neutron_wait(
+    write: Callable[[Any], Any],
+    request_line: str,
+    gate: LeaseGate,
+    network: _Transport,
+    neutron: Any,
+) -> None:
+    """A worker whose lease has lapsed changes no port."""
+    with _beside(lambda: write(neutron)) as ended:
+        assert not ended.wait(0.2)
+        assert network.arrived == []
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert network.arrived == [request_line]
+
+
+def test_neutron_is_read_while_the_gate_is_shut(
+    network: _Transport, neutron: Any
+) -> None:
+    """A read of Neutron is sent although the gate is shut."""
+    neutron.show_port('p')
+    assert network.arrived == ['GET /v2.0/ports/p']
+
+
+def test_writes_to_cinder_wait(gate: LeaseGate, network: _Transport) -> None:
+    """Nova's client of Cinder sends with the same session."""
+    session = service_auth.get_service_auth_session('cinder')
+    client = cinder_client.Client(
+        '3.27', session=session, endpoint_override='http://cinder', auth=None
+    )
+    client.client.auth = none.NoAuth('http://cinder')
+    with _beside(lambda: client.attachments.delete('a')) as ended:
+        assert not ended.wait(0.2)
+        assert network.arrived == []
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert network.arrived == ['DELETE /attachments/a']
+
+
+def test_token_is_requested_while_the_gate_is_shut(
+    network: _Transport,
+) -> None:
+    """Reads need a token, too, so a request for one does not wait."""
+    session = service_auth.get_service_auth_session('neutron')
+    session.post('http://keystone/v3/auth/tokens', authenticated=False)
+    assert network.arrived == ['POST /v3/auth/tokens']
