@@ -163,7 +163,7 @@ _OWNERSHIP = [
     ),
     cfg.FloatOpt(
         'confirm_s',
-        default=20.0,
+        default=80.0,
         min=0.0,
         help='Seconds after which no other daemon can still create a record '
         'of the same new node. Then the record is read again and, if this '
@@ -172,10 +172,10 @@ _OWNERSHIP = [
         'settled pool a new node waits for one heartbeat only; while they do '
         'not agree, it counts from the creation of the record. Two daemons '
         'can never both offer a node if this is longer than [DEFAULT] '
-        'rpc_response_timeout and [coordination] lease_term_s together. '
-        'Lower: nodes can be used sooner after a daemon was started. '
-        'Placement gets the provider at once, but without inventory until '
-        'then.',
+        'rpc_response_timeout and [coordination] lease_term_s together, as '
+        'the default is. Lower: nodes can be used sooner after a daemon was '
+        'started. Placement gets the provider at once, but without inventory '
+        'until then.',
     ),
     cfg.IntOpt(
         'push_budget',

@@ -4,8 +4,12 @@
 from typing import Any
 
 import pytest
+from oslo_config import cfg
+from oslo_messaging import opts as messaging_opts
 
+from hashring import opts as hashring_opts
 from hashring.ring import Host
+from ironic_compute import opts
 from ironic_compute.nodes.records import NEW
 from resource_tracker.node import NodeId
 from tests.simulation.wire import SentRequest
@@ -172,3 +176,15 @@ def test_orphan_stays_as_new_as_its_row(
     one.rebalancer.run_round()
     assert cloud.nova.rows[orphan].host == C1
     assert (orphan in one.held_nodes.unconfirmed_rows.nodes()) is is_new
+
+
+def test_default_wait_outlasts_every_request_to_create_a_row() -> None:
+    """A request may be sent a term late and be carried out at its time-out."""
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[])
+    opts.register_opts(conf)
+    hashring_opts.register_opts(conf)
+    (of_rpc,) = (o for g, o in messaging_opts.list_opts() if g is None)
+    conf.register_opts(of_rpc)
+    longest_s = conf.rpc_response_timeout + conf.coordination.lease_term_s
+    assert conf.ironic_compute.confirm_s > longest_s
