@@ -26,6 +26,9 @@ from onemachine.progress import CloudError, print_line, wait_until
 _HOOKS = pathlib.Path(__file__).with_name('killpoints')
 _SIDES = ('before', 'after')
 _ACTIVE_MAX_S = 180.0
+# A build may send fewer requests than another one; so many builds in a row
+# that ended before their point mean that there are no more points.
+_ENDED_FIRST_MAX = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -34,6 +37,9 @@ class Point:
 
     number: int
     side: str
+
+    def __str__(self) -> str:
+        return f'{self.side} request {self.number}'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class _Builds:
         self._layout = stage.cloud.layout
         self._lock = threading.Lock()
         self._next_number = 0
-        self._is_over = False
+        self._ended_first_count = 0
 
     def run(self) -> list[Outcome]:
         """Cut builds until one ends before its point comes."""
@@ -126,15 +132,17 @@ class _Builds:
         while (point := self._next_point()) is not None:
             outcome = self._cut(host, point)
             if outcome is None:
-                self._is_over = True
+                self._ended_first_count += 1
+                print_line(f'{host}: a build has ended before {point}')
             else:
+                self._ended_first_count = 0
                 print_line(f'{host}: {outcome} after {outcome.took_s:.0f} s')
                 outcomes.append(outcome)
         return outcomes
 
     def _next_point(self) -> Point | None:
         with self._lock:
-            if self._is_over:
+            if self._ended_first_count >= _ENDED_FIRST_MAX:
                 return None
             number, side = divmod(self._next_number, len(_SIDES))
             self._next_number += 1

@@ -48,9 +48,9 @@ class Cut:
 
     def around(self, name: str, send: Callable[[], Any]) -> Any:
         """Send a request; the process may end before or after it."""
+        if self._sent_count is None:
+            return send()
         with self._lock:
-            if self._sent_count is None:
-                return send()
             self._sent_count += 1
             number = self._sent_count
         self._end_if(number, 'before', name)
