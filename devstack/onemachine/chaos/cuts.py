@@ -153,15 +153,16 @@ class _Builds:
         order = _order(self._layout, host)
         fired = order.with_suffix('.fired')
         fired.unlink(missing_ok=True)
-        order.write_text(json.dumps(dataclasses.asdict(point)))
         name = f'cut-{point.number}-{point.side}-{int(time.time())}'
+        given = {**dataclasses.asdict(point), 'build': name}
+        order.write_text(json.dumps(given))
         (server,) = self._content.create_servers([name], host)
         try:
             wait_until(
                 f'{server.id} cut or built',
-                lambda: fired.exists() or self._end(server.id),
+                lambda: fired.exists() or self._has_ended(server.id, fired),
                 _ACTIVE_MAX_S,
-                0.1,
+                0.0,
             )
         finally:
             order.unlink(missing_ok=True)
@@ -174,6 +175,18 @@ class _Builds:
         request = fired.read_text()
         took_s = time.monotonic() - killed_s
         return Outcome(point, request, found, end, took_s)
+
+    def _has_ended(self, server_id: str, fired: pathlib.Path) -> bool:
+        """Wait two seconds for the kill; then read the server's status.
+
+        The next worker is quick, so the kill must be noticed at once.
+        """
+        ends_s = time.monotonic() + 2.0
+        while time.monotonic() < ends_s:
+            if fired.exists():
+                return True
+            time.sleep(0.02)
+        return self._end(server_id) is not None
 
     def _await_end(self, server_id: str) -> str:
         what = f'{server_id} ACTIVE or ERROR'

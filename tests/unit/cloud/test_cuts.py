@@ -68,6 +68,12 @@ PROGRAM = """
 import pathlib, runpy, sys
 hooks = runpy.run_path(sys.argv[1])
 cut = hooks['Cut'](pathlib.Path(sys.argv[2]))
+order = pathlib.Path(sys.argv[2])
+given = order.read_text()
+order.write_text(given.replace('b2', 'b1'))
+cut.begin()
+cut.around('of the former build', lambda: None)
+order.write_text(given)
 cut.around('too early', lambda: None)
 cut.begin()
 for number in (1, 2, 3):
@@ -83,7 +89,7 @@ def test_process_ends_before_or_after_its_request(
 ):
     """The second request of a build is the last one, sent or not."""
     order = tmp_path / 'c1.order'
-    order.write_text(json.dumps({'number': 2, 'side': side}))
+    order.write_text(json.dumps({'number': 2, 'side': side, 'build': 'b2'}))
     done = subprocess.run(
         [sys.executable, '-c', PROGRAM, str(HOOKS), str(order)],
         capture_output=True,

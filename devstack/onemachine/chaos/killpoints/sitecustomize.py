@@ -31,24 +31,25 @@ _SAFE_METHODS = ('GET', 'HEAD')
 class Cut:
     """Counts the requests of a build, and ends the process at one of them.
 
-    :param path: a JSON file with ``number`` of the request and ``side``,
-        which is ``before`` or ``after``; another file beside it is written
-        with the name of the request when the process ends
+    :param path: a JSON file with ``number`` of the request, ``side``, which is
+        ``before`` or ``after``, and ``build``, which no other build has;
+        another file beside it is written with the name of the request when the
+        process ends
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._sent_count: int | None = None
+        self._order: dict[str, Any] | None = None
+        self._sent_count = 0
 
     def begin(self) -> None:
         """Count from here, because the message of a build has arrived."""
-        if self._path.exists():
-            self._sent_count = 0
+        self._order, self._sent_count = self._read_order(), 0
 
     def around(self, name: str, send: Callable[[], Any]) -> Any:
         """Send a request; the process may end before or after it."""
-        if self._sent_count is None:
+        if self._order is None:
             return send()
         with self._lock:
             self._sent_count += 1
@@ -59,14 +60,20 @@ class Cut:
         return answer
 
     def _end_if(self, number: int, side: str, name: str) -> None:
-        try:
-            order = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return
+        order = self._read_order()
+        if order is None or order != self._order:
+            return  # The build has ended; another one may come.
         if (order['number'], order['side']) == (number, side):
             self._path.rename(self._path.with_suffix('.done'))
             self._path.with_suffix('.fired').write_text(name)
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _read_order(self) -> dict[str, Any] | None:
+        try:
+            order: dict[str, Any] = json.loads(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            return None  # ValueError: the file is being written.
+        return order
 
 
 def http_name(
