@@ -119,6 +119,11 @@ def _cache(layout: Layout) -> dict[str, Any]:
     }
 
 
+def _queues(layout: Layout) -> dict[str, Any]:
+    kind = Dials(layout).read()['queues']
+    return {'rabbit_quorum_queue': str(kind == 'quorum').lower()}
+
+
 def keystone(layout: Layout) -> Sections:
     """Return the content of keystone.conf."""
     return {
@@ -181,6 +186,7 @@ def neutron(layout: Layout) -> Sections:
         },
         'database': {'connection': layout.database('neutron')},
         'oslo_concurrency': {'lock_path': layout.folder('locks', 'neutron')},
+        'oslo_messaging_rabbit': _queues(layout),
         'ml2': {
             'mechanism_drivers': 'logger',
             'type_drivers': 'flat,vlan',
@@ -224,6 +230,8 @@ def ironic(layout: Layout) -> Sections:
         },
         'database': {'connection': layout.database('ironic')},
         'oslo_concurrency': {'lock_path': layout.folder('locks', 'ironic')},
+        # The listener of notifications declares the exchange as Nova does.
+        'oslo_messaging_rabbit': _queues(layout),
         'conductor': {
             'automated_clean': str(dials['cleaning'] == 'on').lower(),
             'sync_power_state_interval': -1,
@@ -289,8 +297,7 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         },
         'conductor': {'workers': 1},
     }
-    if Dials(layout).read()['queues'] == 'quorum':
-        sections['oslo_messaging_rabbit'] = {'rabbit_quorum_queue': 'true'}
+    sections['oslo_messaging_rabbit'] = _queues(layout)
     if host is None:
         sections['api_database'] = {'connection': layout.database('nova_api')}
         sections['database'] = {'connection': layout.database('nova')}

@@ -156,7 +156,7 @@ class Stage:
             wait_until(
                 'some servers to be at work with',
                 lambda: len(load.ended(End.DONE)) >= population // 2,
-                180,
+                300,
             )
             yield load
         finally:

@@ -125,13 +125,14 @@ def test_agent_has_the_command_line_of_the_unit(layout):
     ]
 
 
-def test_queues_are_classic_or_quorum(layout):
-    """The type of the queues reaches every nova.conf; others are refused."""
+@pytest.mark.parametrize('service', [config.nova, config.ironic])
+def test_queues_are_classic_or_quorum(layout, service):
+    """The type of the queues reaches each service; others are refused."""
     dials = Dials(layout)
-    assert 'oslo_messaging_rabbit' not in config.nova(layout, 'c1')
+    option = 'rabbit_quorum_queue'
+    assert service(layout)['oslo_messaging_rabbit'][option] == 'false'
     assert dials.turn('queues', 'quorum')
     assert not dials.turn('queues', 'quorum')
-    section = config.nova(layout, 'c1')['oslo_messaging_rabbit']
-    assert section == {'rabbit_quorum_queue': 'true'}
+    assert service(layout)['oslo_messaging_rabbit'][option] == 'true'
     with pytest.raises(CloudError, match='classic or quorum'):
         dials.turn('queues', 'on')
