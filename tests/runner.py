@@ -55,6 +55,8 @@ _ON_EVENTLET = ('process', 'stopping', 'workers')
 # Agents never run on eventlet.
 _NOT_ON_EVENTLET = ('--ignore', 'tests/unit/ironic_compute/agent')
 
+_ON_MARIADB = 'tests/contract/placement/test_double_allocation.py'
+
 _SHELL_FILES = (
     'devstack/plugin.sh',
     'devstack/settings',
@@ -204,6 +206,7 @@ def _rest() -> list[Job]:
     return [
         *_coordination('slow'),
         _pytest('contract of RabbitMQ', 'tests/contract/rabbitmq', load=0.3),
+        _pytest('contract of Placement on MariaDB', _ON_MARIADB),
         *_functional('functional rest', others, 3),
         _pytest(
             'units of ironic_compute on eventlet',
@@ -251,6 +254,7 @@ def _nova33() -> list[Job]:
             'tests/contract/rabbitmq',
             load=0.3,
         ),
+        _pytest('contract of Placement on MariaDB, Nova 33', _ON_MARIADB),
         *_functional(
             'functional on Nova 33', _functional_files(), 3, eventlet=True
         ),

@@ -2,12 +2,14 @@
 """ironic-compute-status: checks before a start or an upgrade.
 
 ``ironic-compute-status upgrade check`` changes nothing and exits with
-0 (ready), 1 (read the warnings) or 2 (do not start).
+0 (ready), 1 (read the warnings) or 2 (do not start). Only with
+``--probe-placement`` it writes: a provider in Placement, which it deletes.
 """
 
 import sys
 
 import nova.conf
+from nova import utils as nova_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
@@ -16,6 +18,11 @@ import hashring.errors
 from hashring import membership, opts
 from ironic_compute import errors
 from ironic_compute.agent import exit_codes
+from ironic_compute.cmd.placement_probe import (
+    TRIES_COUNT,
+    PlacementProbe,
+    ProbeFailed,
+)
 from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
@@ -23,6 +30,13 @@ from ironic_compute.ironic_api.client import make_client
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
+PROBE_OPT = cfg.BoolOpt(
+    'probe-placement',
+    default=False,
+    help='Have several consumers allocate one unit of a provider at once, to '
+    'see whether Placement gives one node to two servers. Creates this '
+    'provider, with a resource class of its own, and deletes both.',
+)
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -68,10 +82,34 @@ class Checks(upgradecheck.UpgradeCommands):
             f'--resource-class": {named}',
         )
 
+    def _check_allocations(self) -> upgradecheck.Result:
+        """Warn if Placement gives one node to several servers."""
+        if not CONF.probe_placement:
+            return _success(
+                'Whether Placement gives one node to two servers cannot be '
+                'found out without a write; --probe-placement tries it'
+            )
+        adapter = nova_utils.get_ksa_adapter('placement')
+        try:
+            number = PlacementProbe(adapter).run()
+        except ProbeFailed as exc:
+            return _failure(exc)
+        if number is None:
+            return _success(f'one consumer in each of {TRIES_COUNT} tries')
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'Placement gave one unit to several consumers (try {number}), so '
+            f'builds that come together may get the same node, and some are '
+            f'scheduled a second time; set [placement] '
+            f'allocation_conflict_retry_count = 1 in placement.conf, or '
+            f'innodb_snapshot_isolation = ON in MariaDB',
+        )
+
     _upgrade_checks = (
         ('Options', _check_options),
         ('Coordination backend', _check_coordination),
         ('Ironic nodes', _check_nodes),
+        ('Allocations in Placement', _check_allocations),
     )
 
 
@@ -90,6 +128,7 @@ def main() -> int:
     """
     logging.register_options(CONF)
     register_opts(CONF)
+    CONF.register_cli_opt(PROBE_OPT)
     try:
         status: int = upgradecheck.main(
             CONF,

@@ -7,7 +7,7 @@ import nova.conf
 import pytest
 from oslo_upgradecheck import upgradecheck
 
-from ironic_compute.cmd.status import Checks
+from ironic_compute.cmd.status import PROBE_OPT, Checks
 from ironic_compute.config import register_opts
 
 CONF = nova.conf.CONF
@@ -17,6 +17,7 @@ CONF = nova.conf.CONF
 def _options() -> Iterator[None]:
     """Register the options, and forget their values after the test."""
     register_opts(CONF)
+    CONF.register_opt(PROBE_OPT)
     yield
     for name in ('backend_url', 'lease_term_s'):
         CONF.clear_override(name, group='coordination')
@@ -30,3 +31,10 @@ def test_backend_is_checked_with_the_configured_lease_term() -> None:
     result = Checks()._check_coordination()
     assert result.code == upgradecheck.Code.FAILURE
     assert 'lease_term_s (30)' in result.details
+
+
+def test_placement_is_not_probed_unless_told_to() -> None:
+    """The check says what it does not know; a request would need Keystone."""
+    result = Checks()._check_allocations()
+    assert result.code == upgradecheck.Code.SUCCESS
+    assert '--probe-placement' in result.details
