@@ -73,7 +73,14 @@ def _dial(layout: Layout, arguments: Namespace) -> None:
     elif arguments.name == 'queues':
         Cloud(layout).choose_queues(arguments.value)
     elif dials.turn(arguments.name, arguments.value):
-        Cloud(layout).restart_ironic(*Dials.CONCERNS[arguments.name])
+        _apply_dial(Cloud(layout), arguments.name)
+
+
+def _apply_dial(cloud: Cloud, name: str) -> None:
+    if name in Dials.CONCERNS:
+        cloud.restart_ironic(*Dials.CONCERNS[name])
+    else:
+        cloud.up()
 
 
 def _dial_nodes(layout: Layout, value: str) -> None:

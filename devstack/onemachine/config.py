@@ -141,10 +141,22 @@ def keystone(layout: Layout) -> Sections:
 
 def placement(layout: Layout) -> Sections:
     """Return the content of placement.conf."""
+    dials = Dials(layout).read()
     return {
         'DEFAULT': {'use_stderr': 'true'},
         'placement_database': {'connection': layout.database('placement')},
-        'placement': {'randomize_allocation_candidates': 'true'},
+        'placement': {
+            **(
+                {'randomize_allocation_candidates': 'true'}
+                if dials['spread'] == 'on'
+                else {}
+            ),
+            **(
+                {'allocation_conflict_retry_count': 1}
+                if dials['placement-retries'] == 'off'
+                else {}
+            ),
+        },
         'api': {'auth_strategy': 'keystone'},
         'keystone_authtoken': _token(layout, 'placement'),
     }
@@ -265,6 +277,7 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
     operator of nova-compute with Ironic has.
     """
     state = layout.folder('nova', host or 'controller')
+    is_spread = Dials(layout).read()['spread'] == 'on'
     sections: dict[str, Mapping[str, Any]] = {
         'DEFAULT': {
             'transport_url': layout.broker,
@@ -288,11 +301,18 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         'oslo_concurrency': {'lock_path': state / 'locks'},
         'vnc': {'enabled': 'false'},
         'quota': {'instances': -1, 'cores': -1, 'ram': -1},
-        'scheduler': {'max_placement_results': 50, 'workers': 1},
+        'scheduler': {
+            **({'max_placement_results': 50} if is_spread else {}),
+            'workers': 1,
+        },
         # Equal nodes have equal weight. Without a shuffle, concurrent builds
         # get the same few nodes and run out of alternates.
         'filter_scheduler': {
-            'shuffle_best_same_weighed_hosts': 'true',
+            **(
+                {'shuffle_best_same_weighed_hosts': 'true'}
+                if is_spread
+                else {}
+            ),
             'enabled_filters': ','.join(SCHEDULER_FILTERS),
         },
         'conductor': {'workers': 1},

@@ -18,6 +18,12 @@ class Dials:
         'cleaning-delay': '0',
         'notifications': 'on',
         'queues': 'classic',
+        # Off: one try for each allocation, so that a node never gets two
+        # consumers. On is Placement's default, with which ours must cope.
+        'placement-retries': 'on',
+        # Off: Placement and nova-scheduler order equal nodes as they do by
+        # default, so that builds that come together get the same nodes.
+        'spread': 'on',
     }
     # Settings with other values than on and off.
     VALUES: Mapping[str, Sequence[str]] = {'queues': ('classic', 'quorum')}

@@ -216,6 +216,8 @@ def _add_dials(commands: _Commands) -> None:
         'dial cleaning on',
         'dial cleaning-delay 20   seconds, if cleaning is on',
         'dial notifications off',
+        'dial placement-retries off   no node for two servers, on MariaDB',
+        'dial spread off          equal nodes in the order of the defaults',
         'dial nodes 12',
         'dial queues quorum       durable queues of Nova in RabbitMQ',
     )

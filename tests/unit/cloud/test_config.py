@@ -102,6 +102,25 @@ def test_dials_reach_ironic(layout):
     assert ironic['oslo_messaging_notifications']['driver'] == 'noop'
 
 
+def test_placement_has_its_own_retries_by_default(layout):
+    """Builds must cope with Placement's default; a setting changes it."""
+    option = 'allocation_conflict_retry_count'
+    assert option not in config.placement(layout)['placement']
+    Dials(layout).turn('placement-retries', 'off')
+    assert config.placement(layout)['placement'][option] == 1
+
+
+def test_nodes_are_ordered_by_default_without_spread(layout):
+    """Without the setting, no option changes which node is taken first."""
+    shuffle = 'shuffle_best_same_weighed_hosts'
+    assert config.nova(layout)['filter_scheduler'][shuffle] == 'true'
+    Dials(layout).turn('spread', 'off')
+    assert config.placement(layout)['placement'] == {}
+    nova = config.nova(layout)
+    assert shuffle not in nova['filter_scheduler']
+    assert 'max_placement_results' not in nova['scheduler']
+
+
 @pytest.mark.parametrize(
     ('name', 'value'), [('deploy-delay', 'long'), ('cleaning', 'yes')]
 )

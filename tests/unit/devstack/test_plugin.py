@@ -14,6 +14,7 @@ set -eu
 export DEST=/opt/stack DATA_DIR=/opt/data HOSTNAME=ctl STACK_USER=stack
 export NOVA_CPU_CONF=/etc/nova/nova-cpu.conf NOVA_CONF=/etc/nova/nova.conf
 export IRONIC_CONF_FILE=/etc/ironic/ironic.conf NOVA_READY_TIMEOUT=120
+export PLACEMENT_CONF=/etc/placement/placement.conf
 for name in define_plugin disable_service setup_develop iniset \\
     wait_for_compute nova-manage sudo cp; do
     eval "function $name { echo $name \\"\\$@\\"; }"
@@ -31,10 +32,10 @@ function echo_summary { :; }
 """
 
 
-def run(*phase, agents=1):
+def run(*phase, agents=1, services=''):
     """Source settings and plugin as stack.sh does; return the calls."""
     script = (
-        f'{STUBS}\nIRONIC_COMPUTE_AGENTS={agents}\n'
+        f'{STUBS}\nIRONIC_COMPUTE_AGENTS={agents}\nENABLED+={services},\n'
         f'source {DEVSTACK}/settings\nsource {DEVSTACK}/plugin.sh "$@"\n'
     )
     done = subprocess.run(
@@ -53,6 +54,15 @@ def test_settings_replace_nova_compute():
     assert 'enable_service ironic-compute' in calls
     assert 'enable_service ironic-compute-1' in calls
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize('services', ['placement-api', ''])
+def test_placement_gives_no_node_to_two_servers(services):
+    """Placement makes one try for each allocation, where it runs here."""
+    calls = run('stack', 'post-config', services=services)
+    option = 'placement allocation_conflict_retry_count 1'
+    call = f'iniset /etc/placement/placement.conf {option}'
+    assert (call in calls) == bool(services)
 
 
 def test_install_takes_the_checkout():
