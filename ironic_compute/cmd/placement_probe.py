@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probe: does Placement give one node to several consumers?
+"""Probe of Placement: whether it gives one node to several consumers.
 
 Placement's API shows neither its options nor its database. Therefore the probe
 tries: it creates a provider with one unit of a resource class that no flavor
