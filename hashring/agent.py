@@ -102,10 +102,11 @@ class Agent:
         self._saved_pool = (
             self._saved_state.read_known(),
             self._saved_state.read_confirmed_mappings(),
+            self._saved_state.read_marks(),
         )
-        known, confirmed_mappings = self._saved_pool
+        known, confirmed_mappings, marks = self._saved_pool
         self.pool = Pool(
-            home, known, self._timing.settle_s, confirmed_mappings
+            home, known, self._timing.settle_s, confirmed_mappings, marks
         )
         self.heartbeat_thread = HeartbeatThread(
             self._group, self._me, self._timing, self._clock
@@ -207,6 +208,8 @@ class Agent:
                 self.pool.update_services(services)
             case workers.HostAdded(host=host):
                 self.pool.add_host(host)
+            case workers.HostForgotten(host=host):
+                self.pool.forget_host(host)
             case workers.MappingConfirmed(host=host):
                 self.pool.confirm_mapping(host)
             case workers.WorkerServing() | workers.WorkerExited():
@@ -287,15 +290,19 @@ class Agent:
         )
 
     def _save_pool(self) -> None:
-        """Save the known hosts and confirmed mappings if they have changed."""
-        known, mappings = self._saved_pool
+        """Save the known hosts, mappings and marks if they have changed."""
+        known, mappings, marks = self._saved_pool
         pool, state = self.pool, self._saved_state
+        # First, because this process may be killed after each write: a host
+        # that is forgotten and not known any more must not come back.
+        if pool.marks != marks and state.write_marks(pool.marks):
+            marks = pool.marks
         if pool.known != known and state.write_known(pool.known):
             known = pool.known
         confirmed = pool.confirmed_mappings
         if confirmed != mappings and state.write_confirmed_mappings(confirmed):
             mappings = confirmed
-        self._saved_pool = known, mappings
+        self._saved_pool = known, mappings, marks
 
     def _member(self, now_s: float) -> Member:
         ring = self.pool.ring.digest
@@ -319,6 +326,7 @@ class Agent:
             ring=ring,
             known=tuple(sorted(self.pool.known)),
             confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
+            marks=self.pool.marks,
         )
 
     # ---- the end

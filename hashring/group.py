@@ -18,6 +18,10 @@ from hashring.ring import Host
 Boot = NewType('Boot', str)
 # The backend's name of one acquisition of one lock.
 LockToken = NewType('LockToken', str)
+# Host -> how often an operator has forgotten it or added it again: it is
+# forgotten if the number is odd. Of two numbers the higher one is newer. Only
+# hosts that were ever forgotten have one; sorted.
+Marks = tuple[tuple[Host, int], ...]
 
 
 class MemberState(enum.Enum):
@@ -55,6 +59,9 @@ class Member:
     version: str = ''
     confirmed_mappings: tuple[Host, ...] = ()
     """The hosts that an operator has confirmed to be mapped to a cell."""
+    marks: Marks | None = None
+    """Hosts that an operator has forgotten or added again; None if an older
+    release published this, which cannot forget a host."""
     lease_term_s: float = 0.0
     """The agent's `lease_term_s`; 0.0 if an older release published this."""
 
@@ -73,6 +80,7 @@ class Member:
             'version': self.version,
             'vouched': list(self.confirmed_mappings),
             'lease_term_s': self.lease_term_s,
+            'marks': dict(self.marks or ()),
         }
 
     @classmethod
@@ -83,7 +91,7 @@ class Member:
         """
         try:
             return cls._read({} if raw is None else raw)
-        except (KeyError, TypeError, ValueError) as exc:
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise errors.MalformedMember(f'{raw!r}: {exc!r}') from exc
 
     @classmethod
@@ -102,7 +110,16 @@ class Member:
             # An agent of an older release does not publish these fields.
             confirmed_mappings=_hosts(raw.get('vouched', ())),
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
+            marks=parse_marks(raw['marks']) if 'marks' in raw else None,
         )
+
+
+def parse_marks(raw: Mapping[str, Any]) -> Marks:
+    """Return marks that were published or saved as a dict.
+
+    :raises AttributeError, TypeError, ValueError: it is no dict of numbers
+    """
+    return tuple(sorted((Host(h), int(mark)) for h, mark in raw.items()))
 
 
 def _hosts(raw: Any) -> tuple[Host, ...]:

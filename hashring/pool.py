@@ -5,7 +5,10 @@ Known hosts are the home hosts of members, the hosts that members publish as
 known, those that this agent has saved, and those that an operator has added;
 a host that is only in Nova is not known. A host without a Service in Nova is
 dropped unless its own agent is in the group, which will create the Service;
-so a deleted host does not come back from another agent's list.
+so a deleted host does not come back from another agent's list. A host that an
+operator has forgotten is dropped although it has a Service. All agents publish
+and save which hosts are forgotten, so neither the list of an agent that was
+away nor a file brings one back: only an operator, or the host's own agent.
 
 The agent's main thread owns the only object. Pure.
 """
@@ -14,7 +17,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from hashring.adoption import NOBODY, View
-from hashring.group import Member
+from hashring.group import Marks, Member
 from hashring.ring import Host, Ring
 from hashring.workers import ServiceFacts
 
@@ -28,6 +31,7 @@ class Pool:
         ring before it counts as agreed
     :param confirmed_mappings: the saved hosts that operators have confirmed
         to be mapped to a cell
+    :param marks: the saved marks of forgotten hosts
     """
 
     def __init__(
@@ -36,10 +40,12 @@ class Pool:
         saved_hosts: Iterable[Host],
         settle_s: float,
         confirmed_mappings: Iterable[Host] = (),
+        marks: Marks = (),
     ) -> None:
         self._home = home
         self._settle_s = settle_s
         self._collected = {home, *saved_hosts}
+        self._marks = dict(marks)
         self._facts: dict[Host, ServiceFacts] = {}
         self._view = NOBODY
         self._agreed_since_s: float | None = None
@@ -63,6 +69,8 @@ class Pool:
         for member in view.members:
             self._collected |= {member.home, *member.known}
             self.confirmed_mappings |= frozenset(member.confirmed_mappings)
+            for host, mark in member.marks or ():
+                self._marks[host] = max(mark, self._marks.get(host, 0))
         self._derive()
         if not (in_force and self._all_agree()):
             self._agreed_since_s = None
@@ -86,9 +94,27 @@ class Pool:
         The worker that took the request has just read the host's Service, so
         an older record of its absence is dropped.
         """
+        self._set_forgotten(host, is_forgotten=False)
         self._collected.add(host)
         self._drop_absence(host)
         self._derive()
+
+    def forget_host(self, host: Host) -> None:
+        """Drop a host from the known ones, because an operator requests it."""
+        self._set_forgotten(host, is_forgotten=True)
+        self._derive()
+
+    def _set_forgotten(self, host: Host, *, is_forgotten: bool) -> None:
+        if self._is_forgotten(host) is not is_forgotten:
+            self._marks[host] = self._marks.get(host, 0) + 1
+
+    def _is_forgotten(self, host: Host) -> bool:
+        return self._marks.get(host, 0) % 2 == 1
+
+    @property
+    def marks(self) -> Marks:
+        """The marks of hosts that were ever forgotten, to be published."""
+        return tuple(sorted(self._marks.items()))
 
     def confirm_mapping(self, host: Host) -> None:
         """Record that an operator has confirmed a host's mapping to a cell.
@@ -106,7 +132,12 @@ class Pool:
         These are the known hosts of all members, because another agent may
         have read the Service of a host after this agent found none.
         """
-        published = {host for m in self._view.members for host in m.known}
+        published = {
+            host
+            for m in self._view.members
+            for host in m.known
+            if not self._is_forgotten(host)
+        }
         return self.known | published
 
     def agreed_since_s(self, now_s: float) -> float | None:
@@ -138,6 +169,9 @@ class Pool:
         return bool(self._view.members) and not self.disagreeing_members()
 
     def _derive(self) -> None:
+        # The agent of a forgotten host makes the host known again. Other
+        # agents do not, because its entry outlives a dead agent by a term.
+        self._set_forgotten(self._home, is_forgotten=False)
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
             # The worker of a present agent creates its host's Service, so a
@@ -146,11 +180,14 @@ class Pool:
         self._collected = {
             host
             for host in self._collected
-            if host in present or self._may_exist(host)
+            if not self._is_forgotten(host)
+            and (host in present or self._may_exist(host))
         }
         self.known = frozenset(self._collected)
         self.confirmed_mappings = frozenset(
-            filter(self._may_exist, self.confirmed_mappings)
+            host
+            for host in self.confirmed_mappings
+            if self._may_exist(host) and not self._is_forgotten(host)
         )
         members = frozenset(filter(self._in_ring, self.known))
         if members != self.ring.hosts:

@@ -7,8 +7,9 @@
 `known.json` has the known hosts of the pool, so that all of them are served
     again after a loss of power on all machines.
 `vouched.json` has the hosts whose mapping to a cell operators have confirmed.
-`group.json` has the name of the group whose hosts the last two files have; the
-    hosts of any other group are ignored. Without it an older release has
+`forgotten.json` has the marks of the hosts that operators have forgotten.
+`group.json` has the name of the group whose hosts the last three files have;
+    the hosts of any other group are ignored. Without it an older release has
     written those files.
 
 The agent's main thread alone uses it. Files are replaced, never written in
@@ -26,7 +27,7 @@ from typing import Any, Protocol
 from oslo_log import log as logging
 
 from hashring import errors
-from hashring.group import LockToken
+from hashring.group import LockToken, Marks, parse_marks
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class SavedState(Protocol):
     def read_confirmed_mappings(self) -> frozenset[Host]: ...
 
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool: ...
+
+    def read_marks(self) -> Marks: ...
+
+    def write_marks(self, marks: Marks) -> bool: ...
 
 
 class StateDir:
@@ -144,6 +149,21 @@ class StateDir:
             'vouched.json', sorted(hosts)
         )
 
+    def read_marks(self) -> Marks:
+        """Return the saved marks of forgotten hosts."""
+        raw = self._read('forgotten.json')
+        is_ours = self._read('group.json') in (None, self._group)
+        try:
+            return parse_marks(raw) if is_ours else ()
+        except (AttributeError, TypeError, ValueError):
+            return ()
+
+    def write_marks(self, marks: Marks) -> bool:
+        """Save the marks of forgotten hosts; return if it succeeded."""
+        return self._empty_files() and self._write(
+            'forgotten.json', dict(marks)
+        )
+
     def _empty_files(self) -> bool:
         """Empty the files of another group, then save this group's name.
 
@@ -156,7 +176,9 @@ class StateDir:
         if group == self._group:
             return True
         is_empty = group is None or (
-            self._write('known.json', []) and self._write('vouched.json', [])
+            self._write('known.json', [])
+            and self._write('vouched.json', [])
+            and self._write('forgotten.json', {})
         )
         return is_empty and self._write('group.json', self._group)
 

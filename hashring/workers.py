@@ -92,15 +92,24 @@ class HostAdded:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostForgotten:
+    """An operator has requested that this host leave the pool.
+
+    The worker that took the request has checked that it may leave.
+    """
+
+    host: Host
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MappingConfirmed:
     """An operator has confirmed that this host is mapped to a cell."""
 
     host: Host
 
 
-WorkerEvent = (
-    WorkerServing | WorkerExited | ServicesRead | HostAdded | MappingConfirmed
-)
+OperatorRequest = HostAdded | HostForgotten | MappingConfirmed
+WorkerEvent = WorkerServing | WorkerExited | ServicesRead | OperatorRequest
 
 
 class Workers(Protocol):

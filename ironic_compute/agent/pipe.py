@@ -66,9 +66,13 @@ class CannotStart:
     sentence: str
 
 
-OperatorRequest = workers.HostAdded | workers.MappingConfirmed
 Message = (
-    IsStarting | IsServing | IsAlive | Services | CannotStart | OperatorRequest
+    IsStarting
+    | IsServing
+    | IsAlive
+    | Services
+    | CannotStart
+    | workers.OperatorRequest
 )
 
 
@@ -123,6 +127,8 @@ def encode_message(message: Message) -> bytes:
             return _line({'is': 'cannot start', 'sentence': sentence})
         case workers.HostAdded(host=host):
             return _line({'is': 'admitted', 'host': host})
+        case workers.HostForgotten(host=host):
+            return _line({'is': 'forgotten', 'host': host})
         case workers.MappingConfirmed(host=host):
             return _line({'is': 'vouched', 'host': host})
 
@@ -155,6 +161,8 @@ def _parse_message(raw: Any) -> Message:
             return CannotStart(raw['sentence'])
         case 'admitted':
             return workers.HostAdded(Host(raw['host']))
+        case 'forgotten':
+            return workers.HostForgotten(Host(raw['host']))
         case 'vouched':
             return workers.MappingConfirmed(Host(raw['host']))
         case _:

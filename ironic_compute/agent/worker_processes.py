@@ -257,7 +257,11 @@ class WorkerProcesses:
                 return [workers.ServicesRead(facts)]
             case pipe.CannotStart(sentence=sentence):
                 worker.why_no_start = sentence
-            case workers.HostAdded() | workers.MappingConfirmed() as request:
+            case (
+                workers.HostAdded()
+                | workers.HostForgotten()
+                | workers.MappingConfirmed()
+            ) as request:
                 return [request]
             case pipe.IsStarting() | pipe.IsAlive():
                 pass  # The message only shows that the worker does not hang.

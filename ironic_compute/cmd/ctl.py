@@ -18,7 +18,12 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.explain import Evidence, explain
-from ironic_compute.cmd.hosts import HostAdopt, HostList, HostMapped
+from ironic_compute.cmd.hosts import (
+    HostAdopt,
+    HostForget,
+    HostList,
+    HostMapped,
+)
 from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
@@ -120,14 +125,15 @@ class ControlApp(app.App):
         super().__init__(
             description='Shows the hosts and nodes of a pool of bare metal '
             'compute daemons: which daemon serves each host, and why a node '
-            'is not offered to builds. Adds a lost host to the pool, and '
-            'removes the records of a node that left the pool.',
+            'is not offered to builds. Adds hosts to the pool, forgets hosts, '
+            'and removes the records of a node that left the pool.',
             version='1',
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
         self.command_manager.add_command('host list', HostList)
         self.command_manager.add_command('host adopt', HostAdopt)
+        self.command_manager.add_command('host forget', HostForget)
         self.command_manager.add_command('host mapped', HostMapped)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of ironic-computectl about hosts: list, adopt, mapped.
+"""Commands of ironic-computectl about hosts: list, adopt, forget, mapped.
 
 ``list`` reads from the coordination backend which agent serves which host. The
 other commands send a request to any worker of the pool, which checks the
@@ -56,6 +56,36 @@ def adopt(host: Host, pools: Pools, pool: str, send: Send) -> str:
     return (
         f'Host {host} is a host of this pool now; a daemon serves it within '
         f'one lease term'
+    )
+
+
+def forget(host: Host, pools: Pools, pool: str, send: Send) -> str:
+    """Remove a host from a pool; return the result as a sentence.
+
+    :param pool: the name of the pool
+    :param send: sends the request to the worker of a served host
+    :raises NovaRefused: with the reason
+    """
+    members = tuple(pools.get(pool, ()))
+    for member in members:
+        if member.home == host:
+            raise NovaRefused(
+                f'The daemon of host {host} runs on {member.machine}; stop '
+                f'and disable it there, and try again after its lease term'
+            )
+        if member.marks is None:
+            raise NovaRefused(
+                f'The daemon of host {member.home} is of an older release, '
+                f'which cannot forget a host; upgrade it first'
+            )
+    if members and host not in known_hosts(members):
+        return f'Host {host} is no host of this pool.'
+    others = [each for each in served_hosts(members) if each != host]
+    send_to_any(send, others)
+    return (
+        f'Host {host} is no host of this pool any more. To delete its record '
+        f'in Nova, run: openstack compute service list --host {host}, then '
+        f'openstack compute service delete with its ID'
     )
 
 
@@ -129,6 +159,37 @@ class HostAdopt(_HostCommand):
             pools,
             _own_pool(),
             lambda to: peer_rpc.request_adopt_host(to, host),
+        )
+        print(result, file=self.app.stdout)
+
+
+class HostForget(_HostCommand):
+    """Remove a host from this pool, because it is gone for good.
+
+    Use it for a controller that was dismantled: otherwise the other daemons
+    go on serving its host. All daemons remember it, also those that are down
+    now. The host is refused while its daemon runs, while it is enabled in
+    Nova, and while it has nodes or servers. To undo it, start a daemon of this
+    host again, or run "host adopt". Example:
+
+      openstack compute service set --disable c3 nova-compute
+      ironic-computectl host forget c3
+    """
+
+    def take_action(self, parsed_args: Any) -> None:
+        """Send the host to a worker, whose agent removes it from the pool.
+
+        :raises NovaRefused: with the reason
+        """
+        from ironic_compute.ownership import peer_rpc
+
+        host, pools = Host(parsed_args.host), _pools()
+        use_nova_conductor()
+        result = forget(
+            host,
+            pools,
+            _own_pool(),
+            lambda to: peer_rpc.request_forget_host(to, host),
         )
         print(result, file=self.app.stdout)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of an operator: add a host to the pool, confirm its mapping.
+"""Requests of an operator: add or forget a host, confirm its mapping.
 
 ``ironic-computectl host adopt`` is needed for a host without an agent, in a
 pool that has lost its state files: Nova's records do not contain the pool of a
-host. ``ironic-computectl host mapped`` is needed if no worker has access to
+host. ``host forget`` removes a host that is gone for good, so that no agent
+adopts it any more. ``host mapped`` is needed if no worker has access to
 host mappings. ``peer_rpc`` receives the requests. A worker checks them and
 sends them to its agent, which stores them on disk and passes them to the other
 agents.
@@ -16,7 +17,12 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from hashring.workers import HostAdded, MappingConfirmed
+from hashring.workers import (
+    HostAdded,
+    HostForgotten,
+    MappingConfirmed,
+    OperatorRequest,
+)
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.records import node_of_row
 from ironic_compute.pool.host_mappings import Mapped
@@ -54,7 +60,7 @@ class OperatorRequests:
     _is_ironic_compute: Callable[[Host], bool | None]
     _list_nodes: Callable[[], Iterable[NodeId]]
     _read_mapping: Callable[[Host], Mapped]
-    _send_to_agent: Callable[[HostAdded | MappingConfirmed], None]
+    _send_to_agent: Callable[[OperatorRequest], None]
 
     def adopt_host(self, host: Host) -> str | None:
         """Add a host to this pool, so that one of its agents adopts it."""
@@ -63,7 +69,7 @@ class OperatorRequests:
         why_not = self._why_served(host) or self._why_elsewhere(host)
         if why_not is not None:
             return why_not
-        return self._send(HostAdded(host), lambda: self._pool.known)
+        return self._send(HostAdded(host), lambda: host in self._pool.known)
 
     def confirm_mapping(self, host: Host) -> str | None:
         """Count a host as mapped, unless Nova has answered that it is not."""
@@ -83,8 +89,54 @@ class OperatorRequests:
             case Mapped.UNREADABLE | Mapped.NO_ANSWER:
                 return self._send(
                     MappingConfirmed(host),
-                    lambda: self._pool.confirmed_mappings,
+                    lambda: host in self._pool.confirmed_mappings,
                 )
+
+    def forget_host(self, host: Host) -> str | None:
+        """Remove a host from this pool; it must have no node and no server.
+
+        The command has checked that no agent of this host runs.
+        """
+        if host not in self._pool.known:
+            return None
+        why_not = self._why_in_ring(host) or self._why_in_use(host)
+        if why_not is not None:
+            return why_not
+        return self._send(
+            HostForgotten(host), lambda: host not in self._pool.known
+        )
+
+    def _why_in_ring(self, host: Host) -> str | None:
+        """Return a sentence if an agent may still give a host nodes."""
+        status = self._pool.ring_status()
+        if host in status.ring.hosts:
+            return (
+                f'Host {host} still gets nodes; run: openstack compute '
+                f'service set --disable {host} nova-compute'
+            )
+        if not status.agreed:
+            return (
+                'The daemons of this pool do not agree on their hosts yet; '
+                'try again in a minute'
+            )
+        return None
+
+    def _why_in_use(self, host: Host) -> str | None:
+        nodes_count = len(self._compute_nodes.list_by_host(host))
+        if nodes_count:
+            return (
+                f'Host {host} holds {nodes_count} nodes; once it is disabled, '
+                f'its free nodes move to other hosts, and nodes with a server '
+                f'when the server is deleted'
+            )
+        servers_count = len(self._compute_nodes.list_servers_of_host(host))
+        if servers_count:
+            return (
+                f'Host {host} has {servers_count} servers in Nova; delete '
+                f'them first (openstack server list --all-projects --host '
+                f'{host})'
+            )
+        return None
 
     def _why_served(self, host: Host) -> str | None:
         """Return why no agent may adopt a host; None if one may.
@@ -133,18 +185,18 @@ class OperatorRequests:
 
     def _send(
         self,
-        message: HostAdded | MappingConfirmed,
-        applied: Callable[[], Iterable[Host]],
+        message: OperatorRequest,
+        is_applied: Callable[[], bool],
     ) -> str | None:
-        """Send a message to the agent until its view of the pool has the host.
+        """Send a message to the agent until its view of the pool shows it.
 
-        :param applied: returns the hosts in the view for which the request was
+        :param is_applied: returns whether the view shows that the request was
             carried out
         """
         for _ in range(_WAITS_MAX):
             self._send_to_agent(message)
             self._clock.sleep(_WAIT_S)
-            if message.host in applied():
+            if is_applied():
                 LOG.info(
                     'An operator declared host %(host)s %(what)s',
                     {'host': message.host, 'what': _WHAT[type(message)]},
@@ -158,5 +210,6 @@ class OperatorRequests:
 
 _WHAT = {
     HostAdded: 'a host of this pool',
+    HostForgotten: 'gone for good',
     MappingConfirmed: 'mapped to a cell',
 }

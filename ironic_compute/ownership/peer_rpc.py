@@ -22,7 +22,7 @@ from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
-_VERSION = '1.1'
+_VERSION = '1.2'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
@@ -65,6 +65,10 @@ class PeerEndpoint:
         """Confirm that a host is mapped to a cell; since version 1.1."""
         return self._requests.confirm_mapping(Host(host))
 
+    def forget_host(self, context: Any, host: str) -> str | None:
+        """Remove a host from this pool; since version 1.2."""
+        return self._requests.forget_host(Host(host))
+
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
     """Send ``host`` a cast that it now holds ``nodes``; does not block."""
@@ -91,7 +95,7 @@ def request_adopt_host(to: Host, host: Host) -> str | None:
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _call(to, 'adopt_host', host)
+    return _call(to, 'adopt_host', host, '1.1')
 
 
 def request_confirm_mapping(to: Host, host: Host) -> str | None:
@@ -100,11 +104,20 @@ def request_confirm_mapping(to: Host, host: Host) -> str | None:
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _call(to, 'vouch_for_host', host)
+    return _call(to, 'vouch_for_host', host, '1.1')
 
 
-def _call(to: Host, name: str, host: Host) -> str | None:
-    client = _client(to, _VERSION).prepare(timeout=_REQUEST_TIMEOUT_S)
+def request_forget_host(to: Host, host: Host) -> str | None:
+    """Make the worker of host ``to`` remove ``host`` from its pool; blocks.
+
+    :returns: None, or a sentence with the reason of a refusal
+    :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
+    """
+    return _call(to, 'forget_host', host, '1.2')
+
+
+def _call(to: Host, name: str, host: Host, version: str) -> str | None:
+    client = _client(to, version).prepare(timeout=_REQUEST_TIMEOUT_S)
     context = nova_context.get_admin_context()
     answer: str | None = client.call(context, name, host=host)
     return answer

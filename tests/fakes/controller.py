@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from hashring.agent import Agent
 from hashring.clock import Clock
-from hashring.group import Boot, Group, LockToken
+from hashring.group import Boot, Group, LockToken, Marks
 from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import Workers
@@ -22,6 +22,7 @@ class SavedState:
         self._home_lock: tuple[Host, LockToken] | None = None
         self._known: frozenset[Host] = frozenset()
         self._confirmed_mappings: frozenset[Host] = frozenset()
+        self._marks: Marks = ()
 
     def close(self) -> None:
         """Do nothing."""
@@ -51,6 +52,15 @@ class SavedState:
     def write_confirmed_mappings(self, hosts: Iterable[Host]) -> bool:
         """Save the hosts with a confirmed mapping."""
         self._confirmed_mappings = frozenset(hosts)
+        return True
+
+    def read_marks(self) -> Marks:
+        """Return the saved marks of forgotten hosts."""
+        return self._marks
+
+    def write_marks(self, marks: Marks) -> bool:
+        """Save the marks of forgotten hosts."""
+        self._marks = marks
         return True
 
 

@@ -17,6 +17,7 @@ from hashring.opts import Timing
 from hashring.ring import Host, Ring
 from hashring.workers import (
     HostAdded,
+    HostForgotten,
     MappingConfirmed,
     ServiceFacts,
     WorkerExited,
@@ -279,6 +280,25 @@ def test_added_host_is_served_and_saved(
     assert [host for host, _ in world.open_gates()].count(c9) == 1
     for machine in world.machines:
         assert machine.saved_state.read_known() == {C1, C2, c9}
+
+
+def test_forgotten_host_is_served_by_nobody(world: World) -> None:
+    """A host of a dismantled machine is dropped, also by one that was away."""
+    run(world, 60)
+    one, two = world.machines
+    c9 = Host('c9')
+    world.facts[c9] = world.facts[C1]
+    one.workers.say(HostAdded(c9))
+    run(world, 60)
+    two.kill(100.0)
+    run(world, 60)
+    assert c9 in one.workers.live
+    one.workers.say(HostForgotten(c9))
+    run(world, 100)
+    for machine in world.machines:
+        assert set(machine.workers.live) == {machine.home}
+        assert machine.saved_state.read_known() == {C1, C2}
+        assert machine.saved_state.read_marks() == ((c9, 1),)
 
 
 def test_confirmed_mapping_outlives_agents(world: World) -> None:

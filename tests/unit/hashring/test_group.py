@@ -23,6 +23,7 @@ FULL = Member(
     version='1.0',
     confirmed_mappings=(Host('c2'),),
     lease_term_s=40.0,
+    marks=((Host('c8'), 3), (Host('c9'), 1)),
 )
 
 
@@ -35,9 +36,10 @@ def test_capabilities_round_trip_through_json() -> None:
 def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
-    del raw['vouched'], raw['lease_term_s']
+    del raw['vouched'], raw['lease_term_s'], raw['marks']
     assert Member.parse(raw).confirmed_mappings == ()
     assert Member.parse(raw).lease_term_s == 0.0
+    assert Member.parse(raw).marks is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,8 @@ def test_member_of_an_older_version_is_read() -> None:
         {'grace_s': 'soon'},
         {'vouched': 'c1'},
         {'lease_term_s': 'long'},
+        {'marks': ['c9']},
+        {'marks': {'c9': 'often'}},
     ],
 )
 def test_a_malformed_member_is_refused(harm: dict[str, Any]) -> None:

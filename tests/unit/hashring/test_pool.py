@@ -202,3 +202,63 @@ def test_confirmed_mapping_is_shared_and_ends_with_the_host() -> None:
     pool.update_services({C3: GONE})
     pool.update_members(View((said,)), 1.0, in_force=True)
     assert pool.confirmed_mappings == {C1, C2}
+
+
+def _gossip(*pools: tuple[Pool, Host]) -> None:
+    """Let agents read what the others publish, until nothing changes."""
+    for _ in range(3):
+        view = View(
+            tuple(
+                Member(
+                    home,
+                    Boot(f'{home}.1'),
+                    known=tuple(sorted(pool.known)),
+                    marks=pool.marks,
+                )
+                for pool, home in pools
+            )
+        )
+        for pool, _home in pools:
+            pool.update_members(view, 0.0, in_force=True)
+
+
+def test_forgotten_host_does_not_come_back_from_an_agent_that_was_away() -> (
+    None
+):
+    """What an agent that was away knows and has saved brings no host back."""
+    one = Pool(C1, [C3], settle_s=5.0)
+    one.confirm_mapping(C3)
+    one.update_services({C1: FINE, C3: FINE})
+    one.forget_host(C3)
+    assert one.known == one.ring.hosts == {C1}
+    away = Pool(C2, [C3], settle_s=5.0, confirmed_mappings=[C3])
+    _gossip((one, C1), (away, C2))
+    for pool in (one, away):
+        assert pool.known == {C1, C2} == pool.hosts_to_read
+        assert not pool.confirmed_mappings
+    again = Pool(C1, [C3], settle_s=5.0, marks=one.marks)
+    assert again.known == {C1}
+
+
+def test_forgotten_host_is_known_again_when_an_operator_adds_it() -> None:
+    """The later of two requests counts, whichever agent took it."""
+    one, two = Pool(C1, [C3], 5.0), Pool(C2, [C3], 5.0)
+    one.forget_host(C3)
+    _gossip((one, C1), (two, C2))
+    two.add_host(C3)
+    _gossip((one, C1), (two, C2))
+    assert C3 in one.known & two.known
+    one.forget_host(C3)
+    _gossip((one, C1), (two, C2))
+    assert C3 not in one.known | two.known
+
+
+def test_forgotten_host_is_known_again_when_its_own_agent_starts() -> None:
+    """A dead agent is listed for a term, and does not bring its host back."""
+    one = Pool(C1, [C3], settle_s=5.0)
+    one.forget_host(C3)
+    view = View((member(C3),))
+    one.update_members(view, 0.0, in_force=True)
+    assert one.known == {C1}
+    _gossip((one, C1), (Pool(C3, [], settle_s=5.0), C3))
+    assert one.known == {C1, C3}

@@ -135,3 +135,25 @@ def test_only_the_owner_may_read_the_files(tmp_path: pathlib.Path) -> None:
     StateDir(tmp_path, POOL).write_home_lock(C1, TOKEN)
     mode = (tmp_path / 'home_lock.json').stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
+
+
+def test_marks_of_forgotten_hosts_outlive_the_agent(
+    tmp_path: pathlib.Path,
+) -> None:
+    """They are read again, and a broken file or one of a pool is ignored."""
+    state = StateDir(tmp_path, 'pool')
+    state.open()
+    assert state.read_marks() == ()
+    assert state.write_marks(((Host('c2'), 1), (Host('c3'), 2)))
+    state.close()
+    state = StateDir(tmp_path, 'pool')
+    state.open()
+    assert state.read_marks() == (('c2', 1), ('c3', 2))
+    (tmp_path / 'forgotten.json').write_text('[1]')
+    assert state.read_marks() == ()
+    assert state.write_marks(((Host('c2'), 1),))
+    state.close()
+    other = StateDir(tmp_path, 'other pool')
+    other.open()
+    assert other.read_marks() == ()
+    other.close()

@@ -13,6 +13,7 @@ import pytest
 from hashring.ring import Host
 from hashring.workers import (
     HostAdded,
+    HostForgotten,
     MappingConfirmed,
     ServiceFacts,
     WorkerView,
@@ -66,6 +67,7 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
         pipe.IsStarting(),
         pipe.CannotStart('why'),
         HostAdded(Host('c9')),
+        HostForgotten(Host('c9')),
         MappingConfirmed(Host('c9')),
         pipe.Services(
             {

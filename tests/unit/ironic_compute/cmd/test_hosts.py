@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's request about a host reaches a worker of the pool."""
 
+from typing import Any
+
 import oslo_messaging
 import pytest
 
@@ -77,3 +79,46 @@ def test_nobody_who_answers_is_said(pools: hosts.Pools) -> None:
     """A request that no worker answers is reported as refused."""
     with pytest.raises(NovaRefused, match='No daemon of this pool answers'):
         hosts.adopt(C9, pools, MINE, Wire(C1, C2, C3))
+
+
+def _up(home: Host, *served: Host, marks: Any = ()) -> Member:
+    hosts = (C1, C2, C3)
+    boot = Boot(f'{home}.1')
+    return Member(
+        home, boot, 'm-' + home, serving=served, known=hosts, marks=marks
+    )
+
+
+def test_host_is_forgotten_by_a_worker_of_another_host() -> None:
+    """The worker of the host itself ends when its host is forgotten."""
+    pools = {MINE: (_up(C1, C1, C3), _up(C2, C2))}
+    wire = Wire(C1)
+    result = hosts.forget(C3, pools, MINE, wire)
+    assert wire.sent == [C1, C2]
+    assert 'openstack compute service list --host c3' in result
+
+
+@pytest.mark.parametrize(
+    ('members', 'sentence'),
+    [
+        ((_up(C1, C1), _up(C3)), 'host c3 runs on m-c3; stop'),
+        ((_up(C1, C1, C3), _up(C2, C2, marks=None)), 'c2 is of an older'),
+        ((), 'No daemon of this pool answers'),
+    ],
+)
+def test_host_is_not_forgotten_too_early(
+    members: tuple[Member, ...], sentence: str
+) -> None:
+    """A live daemon, or one that cannot forget, would bring it back."""
+    wire = Wire()
+    with pytest.raises(NovaRefused, match=sentence):
+        hosts.forget(C3, {MINE: members}, MINE, wire)
+    assert not wire.sent
+
+
+def test_unknown_host_needs_not_be_forgotten() -> None:
+    """No request is sent for a host that the pool does not know."""
+    wire = Wire()
+    pools = {MINE: (_up(C1, C1),)}
+    assert 'is no host of this' in hosts.forget(C9, pools, MINE, wire)
+    assert not wire.sent

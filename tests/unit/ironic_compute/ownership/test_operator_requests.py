@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from hashring.ring import Host
-from hashring.workers import HostAdded, MappingConfirmed, WorkerView
+from hashring.workers import (
+    HostAdded,
+    HostForgotten,
+    MappingConfirmed,
+    OperatorRequest,
+    WorkerView,
+)
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from ironic_compute.pool.host_mappings import Mapped
 from resource_tracker.node import NodeId
-from tests.simulation.nova import ServiceRecord
+from tests.simulation.nova import ServerRecord, ServiceRecord
 from tests.unit.ironic_compute.hosts import Cloud
 
 C1, C9 = Host('c1'), Host('c9')
@@ -57,14 +63,19 @@ class Desk:
             assert row is not None
             row.host = C9
 
-    def _send(self, message: HostAdded | MappingConfirmed) -> None:
+    def _send(self, message: OperatorRequest) -> None:
         """Answer as the agent, unless the message is one of those lost."""
         self.sent.append(message)
         if len(self.sent) <= self.losses_count:
             return
         known, vouched = {C1}, set()
-        hosts = known if isinstance(message, HostAdded) else vouched
-        hosts.add(message.host)
+        match message:
+            case HostAdded(host=host):
+                known.add(host)
+            case MappingConfirmed(host=host):
+                vouched.add(host)
+            case HostForgotten():
+                pass  # It is not shown any more.
         self.one.pool.update(
             WorkerView(
                 1e9,
@@ -171,4 +182,54 @@ def test_mapping_of_an_unknown_host_is_refused(desk: Desk) -> None:
     assert 'is not a host of this pool' in (
         desk.requests.confirm_mapping(C9) or ''
     )
+    assert not desk.sent
+
+
+def show_pool(desk: Desk, *ring: str, agreed: bool = True) -> None:
+    """Show the worker a pool of c1 and c9, with some of them in the ring."""
+    desk.one.pool.update(
+        WorkerView(
+            1e9,
+            ring=tuple(map(Host, ring)),
+            agreed_since_s=0.0 if agreed else None,
+            known=(C1, C9),
+        )
+    )
+
+
+@pytest.mark.parametrize('losses_count', [0, 3])
+def test_host_is_forgotten_once_the_agent_shows_it(
+    desk: Desk, losses_count: int
+) -> None:
+    """A lost message is sent again; a second request finds nothing to do."""
+    show_pool(desk, 'c1')
+    desk.losses_count = losses_count
+    assert desk.requests.forget_host(C9) is None
+    assert desk.sent == [HostForgotten(C9)] * (losses_count + 1)
+    assert desk.requests.forget_host(C9) is None
+    assert len(desk.sent) == losses_count + 1
+
+
+def test_host_with_nodes_or_servers_is_not_forgotten(desk: Desk) -> None:
+    """Nobody would serve them any more."""
+    show_pool(desk, 'c1')
+    desk.move('n2')
+    assert 'holds 1 nodes' in (desk.requests.forget_host(C9) or '')
+    server = ServerRecord('s1', 'n2', host=C9)
+    desk.cloud.nova.servers['s1'] = server
+    desk.cloud.nova.rows.clear()
+    assert 'has 1 servers' in (desk.requests.forget_host(C9) or '')
+    assert not desk.sent
+
+
+@pytest.mark.parametrize(
+    ('ring', 'agreed', 'sentence'),
+    [(('c1', 'c9'), True, '--disable c9'), (('c1',), False, 'do not agree')],
+)
+def test_host_that_may_get_nodes_is_not_forgotten(
+    desk: Desk, ring: tuple[str, ...], sentence: str, *, agreed: bool
+) -> None:
+    """Another worker may be giving it a node at this moment."""
+    show_pool(desk, *ring, agreed=agreed)
+    assert sentence in (desk.requests.forget_host(C9) or '')
     assert not desk.sent

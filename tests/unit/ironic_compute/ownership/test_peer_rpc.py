@@ -25,6 +25,9 @@ class Requests:
     def adopt_host(self, host: Host) -> str:
         return f'cannot adopt {host}'
 
+    def forget_host(self, host: Host) -> str:
+        return f'cannot forget {host}'
+
     def confirm_mapping(self, host: Host) -> str:
         return f'cannot confirm {host}'
 
@@ -74,6 +77,8 @@ def test_requests_return_the_sentence_of_the_worker() -> None:
     assert peer_rpc.request_forget_node(C1, N1) == 'cannot forget n1'
     adopted = peer_rpc.request_adopt_host(C1, Host('c9'))
     assert adopted == 'cannot adopt c9'
+    forgotten = peer_rpc.request_forget_host(C1, Host('c9'))
+    assert forgotten == 'cannot forget c9'
     confirmed = peer_rpc.request_confirm_mapping(C1, Host('c9'))
     assert confirmed == 'cannot confirm c9'
 
