@@ -4,8 +4,9 @@
 After a restart the worker uses a saved state if Placement's list of all
 providers shows the same generation. One request then proves that no provider
 has changed. Without the file each provider is read once; therefore a failing
-disk is logged once and otherwise ignored, and no write waits until the disk
-has synced.
+disk is logged once, and no write waits until the disk has synced. A record
+that could not be followed by a newer one is made unreadable: by it, a trait
+that somebody else has set since would seem to be ours, and would be removed.
 
 File format: one JSON record on each line, with a checksum. The last line of a
 node counts. A line that cannot be read is skipped, so the process may be
@@ -18,6 +19,7 @@ used. One case is not detected: an operator deleted only the provider, and it
 was created again.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -103,6 +105,7 @@ class FileDiskCache:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._earlier = self._read()
+            self._nodes = set(self._earlier)
             self._replace(self._earlier)
         except OSError as exc:
             self._stop_saving(exc)
@@ -126,18 +129,35 @@ class FileDiskCache:
         """Close the file; later calls save nothing."""
         with self._lock:
             self._close()
+            self._nodes.clear()
 
     def _append(self, record: Mapping[str, Any]) -> None:
         with self._lock:
-            if self._fd is None:
-                return
             try:
-                _write_whole(self._fd, _line(record))
-                self._count(record)
-                if self._is_too_long():
-                    self._replace(self._read())
+                if self._fd is not None:
+                    _write_whole(self._fd, _line(record))
+                    self._count(record)
+                    if self._is_too_long():
+                        self._replace(self._read())
             except OSError as exc:
                 self._stop_saving(exc)
+            if self._fd is None:
+                self._spoil(record['node'])
+
+    def _spoil(self, node: NodeId) -> None:
+        """Make the lines of a node in the file unreadable.
+
+        They are changed in place, because the disk may be full. If that
+        fails, the file is deleted.
+        """
+        if node not in self._nodes:
+            return
+        self._nodes.discard(node)
+        try:
+            _spoil_lines(self._path, node)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
     def _count(self, record: Mapping[str, Any]) -> None:
         self._lines_count += 1
@@ -163,6 +183,7 @@ class FileDiskCache:
             os.replace(beside, self._path)
         except BaseException:
             os.close(fd)
+            beside.unlink(missing_ok=True)  # It takes room on a full disk.
             raise
         self._close()
         self._fd = fd
@@ -192,6 +213,17 @@ def _write_whole(fd: int, line: bytes) -> None:
     """
     if os.write(fd, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _spoil_lines(path: pathlib.Path, node: NodeId) -> None:
+    """Overwrite the first byte of each line of a node."""
+    key = json.dumps({'node': node}, separators=(',', ':'))[1:-1].encode()
+    with path.open('r+b', buffering=0) as file:
+        offset = 0
+        for line in file.read().splitlines(keepends=True):
+            if key in line:
+                os.pwrite(file.fileno(), b'-', offset)
+            offset += len(line)
 
 
 def _write_all(

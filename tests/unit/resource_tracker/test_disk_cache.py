@@ -298,3 +298,35 @@ def test_short_write_loses_no_other_record(path, disk_cache, caplog):
     disk_cache.save('n2', make_state(generation=2))
     assert 'Could not save' in caplog.text
     assert set(read(path)) == {'n0'}
+
+
+def test_record_that_has_become_outdated_on_a_full_disk_is_not_read(
+    path, disk_cache
+):
+    """Only the records of nodes that have changed since are unreadable."""
+    for node in ('n', 'n0', 'n1', 'n2'):
+        disk_cache.save(node, make_state(generation=1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    full_at = path.stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (full_at, limits[1]))
+    try:
+        disk_cache.save('n0', make_state(generation=2))
+        disk_cache.discard('n')
+        disk_cache.save('new', make_state(generation=2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert set(read(path)) == {'n1', 'n2'}
+    disk_cache.close()
+    disk_cache.save('n2', make_state(generation=2))
+    assert set(read(path)) == {'n1', 'n2'}, 'a successor may use it'
+
+
+def test_half_written_successor_is_deleted(path):
+    """It would take room on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        FileDiskCache(path, HOST)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(path.parent.iterdir()) == []

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import resource
 import threading
 import time
 
@@ -65,6 +66,10 @@ class Worker:
             self.reconciler.submit(facts, Situation(**situation))
         assert self.reconciler.drain(TIMEOUT_S)
 
+    def cache_size(self):
+        """Return the size of the disk cache in bytes."""
+        return self._path.stat().st_size
+
     def audit(self):
         """Audit all providers; return how many others have written."""
         found = self.reconciler.audit_providers()
@@ -113,6 +118,60 @@ def test_our_unwanted_trait_is_removed_after_a_restart(worker):
     worker.report(dataclasses.replace(NODES[0], traits=frozenset()))
     held = worker.placement.providers[NODES[0].uuid]
     assert held.traits == {'COMPUTE_NODE', 'OWNER_NOVA'}
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """Let no file of this process grow beyond so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+FAST = dataclasses.replace(NODES[0], traits=frozenset({'CUSTOM_FAST'}))
+SLOW = dataclasses.replace(NODES[0], traits=frozenset())
+
+
+@pytest.mark.parametrize('is_full_at_start', [False, True])
+def test_trait_of_others_stays_after_the_disk_was_full(
+    worker, is_full_at_start
+):
+    """The record on disk may be older than the removal of our trait.
+
+    An operator has set the trait since; by the record it would be ours.
+    """
+    worker.report(FAST, *NODES[1:])
+    size = 100 if is_full_at_start else worker.cache_size()
+    with full_disk(size):
+        if is_full_at_start:
+            worker.restart()
+            worker.report(FAST, *NODES[1:])
+        worker.report(SLOW)
+        held = worker.placement.providers[NODES[0].uuid]
+        assert 'CUSTOM_FAST' not in held.traits
+    worker.placement.add_trait(NODES[0].uuid, 'CUSTOM_FAST')
+    worker.restart()
+    worker.report(SLOW, *NODES[1:])
+    held = worker.placement.providers[NODES[0].uuid]
+    assert 'CUSTOM_FAST' in held.traits
+    if not is_full_at_start:
+        reads = [r for r in worker.requests if r == 'read']
+        assert len(reads) == 1, 'the records of the other nodes are used'
+
+
+def test_trait_set_while_the_disk_was_full_is_removed_when_unwanted(worker):
+    """It counts as ours from the first report after the restart."""
+    worker.report(SLOW)
+    with full_disk(worker.cache_size()):
+        worker.report(FAST)
+    worker.restart()
+    worker.report(FAST)
+    worker.report(SLOW)
+    held = worker.placement.providers[NODES[0].uuid]
+    assert 'CUSTOM_FAST' not in held.traits
 
 
 def test_provider_written_meanwhile_is_read(worker):
