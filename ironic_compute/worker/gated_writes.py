@@ -16,6 +16,7 @@ A write that waited and is no longer valid is refused by
 lost its host for good is killed while it waits, so nothing is sent then.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -41,9 +42,12 @@ _READS = (
     'refresh',
     'validate',
 )
-# A save that had no answer may be sent again: if it was carried out, the
-# second one is refused by its expected task, or changes nothing.
-_SAVE_TRIES_COUNT = 3
+# A request that had no answer is sent so often, if that is safe. If a save was
+# carried out, the second one is refused by its expected task, or changes
+# nothing; a delete that was carried out finds nothing; an event of an action
+# may get a second entry, while an error would end the action itself.
+_TRIES_COUNT = 3
+_REPEATED_WRITES = ('save', 'delete', 'destroy', 'event_')
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
 # The groups of nova.conf whose sessions Nova keeps for other services.
@@ -70,10 +74,15 @@ class GatedConductor(rpcapi.ConductorAPI):
         **kwargs: Any,
     ) -> Any:
         """Call a class method of a Nova object; see nova.objects.base."""
-        self._wait(objname, objmethod)
-        return super().object_class_action_versions(
-            context, objname, objmethod, *args, **kwargs
+        send = functools.partial(
+            super().object_class_action_versions,
+            context,
+            objname,
+            objmethod,
+            *args,
+            **kwargs,
         )
+        return self._send(objname, objmethod, send)
 
     def object_action(
         self,
@@ -84,23 +93,32 @@ class GatedConductor(rpcapi.ConductorAPI):
         **kwargs: Any,
     ) -> Any:
         """Call a method of a Nova object; see nova.objects.base."""
-        # Only a save that waits at this gate is sent again.
-        may_repeat = objmethod == 'save' and objinst.obj_name() not in _EXEMPT
-        tries_count = _SAVE_TRIES_COUNT if may_repeat else 1
-        while True:
-            tries_count -= 1
-            self._wait(objinst.obj_name(), objmethod)
-            try:
-                return super().object_action(
-                    context, objinst, objmethod, *args, **kwargs
-                )
-            except nova_exception.UnexpectedTaskStateError:
-                if not may_repeat or not is_saved(context, objinst):
-                    raise
-                return {'obj_what_changed': []}, None
-            except oslo_messaging.MessagingTimeout:
-                if not tries_count:
-                    raise
+        name = objinst.obj_name()
+        send = functools.partial(
+            super().object_action, context, objinst, objmethod, *args, **kwargs
+        )
+        try:
+            return self._send(name, objmethod, send)
+        except nova_exception.UnexpectedTaskStateError:
+            is_repeated = objmethod == 'save' and name not in _EXEMPT
+            if not is_repeated or not is_saved(context, objinst):
+                raise
+            return {'obj_what_changed': []}, None
+
+    def _send(self, name: str, method: str, send: Callable[[], Any]) -> Any:
+        """Send a request, again if it has no answer and that is safe.
+
+        :raises oslo_messaging.MessagingTimeout: no try had an answer
+        """
+        is_safe = name not in _EXEMPT and method.startswith(
+            (*_READS, *_REPEATED_WRITES)
+        )
+        for _ in range(_TRIES_COUNT - 1 if is_safe else 0):
+            self._wait(name, method)
+            with contextlib.suppress(oslo_messaging.MessagingTimeout):
+                return send()
+        self._wait(name, method)
+        return send()
 
     def _wait(self, name: str, method: str) -> None:
         if name not in _EXEMPT and not method.startswith(_READS):

@@ -130,3 +130,58 @@ def test_row_of_a_node_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(oslo_messaging.MessagingTimeout):
         row.save()
     assert conductor.sent_count == 1
+
+
+class _Silent(GatedConductor):
+    """nova-conductor whose first answers are lost."""
+
+    def __init__(self, timeouts_count: int) -> None:
+        clock: Clock = ManualClock()
+        self._gate = LeaseGate(clock, clock.now_s() + 60.0)
+        self.client = self
+        self._timeouts_count = timeouts_count
+        self.sent_count = 0
+
+    def prepare(self) -> Any:
+        return self
+
+    def call(self, context: Any, method: str, **arguments: Any) -> Any:
+        self.sent_count += 1
+        if self.sent_count <= self._timeouts_count:
+            raise oslo_messaging.MessagingTimeout
+        return None
+
+
+@pytest.mark.parametrize(
+    ('name', 'method', 'is_sent_again'),
+    [
+        ('Instance', 'get_by_uuid', True),
+        ('VirtualInterface', 'delete_by_instance_uuid', True),
+        ('InstanceActionEvent', 'event_finish_with_failure', True),
+        ('InstanceActionEvent', 'event_start', True),
+        ('VirtualInterface', 'create', False),
+        ('ComputeNode', 'get_by_uuid', False),
+    ],
+)
+def test_requests_without_an_answer_are_sent_again_if_that_is_safe(
+    name: str, method: str, is_sent_again: bool
+) -> None:
+    """A restart of RabbitMQ lost the answer, and a delete ended in ERROR."""
+    conductor = _Silent(timeouts_count=2)
+    if is_sent_again:
+        conductor.object_class_action_versions(None, name, method, {}, (), {})
+        assert conductor.sent_count == 3
+        return
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        conductor.object_class_action_versions(None, name, method, {}, (), {})
+    assert conductor.sent_count == 1
+
+
+def test_a_read_that_never_has_an_answer_fails() -> None:
+    """It is sent three times at most."""
+    conductor = _Silent(timeouts_count=3)
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        conductor.object_class_action_versions(
+            None, 'Instance', 'get_by_uuid', {}, (), {}
+        )
+    assert conductor.sent_count == 3
