@@ -365,6 +365,31 @@ def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
     assert workers.live == {}
 
 
+def test_state_folder_is_free_after_the_end(world: World) -> None:
+    """A daemon that is started again must find the folder unlocked."""
+    made = make(OneShotWorkers(world, world.machines[0].clock), lambda: None)
+    closed: list[str] = []
+    made._saved_state.close = lambda: closed.append('closed')  # type: ignore
+    made.run()
+    assert closed == ['closed']
+
+
+def test_disagreement_about_the_ring_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that sees another ring for more than a minute names it."""
+    caplog.set_level(logging.INFO)
+    run(world, 60)
+    strange = Member(Host('c9'), Boot('c9.1'), ring='another')
+    for _ in range(int(90 / STEP_S)):
+        world.service.enter(strange)
+        world.step()
+    assert any(
+        text.startswith('The pool has not agreed') and 'c9' in text
+        for text in caplog.messages
+    )
+
+
 def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
     """The agent exits with the worker's error message and status 78."""
     workers = OneShotWorkers(world, world.machines[0].clock)

@@ -75,3 +75,9 @@ def test_credentials_are_not_shown() -> None:
     """The URL that messages show has no password."""
     found = backend.parse('redis://me:secret@h:6379?db=1', term_s=15.0)
     assert found.shown == 'redis://h:6379'
+
+
+def test_option_without_a_value_is_kept() -> None:
+    """tooz sees an option of an operator, even if it is empty."""
+    url = backend.parse('etcd3+http://h?ca_cert=', term_s=15.0).url
+    assert 'ca_cert=' in url

@@ -176,6 +176,41 @@ def test_outage_is_logged_once(
     ]
 
 
+def test_first_failure_is_logged_before_the_first_connection(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a backend an agent says at once what it waits for."""
+    scene.broken = errors.BackendUnavailable('refused')
+    scene.beat()
+    assert caplog.messages == [
+        'The coordination backend does not answer, trying on: refused'
+    ]
+
+
+def test_single_failures_are_not_logged(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A heartbeat that succeeds starts the count of failures anew."""
+    scene.beat()
+    for _ in range(3):
+        scene.broken = errors.BackendUnavailable('refused')
+        scene.beat()
+        scene.broken = None
+        scene.beat()
+    assert caplog.messages == []
+
+
+def test_lease_ends_when_the_group_lacks_this_agent(scene: Scene) -> None:
+    """The answer "not in the group" is no heartbeat, but a new epoch."""
+    scene.beat()
+    epoch = scene.heartbeat_thread.state().lease.epoch
+    scene.broken = errors.NotInGroup('expired')
+    scene.beat()
+    state = scene.heartbeat_thread.state()
+    assert (state.verdict, scene.held()) == (Verdict.NOT_LISTED, False)
+    assert state.lease.epoch == epoch + 1
+
+
 def test_unexpected_exception_does_not_end_the_thread(scene: Scene) -> None:
     """After an unexpected exception the next heartbeat is sent."""
     scene.broken = RuntimeError('a mistake')

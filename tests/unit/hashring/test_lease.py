@@ -47,6 +47,12 @@ def test_a_heartbeat_that_took_too_long_does_not_count() -> None:
     assert verdict is Verdict.LATE
 
 
+def test_heartbeat_of_exactly_one_term_counts() -> None:
+    """The backend's term has not ended before the end of one term."""
+    lease = counted(FRESH.joined(100.0), 100.0, 100.1)
+    counted(lease, 103.0, 115.0)
+
+
 def test_a_late_heartbeat_is_the_base_of_the_next() -> None:
     """The heartbeat after a late one counts, in the new epoch."""
     lease = counted(FRESH.joined(100.0), 100.0, 100.1)

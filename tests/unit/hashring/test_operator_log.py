@@ -6,6 +6,8 @@ import logging
 import pytest
 
 from hashring.group import Boot, Member
+from hashring.heartbeat import HeartbeatState
+from hashring.lease import Lease
 from hashring.operator_log import OperatorLog
 from hashring.ring import Host
 
@@ -63,3 +65,27 @@ def test_each_disagreement_has_its_own_minute(
     operator_log.log_disagreement([NONE], 362.0)
     operator_log.log_disagreement([NONE], 422.0)
     assert len(caplog.messages) == 2
+
+
+def test_agent_that_never_joins_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, after one term without a lease."""
+    operator_log = OperatorLog(C1, 0.0)
+    state = HeartbeatState(Lease(15.0, 3.0))
+    for now_s in (15.0, 15.1, 30.0):
+        operator_log.log_lease(state, now_s)
+    assert len(caplog.messages) == 1
+    assert 'c1' in caplog.messages[0]
+
+
+def test_lease_that_stays_is_logged_when_it_is_won(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An agent with a lease since its start is not logged as waiting."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    for now_s in (1.0, 20.0, 40.0):
+        lease = Lease(15.0, 3.0, base_s=now_s, counted=True)
+        operator_log.log_lease(HeartbeatState(lease), now_s)
+    assert caplog.messages == ['Joined the group as c1, beside nobody else']

@@ -3,7 +3,10 @@
 
 import threading
 
-from ironic_compute.gate import LeaseGate
+import pytest
+
+from ironic_compute.errors import ConfigError
+from ironic_compute.gate import LeaseGate, NeverOpen
 from tests.fakes.clock import ManualClock
 
 
@@ -41,3 +44,11 @@ def test_waiting_thread_goes_on_when_the_lease_is_back():
     assert not passed.wait(0.1)
     gate.extend(110.0)
     assert passed.wait(60.0)
+
+
+def test_program_that_must_not_write_is_refused():
+    """A write of a program without a lease is an error, and not a wait."""
+    gate = NeverOpen()
+    assert not gate.is_open()
+    with pytest.raises(ConfigError, match='changes nothing'):
+        gate.wait()

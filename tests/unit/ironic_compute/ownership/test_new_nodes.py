@@ -187,6 +187,23 @@ def test_facts_of_a_list_do_not_replace_newer_facts_of_a_held_node(
     assert one.held_nodes.facts(node) == newer
 
 
+def test_node_in_use_of_another_host_causes_no_warning(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its host has a Service record, so no daemon has to be started."""
+    one, used = cloud.hosts[C1], NodeId('node-000')
+    cloud.add('c2')
+    cloud.show('c1')
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), used, C2, 7)
+    cloud.nodes[used] = dataclasses.replace(
+        cloud.nodes[used], instance_uuid='s1'
+    )
+    one.new_nodes.reset_from_list({used: cloud.nodes[used]})
+    one.rebalancer.run_round()
+    assert cloud.nova.rows[used].host == C2
+    assert 'no Service record' not in caplog.text
+
+
 def test_missing_node_is_not_taken(cloud: Cloud) -> None:
     """A node was deleted in Ironic after it was listed."""
     one, gone = cloud.hosts[C1], NodeId('node-000')

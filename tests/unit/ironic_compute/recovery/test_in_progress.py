@@ -6,7 +6,13 @@ import threading
 import pytest
 from nova import exception as nova_exception
 
-from ironic_compute.recovery.in_progress import InProgress, run_exclusive
+from ironic_compute.recovery.in_progress import (
+    InProgress,
+    run_exclusive,
+    start_thread,
+    wait_until_idle,
+)
+from tests.fakes.clock import ManualClock
 
 SERVER = 's1'
 
@@ -64,3 +70,31 @@ def test_an_error_of_exclusive_work_is_logged_and_not_raised(
     levels = [record.levelname for record in caplog.records]
     assert levels.count('ERROR') == 1
     assert 'Failed for s1' in caplog.text
+
+
+def test_function_runs_in_a_named_thread_of_its_own() -> None:
+    """Nova's shutdown does not wait for this thread."""
+    threads: list[threading.Thread] = []
+    has_run = threading.Event()
+
+    def act() -> None:
+        threads.append(threading.current_thread())
+        has_run.set()
+
+    start_thread('resume-s1', act)
+    assert has_run.wait(60.0)
+    assert (threads[0].name, threads[0].daemon) == ('resume-s1', True)
+
+
+def test_wait_ends_with_its_time_out() -> None:
+    """A busy worker is waited for exactly so long."""
+    clock = ManualClock(0.0)
+    assert not wait_until_idle(lambda: True, clock, 0.0)
+    assert clock.now_s() == 0.0
+
+
+def test_worker_is_idle_after_three_idle_polls() -> None:
+    """Between the handler and the thread of a build, no thread works on it."""
+    polls = [True, False, True, False, False, False]
+    assert wait_until_idle(lambda: polls.pop(0), ManualClock(), 60.0)
+    assert polls == []

@@ -4,8 +4,8 @@
 from typing import Any
 
 import pytest
+from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
-from nova.compute import vm_states
 
 from ironic_compute.recovery.failures import TaskFailures
 from resource_tracker.node import NodeFacts
@@ -13,6 +13,7 @@ from resource_tracker.node import NodeFacts
 from .interrupted import (
     SHELVED,
     ResumesOne,
+    at_hour,
     check_twice,
     make_node,
     make_server,
@@ -36,6 +37,23 @@ def test_unshelving_that_ironic_has_started_is_waited_for() -> None:
     check_twice(ResumesOne(server, make_node('wait call-back')))
     assert server.done[:2] == ['waited', 'saved c1 None']
     assert (server.vm_state, server.key_data) == ('active', 'ssh-rsa')
+
+
+def test_finished_deploy_leaves_a_running_server() -> None:
+    """Its power state is RUNNING, and its launch has a time."""
+    server = make_server(SHELVED, tasks.SPAWNING)
+    server.power_state = power_state.NOSTATE
+    check_twice(ResumesOne(server, make_node('wait call-back')))
+    assert server.power_state == power_state.RUNNING
+    assert server.launched_at is not None
+
+
+def test_finished_deploy_keeps_the_time_of_the_launch() -> None:
+    """An unshelved server was launched before."""
+    server = make_server(SHELVED, tasks.SPAWNING)
+    server.launched_at = launched_at = at_hour(1)
+    check_twice(ResumesOne(server, make_node('wait call-back')))
+    assert server.launched_at == launched_at
 
 
 def test_unshelving_that_failed_in_ironic_loses_nothing() -> None:

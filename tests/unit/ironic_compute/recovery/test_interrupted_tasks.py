@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupted tasks are resumed or ended according to row and Ironic."""
 
+import types
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from ironic_compute.recovery.interrupted_tasks import (
 from resource_tracker.node import NodeFacts
 
 from .interrupted import (
+    HOST,
     SHELVED,
     ResumesOne,
+    Server,
     check_twice,
     make_node,
     make_server,
@@ -98,6 +102,77 @@ def test_delete_that_was_requested_meanwhile_is_kept(
     server.row = tasks.DELETING
     check_twice(ResumesOne(server, make_node(node)))
     assert not [it for it in server.done if it.startswith('saved')]
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'node', 'vm_state', 'is_lost'),
+    [
+        (tasks.RESCUING, 'rescue', vm_states.RESCUED, False),
+        (tasks.RESCUING, 'active', vm_states.ACTIVE, True),
+        (tasks.UNRESCUING, 'active', vm_states.ACTIVE, False),
+        (tasks.UNRESCUING, 'rescue', vm_states.RESCUED, True),
+    ],
+)
+def test_rescue_ends_in_the_state_of_the_node(
+    task_state: str,
+    node: str,
+    vm_state: str,
+    is_lost: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A change that Ironic never began is logged, because it is lost."""
+    server = make_server(vm_states.PAUSED, task_state)
+    check_twice(ResumesOne(server, make_node(node)))
+    assert (server.vm_state, server.task_state) == (vm_state, None)
+    assert ('was lost' in caplog.text) == is_lost
+
+
+class _Acts(ResumesOne):
+    """Has the actions that a test gives, newest first."""
+
+    actions: Sequence[Any] = ()
+
+    def _list_actions(self, instance: Any) -> list[Any]:
+        return list(self.actions)
+
+    def request_id(self) -> Any:
+        """Return the request id with which Nova's handlers are called."""
+        return InterruptedTasks._context_of(self, self._server).request_id
+
+
+def test_handlers_end_the_last_action_of_a_user() -> None:
+    """Without such an action, or its id, the context has an id of its own."""
+    interrupted = _Acts(make_server(vm_states.ACTIVE, tasks.PAUSING), None)
+    assert interrupted.request_id().startswith('req-')
+    action = types.SimpleNamespace
+    power_update = action(action='power-update', request_id='req-power')
+    interrupted.actions = [power_update, action(action='p', request_id=None)]
+    assert interrupted.request_id().startswith('req-')
+    interrupted.actions = [
+        power_update,
+        action(action='pause', request_id='req-pause'),
+        action(action='create', request_id='req-create'),
+    ]
+    assert interrupted.request_id() == 'req-pause'
+
+
+def test_servers_of_this_host_alone_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova returns each server with a task; deleted ones are left out."""
+    asked: list[Any] = []
+
+    def list_servers(context: Any, filters: Any, **_: Any) -> list[Server]:
+        asked.append(filters)
+        return [server]
+
+    monkeypatch.setattr(
+        'nova.objects.InstanceList.get_by_filters', list_servers
+    )
+    server = make_server(vm_states.ACTIVE, tasks.PAUSING)
+    interrupted = ResumesOne(server, None)
+    assert InterruptedTasks._list_unfinished(interrupted, False) == [server]
+    assert [(f['host'], f['deleted']) for f in asked] == [(HOST, False)]
 
 
 class _Lists(ResumesOne):

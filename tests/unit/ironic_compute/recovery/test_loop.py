@@ -10,30 +10,36 @@ from ironic_compute.recovery.loop import RecoveryLoop
 from tests.fakes.clock import ManualClock
 
 
-def _run(rounds_count: int, *, is_open: bool) -> list[str]:
-    """Run some rounds without waiting; return the checks that were called."""
-    called: list[str] = []
+def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
+    """Return a loop whose checks record their calls."""
 
     def fail() -> None:
         called.append('tasks')
         raise TimeoutError
 
-    clock = ManualClock()
     parts: Any = types.SimpleNamespace
-    recovery_loop = RecoveryLoop(
+    return RecoveryLoop(
         parts(check=fail),
         parts(
             check=lambda: called.append('strays'),
             forget_checked=lambda: called.append('again'),
         ),
         parts(check=lambda: called.append('lost')),
-        parts(is_open=lambda: is_open),
+        gate,
         clock,
         interval_s=10.0,
         queue_s=20.0,
         lost_s=60.0,
         recheck_s=30.0,
     )
+
+
+def _run(rounds_count: int, *, is_open: bool) -> list[str]:
+    """Run some rounds without waiting; return the checks that were called."""
+    called: list[str] = []
+    clock = ManualClock()
+    parts: Any = types.SimpleNamespace
+    recovery_loop = _make(called, parts(is_open=lambda: is_open), clock)
     thread: Any = parts(start=lambda: clock.sleep(loop._FIRST_ROUND_S))
     recovery_loop._thread = thread
     recovery_loop.start()
@@ -75,3 +81,21 @@ def test_stop_ends_the_thread() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(loop._FIRST_ROUND_S)
         assert not thread.is_alive()
+
+
+def test_lost_builds_wait_anew_after_each_gap_of_the_lease() -> None:
+    """While the gate was shut no message was taken from the queue."""
+    called: list[str] = []
+    gate = types.SimpleNamespace(is_open=lambda: False)
+    clock = ManualClock()
+    recovery_loop = _make(called, gate, clock)
+    recovery_loop._served_since_s = clock.now_s()
+    clock.advance(100.0)
+    recovery_loop._run_round()
+    gate.is_open = lambda: True
+    for _ in range(2):
+        recovery_loop._run_round()
+        clock.advance(10.0)
+    assert 'lost' not in called
+    recovery_loop._run_round()
+    assert called[-1] == 'lost'

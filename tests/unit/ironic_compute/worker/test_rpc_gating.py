@@ -122,6 +122,17 @@ def test_rpc_follows_the_lease():
         assert [one.is_clean for one in server.listeners] == [True, False]
 
 
+def test_log_tells_the_first_opening_from_the_others(caplog):
+    """Operators see a gap of the lease by the word "again"."""
+    caplog.set_level('INFO')
+    worker = _Worker()
+    worker.lapse()
+    worker.renew()
+    opened = [text for text in caplog.messages if 'is in force:' in text]
+    again = [text for text in caplog.messages if 'in force again:' in text]
+    assert (len(opened), len(again)) == (1, 1)
+
+
 def test_messages_go_back_when_the_lease_lapses():
     """RabbitMQ has them again when the connections are closed.
 
