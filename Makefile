@@ -12,7 +12,8 @@ $(TOX) run -q --notest -e $(1) || { \
 	$(TOX) run -q --notest -e $(1); }
 endef
 
-.PHONY: help demo test test-rest test-all lint bench simulation chaos tempest
+.PHONY: help demo test test-rest test-all lint bench simulation mutation chaos \
+	tempest
 
 help:
 	@echo 'make demo   see it work: a real bare metal cloud on this machine'
@@ -20,6 +21,7 @@ help:
 	@echo 'make test-all   all tests, on Nova 34 and 33, threads and eventlet'
 	@echo 'make test-rest   the tests that make test leaves out'
 	@echo 'make simulation   2,000 new lives of an invented cloud, on two cores'
+	@echo 'make mutation   do the tests detect small mistakes? an hour or two'
 	@echo 'make lint   form, types, layers'
 	@echo 'make chaos  faults on that cloud under load: an hour or two'
 	@echo 'make tempest   the tests of OpenStack itself, in a real cloud'
@@ -55,6 +57,9 @@ tempest:
 
 simulation: $(TOX)
 	$(TOX) run -q -e simulation
+
+mutation: $(TOX)
+	$(TOX) run -q -e mutation -- $(MUTATION_ARGS)
 
 $(TOX):
 	devstack/tools/ensure-venv $(PYTHON) .venv

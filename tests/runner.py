@@ -180,11 +180,12 @@ def _fast() -> list[Job]:
         ),
         _pytest('units of ironic_compute', *quick, units),
         _pytest(
-            'other units, tidy, transcripts',
+            'other units, tidy, transcripts, mutants',
             *quick,
             others,
             'tests/tidy',
             'tests/transcripts',
+            'tests/mutation',
             '--ignore',
             units,
         ),

@@ -6,6 +6,7 @@ import urllib.parse
 import pytest
 
 from hashring import backend, errors
+from hashring.group import Traits
 
 
 def options(url: str) -> dict[str, str]:
@@ -81,3 +82,18 @@ def test_option_without_a_value_is_kept() -> None:
     """tooz sees an option of an operator, even if it is empty."""
     url = backend.parse('etcd3+http://h?ca_cert=', term_s=15.0).url
     assert 'ca_cert=' in url
+
+
+@pytest.mark.parametrize(
+    ('url', 'traits'),
+    [
+        ('etcd3+http://h:1', Traits(forgets=False, breaks=True, shared=True)),
+        ('redis://h:1', Traits(forgets=True, breaks=False, shared=True)),
+        ('memcached://h:1', Traits(forgets=True, breaks=False, shared=True)),
+        ('zookeeper://h:1', Traits(forgets=False, breaks=False, shared=True)),
+        ('file:///x', Traits(forgets=False, breaks=False, shared=False)),
+    ],
+)
+def test_backends_have_their_traits(url: str, traits: Traits) -> None:
+    """A cache that restarts forgets locks; only etcd breaks one."""
+    assert backend.parse(url, term_s=15.0).traits == traits

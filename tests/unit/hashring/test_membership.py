@@ -78,6 +78,32 @@ def test_not_being_in_the_group_has_its_own_error(
         made.members()
 
 
+def test_other_groups_are_those_of_other_agents(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Neither one's own group counts, nor one's former group."""
+    made, _ = joined(tmp_path, 'b1')
+    for pool, home in (('other', 'c2'), ('former', 'c1'), ('pool', 'c3')):
+        member = Member(Host(home), Boot(home))
+        other = Membership(
+            f'file://{tmp_path}', pool, member.home, member.boot, term_s=15.0
+        )
+        other.connect()
+        other.join(member)
+    assert made.other_groups() == ('other',)
+    assert set(made.pools()) == {'pool', 'other', 'former'}
+
+
+def test_locks_of_a_folder_have_no_token(tmp_path: pathlib.Path) -> None:
+    """Nobody can break such a lock, whether it is held or not."""
+    made, _ = joined(tmp_path, 'b1')
+    assert made.token(C1) is None
+    assert made.try_lock(C1)
+    assert made.token(C1) is None
+    # tooz warns of a lock that is never released, in some later test.
+    made.release(C1)
+
+
 def test_closing_never_waits_for_long(tmp_path: pathlib.Path) -> None:
     """A group can be closed with and without leaving, and twice."""
     one, _ = joined(tmp_path, 'b1')

@@ -7,7 +7,7 @@ import pytest
 
 from hashring.group import Boot, Member
 from hashring.heartbeat import HeartbeatState
-from hashring.lease import Lease
+from hashring.lease import Lease, Verdict
 from hashring.operator_log import OperatorLog
 from hashring.ring import Host
 
@@ -77,6 +77,27 @@ def test_agent_that_never_joins_is_logged_once(
         operator_log.log_lease(state, now_s)
     assert len(caplog.messages) == 1
     assert 'c1' in caplog.messages[0]
+
+
+def test_reason_of_a_lost_lease_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The verdict about the last heartbeat, or what the backend answered."""
+    caplog.set_level(logging.INFO)
+    held = HeartbeatState(Lease(15.0, 3.0, base_s=1.0, counted=True))
+    for verdict, failure, why in (
+        (Verdict.NOT_LISTED, None, Verdict.NOT_LISTED.value),
+        (Verdict.LATE, None, Verdict.LATE.value),
+        (Verdict.COUNTED, None, 'no heartbeat came back in time'),
+        (Verdict.COUNTED, 'refused', 'does not answer (refused)'),
+    ):
+        operator_log = OperatorLog(C1, 0.0)
+        operator_log.log_lease(held, 2.0)
+        lost = HeartbeatState(
+            Lease(15.0, 3.0), verdict=verdict, failure=failure
+        )
+        operator_log.log_lease(lost, 3.0)
+        assert why in caplog.messages[-1]
 
 
 def test_lease_that_stays_is_logged_when_it_is_won(

@@ -43,6 +43,13 @@ def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
     assert str(caught.value).startswith('[coordination] ')
 
 
+def test_report_interval_of_nova_has_its_default() -> None:
+    """An agent that does not know Nova's option takes 10 s."""
+    with pytest.raises(errors.ConfigError, match='restart_grace_s'):
+        opts.check_options(conf(restart_grace_s=31.0), service_down_time_s=60)
+    opts.check_options(conf(restart_grace_s=30.0), service_down_time_s=60)
+
+
 def test_bounds_are_in_the_declaration() -> None:
     """The option itself refuses a margin below two seconds."""
     with pytest.raises(ValueError, match='greater than or equal to 2'):

@@ -106,14 +106,16 @@ def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
 
 @pytest.mark.parametrize('vm_state', [vm_states.BUILDING, SHELVED])
 def test_build_that_a_delete_ends_is_left_to_the_delete(
-    vm_state: str,
+    vm_state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A build that ends because of a delete is neither saved nor freed."""
     server = make_server(vm_state, tasks.SPAWNING)
     interrupted = ResumesOne(server, make_node('deploying'))
     interrupted.is_deleted = True
+    caplog.set_level('INFO')
     interrupted.check()
     interrupted.check()
+    assert 'has another task now' in caplog.text
     assert set(server.done) <= {'waited'}
     assert server.task_state == tasks.DELETING
 

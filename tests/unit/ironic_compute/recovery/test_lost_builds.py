@@ -277,3 +277,28 @@ def test_a_shelved_server_without_task_is_left_alone() -> None:
     lost = _Lost(_server(vm_states.SHELVED_OFFLOADED), nodes=[N1])
     lost.check()
     assert not lost.done
+
+
+def test_only_bare_metal_servers_without_a_host_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova leaves deleted servers out; a virtual machine is not ours."""
+    asked: list[Any] = []
+    lists = [[_flavored('CUSTOM_GOLD'), _flavored('VCPU')], []]
+
+    def list_servers(context: Any, filters: Any, **_: Any) -> list[Any]:
+        asked.append((filters['host'], filters['deleted']))
+        return lists.pop(0)
+
+    monkeypatch.setattr(
+        'nova.objects.InstanceList.get_by_filters', list_servers
+    )
+    found = LostBuilds._list_without_host(_Lost(nodes=[]), None)
+    assert [server.uuid for server in found] == ['CUSTOM_GOLD']
+    assert asked == [(None, False), (None, False)]
+
+
+def _flavored(resource_class: str) -> Any:
+    extra_specs = {f'resources:{resource_class}': '1'}
+    flavor = types.SimpleNamespace(extra_specs=extra_specs)
+    return types.SimpleNamespace(uuid=resource_class, flavor=flavor)
