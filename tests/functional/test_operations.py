@@ -273,34 +273,15 @@ class OperationsTest(pool.PoolTestCase):
         )
         return answer.body['remote_console']
 
-    def test_volume_is_exported_to_the_address_on_its_port(self) -> None:
+    def test_volumes_are_exported_to_the_address_on_their_port(self) -> None:
         """Cinder gets the address in the storage network from a slow Neutron.
 
         The node has two ports, and the second one is in the storage network.
+        Data volumes, whose boot index is -1 or none, get the next numbers.
         """
-        storage_port = {
-            **self.neutron.port_2,
-            'id': 'ad3de7d3-1e0c-4d6c-8f4a-4f9a0a6a7e11',
-            'mac_address': '00:0c:29:0d:11:99',
-            'network_id': self.neutron.network_2['id'],
-            'fixed_ips': [
-                {
-                    'ip_address': '192.168.2.77',
-                    'subnet_id': self.neutron.subnet_2['id'],
-                }
-            ],
-        }
-        self.neutron._networks.setdefault(
-            self.neutron.network_2['id'], self.neutron.network_2
-        )
-        self.neutron._subnets[self.neutron.subnet_2['id']] = {
-            **self.neutron.subnet_2,
-            'cidr': '192.168.2.0/24',
-            'gateway_ip': '192.168.2.1',
-        }
         ports = [
-            self.neutron.add_port(port)
-            for port in (self.neutron.port_2, storage_port)
+            self.neutron.add_port(self.neutron.port_2),
+            self._add_storage_port('192.168.2.77'),
         ]
         self._slow_down_neutron()
         self.ironic.ports = [{'address': 'aa:01'}, {'address': 'aa:02'}]
@@ -308,20 +289,57 @@ class OperationsTest(pool.PoolTestCase):
             {'type': 'iqn', 'connector_id': 'iqn.one'},
             {'type': 'mac', 'connector_id': 'AA:02'},
         ]
+        data = {'source_type': 'volume', 'destination_type': 'volume'}
         server = self._create(
             imageRef='',
-            block_device_mapping_v2=[base.ROOT],
+            block_device_mapping_v2=[
+                base.ROOT,
+                {**data, 'boot_index': -1, 'uuid': base.DATA_VOLUME_ID},
+                {**data, 'boot_index': None, 'uuid': base.OTHER_VOLUME_ID},
+            ],
             networks=[{'port': port} for port in ports],
         )
         self.assertEqual(ports, self._vifs(server))
-        (attachment,) = self.cinder.volume_to_attachment[
-            base.VOLUME_ID
-        ].values()
-        self.assertEqual('192.168.2.77', attachment['connector']['ip'])
-        self.assertEqual('iqn.one', attachment['connector']['initiator'])
+        volumes = base.VOLUME_ID, base.DATA_VOLUME_ID, base.OTHER_VOLUME_ID
+        for volume in volumes:
+            (connector,) = self._connectors(volume)
+            self.assertEqual('192.168.2.77', connector['ip'])
+            self.assertEqual('iqn.one', connector['initiator'])
+        indexes = {
+            target['volume_id']: target['boot_index']
+            for target in self.ironic.targets.values()
+        }
+        self.assertEqual(0, indexes[base.VOLUME_ID])
+        self.assertEqual({0, 1, 2}, set(indexes.values()))
+        self.assertEqual(set(volumes), set(indexes))
         node = self.node_of(server)
         self.delete(server)
         self.assertEqual([], self.ironic.list_vifs(node))
+        self.assertEqual({}, self.ironic.targets)
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(server['id'])
+        )
+
+    def _add_storage_port(self, address: str) -> str:
+        """Create a port with an address in another network."""
+        network, subnet = self.neutron.network_2, self.neutron.subnet_2
+        self.neutron._networks.setdefault(network['id'], network)
+        self.neutron._subnets[subnet['id']] = {
+            **subnet,
+            'cidr': '192.168.2.0/24',
+            'gateway_ip': '192.168.2.1',
+        }
+        return self.neutron.add_port(
+            {
+                **self.neutron.port_2,
+                'id': 'ad3de7d3-1e0c-4d6c-8f4a-4f9a0a6a7e11',
+                'mac_address': '00:0c:29:0d:11:99',
+                'network_id': network['id'],
+                'fixed_ips': [
+                    {'ip_address': address, 'subnet_id': subnet['id']}
+                ],
+            }
+        )
 
     def _slow_down_neutron(self) -> None:
         update_port = self.neutron.update_port
@@ -367,8 +385,9 @@ class OperationsTest(pool.PoolTestCase):
         (connector,) = self._connectors()
         return connector
 
-    def _connectors(self) -> list[Any]:
-        attachments = self.cinder.volume_to_attachment[base.VOLUME_ID]
+    def _connectors(self, volume: str = base.VOLUME_ID) -> list[Any]:
+        """Return the connectors of a volume's attachments in Cinder."""
+        attachments = self.cinder.volume_to_attachment[volume]
         return [one['connector'] for one in attachments.values()]
 
     def test_root_disk_on_a_volume(self) -> None:
