@@ -76,7 +76,11 @@ class Removal:
     def run_round(self) -> None:
         """Read the suspects that are due; remove those that are confirmed."""
         began_s = self._clock.now_s()
-        missing = self._find_missing(self._suspects.due(began_s))
+        due = self._suspects.due(began_s)
+        for node in due - self._held_nodes.rows().keys():
+            # An audit has removed it, or another host holds it now.
+            self._suspects.discard(node)
+        missing = self._find_missing(due & self._held_nodes.rows().keys())
         twice = {node for node in missing if self._is_twice(node, began_s)}
         self._remove_deleted(twice)
         for node in twice:

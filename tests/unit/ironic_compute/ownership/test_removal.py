@@ -383,6 +383,24 @@ def test_list_that_contains_a_suspect_ends_the_suspicion() -> None:
     assert cloud.removed == []
 
 
+@pytest.mark.parametrize('is_removed', [False, True])
+def test_node_that_is_not_held_any_more_is_not_read(
+    *, is_removed: bool
+) -> None:
+    """A second audit has removed it, or another host holds it now."""
+    cloud, one = _deleted('n1')
+    one.audit()
+    if is_removed:
+        one.audit()
+        assert cloud.removed == ['provider of n1', 'n1']
+    else:
+        one.held_nodes.drop_node(N1)
+    reads: list[str] = []
+    cloud.read_node = reads.append  # type: ignore[method-assign,assignment]
+    _pass(cloud, one, 600.0)
+    assert reads == []
+
+
 def test_empty_list_makes_no_suspect() -> None:
     """An Ironic with an empty database answers 404 for each node as well."""
     cloud, one = _deleted('n1', 'n2', 'n3')
