@@ -21,6 +21,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import delivery
 from ironic_compute.manager import stale_messages
+from ironic_compute.manager.forwarding import is_forwarded
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +52,15 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         self, context: Any, instance: Any, requested_networks: Any
     ) -> bool:
         """Undo what is left of a build; False if Ironic has taken it over."""
+        raise NotImplementedError
+
+    def forward_late(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Forward a build whose node was pushed after its message came.
+
+        Otherwise the node is kept here until the build claims it.
+        """
         raise NotImplementedError
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
@@ -109,6 +119,8 @@ class BuildMessages(stale_messages.DropsStaleMessages):
                 # This result changes nothing more; FAILED would delete the
                 # allocation of the server that was built.
                 return build_results.RESCHEDULED_BY_POLICY
+            if self.forward_late(context, instance, request.arguments):
+                return build_results.RESCHEDULED_BY_POLICY
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs
             )
@@ -148,7 +160,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             context = request['context']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
-        if message is None or not message.is_redelivered:
+        # RabbitMQ does not say of a forwarded message that the first host got
+        # it twice.
+        is_first = message is None or not message.is_redelivered
+        if is_first and not is_forwarded(request['filter_properties']):
             return True
         return self._has_allocation(instance, request)
 

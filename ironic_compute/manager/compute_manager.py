@@ -33,12 +33,14 @@ from nova import objects
 from nova.compute import task_states
 from oslo_log import log as logging
 
+from hashring.ring import Host
 from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
-from ironic_compute.manager import forwarding
+from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.deletes import RepeatedDeletes
+from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.rescheduling import FreshCandidates
@@ -47,10 +49,14 @@ from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.recovery.decisions import is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
-from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
+from ironic_compute.recovery.interrupted_deploys import (
+    InterruptedDeploys,
+    are_ports_gone,
+)
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.recovery.neglected_servers import NeglectedServers
 from ironic_compute.recovery.stray_instances import StrayInstances
 from ironic_compute.worker import gated_writes
 from ironic_compute.worker.components import Components
@@ -79,6 +85,7 @@ def _make_driver_loadable() -> str:
 
 
 class IronicComputeManager(
+    ForwardsBuilds,
     PeriodicTasks,
     UnsupportedOperations,
     RefusedRebuilds,
@@ -116,10 +123,23 @@ class IronicComputeManager(
             confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
         )
         self.in_progress = InProgress()
-        self._recovery_loop = self._make_recovery_loop(components)
+        strays = StrayInstances(
+            components.held_nodes,
+            components.compute_nodes,
+            components.rebalancer.follow_instance,
+            self.driver.free_node,
+            self.in_progress,
+            deleted_action=CONF.running_deleted_instance_action,
+        )
+        self._recovery_loop = self._make_recovery_loop(components, strays)
+        self.forwarder = MessageForwarder(
+            self.host, self._find_other_holder, strays.follow_server
+        )
         self.additional_endpoints.append(components.peer_endpoint)
 
-    def _make_recovery_loop(self, components: Components) -> RecoveryLoop:
+    def _make_recovery_loop(
+        self, components: Components, strays: StrayInstances
+    ) -> RecoveryLoop:
         failures = TaskFailures(self._free_build, self._free_node)
         deploys = InterruptedDeploys(
             components.client, self.driver, failures, self.network_api
@@ -137,14 +157,7 @@ class IronicComputeManager(
                 components.clock,
                 options.unfinished_s,
             ),
-            StrayInstances(
-                components.held_nodes,
-                components.compute_nodes,
-                components.rebalancer.follow_instance,
-                self.driver.free_node,
-                self.in_progress,
-                deleted_action=CONF.running_deleted_instance_action,
-            ),
+            strays,
             LostBuilds(
                 components.held_nodes,
                 failures,
@@ -153,6 +166,14 @@ class IronicComputeManager(
                 self.in_progress,
                 components.clock,
                 options.lost_build_s,
+            ),
+            NeglectedServers(
+                self.host,
+                self.list_allocated_nodes,
+                self._has_ports,
+                self.in_progress,
+                components.clock,
+                CONF.reclaim_instance_interval > 0,
             ),
             components.gate,
             components.clock,
@@ -322,100 +343,24 @@ class IronicComputeManager(
         )
         self.terminate_instance(context, instance, bdms)
 
-    # Builds
+    def _find_other_holder(self, node: NodeId) -> Host | None:
+        """Return the other host of this pool that holds a node, or None.
 
-    def build_and_run_instance(
-        self, context: Any, instance: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Build a server here, or forward the build to its node's holder."""
-        properties = kwargs.get('filter_properties') or {}
-        host = self._forward_to(context, kwargs.get('node'), properties)
-        if host is not None:
-            kwargs['filter_properties'] = properties
-            return self.compute_rpcapi.build_and_run_instance(
-                context, instance, host, *args, **kwargs
-            )
-        return super().build_and_run_instance(
-            context, instance, *args, **kwargs
-        )
-
-    def unshelve_instance(
-        self,
-        context: Any,
-        instance: Any,
-        image: Any,
-        filter_properties: Any,
-        node: Any,
-        request_spec: Any,
-        accel_uuids: Any,
-    ) -> Any:
-        """Unshelve a server here, or forward it to its node's holder."""
-        properties = filter_properties or {}
-        host = self._forward_to(context, node, properties)
-        if host is not None:
-            return self.compute_rpcapi.unshelve_instance(
-                context,
-                instance,
-                host,
-                request_spec,
-                image=image,
-                filter_properties=properties,
-                node=node,
-                accel_uuids=accel_uuids,
-            )
-        rest = image, properties, node, request_spec, accel_uuids
-        return super().unshelve_instance(context, instance, *rest)
-
-    def _forward_to(
-        self, context: Any, name: str | None, properties: dict[str, Any]
-    ) -> str | None:
-        """Return the host to forward a build to; None to build here.
-
-        :param name: the name of the node that the scheduler chose; None if it
-            chose none
-        :param properties: the build's filter properties, which are forwarded
-            with the build
+        Waits while this host gives the node away. Blocks for two RPCs if this
+        host does not hold the node.
         """
-        if name is None:
-            return None
-        node = NodeId(name)
-        # Waits while the node is pushed to another host.
-        with self._components.held_nodes.locked_row(node) as row:
+        components = self._components
+        with components.held_nodes.locked_row(node) as row:
             if row is not None:
                 return None
-        try:
-            host = forwarding.next_host(context, node, self.host, properties)
-            if host is None:
-                self._components.new_nodes.hold_if_ours(node)
-        except Exception as exc:
-            # The error is only logged, because a cast returns no error to its
-            # sender. The build goes on here: its claim fails, and the
-            # conductor tries an alternate node.
-            LOG.warning(
-                'Could not read which host holds node %(node)s: %(error)s',
-                {'node': node, 'error': exc},
-            )
-            return None
-        return host
+        components.new_nodes.hold_if_ours(node)
+        row = components.compute_nodes.read_by_name(node)
+        holder = None if row is None else Host(row.host)
+        is_other = holder != self.host and holder in components.pool.known
+        return holder if is_other else None
 
-    def _unshelve_instance(
-        self,
-        context: Any,
-        instance: Any,
-        image: Any,
-        filter_properties: Any,
-        node: Any,
-        *args: Any,
-    ) -> Any:
-        """Unshelve a server; the driver uses ``node`` as its node meanwhile.
-
-        Nova attaches volumes before it claims the node, and reads the node's
-        volume connector from the driver.
-        """
-        with self.driver.assume_node(instance, node):
-            return super()._unshelve_instance(
-                context, instance, image, filter_properties, node, *args
-            )
+    def _has_ports(self, instance: Any) -> bool:
+        return not are_ports_gone(self.network_api, instance)
 
     # The host as a whole
 

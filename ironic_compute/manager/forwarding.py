@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards a build that reached the wrong host to the holder of its node.
+"""Decides where a message goes on to: the next hop, the holder of a node.
 
-The scheduler chooses a node and reads its holder once; the node may be pushed
-to another host before the build arrives. Nova would then end the build, delete
-its allocation and try another node, or fail. The compute manager reads the
-node's row again instead, and forwards the message at most three times.
+A node may be pushed to another host, and a server may be moved with its node,
+before a message about it arrives. The handlers of builds
+(``build_forwarding``) and the forwarder of all other messages
+(``misdirected_messages``) read Nova's records again and use this module. A
+message is forwarded at most three times.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from nova import exception as nova_exception
@@ -16,7 +18,7 @@ from oslo_log import log as logging
 LOG = logging.getLogger(__name__)
 
 HOPS_MAX = 3
-_HOPS = 'ironic_compute_hops'
+HOPS = 'ironic_compute_hops'
 
 
 def next_hop(holder: str | None, here: str, hops_count: int) -> str | None:
@@ -34,6 +36,11 @@ def next_hop(holder: str | None, here: str, hops_count: int) -> str | None:
     return holder
 
 
+def is_forwarded(filter_properties: Mapping[str, Any] | None) -> bool:
+    """Return whether another host has forwarded a build."""
+    return bool((filter_properties or {}).get(HOPS))
+
+
 def next_host(
     context: Any, node: str, here: str, filter_properties: dict[str, Any]
 ) -> str | None:
@@ -46,7 +53,7 @@ def next_host(
     :param filter_properties: forwarded with the build; this function counts
         the hops in it
     """
-    hops = filter_properties.get(_HOPS, 0)
+    hops = filter_properties.get(HOPS, 0)
     try:
         # The row is read by the node's name, because the uuid of a row that
         # was created before Nova 18 is not the node's.
@@ -56,7 +63,7 @@ def next_host(
     holder = next_hop(row.host, here, hops)
     if holder is None:
         return None
-    filter_properties[_HOPS] = hops + 1
+    filter_properties[HOPS] = hops + 1
     LOG.info(
         'Forwarded a build for node %(node)s to its holder %(holder)s',
         {'node': node, 'holder': holder},

@@ -9,6 +9,7 @@ nodes or another build. The other names belong to operations that bare metal
 does not have; they refuse, or do nothing where Nova calls them on every path.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -107,6 +108,20 @@ class BareMetalTracker:
         self._held_nodes.drop_node(NodeId(nodename))
 
     # Builds
+
+    def keep_node(self, node: NodeId, consumer: str) -> bool:
+        """Keep a held node from being pushed, until its build claims it.
+
+        Waits while the node is pushed. The claim of another consumer is left
+        as it is, so :meth:`instance_claim` refuses the build then.
+
+        :returns: False if this host does not hold the node
+        """
+        with self._held_nodes.locked_row(node) as row:
+            if row is not None:
+                with contextlib.suppress(NodeClaimed):
+                    self._claims.claim(node, consumer)
+            return row is not None
 
     def instance_claim(
         self,

@@ -138,7 +138,9 @@ class StrayInstances:
                 self._end_deleted(key)
             case StrayState.ON_OTHER_HOST:
                 host = Host(rows[server].host)
-                self._begin('stray', lambda: self._give(node, server, host))
+                self._begin(
+                    'stray', lambda: self.follow_server(node, server, host)
+                )
             case StrayState.NOT_IN_NOVA:
                 # The server is checked again only after ``forget_checked``.
                 self._checked.add(key)
@@ -170,7 +172,13 @@ class StrayInstances:
                 {'node': key[0], 'server': key[1]},
             )
 
-    def _give(self, node: NodeId, server: str, host: Host) -> None:
+    def follow_server(self, node: NodeId, server: str, host: Host) -> None:
+        """Make the host of a server the holder of the server's node.
+
+        Does nothing if this host does not hold the node, if Ironic has
+        another server on it, or while a thread works on the server. Blocks;
+        any thread may call.
+        """
         with self._in_progress.exclusive(server) as free:
             facts = self._held_nodes.facts(node)
             if not free or facts is None or facts.instance_uuid != server:

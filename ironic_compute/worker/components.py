@@ -116,6 +116,7 @@ class Components:
     ) -> None:
         self._tenure, self._hooks = tenure, hooks
         self.gate, self.clock = tenure.gate, tenure.clock
+        self.pool = tenure.pool
         self.rpc_gating = RpcGating(tenure.gate, hooks.exit_process)
         self.claims = ClaimBook()
         self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)

@@ -91,12 +91,14 @@ class Service(nova_service.Service):
     """Nova's Service for one host; it is started and stopped once.
 
     Its manager has an ``rpc_gating``, which gets the RPC servers: one under
-    Nova 33, two under Nova 34.
+    Nova 33, two under Nova 34. The manager's ``forwarder`` sees each message
+    before a handler does.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SERVERS and value is not None:
             gating = self.manager.rpc_gating
+            self.manager.forwarder.attach_to(value)
             value = DeferredRpcServer(value, gating.deliveries)
             gating.servers.append(value)
         super().__setattr__(name, value)

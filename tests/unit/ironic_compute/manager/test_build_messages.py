@@ -11,14 +11,15 @@ from nova.compute import manager as nova_manager
 
 from ironic_compute.delivery import Delivery
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.forwarding import HOPS
 from ironic_compute.recovery.in_progress import InProgress
 from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
 UNBUILT = (vm_states.BUILDING, None)
-# The arguments of Nova after the instance; the sixth one are the networks, the
-# ninth one is the node.
-_ARGUMENTS = (*'12345', 'networks', *'78', 'n1')
+# The arguments of Nova after the instance: the third ones are the filter
+# properties, the sixth ones the networks, the ninth one is the node.
+_ARGUMENTS = ('1', '2', {}, '4', '5', 'networks', *'78', 'n1')
 
 
 class _Server(types.SimpleNamespace):
@@ -49,7 +50,7 @@ def test_a_build_that_waited_for_the_lock_reads_the_row_again(
     then: Any, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two messages of one build, the second is dropped."""
-    manager: Any = object.__new__(BuildMessages)
+    manager: Any = object.__new__(_HoldsEachNode)
     manager.in_progress = InProgress()
     monkeypatch.setattr(
         nova_manager.ComputeManager,
@@ -64,7 +65,14 @@ def test_a_build_that_waited_for_the_lock_reads_the_row_again(
     )
 
 
-class _Redelivered(BuildMessages):
+class _HoldsEachNode(BuildMessages):
+    """A manager of a host that holds the nodes of all builds."""
+
+    def forward_late(self, *args: Any) -> bool:
+        return False
+
+
+class _Redelivered(_HoldsEachNode):
     """A manager of host c1 with an interrupted build."""
 
     def __init__(
@@ -104,6 +112,7 @@ def _build_again(
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_redelivered: bool = True,
+    arguments: tuple[Any, ...] = _ARGUMENTS,
 ) -> list[str]:
     """Deliver the message of a build; return what was built."""
     built: list[str] = []
@@ -128,7 +137,7 @@ def _build_again(
     message = Delivery(lambda: manager.acks.append('ack'), is_redelivered)
     with message.handled():
         manager.build_and_run_instance(
-            types.SimpleNamespace(), server, *_ARGUMENTS
+            types.SimpleNamespace(), server, *arguments
         )
     for run in threads:
         assert not manager.acks
@@ -185,6 +194,25 @@ def test_redelivered_build_without_an_allocation_is_scheduled_anew(
     assert not _build_again(manager, UNBUILT, monkeypatch)
     assert manager.scheduled == [('s1', None)]
     assert manager.acks
+
+
+@pytest.mark.parametrize(
+    ('nodes', 'built'), [((), []), (('n1',), ['s1']), (('n2',), [])]
+)
+def test_forwarded_build_may_have_been_delivered_twice(
+    nodes: tuple[str, ...], built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first host may have given the allocation up before it ended."""
+    manager = _Redelivered(nodes=nodes)
+    arguments = (*_ARGUMENTS[:2], {HOPS: 1}, *_ARGUMENTS[3:])
+    assert built == _build_again(
+        manager,
+        UNBUILT,
+        monkeypatch,
+        is_redelivered=False,
+        arguments=arguments,
+    )
+    assert manager.scheduled == ([] if nodes else [('s1', None)])
 
 
 def test_redelivered_build_that_has_another_node_is_dropped(

@@ -1,125 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A build that reached the former holder of a node is forwarded."""
+"""Where a message goes on to, and how often."""
 
-import contextlib
-import inspect
-import threading
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from nova import exception as nova_exception
 from nova import objects
-from nova.compute import manager as nova_manager
 
 from ironic_compute.manager import forwarding
-from ironic_compute.manager.compute_manager import IronicComputeManager
-from ironic_compute.manager.stale_messages import DropsStaleMessages
-
-
-class _Rpc:
-    """Records each cast and its host."""
-
-    def __init__(self) -> None:
-        self.casts: list[tuple[Any, ...]] = []
-
-    def unshelve_instance(
-        self, context: Any, instance: Any, host: str, spec: Any, **rest: Any
-    ) -> None:
-        self.casts.append((instance, host, spec, rest))
-
-
-class _HandledHere(DropsStaleMessages):
-    """Records each message that is handled here."""
-
-    handled: list[Any]
-
-    def unshelve_instance(self, context: Any, *message: Any) -> None:
-        self.handled.append(message)
-
-
-class _Manager(IronicComputeManager, _HandledHere):
-    """The real manager with a recorded handler."""
-
-
-def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
-    """Return a manager of host c1 that holds no node."""
-    manager: Any = object.__new__(_Manager)
-    manager.host, manager.compute_rpcapi = 'c1', _Rpc()
-    manager.handled = []
-    manager._components = types.SimpleNamespace(
-        held_nodes=types.SimpleNamespace(
-            locked_row=lambda node: contextlib.nullcontext(None)
-        ),
-        new_nodes=types.SimpleNamespace(hold_if_ours=manager.handled.append),
-    )
-    monkeypatch.setattr(
-        objects.ComputeNode,
-        'get_by_nodename',
-        lambda context, node: types.SimpleNamespace(host=holder),
-    )
-    return manager
-
-
-@pytest.mark.parametrize('properties', [None, {'limits': {}}])
-def test_unshelving_is_forwarded_unchanged(
-    properties: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An unshelve is cast to the holder with all of its arguments."""
-    manager = _manager(monkeypatch, 'c2')
-    manager.unshelve_instance('ctx', 's', 'image', properties, 'n', 'spec', [])
-    rest = {
-        'image': 'image',
-        'filter_properties': {**(properties or {}), forwarding._HOPS: 1},
-        'node': 'n',
-        'accel_uuids': [],
-    }
-    assert manager.compute_rpcapi.casts == [('s', 'c2', 'spec', rest)]
-    assert not manager.handled
+from ironic_compute.manager.forwarding import HOPS, HOPS_MAX
 
 
 @pytest.mark.parametrize(
-    ('holder', 'hops_count'), [('c1', 0), ('c2', forwarding.HOPS_MAX), ('', 0)]
+    ('holder', 'hops_count', 'host'),
+    [
+        ('c2', 0, 'c2'),
+        ('c2', HOPS_MAX - 1, 'c2'),
+        ('c2', HOPS_MAX, None),
+        ('c1', 0, None),
+        (None, 0, None),
+        ('', 0, None),
+    ],
 )
-def test_unshelving_is_handled_here_if_it_may_not_be_forwarded(
-    holder: str, hops_count: int, monkeypatch: pytest.MonkeyPatch
+def test_next_hop(
+    holder: str | None, hops_count: int, host: str | None
 ) -> None:
-    """Without another holder, or after three hops, Nova's handler runs."""
-    manager = _manager(monkeypatch, holder)
-    message = ('s', 'image', {forwarding._HOPS: hops_count}, 'n', 'spec', [])
-    manager.unshelve_instance('ctx', *message)
-    assert manager.handled == ['n', message]
-    assert not manager.compute_rpcapi.casts
+    """A message goes to another host, three times at most."""
+    assert forwarding.next_hop(holder, 'c1', hops_count) == host
 
 
-def test_unshelving_has_the_parameters_of_nova() -> None:
-    """The parameters are Nova's, because Nova passes them by position."""
-    ours, novas = (
-        list(inspect.signature(cls.unshelve_instance).parameters)
-        for cls in (IronicComputeManager, nova_manager.ComputeManager)
-    )
-    assert ours == novas
-
-
-def test_message_for_a_node_that_is_being_pushed_follows_the_node(
+def test_hops_are_counted_in_the_build(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The push has the node's lock; the message waits and is forwarded."""
-    manager = _manager(monkeypatch, 'c2')
-    has_asked, is_pushed = threading.Event(), threading.Event()
+    """The next host sees how often the build was forwarded."""
+    monkeypatch.setattr(
+        objects.ComputeNode,
+        'get_by_nodename',
+        lambda context, node: types.SimpleNamespace(host='c2'),
+    )
+    properties: dict[str, Any] = {}
+    assert not forwarding.is_forwarded(properties)
+    hosts = [
+        forwarding.next_host(None, 'n1', 'c1', properties)
+        for _ in range(HOPS_MAX + 1)
+    ]
+    assert hosts == ['c2'] * HOPS_MAX + [None]
+    assert properties == {HOPS: HOPS_MAX}
+    assert forwarding.is_forwarded(properties)
 
-    @contextlib.contextmanager
-    def locked_row(node: Any) -> Iterator[None]:
-        has_asked.set()
-        assert is_pushed.wait(20)
-        yield None
 
-    manager._components.held_nodes.locked_row = locked_row
-    message = ('ctx', 's', 'image', {}, 'n', 'spec', [])
-    thread = threading.Thread(target=manager.unshelve_instance, args=message)
-    thread.start()
-    assert has_asked.wait(20)
-    assert not manager.compute_rpcapi.casts
-    is_pushed.set()
-    thread.join(20)
-    assert [cast[1] for cast in manager.compute_rpcapi.casts] == ['c2']
+def test_node_without_a_row_has_no_other_holder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claim refuses the build then."""
+
+    def read(context: Any, node: str) -> Any:
+        raise nova_exception.ComputeHostNotFound(host=node)
+
+    monkeypatch.setattr(objects.ComputeNode, 'get_by_nodename', read)
+    assert forwarding.next_host(None, 'n1', 'c1', {}) is None
+    assert not forwarding.is_forwarded(None)

@@ -243,3 +243,36 @@ def test_failed_builds_are_counted_under_the_lock_of_the_node() -> None:
     one.held_nodes.drop_node(N)
     tracker.build_failed(N)
     assert len(counted) == 2
+
+
+def test_kept_node_is_not_free_until_its_build_claims_it() -> None:
+    """No push takes it; the claim of the same build replaces the mark."""
+    cloud, one = _just_started()
+    one.held_nodes.accept_facts(FIT)
+    tracker = _tracker(cloud, one, one.rows)
+    assert one.held_nodes.is_free(N)
+    assert tracker.keep_node(N, 'server')
+    with one.held_nodes.locked_free_row(N) as row:
+        assert row is None
+    _claim(cloud, one, save=lambda: None)
+    assert one.claims.consumer(N) == 'server'
+
+
+def test_node_of_another_build_is_not_taken_from_it() -> None:
+    """The claim refuses the second build then."""
+    cloud, one = _just_started()
+    one.held_nodes.accept_facts(FIT)
+    tracker = _tracker(cloud, one, one.rows)
+    assert tracker.keep_node(N, 'first')
+    assert tracker.keep_node(N, 'server')
+    with _refusal('in use by first'):
+        _claim(cloud, one, save=lambda: None)
+
+
+def test_node_of_another_host_is_not_kept() -> None:
+    """The build has to go to the other host."""
+    cloud, one = _just_started()
+    tracker = _tracker(cloud, one, one.rows)
+    one.held_nodes.drop_node(N)
+    assert not tracker.keep_node(N, 'server')
+    assert one.claims.consumer(N) is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.nodes.records import ServerRow
 from ironic_compute.recovery.in_progress import InProgress
@@ -183,6 +184,32 @@ def test_a_node_without_its_server_is_not_transferred() -> None:
     strays._begin = lambda name, act: act()
     strays.check()
     assert followed.nodes == [NODE]
+
+
+@pytest.mark.parametrize(
+    ('server', 'is_busy', 'given'),
+    [(SERVER, False, [NODE]), ('another', False, []), (SERVER, True, [])],
+)
+def test_node_follows_its_own_server_at_rest(
+    server: str, is_busy: bool, given: list[NodeId]
+) -> None:
+    """Not another server, and not while a thread works on the server."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    followed, in_progress = _RecordedTransfers(), InProgress()
+    strays = _strays(
+        one,
+        lambda node, server: None,
+        give_to=followed.follow,
+        in_progress=in_progress,
+    )
+    work = in_progress.shared(server) if is_busy else contextlib.nullcontext()
+    with work:
+        strays.follow_server(NODE, server, Host('c2'))
+    assert followed.nodes == given
 
 
 class _RecordedTransfers:

@@ -73,6 +73,7 @@ class _Stopping(Service):  # type: ignore[misc]
         )
         self.manager = types.SimpleNamespace(
             rpc_gating=self.gating,
+            forwarder=types.SimpleNamespace(attach_to=lambda server: None),
             set_shutdown_in_progress=lambda: None,
             graceful_shutdown=lambda *timeout: self.events.append('drains'),
         )

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forwards builds and unshelves that reached the former holder of their node.
+
+The scheduler reads a node's holder once, and the node may be pushed to another
+host before the server is built on it. The node's row is read again when the
+message arrives, and once more when the build begins, because the message may
+have waited for its turn in between. Then the node is kept on this host until
+the build claims it.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from oslo_log import log as logging
+
+from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.manager import forwarding
+from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.tracker import BareMetalTracker
+from ironic_compute.worker.components import Components
+from resource_tracker.node import NodeId
+
+LOG = logging.getLogger(__name__)
+
+
+class ForwardsBuilds(BuildMessages):
+    """Nova's ComputeManager, with handlers that follow a pushed node."""
+
+    _components: Components
+    driver: IronicComputeDriver
+    rt: BareMetalTracker
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server here, or forward the build to its node's holder."""
+        properties = kwargs.get('filter_properties') or {}
+        host = self._forward_to(context, kwargs.get('node'), properties)
+        if host is not None:
+            kwargs['filter_properties'] = properties
+            return self.compute_rpcapi.build_and_run_instance(
+                context, instance, host, *args, **kwargs
+            )
+        return super().build_and_run_instance(
+            context, instance, *args, **kwargs
+        )
+
+    def forward_late(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Forward a build whose node was pushed after its message came.
+
+        Otherwise the node is kept here until the build claims it. The
+        recovery loop releases a node that was kept for a build which has
+        ended without a claim.
+        """
+        node = request['node']
+        if node is None or self.rt.keep_node(NodeId(node), instance.uuid):
+            return False
+        properties = request['filter_properties'] or {}
+        host = self._forward_to(context, node, properties)
+        if host is None:
+            self.rt.keep_node(NodeId(node), instance.uuid)
+            return False
+        rest = {
+            name: value
+            for name, value in request.items()
+            if name not in ('self', 'context', 'instance')
+        }
+        self.compute_rpcapi.build_and_run_instance(
+            context,
+            instance,
+            host,
+            **{**rest, 'filter_properties': properties},
+        )
+        return True
+
+    def unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        request_spec: Any,
+        accel_uuids: Any,
+    ) -> Any:
+        """Unshelve a server here, or forward it to its node's holder."""
+        rest = image, filter_properties or {}, node, request_spec, accel_uuids
+        if self._forward_unshelving(context, instance, *rest):
+            return None
+        return super().unshelve_instance(context, instance, *rest)
+
+    def _forward_unshelving(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        properties: Any,
+        node: Any,
+        request_spec: Any,
+        accel_uuids: Any,
+    ) -> bool:
+        """Forward an unshelve to its node's holder, unless it is this host."""
+        host = self._forward_to(context, node, properties)
+        if host is None:
+            return False
+        self.compute_rpcapi.unshelve_instance(
+            context,
+            instance,
+            host,
+            request_spec,
+            image=image,
+            filter_properties=properties,
+            node=node,
+            accel_uuids=accel_uuids,
+        )
+        return True
+
+    def _forward_to(
+        self, context: Any, name: str | None, properties: dict[str, Any]
+    ) -> str | None:
+        """Return the host to forward a build to; None to build here.
+
+        :param name: the name of the node that the scheduler chose; None if it
+            chose none
+        :param properties: the build's filter properties, which are forwarded
+            with the build
+        """
+        if name is None:
+            return None
+        node = NodeId(name)
+        # Waits while the node is pushed to another host.
+        with self._components.held_nodes.locked_row(node) as row:
+            if row is not None:
+                return None
+        try:
+            host = forwarding.next_host(context, node, self.host, properties)
+            if host is None:
+                self._components.new_nodes.hold_if_ours(node)
+        except Exception as exc:
+            # The error is only logged, because a cast returns no error to its
+            # sender. The build goes on here: its claim fails, and the
+            # conductor tries an alternate node.
+            LOG.warning(
+                'Could not read which host holds node %(node)s: %(error)s',
+                {'node': node, 'error': exc},
+            )
+            return None
+        return host
+
+    def _unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        *args: Any,
+    ) -> Any:
+        """Unshelve a server; the driver uses ``node`` as its node meanwhile.
+
+        Nova attaches volumes before it claims the node, and reads the node's
+        volume connector from the driver. The node may have been pushed while
+        the message waited for the server's lock.
+        """
+        rest = image, filter_properties, node, *args
+        is_kept = node and self.rt.keep_node(NodeId(node), instance.uuid)
+        if not is_kept and self._forward_unshelving(context, instance, *rest):
+            return None
+        with self.driver.assume_node(instance, node):
+            return super()._unshelve_instance(context, instance, *rest)
