@@ -10,11 +10,12 @@ out. Every action may be repeated, because each round decides again from the
 state read then.
 """
 
+import dataclasses
 import enum
-from collections.abc import Mapping
-from typing import TypeGuard
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeGuard
 
-from nova.compute import task_states, vm_states
+from nova.compute import instance_actions, task_states, vm_states
 
 from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.nodes.records import ServerRow
@@ -264,3 +265,98 @@ def stray_state(row: ServerRow | None, here: str) -> StrayState:
         is_shelved and row.task_state is None
     )
     return StrayState.BUILD_FAILED if given_up else StrayState.MAY_BE_BUILDING
+
+
+class Action(Protocol):
+    """The fields of Nova's InstanceAction that are used here."""
+
+    id: int
+    action: str
+
+
+class ActionEvent(Protocol):
+    """The fields of Nova's InstanceActionEvent that are used here."""
+
+    finish_time: Any
+
+
+class Neglect(enum.Enum):
+    """What is left undone of a server that has no task.
+
+    Only a delete is carried out, because a user has requested it. The other
+    two are reported: the server works, or can be used by its owner.
+    """
+
+    DELETE = enum.auto()
+    """Nova has accepted a delete, which was never done: it is done now."""
+    NO_ALLOCATION = enum.auto()
+    """Placement has no allocation of a server that is on its node."""
+    NO_PORTS = enum.auto()
+    """Neutron has none of the ports that Nova knows of the server."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestingServer:
+    """A server of this host without a task, which no thread works on.
+
+    A value of None means that it was not read, or could not be read.
+
+    :param is_delete_unfinished: see :func:`is_delete_unfinished`
+    """
+
+    vm_state: str
+    task_state: str | None
+    is_delete_unfinished: bool | None = None
+    has_allocation: bool | None = None
+    has_ports: bool | None = None
+
+
+# The VM states of a server that is on a node.
+_ON_NODE = frozenset(
+    {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.PAUSED}
+)
+_NEVER_DELETED_AGAIN = frozenset({vm_states.DELETED, vm_states.SOFT_DELETED})
+
+
+def find_neglect(server: RestingServer) -> Neglect | None:
+    """Return what is left undone of a server; None if nothing is."""
+    if server.task_state is not None:
+        return None
+    if server.is_delete_unfinished:
+        is_deleted = server.vm_state in _NEVER_DELETED_AGAIN
+        return None if is_deleted else Neglect.DELETE
+    if server.vm_state not in _ON_NODE:
+        return None
+    if server.has_allocation is False:
+        return Neglect.NO_ALLOCATION
+    return Neglect.NO_PORTS if server.has_ports is False else None
+
+
+# Actions that Nova records without a user.
+_NO_REQUESTS = frozenset({'power-update'})
+
+
+def find_last_request(actions: Iterable[Action]) -> Action | None:
+    """Return the newest action of a server that a user has requested.
+
+    :param actions: the server's actions, newest first
+    """
+    return next((a for a in actions if a.action not in _NO_REQUESTS), None)
+
+
+def is_delete_unfinished(
+    last: Action | None, events: Iterable[ActionEvent]
+) -> bool:
+    """Return whether a delete was accepted and has never ended.
+
+    Nova records the action when it accepts the delete. A build that ends at
+    the same moment may overwrite the task state ``deleting`` of the server,
+    and nothing but the action is left of the delete if its message is lost. A
+    delete that has failed is no such delete: its user has seen it.
+
+    :param last: the last request for the server
+    :param events: the events of that action
+    """
+    if last is None or last.action != instance_actions.DELETE:
+        return False
+    return all(event.finish_time is None for event in events)

@@ -151,7 +151,7 @@ class InterruptedDeploys:
             end(context, instance, str(exc))
             return
         is_new = instance.vm_state == vm_states.BUILDING
-        if is_new and _are_ports_gone(self._network_api, instance):
+        if is_new and are_ports_gone(self._network_api, instance):
             end(context, instance, _WITHOUT_PORTS)
             return
         instance.vm_state = vm_states.ACTIVE
@@ -177,7 +177,7 @@ def _is_later(stamp: str | None, than: datetime.datetime | None) -> bool:
     return bool(naive(timeutils.parse_isotime(stamp)) > naive(than))
 
 
-def _are_ports_gone(network_api: Any, instance: Any) -> bool:
+def are_ports_gone(network_api: Any, instance: Any) -> bool:
     """Return whether Neutron has none of the ports in an Instance record.
 
     Nova deletes or unbinds all ports of a failed build before it saves the

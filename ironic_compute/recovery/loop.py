@@ -17,6 +17,7 @@ from ironic_compute.gate import Gate
 from ironic_compute.loop_thread import LoopThread
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.recovery.neglected_servers import NeglectedServers
 from ironic_compute.recovery.stray_instances import StrayInstances
 
 LOG = logging.getLogger(__name__)
@@ -24,23 +25,26 @@ LOG = logging.getLogger(__name__)
 # Messages that waited in the queue are handled first, because a message has
 # more details than the server's Instance record.
 _FIRST_ROUND_S = 5.0
+# Neglected servers are rare, and mostly found by the first check of a worker.
+NEGLECTED_EVERY = 3
 
 
 @attrs.define(eq=False, repr=False, slots=False)
 class RecoveryLoop:
-    """One thread that checks tasks, stray instances and lost builds in turn.
+    """One thread that makes all checks of the recovery room in turn.
 
     :param interval_s: seconds between two rounds
     :param queue_s: seconds of RPC service after which every message that
         waited in the queue at the start has been taken from it
     :param lost_s: seconds between two checks for lost builds
     :param recheck_s: seconds after which the servers on all held nodes are
-        checked again
+        checked again; each third time, neglected servers are searched
     """
 
     _tasks: InterruptedTasks
     _strays: StrayInstances
     _lost: LostBuilds
+    _neglected: NeglectedServers
     _gate: Gate
     _clock: Clock
     _interval_s: float
@@ -52,6 +56,7 @@ class RecoveryLoop:
         self._served_since_s = 0.0
         self._rechecked_at_s = 0.0
         self._lost_checked_at_s = -math.inf
+        self._neglect_checked_at_s = -math.inf
         self._thread = LoopThread('recovery', self._run_round, _FIRST_ROUND_S)
 
     def start(self) -> None:
@@ -78,11 +83,19 @@ class RecoveryLoop:
             self._strays.forget_checked()
         self._run_check(self._tasks.check)
         self._run_check(self._strays.check)
-        is_due = now_s - self._lost_checked_at_s >= self._lost_s
-        if is_due and now_s - self._served_since_s >= self._queue_s:
+        if now_s - self._served_since_s >= self._queue_s:
+            self._run_rare_checks(now_s)
+        return self._interval_s
+
+    def _run_rare_checks(self, now_s: float) -> None:
+        """Run the checks for work whose message no queue has any more."""
+        if now_s - self._lost_checked_at_s >= self._lost_s:
             self._lost_checked_at_s = now_s
             self._run_check(self._lost.check)
-        return self._interval_s
+        since_s = now_s - self._neglect_checked_at_s
+        if since_s >= NEGLECTED_EVERY * self._recheck_s:
+            self._neglect_checked_at_s = now_s
+            self._run_check(self._neglected.check)
 
     def _run_check(self, check: Callable[[], None]) -> None:
         try:

@@ -17,9 +17,10 @@ from ironic_compute import opts
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.pool.host_aggregates import HostAggregates
 from ironic_compute.pool.services import ServiceDirectory
-from ironic_compute.recovery import interrupted_tasks
+from ironic_compute.recovery import interrupted_tasks, loop
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.recovery.neglected_servers import NeglectedServers
 from resource_tracker import opts as tracker_opts
 from resource_tracker.meter import NoMeter
 from tests.functional import pool
@@ -70,6 +71,9 @@ _FREQUENCIES: dict[Callable[..., Any], float] = {
         'upkeep_interval_s', 1 + 1 / interrupted_tasks.WITHOUT_TASK_EVERY
     ),
     LostBuilds._list_without_host: _a_minute('lost_build_s', 2),
+    NeglectedServers._list_page: _a_minute(
+        'audit_interval_s', 1 / loop.NEGLECTED_EVERY
+    ),
     # The test does not last until the next audit: each second audit reads the
     # rows of 5,000 own nodes, and each other one some rows of the cell.
     ComputeNodes.list_by_nodes: _a_minute('audit_interval_s', 8) / 2,

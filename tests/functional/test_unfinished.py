@@ -86,6 +86,33 @@ class UnfinishedTest(UnfinishedTestCase):
         self.until(self._is_gone, 'the server gone')
         self.until(lambda: self.offered() == 8, 'its node offered')
 
+    def _record_action(self, name: str) -> None:
+        """Have a request of a user in Nova's records, and nowhere else."""
+        context = nova_context.get_admin_context()
+        objects.InstanceAction.action_start(
+            context, self.server['id'], name, want_result=False
+        )
+
+    def _search_neglected(self) -> None:
+        self._leave(display_name='changed')
+        for host in self.workers:
+            self.manager(host)._recovery_loop._neglected._try_check()
+
+    def test_delete_whose_task_was_overwritten_is_done(self) -> None:
+        """Only the action of the delete is left, without an end."""
+        self._record_action('delete')
+        self._search_neglected()
+        self.until(self._is_gone, 'the server gone')
+        self.until(lambda: self.offered() == 8, 'its node offered')
+
+    def test_server_that_was_used_after_its_delete_is_kept(self) -> None:
+        """The newest request counts."""
+        self._record_action('delete')
+        self._record_action('reboot')
+        self._search_neglected()
+        self.assertIsNone(self._row().task_state)
+        self.assertEqual('ACTIVE', self._shown()['status'])
+
     def test_stop_cut_short_is_done(self) -> None:
         """A stop that was interrupted ends with the machine off."""
         self._leave(task_state=task_states.POWERING_OFF)

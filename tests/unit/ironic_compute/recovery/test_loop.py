@@ -25,6 +25,7 @@ def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
             forget_checked=lambda: called.append('again'),
         ),
         parts(check=lambda: called.append('lost')),
+        parts(check=lambda: called.append('neglected')),
         gate,
         clock,
         interval_s=10.0,
@@ -49,11 +50,14 @@ def _run(rounds_count: int, *, is_open: bool) -> list[str]:
 
 
 def test_each_round_runs_all_due_checks_in_spite_of_an_error() -> None:
-    """Lost builds wait for the queue; a failed check stops no other."""
-    both = ['tasks', 'strays']
+    """Lost work waits for the queue; a failed check stops no other."""
+    both, rare = ['tasks', 'strays'], ['lost', 'neglected']
     assert _run(2, is_open=True) == both * 2
-    assert _run(3, is_open=True) == [*both * 3, 'lost']
-    assert _run(4, is_open=True) == [*both * 3, 'lost', 'again', *both]
+    assert _run(3, is_open=True) == [*both * 3, *rare]
+    assert _run(4, is_open=True) == [*both * 3, *rare, 'again', *both]
+    # Each third audit searches for neglected servers.
+    assert _run(11, is_open=True).count('neglected') == 1
+    assert _run(12, is_open=True).count('neglected') == 2
 
 
 def test_no_check_runs_without_the_lease() -> None:
@@ -66,6 +70,7 @@ def test_stop_ends_the_thread() -> None:
     before = set(threading.enumerate())
     parts: Any = types.SimpleNamespace()
     recovery_loop = RecoveryLoop(
+        parts,
         parts,
         parts,
         parts,
@@ -83,7 +88,7 @@ def test_stop_ends_the_thread() -> None:
         assert not thread.is_alive()
 
 
-def test_lost_builds_wait_anew_after_each_gap_of_the_lease() -> None:
+def test_lost_work_waits_anew_after_each_gap_of_the_lease() -> None:
     """While the gate was shut no message was taken from the queue."""
     called: list[str] = []
     gate = types.SimpleNamespace(is_open=lambda: False)
@@ -96,6 +101,6 @@ def test_lost_builds_wait_anew_after_each_gap_of_the_lease() -> None:
     for _ in range(2):
         recovery_loop._run_round()
         clock.advance(10.0)
-    assert 'lost' not in called
+    assert not {'lost', 'neglected'} & set(called)
     recovery_loop._run_round()
-    assert called[-1] == 'lost'
+    assert called[-2:] == ['lost', 'neglected']
