@@ -104,7 +104,7 @@ class IronicComputeManager(
         self.clock = components.clock
         self.rpc_gating = components.rpc_gating
         super().__init__(_make_driver_loadable(), *args, **kwargs)
-        self.compute_task_api = FreshCandidates()
+        self.compute_task_api = FreshCandidates(self.reportclient)
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(
             components.client,

@@ -2,6 +2,7 @@
 """Messages and builds that reach a host which has lost the server or node."""
 
 import contextlib
+import functools
 import sys
 import threading
 import types
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nova import context as nova_context
-from nova import objects
+from nova import exception, objects
 from nova.compute import rpcapi
 
 from hashring.ring import Host
@@ -57,7 +58,10 @@ class MovedServerTest(pool.PoolTestCase):
         row.service_id = record.id
         row.save()
         self.components(self.host).held_nodes.drop_node(self.node)
-        self.components(self.other).new_nodes.hold_if_ours(self.node)
+        other = self.components(self.other)
+        other.new_nodes.hold_if_ours(self.node)
+        other.feed.request_read(self.node)
+        self.until(lambda: other.held_nodes.facts(self.node), 'it was read')
 
     def _holder_row(self) -> Any:
         return objects.ComputeNode.get_by_nodename(self.context, self.node)
@@ -138,6 +142,38 @@ class _Door:
 
     def __exit__(self, *exc: object) -> None:
         pass
+
+
+class LostNodesTest(pool.PoolTestCase):
+    """A build whose nodes always turn out to be another one's."""
+
+    NODES_COUNT = 4
+    # Nova itself would try the first node and two alternates.
+    LOSSES_COUNT = 5
+
+    def setUp(self) -> None:
+        """Have the first claims refused."""
+        super().setUp()
+        self.losses: list[str] = []
+        for host in self.workers:
+            rt = self.manager(host).rt
+            rt.instance_claim = functools.partial(  # type: ignore[method-assign]
+                self._lose, rt.instance_claim
+            )
+
+    def _lose(
+        self, claim: Any, context: Any, instance: Any, node: str, *args: Any
+    ) -> Any:
+        if len(self.losses) < self.LOSSES_COUNT:
+            self.losses.append(node)
+            raise exception.ComputeResourcesUnavailable(reason='it is taken')
+        return claim(context, instance, node, *args)
+
+    def test_loser_of_more_nodes_than_nova_would_try_is_built(self) -> None:
+        """The scheduler is asked again each time."""
+        server = self.boot(self.flavor)
+        self.assertEqual(self.LOSSES_COUNT, len(self.losses))
+        self.assertEqual([self.node_of(server)], [*self.allocations(server)])
 
 
 class PushedNodeTest(pool.PoolTestCase):
