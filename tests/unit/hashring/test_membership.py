@@ -2,6 +2,9 @@
 """Membership over tooz, with the file driver: no server is needed."""
 
 import pathlib
+import threading
+import types
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,8 @@ C1 = Host('c1')
 
 
 def joined(folder: pathlib.Path, boot: str) -> tuple[Membership, Member]:
-    me = Member(C1, Boot(boot))
+    # An older release publishes no marks, which is None.
+    me = Member(C1, Boot(boot), marks=())
     made = Membership(f'file://{folder}', 'pool', C1, me.boot, term_s=15.0)
     made.connect()
     made.join(me)
@@ -92,6 +96,38 @@ def test_other_groups_are_those_of_other_agents(
         other.join(member)
     assert made.other_groups() == ('other',)
     assert set(made.pools()) == {'pool', 'other', 'former'}
+
+
+def test_errors_of_a_driver_are_translated(tmp_path: pathlib.Path) -> None:
+    """Drivers raise errors of any class; the request is named."""
+    made, _ = joined(tmp_path, 'b1')
+
+    def fail() -> None:
+        raise RuntimeError('broken')
+
+    made._driver.get_groups = fail
+    with pytest.raises(errors.BackendUnavailable, match='groups: broken'):
+        made.pools()
+
+
+def test_refused_request_leaves_its_queue_once(tmp_path: pathlib.Path) -> None:
+    """Each is removed from the list with the answer of ZooKeeper."""
+    made, _ = joined(tmp_path, 'b1')
+    answers = [None, None]
+    client = types.SimpleNamespace(exists=lambda path: answers.pop())
+    queued = types.SimpleNamespace(client=client, path='/c1')
+    refused: Any = types.SimpleNamespace(_lock=queued)
+    made._refused += [refused, refused]
+    made._leave_queues()
+    assert made._refused == answers == []
+
+
+def test_reading_the_pools_leaves_no_thread(tmp_path: pathlib.Path) -> None:
+    """The operator's tools read the pools without an agent."""
+    joined(tmp_path, 'b1')
+    before = set(threading.enumerate())
+    assert set(read_pools(f'file://{tmp_path}', term_s=15.0)) == {'pool'}
+    assert set(threading.enumerate()) <= before
 
 
 def test_locks_of_a_folder_have_no_token(tmp_path: pathlib.Path) -> None:
