@@ -8,13 +8,22 @@ build in ERROR. The worker therefore asks the scheduler for other hosts.
 
 The conductor itself would ask the scheduler if it got no list of hosts, but
 Nova 33 and 34 fail then: the scheduler gets a request whose
-``requested_resources`` are None.
+``requested_resources`` are None. It would also give the new allocation up and
+make it again, and in a burst of builds another server has the node by then.
+Therefore the worker keeps the allocation that the scheduler has made, and
+sends the build to the chosen host by itself, as a conductor does. A build with
+volumes goes through the conductor, which makes their attachments again.
 """
 
+import copy
+import inspect
 from typing import Any
 
 from nova import exception as nova_exception
+from nova import objects
+from nova.compute import rpcapi
 from nova.conductor import api
+from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query
 from oslo_log import log as logging
 
@@ -24,6 +33,7 @@ LOG = logging.getLogger(__name__)
 # ``[scheduler] max_attempts``.
 LOSSES_MAX = 20
 _LOSSES = 'ironic_compute_losses'
+_BUILD = inspect.signature(api.ComputeTaskAPI.build_instances)
 # The error of a refused claim and of a node that could not be reserved.
 _LOST = 'ComputeResourcesUnavailable'
 
@@ -38,75 +48,120 @@ class FreshCandidates(api.ComputeTaskAPI):
         super().__init__()
         self._reportclient = reportclient
         self._scheduler = query.SchedulerQueryClient()
+        self._compute_rpcapi = rpcapi.ComputeAPI()
 
-    def build_instances(
-        self,
-        context: Any,
-        instances: Any,
-        image: Any,
-        filter_properties: dict[str, Any],
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def build_instances(self, *args: Any, **kwargs: Any) -> None:
         """Reschedule a build; anew, if it has lost its node to another one.
 
-        Without a list of hosts it is scheduled anew as well.
-        """
-        has_lost = has_lost_node(filter_properties)
-        alternates = kwargs.get('host_lists')
-        if has_lost:
-            exclude_from_attempts(filter_properties)
-        if has_lost or alternates is None:
-            spec = kwargs.get('request_spec')
-            kwargs['host_lists'] = self._select_hosts(
-                context, instances[0], spec, alternates
-            )
-        super().build_instances(
-            context, instances, image, filter_properties, *args, **kwargs
-        )
-
-    def _select_hosts(
-        self, context: Any, instance: Any, spec: Any, alternates: Any
-    ) -> Any:
-        """Return fresh hosts for a server; the alternates if there are none.
-
-        Blocks for one RPC to the scheduler and one request to Placement.
+        Without a list of hosts it is scheduled anew as well. Blocks for one
+        RPC to the scheduler and some to the conductor.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
             and there are no alternates
         """
+        request = _BUILD.bind(self, *args, **kwargs).arguments
+        alternates = request.get('host_lists')
+        properties = request['filter_properties']
+        has_lost = has_lost_node(properties) and exclude_loss(properties)
+        if has_lost or alternates is None:
+            found = self._select_hosts(request)
+            if found is not None and self._send_build(request, found[0]):
+                return
+            request['host_lists'] = self._give_up(request, found)
+        super().build_instances(
+            **{name: request[name] for name in request if name != 'self'}
+        )
+
+    def _select_hosts(self, request: dict[str, Any]) -> Any:
+        """Return fresh hosts, the first one allocated; None if none is left.
+
+        :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
+            and there are no alternates
+        """
+        (instance,) = request['instances']
+        spec = request['request_spec'].obj_clone()
+        if not getattr(spec, 'requested_resources', None):
+            spec.requested_resources = []
         try:
-            found = self._ask_scheduler(context, instance, spec)
+            return self._scheduler.select_destinations(
+                request['context'],
+                spec,
+                [instance.uuid],
+                return_objects=True,
+                return_alternates=True,
+            )
         except nova_exception.NoValidHost:
-            # The conductor ends the build: no host is left.
-            return alternates or [[]]
+            return None
         except Exception as exc:
-            if alternates is None:
+            if request.get('host_lists') is None:
                 raise
             LOG.warning(
                 'Could not schedule server %(server)s anew, so its alternate '
                 'nodes are tried: %(error)s',
                 {'server': instance.uuid, 'error': exc},
             )
-            return alternates
+            return None
+
+    def _give_up(self, request: dict[str, Any], found: Any) -> Any:
+        """Return the hosts from which the conductor chooses one.
+
+        The conductor makes the allocation, and refuses a second one. Without
+        any host it ends the build.
+        """
+        if found is None:
+            return request.get('host_lists') or [[]]
+        (instance,) = request['instances']
+        self._reportclient.delete_allocation_for_instance(
+            request['context'], instance.uuid, force=True
+        )
         return found
 
-    def _ask_scheduler(self, context: Any, instance: Any, spec: Any) -> Any:
-        spec = spec.obj_clone()
-        if not getattr(spec, 'requested_resources', None):
-            spec.requested_resources = []
-        found = self._scheduler.select_destinations(
+    def _send_build(self, request: dict[str, Any], hosts: Any) -> bool:
+        """Send a build to its new host; return whether that was possible.
+
+        :param hosts: the host whose node is allocated, and its alternates
+        """
+        context, (instance,) = request['context'], request['instances']
+        properties = copy.deepcopy(request['filter_properties'])
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        chosen, *alternates = hosts
+        if (
+            'retry' not in properties
+            or any(bdm.is_volume for bdm in bdms)
+            or not _is_in_this_cell(context, chosen.service_host)
+        ):
+            return False
+        properties['retry']['num_attempts'] += 1
+        scheduler_utils.populate_filter_properties(properties, chosen)
+        instance.availability_zone = chosen.availability_zone
+        self._compute_rpcapi.build_and_run_instance(
             context,
-            spec,
-            [instance.uuid],
-            return_objects=True,
-            return_alternates=True,
+            instance,
+            chosen.service_host,
+            request['image'],
+            request['request_spec'],
+            properties,
+            request['admin_password'],
+            request['injected_files'],
+            request['requested_networks'],
+            request['security_groups'],
+            bdms,
+            chosen.nodename,
+            chosen.limits,
+            alternates,
         )
-        # The conductor makes the allocation, and refuses a second one.
-        self._reportclient.delete_allocation_for_instance(
-            context, instance.uuid, force=True
-        )
-        return found
+        return True
+
+
+def _is_in_this_cell(context: Any, host: str) -> bool:
+    """Return whether the cell of this worker has a compute host."""
+    try:
+        objects.Service.get_by_compute_host(context, host)
+    except nova_exception.ComputeHostNotFound:
+        return False
+    return True
 
 
 def has_lost_node(filter_properties: dict[str, Any]) -> bool:
@@ -115,14 +170,16 @@ def has_lost_node(filter_properties: dict[str, Any]) -> bool:
     return any(_LOST in line for line in retry.get('exc') or ())
 
 
-def exclude_from_attempts(filter_properties: dict[str, Any]) -> None:
-    """Do not count a lost node as an attempt, up to a limit.
+def exclude_loss(filter_properties: dict[str, Any]) -> bool:
+    """Do not count a lost node as an attempt; False if too many were lost.
 
     The first attempt always counts, because the conductor takes a build with
     fewer for one that no cell has yet, and deletes the server's mapping.
     """
     losses_count = filter_properties.get(_LOSSES, 0)
-    if losses_count < LOSSES_MAX:
-        filter_properties[_LOSSES] = losses_count + 1
-        retry = filter_properties['retry']
-        retry['num_attempts'] = max(1, retry['num_attempts'] - 1)
+    if losses_count >= LOSSES_MAX:
+        return False
+    filter_properties[_LOSSES] = losses_count + 1
+    retry = filter_properties['retry']
+    retry['num_attempts'] = max(1, retry['num_attempts'] - 1)
+    return True

@@ -2,14 +2,18 @@
 """Who is scheduled anew, and how often."""
 
 import contextlib
+import inspect
 import types
 from typing import Any
 
 import oslo_messaging
 import pytest
+from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
+from nova.compute import rpcapi
 from nova.conductor import api
+from nova.objects import base as objects_base
 
 from ironic_compute.manager.rescheduling import LOSSES_MAX, FreshCandidates
 
@@ -21,7 +25,16 @@ LOST = 'nova.exception.ComputeResourcesUnavailable: node n1 is in use by s2'
 FAILED = 'nova.exception.InstanceDeployFailure: the disk is broken'
 
 
-_FRESH = [['b', 'c']]
+def _host(name: str) -> Any:
+    return objects.Selection(
+        service_host=name,
+        nodename=f'n{name}',
+        limits=None,
+        availability_zone='z1',
+    )
+
+
+_FRESH = [[_host('b'), _host('c')]]
 
 
 class _Scheduler:
@@ -65,10 +78,60 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return lists
 
 
+class _Conductor:
+    """nova-conductor with the records of one cell.
+
+    :ivar volumes: of the server
+    :ivar hosts: of the cell
+    """
+
+    def __init__(self) -> None:
+        self.volumes: list[Any] = []
+        self.hosts = ['b']
+
+    def object_class_action_versions(
+        self, context: Any, name: str, method: str, *args: Any
+    ) -> Any:
+        if name == 'BlockDeviceMappingList':
+            return objects.BlockDeviceMappingList(objects=self.volumes)
+        host = args[1][0]
+        if host not in self.hosts:
+            raise nova_exception.ComputeHostNotFound(host=host)
+        return objects.Service(host=host)
+
+
+class _Hosts:
+    """Records the builds that are sent to compute hosts."""
+
+    def __init__(self) -> None:
+        self.builds: list[tuple[str, str, Any]] = []
+        self.properties: dict[str, Any] = {}
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, host: str, *args: Any
+    ) -> None:
+        rpcapi_names = list(
+            inspect.signature(
+                rpcapi.ComputeAPI.build_and_run_instance
+            ).parameters
+        )[4:]
+        given = dict(zip(rpcapi_names, args, strict=False))
+        self.properties = given['filter_properties']
+        self.builds.append((host, given['node'], given['host_list']))
+
+
 @pytest.fixture
-def client() -> Any:
+def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
+    made = _Conductor()
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', made)
+    return made
+
+
+@pytest.fixture
+def client(conductor: _Conductor) -> Any:
     made: Any = object.__new__(FreshCandidates)
     made._scheduler, made._reportclient = _Scheduler(), _Placement()
+    made._compute_rpcapi = _Hosts()
     return made
 
 
@@ -76,36 +139,70 @@ def _reschedule(
     client: Any, properties: dict[str, Any], host_lists: Any = _ALTERNATES
 ) -> None:
     client.build_instances(
-        None,
+        nova_context.get_admin_context(),
         [types.SimpleNamespace(uuid='s1')],
         'image',
         properties,
         'password',
+        [],
+        None,
+        [],
+        [],
         request_spec=objects.RequestSpec(requested_resources=None),
         host_lists=host_lists,
     )
 
 
 def _properties(line: str) -> dict[str, Any]:
-    return {'retry': {'num_attempts': 1, 'exc': ['Traceback', line]}}
+    return {
+        'retry': {'num_attempts': 2, 'hosts': [], 'exc': ['Traceback', line]}
+    }
 
 
-def test_loser_of_a_node_gets_fresh_candidates(
+def test_loser_of_a_node_goes_to_a_fresh_host_with_its_allocation(
     sent: list[Any], client: Any
 ) -> None:
-    """The loss is not counted, but the first attempt is.
-
-    The conductor makes the allocation again, of one of the new hosts.
-    """
+    """In a burst, a node that is given up for a moment is gone."""
     properties = _properties(LOST)
     _reschedule(client, properties)
-    assert sent == [_FRESH]
+    assert client._compute_rpcapi.builds == [('b', 'nb', _FRESH[0][1:])]
     assert client._scheduler.specs[0].requested_resources == []
+    assert (sent, client._reportclient.freed) == ([], [])
+
+
+def test_a_loss_is_not_counted_as_an_attempt(
+    sent: list[Any], client: Any
+) -> None:
+    """The second attempt stays the second one, however many are lost."""
+    properties = _properties(LOST)
+    for _ in range(3):
+        _reschedule(client, properties)
+        properties = client._compute_rpcapi.properties
+        properties['retry']['exc'] = [LOST]
+        assert properties['retry']['num_attempts'] == 2
+    assert properties['retry']['hosts'] == [['b', 'nb']] * 3
+
+
+def test_loser_with_a_volume_goes_through_the_conductor(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """The conductor makes the attachments of volumes again."""
+    volume = objects.BlockDeviceMapping(
+        source_type='volume', destination_type='volume'
+    )
+    conductor.volumes = [volume]
+    _reschedule(client, _properties(LOST))
+    assert sent == [_FRESH]
     assert client._reportclient.freed == ['s1']
-    assert properties['retry']['num_attempts'] == 1
-    properties['retry']['num_attempts'] = 2
-    _reschedule(client, properties)
-    assert properties['retry']['num_attempts'] == 1
+
+
+def test_loser_whose_new_host_is_in_another_cell_goes_through_the_conductor(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """The message bus of another cell is another one."""
+    conductor.hosts = []
+    _reschedule(client, _properties(LOST))
+    assert sent == [_FRESH]
 
 
 def test_other_failures_get_their_alternates(
@@ -115,7 +212,7 @@ def test_other_failures_get_their_alternates(
     properties = _properties(FAILED)
     _reschedule(client, properties)
     assert sent == [_ALTERNATES]
-    assert properties['retry']['num_attempts'] == 1
+    assert properties['retry']['num_attempts'] == 2
     assert not client._scheduler.specs
 
 
@@ -123,6 +220,15 @@ def test_build_without_a_list_is_scheduled_anew(
     sent: list[Any], client: Any
 ) -> None:
     """Its allocation was given up by a worker that has ended."""
+    retry = {'retry': {'num_attempts': 1, 'hosts': []}}
+    _reschedule(client, retry, host_lists=None)
+    assert [host for host, _, _ in client._compute_rpcapi.builds] == ['b']
+
+
+def test_build_without_retries_is_left_to_the_conductor(
+    sent: list[Any], client: Any
+) -> None:
+    """Nova does not reschedule a build that names its host."""
     _reschedule(client, {}, host_lists=None)
     assert sent == [_FRESH]
 
@@ -155,7 +261,11 @@ def test_scheduler_that_finds_nothing_leaves_the_alternates(
 def test_losses_without_end_are_counted(sent: list[Any], client: Any) -> None:
     """A node that Placement offers and no build can have ends the build."""
     properties = _properties(LOST)
-    properties['retry']['num_attempts'] = LOSSES_MAX + 1
-    for _ in range(LOSSES_MAX + 1):
+    for _ in range(LOSSES_MAX):
         _reschedule(client, properties)
-    assert properties['retry']['num_attempts'] == 1
+        properties = client._compute_rpcapi.properties
+        properties['retry']['exc'] = [LOST]
+    assert sent == []
+    _reschedule(client, properties)
+    assert sent == [_ALTERNATES]
+    assert properties['retry']['num_attempts'] == 2
