@@ -85,11 +85,16 @@ class ComputeNodes:
 
     Any thread may call. Every method blocks for one RPC, or for one for each
     thousand rows or 250 servers. A write first blocks until the gate is open.
+
+    :param page_rows: the number of rows in a page
     """
 
-    def __init__(self, gate: Gate, clock: Clock) -> None:
+    def __init__(
+        self, gate: Gate, clock: Clock, page_rows: int = _ROWS_PER_PAGE
+    ) -> None:
         self._gate = gate
         self._clock = clock
+        self._page_rows = page_rows
         self._context = nova_context.get_admin_context()
 
     def list_by_host(self, host: Host) -> list[Any]:
@@ -127,7 +132,7 @@ class ComputeNodes:
             return None
 
     def read_page(self, marker: Marker | None) -> Page:
-        """Return the next 250 rows of the cell, of all hosts, in one RPC.
+        """Return the next rows of the cell, of all hosts, in one RPC.
 
         :param marker: the marker of the page before; None for the first page
         :raises MarkerGone: the row at the marker was deleted; the caller must
@@ -135,11 +140,11 @@ class ComputeNodes:
         """
         try:
             rows = objects.ComputeNodeList.get_by_pagination(
-                self._context, limit=_ROWS_PER_PAGE, marker=marker
+                self._context, limit=self._page_rows, marker=marker
             )
         except nova_exception.MarkerNotFound as error:
             raise MarkerGone from error
-        is_last = len(rows) < _ROWS_PER_PAGE
+        is_last = len(rows) < self._page_rows
         return Page(list(rows), None if is_last else Marker(rows[-1].id))
 
     def list_legacy_nodes(self, pages_max: int) -> frozenset[NodeId] | None:

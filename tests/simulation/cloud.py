@@ -17,6 +17,7 @@ from ironic_compute import errors
 from ironic_compute.manager.forwarding import HOPS_MAX
 from resource_tracker.node import NodeId
 from tests.simulation.compute import PACE
+from tests.simulation.conductor import Conductor
 from tests.simulation.ironic import Ironic
 from tests.simulation.load import Load
 from tests.simulation.nova import (
@@ -46,6 +47,7 @@ class Cloud(World):
         super().prepare()
         self.breaks_count = 0  # Violations by late writes.
         self.nova = Nova(self)
+        self.conductor = Conductor(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
         self._robbed: dict[str, Host | None] = {}
@@ -147,6 +149,12 @@ class Cloud(World):
                 self.fail(f'{server.uuid} was active, is {server.vm_state}')
             if server.host is None:
                 self.fail(f'{server.uuid} was active, has lost its host')
+
+    def check_resume(self, request: SentRequest, server: ServerRecord) -> None:
+        """Check that a worker resumes the tasks of its own host only."""
+        is_foreign = server.host not in (None, request.host)
+        if request.resumes and is_foreign and not request.late:
+            self.fail(f'{request.sender} resumes {server.uuid} of another')
 
     def check_undeploy(self, request: SentRequest, uuid: str) -> None:
         """Check that no server is undeployed before its deletion."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated worker that serves the nodes and servers of one host.
 
-Real are HeldNodes, Rebalancer, Removal, NodeCache, ClaimBook, the tracker,
-InterruptedTasks, StrayInstances and LostBuilds. This module replaces the
-components, manager, feed and recovery loop of the daemon: it builds the real
-objects and runs them in simulated threads.
+Real are ComputeNodes, HeldNodes, Rebalancer, Removal, NodeCache, ClaimBook,
+the tracker, InterruptedTasks, StrayInstances and LostBuilds. This module
+replaces the components, manager, feed and recovery loop of the daemon: it
+builds the real objects and runs them in simulated threads.
 """
 
 import dataclasses
@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any
 
-from nova.compute import vm_states
-
 from hashring.ring import Host
 from ironic_compute.errors import NodeNotFound
 from ironic_compute.manager.tracker import BareMetalTracker
+from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
@@ -26,10 +25,9 @@ from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
-from ironic_compute.recovery.failures import TaskFailures, clear_task
+from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
-from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
-from ironic_compute.recovery.lost_builds import LOST_STATES, LostBuilds
+from ironic_compute.recovery.lost_builds import LostBuilds
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
@@ -38,13 +36,12 @@ from tests.simulation.handlers import (
     Driver,
     LiveTasks,
     Manager,
-    unfinished_of,
 )
 from tests.simulation.ironic import Client
-from tests.simulation.kernel import Lock
+from tests.simulation.kernel import Lock, Task
 from tests.simulation.nova import Message, ServiceRecord
 from tests.simulation.placement import Reporter
-from tests.simulation.rows import Rows, Server, Services
+from tests.simulation.rows import Server, Services
 from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
 
@@ -66,6 +63,8 @@ UPKEEP_S = 10.0
 IDLE_S = 20.0
 LOST_S = 30.0
 POLL_S = 2.0
+# A small page, so that a search has several pages even in a small cloud.
+ROWS_PER_PAGE = 4
 
 
 class Inline(futures.Executor):
@@ -104,53 +103,6 @@ class RecordingPoolView(PoolView):
         return standing
 
 
-class SimulatedInterruptedTasks(InterruptedTasks):
-    """The real class; its reads of Nova go over the wire."""
-
-    def __init__(self, worker: Any, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._worker = worker
-
-    def _list_unfinished(self, lists_all: bool) -> list[Any]:
-        worker = self._worker
-        records = worker.wire.read(
-            lambda: unfinished_of(worker.world.nova, worker.host, lists_all)
-        )
-        return [worker.server_of(record) for record in records]
-
-    def _context_of(self, instance: Any) -> Any:
-        return None
-
-
-class SimulatedFailures(TaskFailures):
-    """The real class, without Nova's fault records."""
-
-    def fail_task(self, context: Any, instance: Any, sentence: str) -> None:
-        instance.vm_state = vm_states.ERROR
-        clear_task(instance)
-
-
-class SimulatedLostBuilds(LostBuilds):
-    """The real class; its reads of Nova go over the wire."""
-
-    def __init__(self, worker: Any, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._worker = worker
-
-    def _list_without_host(self, context: Any) -> list[Any]:
-        world = self._worker.world
-        records = self._worker.wire.read(
-            lambda: [
-                dataclasses.replace(server)
-                for server in world.nova.servers.values()
-                if server.vm_state in LOST_STATES
-                and server.host is None
-                and not server.deleted
-            ]
-        )
-        return [self._worker.server_of(record) for record in records]
-
-
 class ComputeWorker(Worker):
     """A worker that serves the nodes of one host for one tenure."""
 
@@ -162,7 +114,9 @@ class ComputeWorker(Worker):
         self.pool: RecordingPoolView = RecordingPoolView(self)
         self.wire = Wire(world, self)
         self.client = Client(world, self.wire, self.gate)
-        self.rows = Rows(world.nova, self.wire, self.gate, self.clock)
+        self.rows: ComputeNodes = makeup.compute_nodes(
+            self.gate, self.clock, ROWS_PER_PAGE
+        )
         self.services = Services(world.nova, self.wire)
         self.reporter = Reporter(world, self.wire, self.gate)
         claims = ClaimBook()
@@ -180,7 +134,7 @@ class ComputeWorker(Worker):
         self._make_ownership()
         self.row_audit = RowAudit(
             self.held_nodes,
-            self.rows,  # type: ignore[arg-type]
+            self.rows,
             self.clock,
         )
         self.removal = makeup.removal(
@@ -196,7 +150,7 @@ class ComputeWorker(Worker):
             host,
             self.held_nodes,
             claims,
-            self.rows,  # type: ignore[arg-type]
+            self.rows,
             self.client,  # type: ignore[arg-type]
             None,
             self._requested_reads.add,
@@ -205,6 +159,7 @@ class ComputeWorker(Worker):
             self.kernel, self.client, self.held_nodes.accept_facts
         )
         self._make_recovery()
+        self._resuming: set[Task] = set()
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup
@@ -243,17 +198,16 @@ class ComputeWorker(Worker):
         self.live_tasks = LiveTasks(self.kernel)
         self.manager = Manager(self)
         give_up = self.manager.give_up_build
-        ending = SimulatedFailures(give_up, give_up)
+        failures = TaskFailures(give_up, give_up)
         client: Any = self.client
-        deploys = InterruptedDeploys(client, self.driver, ending, None)
+        deploys = InterruptedDeploys(client, self.driver, failures, None)
         self._resume = makeup.resume(
-            self,
             self.host,
             self.manager,
             self.client,
             self.driver,
             deploys,
-            ending,
+            failures,
             self.live_tasks,
             self.clock,
             IDLE_S,
@@ -267,20 +221,25 @@ class ComputeWorker(Worker):
             self.live_tasks,
             self._begin_task,
         )
-        self._lost = SimulatedLostBuilds(
-            self,
+        self._lost = LostBuilds(
             self.held_nodes,
-            ending,
+            failures,
             self._nodes_allocated,
             self.manager.finish_delete,
-            self.live_tasks,
+            self.live_tasks,  # type: ignore[arg-type]
             self.clock,
             LOST_S,
             self._begin_task,
         )
 
     def _begin_task(self, name: str, act: Callable[[], None]) -> None:
-        self.spawn(act)
+        task = self.spawn(act)
+        if name.startswith('resume-'):
+            self._resuming.add(task)
+
+    def is_resuming(self) -> bool:
+        """Return whether the running task continues an interrupted one."""
+        return self.kernel.task in self._resuming
 
     def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
         node = self.wire.read(
@@ -374,7 +333,7 @@ class ComputeWorker(Worker):
                 message = queue.messages.pop(0)
                 self.spawn(lambda m=message: self.manager.serve(m))
                 self.kernel.sleep(0.02)
-            self.kernel.sleep(POLL_S)
+            self.kernel.idle(POLL_S)
 
     def _cast_given(self, host: Host, nodes: list[NodeId]) -> None:
         message = Message('given', '', nodes=tuple(nodes))

@@ -6,8 +6,10 @@ which a subclass replaces one part; nothing else changes.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from nova import exception as nova_exception
 
 from hashring.agent import Agent
 from hashring.assignment import Assignment
@@ -17,15 +19,17 @@ from hashring.heartbeat import HeartbeatState
 from hashring.host_states import Hold, Phase
 from hashring.lease import Beat, Lease, Verdict
 from hashring.ring import Host
+from hashring.workers import WorkerExited
 from ironic_compute.errors import IronicComputeError, NodeNotFound
+from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
-from ironic_compute.recovery.decisions import StrayState
+from ironic_compute.recovery.decisions import StrayState, find_task
+from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
-from resource_tracker.node import NodeId
-from tests.simulation.compute import SimulatedInterruptedTasks
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.worker import Gate
 from tests.unit.hashring.coordination import FakeGroup
@@ -108,6 +112,15 @@ class DrainsPastTheLease(Assignment):
             yield from super()._advance_lease(hold, in_force)
 
 
+class BelievesStaleExits(Assignment):
+    """The exit of a killed worker counts for the worker after it."""
+
+    def _apply_exit(
+        self, event: WorkerExited, now_s: float
+    ) -> Iterator[Effect]:
+        return super()._apply_exit(dataclasses.replace(event, tenure=0), now_s)
+
+
 class NeverShutsAgain(Gate):
     """A gate that was open once stays open."""
 
@@ -178,6 +191,38 @@ class CreatesWithoutAgreement(NewNodes):
         return self._may_take(node)
 
 
+class SavesWithoutGate(ComputeNodes):
+    """A row is saved although the lease has lapsed."""
+
+    def _save(self, row: Any) -> None:
+        row.save()
+
+
+class DeletesWithoutGate(ComputeNodes):
+    """A row is deleted although the lease has lapsed."""
+
+    def delete_row(self, row: Any) -> bool:
+        try:
+            row.destroy()
+        except nova_exception.ObjectActionError:
+            return False
+        return True
+
+
+class CreatesAfterTheGate(ComputeNodes):
+    """A row that was wanted before the wait at the gate is created."""
+
+    def create_row(
+        self,
+        facts: NodeFacts,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> Any | None:
+        wanted = is_wanted()
+        return super().create_row(facts, host, service_id, lambda: wanted)
+
+
 class UsesUnconfirmedRows(HeldNodes):
     """A created row is used before it is confirmed."""
 
@@ -207,7 +252,7 @@ class RemovesOnAnyError(Removal):
         return False
 
 
-class ResumesOnlyOnce(SimulatedInterruptedTasks):
+class ResumesOnlyOnce(InterruptedTasks):
     """Interrupted tasks are resumed only once, at the worker's start."""
 
     _has_run = False
@@ -216,6 +261,16 @@ class ResumesOnlyOnce(SimulatedInterruptedTasks):
         if not self._has_run:
             super().check()
             self._has_run = True
+
+
+class ResumesForeignTasks(InterruptedTasks):
+    """The task of a server is resumed that has gone to another host."""
+
+    def _resume(self, instance: Any, is_idle: bool) -> None:
+        instance.refresh()
+        task = find_task(instance.vm_state, instance.task_state)
+        if task is not None:
+            self._methods()[task](self._context_of(instance), instance)
 
 
 class LeavesDeletedServers(StrayInstances):
@@ -258,6 +313,17 @@ MAKEUPS: dict[str, Makeup] = {
     'draining past the lease': with_parts(
         agent=_agent_with_assignment(DrainsPastTheLease)
     ),
+    'exit of an older tenure believed': with_parts(
+        agent=_agent_with_assignment(BelievesStaleExits)
+    ),
+    'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
+    'row deleted without the gate': with_parts(
+        compute_nodes=DeletesWithoutGate
+    ),
+    'row created after the gate': with_parts(
+        compute_nodes=CreatesAfterTheGate
+    ),
+    "resume of another host's task": with_parts(resume=ResumesForeignTasks),
     'push of a pinned node': with_parts(rebalancer=PushesPinnedNodes),
     'create without agreement': with_parts(new_nodes=CreatesWithoutAgreement),
     'created row used unconfirmed': with_parts(held_nodes=UsesUnconfirmedRows),
@@ -283,6 +349,11 @@ SEEDS: dict[str, int] = {
     'deadline counted from the reply': 102,
     'hand-back before the worker stopped': 3,
     'draining past the lease': 79,
+    'exit of an older tenure believed': 0,
+    'row saved without the gate': 88,
+    'row deleted without the gate': 128,
+    'row created after the gate': 119,
+    "resume of another host's task": 100,
     'push of a pinned node': 0,
     'create without agreement': 202,
     'created row used unconfirmed': 2,

@@ -10,6 +10,8 @@ out. During the calm no fault occurs.
 import random
 from collections.abc import Callable
 
+import oslo_messaging
+
 from tests.simulation.kernel import Kernel
 
 # Faults of processes and networks.
@@ -51,12 +53,16 @@ CHANCES = {
     'message lost': (0.02, 0.1, 0.3),
     'message twice': (0.02, 0.1, 0.3),
     'return meets cut': (0.3, 0.6),
+    'freeze at gate': (0.002, 0.005, 0.01),
+    'freeze in removal': (0.3, 0.6),
+    'freeze before create': (0.2, 0.5),
+    'evict meets resume': (0.2, 0.5),
     'deploy fails': (0.05, 0.2),
     'stuck': (0.003, 0.01, 0.02),
 }
 
 
-class Unreachable(Exception):
+class Unreachable(oslo_messaging.MessagingTimeout):  # type: ignore[misc]
     """No reply; the request may have been carried out, now or later."""
 
 

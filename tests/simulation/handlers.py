@@ -14,9 +14,7 @@ from typing import Any
 from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 
-from hashring.ring import Host
 from ironic_compute import errors
-from ironic_compute.recovery import decisions
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel, Lock
@@ -42,6 +40,10 @@ class LiveTasks:
         self._kernel = kernel
         self._working: dict[str, int] = {}
         self._alone: dict[str, Any] = {}
+
+    def busy(self, server: str) -> bool:
+        """Return whether any task works on a server."""
+        return bool(self._working.get(server)) or server in self._alone
 
     @contextlib.contextmanager
     def shared(self, server: str) -> Iterator[None]:
@@ -287,20 +289,3 @@ class Manager:
         raise NotImplementedError
 
     soft_delete_instance = restore_instance = start_instance = _never
-
-
-def unfinished_of(nova: Any, host: Host, lists_all: bool) -> list[Any]:
-    """``InstanceList.get_by_filters`` of the real InterruptedTasks."""
-    return [
-        dataclasses.replace(record)
-        for record in nova.servers.values()
-        if record.host == host
-        and not record.deleted
-        and (
-            record.task_state in decisions.TASK_STATES
-            or (
-                lists_all
-                and record.vm_state in decisions.VM_STATES_WITHOUT_TASK
-            )
-        )
-    ]

@@ -14,6 +14,7 @@ from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.wire import SentRequest, Wire
 
+_FIELDS = tuple(field.name for field in dataclasses.fields(NodeFacts))
 _DEPLOYABLE = ProvisionState.AVAILABLE.value
 _HAS_SERVER = (
     ProvisionState.ACTIVE.value,
@@ -157,7 +158,7 @@ class Client:
         """Return the list of all nodes, which may be short or empty."""
         read_at_s = self._world.kernel.now_s
         found: dict[NodeId, NodeFacts] = {
-            node: dataclasses.replace(facts, read_at_s=read_at_s)
+            node: _read_at(facts, read_at_s)
             for node, facts in self._read(
                 lambda: dict(self._ironic.nodes)
             ).items()
@@ -176,7 +177,7 @@ class Client:
             raise errors.IronicUnavailable('500 Internal Server Error')
         read_at_s = self._world.kernel.now_s
         facts: NodeFacts = self._read(lambda: self._ironic.node(node))
-        return dataclasses.replace(facts, read_at_s=read_at_s)
+        return _read_at(facts, read_at_s)
 
     def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))
@@ -208,3 +209,12 @@ class Client:
         self._write(
             lambda request: self._ironic.undeploy(request, node, server)
         )
+
+
+def _read_at(facts: NodeFacts, read_at_s: float) -> NodeFacts:
+    """Return a copy with this time, in a fraction of ``replace``'s."""
+    copy = object.__new__(NodeFacts)
+    for name in _FIELDS:
+        object.__setattr__(copy, name, getattr(facts, name))
+    object.__setattr__(copy, 'read_at_s', read_at_s)
+    return copy

@@ -37,9 +37,10 @@ class Process:
     @property
     def thaws_s(self) -> float:
         """When the process runs again, in simulated time; past if it runs."""
-        if self._within is None:
-            return self._thaws_s
-        return max(self._thaws_s, self._within.thaws_s)
+        within, own_s = self._within, self._thaws_s
+        if within is None or own_s >= within._thaws_s:
+            return own_s
+        return within._thaws_s
 
     def freeze(self, until_s: float) -> None:
         """Stop the process until then, as SIGSTOP does."""
@@ -53,13 +54,13 @@ class Process:
 class Task:
     """One thread of a process."""
 
-    __slots__ = ('alarm', 'greenlet', 'in_flight', 'process')
+    __slots__ = ('alarm', 'greenlet', 'is_idle', 'process')
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.greenlet: Any = None
         self.alarm = 0  # Only its queued event with this number is valid.
-        self.in_flight: Callable[[], object] | None = None
+        self.is_idle = False  # It may be woken before its time.
 
 
 class Kernel:
@@ -76,8 +77,8 @@ class Kernel:
 
     # For the world
 
-    def step(self) -> None:
-        """Run the next event."""
+    def step(self) -> Process | None:
+        """Run the next event; return the process that it belongs to."""
         self._hub = greenlet.getcurrent()
         while True:
             at_s, _, _, target, alarm = heapq.heappop(self._events)
@@ -93,8 +94,9 @@ class Kernel:
         self.steps_count += 1
         if isinstance(target, Task):
             self._run(target)
-        else:
-            target()
+            return target.process
+        target()
+        return None
 
     def at(self, at_s: float, act: Callable[[], object]) -> None:
         """Run an action at this time."""
@@ -131,7 +133,7 @@ class Kernel:
     # For tasks
 
     def sleep(self, seconds: float) -> None:
-        """Block the present task in simulated time, until woken."""
+        """Block the present task in simulated time."""
         task = self.task
         if (
             task is None
@@ -143,9 +145,18 @@ class Kernel:
         self._push(self.now_s + seconds, task, task.alarm)
         self._hub.switch()
 
+    def idle(self, seconds: float) -> None:
+        """Block the present task until then, or until `wake`."""
+        task = self.task
+        if task is not None:
+            task.is_idle = True
+        self.sleep(seconds)
+        if task is not None:
+            task.is_idle = False
+
     def wake(self, task: Task) -> None:
-        """Wake a task from its wait."""
-        if task.greenlet is not None and task is not self.task:
+        """Wake a task that is idle; one that waits for a reply waits on."""
+        if task.greenlet is not None and task.is_idle:
             task.alarm += 1
             self._push(self.now_s, task, task.alarm)
 

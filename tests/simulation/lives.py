@@ -32,7 +32,8 @@ def run(
     world.logs_all = whole_story
     logging.disable(logging.CRITICAL)
     try:
-        world.live(storm_s, calm_s)
+        with world.conductor.installed():
+            world.live(storm_s, calm_s)
     finally:
         logging.disable(logging.NOTSET)
         world.end_all()

@@ -154,6 +154,30 @@ class Load:
         server.host = world.rng.choice(hosts)
         world.log(f'half evict of {server.uuid} to {server.host}')
 
+    def evict_before_resume(
+        self, worker: Any, servers: list[ServerRecord]
+    ) -> None:
+        """Evict a server that a worker has just listed to resume its task."""
+        idle = [s for s in servers if not worker.live_tasks.busy(s.uuid)]
+        if idle and self._world.faults.occurs('evict meets resume'):
+            self._evict_half(self._world.rng.choice(idle))
+
+    def freeze_before_create(self, worker: Any) -> None:
+        """Let another host create the row that a worker is about to create.
+
+        The host leaves the ring while its worker is frozen at the gate. Its
+        agent must have another worker, which reads that from Nova.
+        """
+        faults = self._world.faults
+        record = self._world.nova.services.get(worker.host)
+        is_alone = len(worker.machine.workers.live) == 1
+        if record is None or is_alone:
+            return
+        if faults.occurs('freeze before create'):
+            self._world.log(f'{worker.host} disabled before a creation')
+            record.disabled = True
+            worker.sticks_s = faults.choose(30.0, 45.0)
+
     def _node_leaves(self) -> None:
         world = self._world
         nodes = [

@@ -24,7 +24,7 @@ from tests.simulation.kernel import Clock, Process
 from tests.simulation.worker import SILENCE_S, Worker
 
 TURN_MIN_S = 0.25
-POLL_S = 0.5
+POLL_S = 60.0
 REJOIN_S = 1.0
 
 
@@ -40,7 +40,8 @@ class Workers:
     # For the agent
 
     def start(self, host: Host, tenure: int) -> None:
-        assert host not in self.live, f'{host} has a worker already'
+        if host in self.live:
+            self._world.fail(f'{self.live[host].name} runs already')
         worker = self._world.makeup.worker(
             self._world, self._machine, host, tenure
         )
@@ -55,6 +56,12 @@ class Workers:
         worker = self.live.pop(host, None)
         if worker is not None:
             self._world.end(worker)
+            # The protocol allows that it is reaped later.
+            exited = WorkerExited(host, -9, tenure=worker.tenure)
+            self._world.kernel.later(
+                self._world.faults.choose(0.1, 2.0, 10.0),
+                lambda: self._events.append(exited),
+            )
 
     def deliver_view(self, view: WorkerView) -> None:
         for worker in self.live.values():
@@ -144,12 +151,12 @@ class AgentProcess(Process):
             if not heartbeat_thread.state().lease.counted:
                 due_s = clock.now_s() + REJOIN_S
             while clock.now_s() < due_s and not heartbeat_thread.is_urgent:
-                self._kernel.sleep(due_s - clock.now_s() + 0.01)
+                self._kernel.idle(due_s - clock.now_s() + 0.01)
 
     def _lock(self) -> None:
         while True:
             self.agent.lock_thread.run_pending()
-            self._kernel.sleep(POLL_S)
+            self._kernel.idle(POLL_S)
 
 
 class Machine(Controller, Process):

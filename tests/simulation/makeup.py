@@ -14,12 +14,14 @@ from hashring.opts import Timing
 from hashring.ring import Host
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager import build_messages, forwarding
+from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
+from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
-from tests.simulation.compute import ComputeWorker, SimulatedInterruptedTasks
+from tests.simulation.compute import ComputeWorker
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -37,13 +39,12 @@ class Makeup:
     group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
+    compute_nodes: Callable[..., ComputeNodes] = ComputeNodes
     held_nodes: Callable[..., HeldNodes] = HeldNodes
     new_nodes: Callable[..., NewNodes] = NewNodes
     rebalancer: Callable[..., Rebalancer] = Rebalancer
     removal: Callable[..., Removal] = Removal
-    resume: Callable[..., SimulatedInterruptedTasks] = (
-        SimulatedInterruptedTasks
-    )
+    resume: Callable[..., InterruptedTasks] = InterruptedTasks
     strays: Callable[..., StrayInstances] = StrayInstances
     is_wanted: Callable[[str, Host | None], bool] = build_messages.is_unbuilt
     next_hop: Callable[..., str | None] = forwarding.next_hop

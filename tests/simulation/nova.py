@@ -8,7 +8,7 @@ ComputeNode takes over a live row without an error.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nova import exception as nova_exception
@@ -42,6 +42,7 @@ class NodeRecord:
     service_id: int
     deleted: bool = False
     stats: dict[str, str] = dataclasses.field(default_factory=dict)
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
     created_s: float | None = None  # None after a transfer.
     came_late_s: float = -math.inf  # When a late write created it.
     former: tuple[Host, float] | None = None  # The former host, until when.
@@ -152,18 +153,34 @@ class Nova:
         service_id: int,
         created_s: float = 0.0,
     ) -> NodeRecord:
-        """``ComputeNode.create``: an upsert, with ``created_s`` in stats."""
+        """Insert a row with no other fields than these."""
+        fields = {
+            'hypervisor_hostname': node,
+            'host': host,
+            'service_id': service_id,
+            'stats': {NEW: f'{created_s:.0f}', MADE: f'{created_s:.3f}'},
+        }
+        return self.insert_row(request, fields)
+
+    def insert_row(
+        self, request: SentRequest, fields: Mapping[str, Any]
+    ) -> NodeRecord:
+        """``ComputeNode.create``: an upsert.
+
+        A row gets the id of a deleted row of the same node (bug 1839560).
+        """
+        node, host = fields['hypervisor_hostname'], fields['host']
         present = self.live_row(node)
         if present is not None and present.host != host:
             self._world.check_creation(request, present)
             self._world.check_holder(request, present, host)
         if present is None:
-            record = NodeRecord(self.new_id(), node, host, service_id)
+            record = NodeRecord(self._id_of(node), node, host, 0)
             self.rows[node] = record
         else:
             record = present
-            self._change_host(record, host, service_id)
-        record.stats = {NEW: f'{created_s:.0f}', MADE: f'{created_s:.3f}'}
+            self._change_host(record, host)
+        self._set(record, fields)
         now_s = self._world.kernel.now_s
         record.created_s = None if request.late else now_s
         if request.late:
@@ -171,35 +188,39 @@ class Nova:
         self._world.log(f'{request.sender} creates the row of {node}')
         return dataclasses.replace(record)
 
-    def save_row(
-        self,
-        request: SentRequest,
-        node: str,
-        host: Host,
-        service_id: int,
-        stats: dict[str, str] | None,
+    def _id_of(self, node: str) -> int:
+        former = self.rows.get(node)
+        return self.new_id() if former is None else former.id
+
+    def update_row(
+        self, request: SentRequest, node: str, changes: Mapping[str, Any]
     ) -> NodeRecord:
-        """``ComputeNode.save`` with another host."""
+        """``ComputeNode.save``, which may have another host."""
         record = self.live_row(node)
         if record is None:
             raise nova_exception.ComputeHostNotFound(host=node)
-        if stats is not None:
-            record.stats = stats
-        if record.host != host:
+        former, host = record.host, changes.get('host', record.host)
+        if former != host:
             self._world.check_holder(request, record, host)
             self._world.log(f'{request.sender} gives {node} to {host}')
-            former = record.host
-            self._change_host(record, host, service_id)
+            self._change_host(record, host)
             record.created_s = None
-            if self._world.faults.occurs('boot meets push'):
-                self._world.load.boot(node, former)
+        self._set(record, changes)
+        if former != host and self._world.faults.occurs('boot meets push'):
+            self._world.load.boot(node, former)
         return dataclasses.replace(record)
 
-    def _change_host(
-        self, record: NodeRecord, host: Host, service_id: int
-    ) -> None:
+    @staticmethod
+    def _set(record: NodeRecord, changes: Mapping[str, Any]) -> None:
+        rest = dict(changes)
+        record.host = rest.pop('host', record.host)
+        record.service_id = rest.pop('service_id', record.service_id)
+        record.stats = dict(rest.pop('stats', record.stats))
+        record.fields = {**record.fields, **rest}
+
+    def _change_host(self, record: NodeRecord, host: Host) -> None:
         record.former = (record.host, self._world.kernel.now_s)
-        record.host, record.service_id = host, service_id
+        record.host = host
 
     def destroy_row(self, request: SentRequest, node: str, host: Host) -> None:
         """``ComputeNode.destroy``: fails if the host has changed."""
@@ -215,10 +236,15 @@ class Nova:
     # Changes of servers
 
     def save_server(
-        self, uuid: str, changes: dict[str, Any], expected: Any
+        self,
+        request: SentRequest,
+        uuid: str,
+        changes: dict[str, Any],
+        expected: Any,
     ) -> ServerRecord:
         """``Instance.save``."""
         record = self.server(uuid)
+        self._world.check_resume(request, record)
         if expected is not None and record.task_state not in expected:
             raise nova_exception.UnexpectedTaskStateError(
                 instance_uuid=uuid, expected={}, actual={}

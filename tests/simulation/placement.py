@@ -81,13 +81,13 @@ class Reporter:
         self._wanted.pop(node, None)
         self._gate.wait()
         try:
-            return bool(
-                self._wire.write(
-                    lambda request: self._placement.remove(request, node)
-                )
+            is_deleted = self._wire.write(
+                lambda request: self._placement.remove(request, node)
             )
         except Unreachable as exc:
             raise PlacementError(str(exc)) from exc
+        self._wire.stick('freeze in removal')
+        return bool(is_deleted)
 
     def write(self) -> None:
         """Write the state of each node whose provider differs."""

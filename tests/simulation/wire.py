@@ -27,6 +27,7 @@ class SentRequest:
 
     :param late: another worker may have replaced the sender since
     :param way_s: the seconds it was under way
+    :param resumes: the sender continues an interrupted task
     :param alone_s: when the sender's ring was last agreed on by all agents
         for long enough
     """
@@ -35,6 +36,7 @@ class SentRequest:
     host: str
     late: bool
     way_s: float = 0.0
+    resumes: bool = False
     alone_s: float = -math.inf
 
 
@@ -80,16 +82,21 @@ class Wire:
         reply = _Reply()
         way_s = self._way_s()
         self._kernel.later(way_s, self._carrier(act, way_s, reply))
-        if self._faults.occurs('stick'):
-            self._world.freeze(
-                self._worker.machine, self._faults.choose(1.0, 16.0, 45.0)
-            )
+        self.stick('stick')
         self._kernel.sleep(min(way_s, TIMEOUT_S) + self._delay_s())
         if not reply.arrived or self._faults.occurs('lose'):
             raise Unreachable('no answer to a change')
         if reply.error is not None:
             raise reply.error
         return reply.value
+
+    def stick(self, kind: str) -> None:
+        """Freeze the machine here, in worlds with this kind of fault."""
+        if self._faults.occurs(kind):
+            self._world.freeze(
+                self._worker.machine, self._faults.choose(1.0, 16.0, 45.0)
+            )
+            self._kernel.sleep(0.001)
 
     def wait_and_write(self, act: Callable[[SentRequest], Any]) -> Any:
         """Write when the gate is open, as ``worker.gated_writes`` does."""
@@ -100,12 +107,18 @@ class Wire:
         self, act: Callable[[SentRequest], Any], way_s: float, reply: _Reply
     ) -> Callable[[], None]:
         worker = self._worker
+        resumes = worker.is_resuming()
 
         def arrive() -> None:
             rightful = worker.alive and LeaseGate.is_open(worker.gate)
             late = way_s > PROMPT_S or not rightful
             request = SentRequest(
-                worker.name, worker.host, late, way_s, worker.pool.alone_s
+                worker.name,
+                worker.host,
+                late,
+                way_s,
+                resumes,
+                worker.pool.alone_s,
             )
             try:
                 reply.value = act(request)

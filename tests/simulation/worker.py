@@ -5,6 +5,7 @@ The gate and the pool view are the real ones. A subclass adds the work that
 the worker does while its gate is open.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from hashring.clock import Clock
@@ -26,13 +27,20 @@ ALIVE_INTERVAL_S = 5.0
 
 
 class Gate(LeaseGate):
-    """The real gate; a wait at it blocks the simulated task."""
+    """The real gate; a wait at it blocks the simulated task.
 
-    def __init__(self, clock: Clock, kernel: Kernel) -> None:
+    :param on_wait: called before each wait; may freeze the worker
+    """
+
+    def __init__(
+        self, clock: Clock, kernel: Kernel, on_wait: Callable[[], None]
+    ) -> None:
         super().__init__(clock, clock.now_s())
         self._kernel = kernel
+        self._on_wait = on_wait
 
     def wait(self) -> None:
+        self._on_wait()
         while not self.is_open():
             self._kernel.sleep(0.5)
 
@@ -55,7 +63,11 @@ class Worker(Process):
         self.host = host
         self.tenure = tenure
         self.clock: Clock = machine.clock
-        self.gate: LeaseGate = world.makeup.gate(self.clock, self.kernel)
+        self.gate: LeaseGate = world.makeup.gate(
+            self.clock, self.kernel, self._stick_at_gate
+        )
+        # How long this process is frozen when it comes to the gate next.
+        self.sticks_s = 0.0
         self.pool = PoolView(self.clock)
         self.serving = False
         self.draining = False
@@ -67,6 +79,15 @@ class Worker(Process):
     def spawn(self, run: Any, delay_s: float = 0.0) -> Task:
         """Start a thread of this process."""
         return self.kernel.spawn(self, run, delay_s)
+
+    def _stick_at_gate(self) -> None:
+        """Be frozen between a decision and the write that it is about."""
+        stuck_s, self.sticks_s = self.sticks_s, 0.0
+        if self.world.faults.occurs('freeze at gate'):
+            stuck_s = self.world.faults.choose(1.0, 16.0, 45.0)
+        if stuck_s:
+            self.world.freeze(self, stuck_s)
+            self.kernel.sleep(0.001)
 
     # For its agent
 
@@ -96,7 +117,7 @@ class Worker(Process):
                 self._received_s = self.clock.now_s()
             if self.clock.now_s() - self._received_s > SILENCE_S:
                 self.exit(1)
-            self.kernel.sleep(ALIVE_INTERVAL_S)
+            self.kernel.idle(ALIVE_INTERVAL_S)
 
     def _begin(self) -> None:
         self.start()

@@ -36,8 +36,9 @@ from resource_tracker.provider import Situation
 from tests.fakes.clock import ManualClock
 from tests.simulation.compute import Inline
 from tests.simulation.nova import Nova, ServiceRecord
-from tests.simulation.rows import Rows, Services
+from tests.simulation.rows import Services
 from tests.simulation.wire import SentRequest
+from tests.unit.ironic_compute.rows import Rows
 
 
 class _Wire:
