@@ -80,7 +80,7 @@ class Member:
             'version': self.version,
             'vouched': list(self.confirmed_mappings),
             'lease_term_s': self.lease_term_s,
-            'marks': dict(self.marks or ()),
+            **({} if self.marks is None else {'marks': dict(self.marks)}),
         }
 
     @classmethod
