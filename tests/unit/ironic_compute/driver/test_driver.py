@@ -13,9 +13,12 @@ _OUR_OWN = {
     'cancel_build',
     'free_node',
     'free_node_of',
+    'is_build_cancelled',
     'list_waiting_threads',
     'set_up',
     'wait_for_deploy',
+    'why_no_attach',
+    'why_no_detach',
     'why_no_rescue',
 }
 
