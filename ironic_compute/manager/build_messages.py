@@ -76,9 +76,15 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         if RabbitMQ has delivered its message again.
         """
         message = delivery.current()
-        is_due = stale_messages.refresh(instance) and (
-            is_unbuilt(instance.vm_state, instance.host)
-            or (message is not None and self._is_interrupted(instance))
+        if not stale_messages.refresh(instance):
+            # A server that was deleted while it was scheduled has got its
+            # allocation after its delete.
+            self.reportclient.delete_allocation_for_instance(
+                context, instance.uuid, force=True
+            )
+            return stale_messages.drop('build_and_run_instance', instance)
+        is_due = is_unbuilt(instance.vm_state, instance.host) or (
+            message is not None and self._is_interrupted(instance)
         )
         if not is_due:
             return stale_messages.drop('build_and_run_instance', instance)

@@ -233,3 +233,16 @@ def test_build_waits_until_placement_answers(
     manager._answers.insert(0, OSError('Placement is away'))
     assert _build_again(manager, UNBUILT, monkeypatch) == ['s1']
     assert not manager._answers
+
+
+def test_build_of_a_deleted_server_frees_its_allocation() -> None:
+    """The server was deleted while the scheduler chose another node for it."""
+    freed: list[str] = []
+    manager: Any = object.__new__(_HoldsEachNode)
+    manager.reportclient = types.SimpleNamespace(
+        delete_allocation_for_instance=lambda context, server, force: (
+            freed.append(server)
+        )
+    )
+    manager.build_and_run_instance(None, _Server(uuid='s1', then=None))
+    assert freed == ['s1']
