@@ -3,10 +3,9 @@
 
 import contextlib
 import functools
-import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nova import context as nova_context
@@ -225,13 +224,18 @@ class PushedNodeTest(pool.PoolTestCase):
         rows.write_holder = write_late  # type: ignore[assignment,method-assign]
         pool.TheCloud.show(self.other)
         self.assertTrue(self.door.is_waited_for.wait(60.0))
+        manager, came = self.manager(self.holder), threading.Event()
+        forward_to = manager._forward_to
+
+        def note_and_forward(*args: Any) -> Any:
+            came.set()
+            return forward_to(*args)
+
+        manager._forward_to = note_and_forward
         server = self._begin_boot()
-        self.until(self._is_waiting, 'the build at the holder')
+        self.until(came.is_set, 'the build at the holder')
         self.door.open()
         self._assert_built_at_once(server, self.other)
-
-    def _is_waiting(self) -> bool:
-        return '_forward_to' in _functions()
 
     def test_build_that_waited_for_its_turn_follows_a_pushed_node(
         self,
@@ -264,12 +268,3 @@ class PushedNodeTest(pool.PoolTestCase):
         self.until(lambda: rounds._rounds_count > before + 2, 'some rounds')
         self.door.open()
         self._assert_built_at_once(server, self.holder)
-
-
-def _functions() -> Iterator[str]:
-    """Yield the names of all functions that run in any thread."""
-    frame: types.FrameType | None
-    for frame in sys._current_frames().values():
-        while frame is not None:
-            yield frame.f_code.co_name
-            frame = frame.f_back
