@@ -231,7 +231,7 @@ class PushedNodeTest(pool.PoolTestCase):
             came.set()
             return forward_to(*args)
 
-        manager._forward_to = note_and_forward
+        manager._forward_to = note_and_forward  # type: ignore[assignment,method-assign]
         server = self._begin_boot()
         self.until(came.is_set, 'the build at the holder')
         self.door.open()
