@@ -135,6 +135,23 @@ class _HostCommand(command.Command):
         parser.add_argument('host', help='the name of the host in Nova')
         return parser
 
+    def _send(
+        self,
+        parsed_args: Any,
+        act: Callable[[Host, Pools, str, Send], str],
+        request: Callable[[Host, Host], str | None],
+    ) -> None:
+        """Check the host, send it to a worker of this pool, print the result.
+
+        :param act: checks the host and chooses the worker
+        :param request: sends the host to the worker of a served host
+        :raises NovaRefused: with the reason
+        """
+        host, pools = Host(parsed_args.host), _pools()
+        use_nova_conductor()
+        result = act(host, pools, _own_pool(), lambda to: request(to, host))
+        print(result, file=self.app.stdout)
+
 
 class HostAdopt(_HostCommand):
     """Add a host to this pool, so that it is served again.
@@ -152,15 +169,7 @@ class HostAdopt(_HostCommand):
         """
         from ironic_compute.ownership import peer_rpc
 
-        host, pools = Host(parsed_args.host), _pools()
-        use_nova_conductor()
-        result = adopt(
-            host,
-            pools,
-            _own_pool(),
-            lambda to: peer_rpc.request_adopt_host(to, host),
-        )
-        print(result, file=self.app.stdout)
+        self._send(parsed_args, adopt, peer_rpc.request_adopt_host)
 
 
 class HostForget(_HostCommand):
@@ -183,15 +192,7 @@ class HostForget(_HostCommand):
         """
         from ironic_compute.ownership import peer_rpc
 
-        host, pools = Host(parsed_args.host), _pools()
-        use_nova_conductor()
-        result = forget(
-            host,
-            pools,
-            _own_pool(),
-            lambda to: peer_rpc.request_forget_host(to, host),
-        )
-        print(result, file=self.app.stdout)
+        self._send(parsed_args, forget, peer_rpc.request_forget_host)
 
 
 class HostMapped(_HostCommand):
