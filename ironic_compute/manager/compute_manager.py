@@ -6,13 +6,13 @@ grows with the number of nodes; the periodic update of all nodes in Placement;
 the handlers of a build, which forward a build to the holder of its node; and
 everything that Nova does only for hypervisors.
 
-The method resolution order is IronicComputeManager, PeriodicTasks,
-UnsupportedOperations, RefusedRebuilds, BuildMessages, DropsStaleMessages,
-RepeatedDeletes, Nova's ComputeManager.
-IronicComputeManager comes first, because it forwards a build to another host
-before any other class handles the message. DropsStaleMessages comes last
-before Nova's class, because most of its methods call Nova's handlers directly:
-a class between the two would be bypassed. UnsupportedOperations therefore
+The method resolution order is IronicComputeManager, ForwardsBuilds,
+PeriodicTasks, UnsupportedOperations, RefusedRebuilds, BuildMessages,
+DropsStaleMessages, RepeatedDeletes, Nova's ComputeManager.
+ForwardsBuilds comes before all handlers, because it forwards a build to
+another host before any other class handles the message. DropsStaleMessages
+comes after them, because most of its methods call Nova's handlers directly: a
+handler of a later class would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. PeriodicTasks overrides only the power sync, and
 RefusedRebuilds and RepeatedDeletes only a step of Nova's rebuild and delete,
