@@ -13,6 +13,7 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from collections.abc import Mapping
 from typing import Any
 
+import oslo_messaging
 from oslo_log import log as logging
 
 from ironic_compute.driver.driver import IronicComputeDriver
@@ -39,10 +40,9 @@ class ForwardsBuilds(BuildMessages):
         properties = kwargs.get('filter_properties') or {}
         host = self._forward_to(context, kwargs.get('node'), properties)
         if host is not None:
-            kwargs['filter_properties'] = properties
-            return self.compute_rpcapi.build_and_run_instance(
-                context, instance, host, *args, **kwargs
-            )
+            request = {**kwargs, 'filter_properties': properties}
+            if self._send_build(context, instance, host, request):
+                return None
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
         )
@@ -64,17 +64,54 @@ class ForwardsBuilds(BuildMessages):
         if host is None:
             self.rt.keep_node(NodeId(node), instance.uuid)
             return False
+        request = {**request, 'filter_properties': properties}
+        return self._send_build(context, instance, host, request)
+
+    def forward_to_node(
+        self,
+        context: Any,
+        instance: Any,
+        request: Mapping[str, Any],
+        node: NodeId,
+    ) -> None:
+        """Send a build to the host that holds another node."""
+        properties = request['filter_properties'] or {}
+        holder = forwarding.read_holder(context, node)
+        if holder is None or not forwarding.count_hop(properties):
+            LOG.warning(
+                'Server %(server)s has node %(node)s by now, but its build '
+                'cannot be sent there',
+                {'server': instance.uuid, 'node': node},
+            )
+            return
+        request = {**request, 'filter_properties': properties, 'node': node}
+        if self._send_build(context, instance, holder, request):
+            LOG.info(
+                'Sent the build of server %(server)s to host %(host)s, which '
+                'holds its new node %(node)s',
+                {'server': instance.uuid, 'host': holder, 'node': node},
+            )
+
+    def _send_build(
+        self, context: Any, instance: Any, host: str, request: dict[str, Any]
+    ) -> bool:
+        """Send a build to a host; return whether its queue has it."""
         rest = {
             name: value
             for name, value in request.items()
             if name not in ('self', 'context', 'instance')
         }
-        self.compute_rpcapi.build_and_run_instance(
-            context,
-            instance,
-            host,
-            **{**rest, 'filter_properties': properties},
-        )
+        try:
+            self.compute_rpcapi.build_and_run_instance(
+                context, instance, host, **rest
+            )
+        except oslo_messaging.MessageUndeliverable:
+            LOG.warning(
+                'Could not forward the build of server %(server)s, because '
+                'host %(host)s has no queue in RabbitMQ',
+                {'server': instance.uuid, 'host': host},
+            )
+            return False
         return True
 
     def unshelve_instance(

@@ -4,7 +4,8 @@
 RabbitMQ delivers the message of a build again if its worker ended before the
 build was durable (``ironic_compute.delivery``). What is left of the first
 build is then undone, and the server is built on the same node. If the server
-has lost its allocation meanwhile, the scheduler chooses another node.
+has lost its allocation meanwhile, the scheduler chooses another node. If
+another node is allocated to it by now, the build is sent to that node's host.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -61,6 +62,16 @@ class BuildMessages(stale_messages.DropsStaleMessages):
 
         Otherwise the node is kept here until the build claims it.
         """
+        raise NotImplementedError
+
+    def forward_to_node(
+        self,
+        context: Any,
+        instance: Any,
+        request: Mapping[str, Any],
+        node: NodeId,
+    ) -> None:
+        """Send a build to the host that holds another node."""
         raise NotImplementedError
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
@@ -166,12 +177,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             context = request['context']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
-        # RabbitMQ does not say of a forwarded message that the first host got
-        # it twice.
-        is_first = message is None or not message.is_redelivered
-        if is_first and not is_forwarded(request['filter_properties']):
-            return True
-        return self._has_allocation(instance, request)
+        is_redelivered = message is not None and message.is_redelivered
+        if is_redelivered or _may_repeat(request['filter_properties'] or {}):
+            return self._has_allocation(instance, request)
+        return True
 
     def _has_allocation(
         self, instance: Any, request: Mapping[str, Any]
@@ -179,14 +188,20 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         """Return whether a server still has the node of its message.
 
         An earlier worker may have deleted the allocation when the build
-        failed. If no other node was allocated since, the scheduler chooses
-        one.
+        failed. If another node was allocated since, whoever chose it may have
+        ended before the build was sent there, so it is sent again: a host
+        that gets a build twice builds once. Otherwise the scheduler chooses a
+        node.
         """
         context = request['context']
         nodes = self.list_allocated_nodes(context, instance.uuid)
-        if not nodes:
+        if request['node'] in nodes:
+            return True
+        if nodes:
+            self.forward_to_node(context, instance, request, nodes[0])
+        else:
             self._schedule_anew(context, instance, request)
-        return request['node'] in nodes
+        return False
 
     def _schedule_anew(
         self, context: Any, instance: Any, request: Mapping[str, Any]
@@ -208,3 +223,14 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             request_spec=request['request_spec'],
             host_lists=None,
         )
+
+
+def _may_repeat(filter_properties: Mapping[str, Any]) -> bool:
+    """Return whether a build may have been sent twice.
+
+    RabbitMQ does not say of a forwarded or rescheduled build that the host
+    which sent it on had got its message twice.
+    """
+    retry = filter_properties.get('retry') or {}
+    is_rescheduled = retry.get('num_attempts', 1) > 1
+    return is_rescheduled or is_forwarded(filter_properties)

@@ -39,6 +39,7 @@ from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
@@ -104,7 +105,10 @@ class IronicComputeManager(
         self.clock = components.clock
         self.rpc_gating = components.rpc_gating
         super().__init__(_make_driver_loadable(), *args, **kwargs)
-        self.compute_task_api = FreshCandidates(self.reportclient)
+        self.compute_rpcapi = ConfirmedComputeAPI(self.clock)
+        self.compute_task_api = FreshCandidates(
+            self.reportclient, self.compute_rpcapi, self.volume_api
+        )
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(
             components.client,

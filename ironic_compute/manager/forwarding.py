@@ -53,19 +53,41 @@ def next_host(
     :param filter_properties: forwarded with the build; this function counts
         the hops in it
     """
-    hops = filter_properties.get(HOPS, 0)
+    hops_count = filter_properties.get(HOPS, 0)
+    holder = next_hop(read_holder(context, node), here, hops_count)
+    if holder is None:
+        return None
+    count_hop(filter_properties)
+    LOG.info(
+        'Forwarded a build for node %(node)s to its holder %(holder)s',
+        {'node': node, 'holder': holder},
+    )
+    return holder
+
+
+def count_hop(filter_properties: dict[str, Any]) -> bool:
+    """Count that a build is forwarded; False if it may not be any more."""
+    hops_count = filter_properties.get(HOPS, 0)
+    if hops_count >= HOPS_MAX:
+        return False
+    filter_properties[HOPS] = hops_count + 1
+    return True
+
+
+def restart_hops(filter_properties: dict[str, Any]) -> None:
+    """Let a build that has got another node be forwarded as a new one."""
+    filter_properties.pop(HOPS, None)
+
+
+def read_holder(context: Any, node: str) -> str | None:
+    """Return the host in a node's row; None without a row.
+
+    Blocks for one RPC.
+    """
     try:
         # The row is read by the node's name, because the uuid of a row that
         # was created before Nova 18 is not the node's.
         row = objects.ComputeNode.get_by_nodename(context, node)
     except nova_exception.ComputeHostNotFound:
         return None
-    holder = next_hop(row.host, here, hops)
-    if holder is None:
-        return None
-    filter_properties[HOPS] = hops + 1
-    LOG.info(
-        'Forwarded a build for node %(node)s to its holder %(holder)s',
-        {'node': node, 'holder': holder},
-    )
-    return str(holder)
+    return str(row.host) if row.host else None

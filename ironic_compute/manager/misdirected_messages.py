@@ -175,9 +175,9 @@ class MessageForwarder:
             part = {**message, 'args': select_servers(args, servers)}
             try:
                 answer = _forward(incoming, part, host, topic)
-            except oslo_messaging.MessageUndeliverable as exc:
+            except oslo_messaging.MessageUndeliverable:
                 rest |= servers
-                _log_undeliverable(message, servers, host, exc)
+                _log_undeliverable(message, servers, host)
         if rest:
             incoming.message = {**message, 'args': select_servers(args, rest)}
             return handle(incoming)
@@ -309,15 +309,14 @@ def _heartbeats(incoming: Any) -> Iterator[None]:
 
 
 def _log_undeliverable(
-    message: Mapping[str, Any], servers: frozenset[str], host: Host, exc: Any
+    message: Mapping[str, Any], servers: frozenset[str], host: Host
 ) -> None:
     LOG.warning(
         'Handling a message %(name)s for %(servers)s here, because host '
-        '%(host)s, which serves them, receives none: %(error)s',
+        '%(host)s, which serves them, has no queue in RabbitMQ',
         {
             'name': message['method'],
             'servers': ', '.join(sorted(servers)),
             'host': host,
-            'error': exc,
         },
     )

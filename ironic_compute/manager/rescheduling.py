@@ -11,8 +11,7 @@ Nova 33 and 34 fail then: the scheduler gets a request whose
 ``requested_resources`` are None. It would also give the new allocation up and
 make it again, and in a burst of builds another server has the node by then.
 Therefore the worker keeps the allocation that the scheduler has made, and
-sends the build to the chosen host by itself, as a conductor does. A build with
-volumes goes through the conductor, which makes their attachments again.
+sends the build to the chosen host by itself, as a conductor does.
 """
 
 import copy
@@ -21,11 +20,12 @@ from typing import Any
 
 from nova import exception as nova_exception
 from nova import objects
-from nova.compute import rpcapi
 from nova.conductor import api
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query
 from oslo_log import log as logging
+
+from ironic_compute.manager import forwarding
 
 LOG = logging.getLogger(__name__)
 
@@ -42,13 +42,18 @@ class FreshCandidates(api.ComputeTaskAPI):
     """Nova's client of the conductor, for builds that a worker gives up.
 
     :param reportclient: Nova's client of Placement
+    :param compute_rpcapi: Nova's client of compute hosts
+    :param volume_api: Nova's client of Cinder
     """
 
-    def __init__(self, reportclient: Any) -> None:
+    def __init__(
+        self, reportclient: Any, compute_rpcapi: Any, volume_api: Any
+    ) -> None:
         super().__init__()
         self._reportclient = reportclient
         self._scheduler = query.SchedulerQueryClient()
-        self._compute_rpcapi = rpcapi.ComputeAPI()
+        self._compute_rpcapi = compute_rpcapi
+        self._volume_api = volume_api
 
     def build_instances(self, *args: Any, **kwargs: Any) -> None:
         """Reschedule a build; anew, if it has lost its node to another one.
@@ -127,32 +132,56 @@ class FreshCandidates(api.ComputeTaskAPI):
             context, instance.uuid
         )
         chosen, *alternates = hosts
-        if (
-            'retry' not in properties
-            or any(bdm.is_volume for bdm in bdms)
-            or not _is_in_this_cell(context, chosen.service_host)
-        ):
+        is_ours = _is_in_this_cell(context, chosen.service_host)
+        if 'retry' not in properties or not is_ours:
             return False
         properties['retry']['num_attempts'] += 1
         scheduler_utils.populate_filter_properties(properties, chosen)
+        forwarding.restart_hops(properties)
         instance.availability_zone = chosen.availability_zone
-        self._compute_rpcapi.build_and_run_instance(
-            context,
-            instance,
-            chosen.service_host,
-            request['image'],
-            request['request_spec'],
-            properties,
-            request['admin_password'],
-            request['injected_files'],
-            request['requested_networks'],
-            request['security_groups'],
-            bdms,
-            chosen.nodename,
-            chosen.limits,
-            alternates,
-        )
+        try:
+            self._attach_anew(context, instance.uuid, bdms)
+            self._compute_rpcapi.build_and_run_instance(
+                context,
+                instance,
+                chosen.service_host,
+                request['image'],
+                request['request_spec'],
+                properties,
+                request['admin_password'],
+                request['injected_files'],
+                request['requested_networks'],
+                request['security_groups'],
+                bdms,
+                chosen.nodename,
+                chosen.limits,
+                alternates,
+            )
+        except Exception as exc:
+            LOG.warning(
+                'The build of server %(server)s is left to nova-conductor: '
+                '%(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
+            return False
         return True
+
+    def _attach_anew(self, context: Any, server: str, bdms: Any) -> None:
+        """Create the attachments that the failed build has deleted in Cinder.
+
+        Any error of Cinder is raised.
+        """
+        for bdm in bdms:
+            if not bdm.is_volume or not bdm.attachment_id:
+                continue
+            try:
+                self._volume_api.attachment_get(context, bdm.attachment_id)
+            except nova_exception.VolumeAttachmentNotFound:
+                made = self._volume_api.attachment_create(
+                    context, bdm.volume_id, server
+                )
+                bdm.attachment_id = made['id']
+                bdm.save()
 
 
 def _is_in_this_cell(context: Any, host: str) -> bool:

@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import objects
 from nova.compute import manager as nova_manager
@@ -22,11 +23,19 @@ class _Rpc:
 
     def __init__(self) -> None:
         self.casts: list[tuple[Any, ...]] = []
+        self.has_queue = True
 
     def unshelve_instance(
         self, context: Any, instance: Any, host: str, spec: Any, **rest: Any
     ) -> None:
         self.casts.append((instance, host, spec, rest))
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, host: str, **rest: Any
+    ) -> None:
+        if not self.has_queue:
+            raise oslo_messaging.MessageUndeliverable(None, None, None, None)
+        self.casts.append((instance, host, rest))
 
 
 class _HandledHere(DropsStaleMessages):
@@ -161,3 +170,57 @@ def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
     assert [c[1] for c in manager.compute_rpcapi.casts] == (
         [] if is_held else ['c2']
     )
+
+
+SERVER = types.SimpleNamespace(uuid='s')
+
+
+@pytest.mark.parametrize('holder', ['c1', 'c2'])
+def test_build_of_another_node_is_sent_to_its_holder(
+    holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to this host, where the message counts as forwarded."""
+    manager = _manager(monkeypatch, holder)
+    request = {
+        'self': manager,
+        'context': 'ctx',
+        'instance': SERVER,
+        'node': 'n1',
+        'image': 'image',
+        'filter_properties': {'limits': {}},
+    }
+    manager.forward_to_node('ctx', SERVER, request, 'n2')
+    rest = {
+        'node': 'n2',
+        'image': 'image',
+        'filter_properties': {'limits': {}, forwarding.HOPS: 1},
+    }
+    assert manager.compute_rpcapi.casts == [(SERVER, holder, rest)]
+
+
+@pytest.mark.parametrize(
+    ('holder', 'hops_count'), [('', 0), ('c2', forwarding.HOPS_MAX)]
+)
+def test_build_of_another_node_is_left_if_it_cannot_be_sent(
+    holder: str, hops_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery then finds that nobody builds the server."""
+    manager = _manager(monkeypatch, holder)
+    properties = {forwarding.HOPS: hops_count}
+    request = {'node': 'n1', 'filter_properties': properties}
+    manager.forward_to_node('ctx', SERVER, request, 'n2')
+    assert not manager.compute_rpcapi.casts
+
+
+@pytest.mark.parametrize('has_queue', [True, False])
+def test_build_is_done_here_if_the_holder_has_no_queue(
+    has_queue: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim fails here, and the server is scheduled anew."""
+    manager = _manager(monkeypatch, 'c2')
+    manager.rt = _Tracker(is_held=False)
+    manager.compute_rpcapi.has_queue = has_queue
+    request = {'node': 'n', 'filter_properties': None}
+    assert manager.forward_late('ctx', SERVER, request) == has_queue
+    casts = manager.compute_rpcapi.casts
+    assert [host for _, host, _ in casts] == (['c2'] if has_queue else [])

@@ -82,6 +82,7 @@ class _Redelivered(_HoldsEachNode):
         self.clock = ManualClock()
         self.compute_task_api = self
         self.scheduled: list[Any] = []
+        self.forwarded: list[Any] = []
         self._answers: list[Any] = [nodes]
         self.in_progress = InProgress()
         self.undone: list[Any] = []
@@ -99,6 +100,11 @@ class _Redelivered(_HoldsEachNode):
         if isinstance(answer, Exception):
             raise answer
         return [NodeId(node) for node in answer]
+
+    def forward_to_node(
+        self, context: Any, instance: Any, request: Any, node: NodeId
+    ) -> None:
+        self.forwarded.append((instance.uuid, request['node'], node))
 
     def build_instances(
         self, context: Any, servers: Any, *args: Any, **rest: Any
@@ -197,14 +203,20 @@ def test_redelivered_build_without_an_allocation_is_scheduled_anew(
 
 
 @pytest.mark.parametrize(
+    'properties', [{HOPS: 1}, {'retry': {'num_attempts': 2}}]
+)
+@pytest.mark.parametrize(
     ('nodes', 'built'), [((), []), (('n1',), ['s1']), (('n2',), [])]
 )
-def test_forwarded_build_may_have_been_delivered_twice(
-    nodes: tuple[str, ...], built: list[str], monkeypatch: pytest.MonkeyPatch
+def test_build_that_was_sent_on_may_have_been_delivered_twice(
+    nodes: tuple[str, ...],
+    built: list[str],
+    properties: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first host may have given the allocation up before it ended."""
     manager = _Redelivered(nodes=nodes)
-    arguments = (*_ARGUMENTS[:2], {HOPS: 1}, *_ARGUMENTS[3:])
+    arguments = (*_ARGUMENTS[:2], properties, *_ARGUMENTS[3:])
     assert built == _build_again(
         manager,
         UNBUILT,
@@ -215,13 +227,14 @@ def test_forwarded_build_may_have_been_delivered_twice(
     assert manager.scheduled == ([] if nodes else [('s1', None)])
 
 
-def test_redelivered_build_that_has_another_node_is_dropped(
+def test_redelivered_build_is_sent_to_the_node_that_was_allocated_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The conductor has sent its build to that node already."""
+    """A worker may have ended between the scheduler's answer and its cast."""
     manager = _Redelivered(nodes=('n2',))
     assert not _build_again(manager, UNBUILT, monkeypatch)
     assert not manager.scheduled
+    assert manager.forwarded == [('s1', 'n1', 'n2')]
     assert manager.acks
 
 

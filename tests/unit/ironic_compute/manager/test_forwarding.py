@@ -61,3 +61,12 @@ def test_node_without_a_row_has_no_other_holder(
     monkeypatch.setattr(objects.ComputeNode, 'get_by_nodename', read)
     assert forwarding.next_host(None, 'n1', 'c1', {}) is None
     assert not forwarding.is_forwarded(None)
+
+
+def test_a_build_for_another_node_is_forwarded_as_a_new_one() -> None:
+    """Three hops are allowed for each node."""
+    properties: dict[str, Any] = {'limits': {}}
+    counted = [forwarding.count_hop(properties) for _ in range(HOPS_MAX + 1)]
+    assert counted == [True] * HOPS_MAX + [False]
+    forwarding.restart_hops(properties)
+    assert properties == {'limits': {}}

@@ -15,6 +15,7 @@ from nova.compute import rpcapi
 from nova.conductor import api
 from nova.objects import base as objects_base
 
+from ironic_compute.manager.forwarding import HOPS, HOPS_MAX
 from ironic_compute.manager.rescheduling import LOSSES_MAX, FreshCandidates
 
 objects.register_all()
@@ -88,6 +89,14 @@ class _Conductor:
     def __init__(self) -> None:
         self.volumes: list[Any] = []
         self.hosts = ['b']
+        self.saved: list[tuple[str, str]] = []
+
+    def object_action(
+        self, context: Any, bdm: Any, method: str, *args: Any
+    ) -> tuple[Any, None]:
+        assert method == 'save'
+        self.saved.append((bdm.volume_id, bdm.attachment_id))
+        return {}, None
 
     def object_class_action_versions(
         self, context: Any, name: str, method: str, *args: Any
@@ -100,16 +109,42 @@ class _Conductor:
         return objects.Service(host=host)
 
 
+class _Cinder:
+    """Cinder with the attachments of some volumes."""
+
+    def __init__(self) -> None:
+        self.attachments = {'a1': 'v1'}
+        self.is_up = True
+
+    def attachment_get(self, context: Any, attachment: str) -> None:
+        if not self.is_up:
+            raise nova_exception.CinderConnectionFailed(reason='away')
+        if attachment not in self.attachments:
+            raise nova_exception.VolumeAttachmentNotFound(
+                attachment_id=attachment
+            )
+
+    def attachment_create(
+        self, context: Any, volume: str, server: str
+    ) -> dict[str, str]:
+        name = f'new of {server}'
+        self.attachments[name] = volume
+        return {'id': name}
+
+
 class _Hosts:
     """Records the builds that are sent to compute hosts."""
 
     def __init__(self) -> None:
         self.builds: list[tuple[str, str, Any]] = []
         self.properties: dict[str, Any] = {}
+        self.have_queues = True
 
     def build_and_run_instance(
         self, context: Any, instance: Any, host: str, *args: Any
     ) -> None:
+        if not self.have_queues:
+            raise oslo_messaging.MessageUndeliverable(None, None, None, None)
         rpcapi_names = list(
             inspect.signature(
                 rpcapi.ComputeAPI.build_and_run_instance
@@ -131,7 +166,7 @@ def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
 def client(conductor: _Conductor) -> Any:
     made: Any = object.__new__(FreshCandidates)
     made._scheduler, made._reportclient = _Scheduler(), _Placement()
-    made._compute_rpcapi = _Hosts()
+    made._compute_rpcapi, made._volume_api = _Hosts(), _Cinder()
     return made
 
 
@@ -183,17 +218,55 @@ def test_a_loss_is_not_counted_as_an_attempt(
     assert properties['retry']['hosts'] == [['b', 'nb']] * 3
 
 
-def test_loser_with_a_volume_goes_through_the_conductor(
+def _volume(number: int) -> Any:
+    return objects.BlockDeviceMapping(
+        nova_context.get_admin_context(),
+        source_type='volume',
+        destination_type='volume',
+        volume_id=f'v{number}',
+        attachment_id=f'a{number}',
+    )
+
+
+def test_loser_with_volumes_is_sent_with_attachments(
     sent: list[Any], client: Any, conductor: _Conductor
 ) -> None:
-    """The conductor makes the attachments of volumes again."""
-    volume = objects.BlockDeviceMapping(
-        source_type='volume', destination_type='volume'
-    )
-    conductor.volumes = [volume]
+    """The failed build has deleted one attachment; it is made again."""
+    conductor.volumes = [_volume(1), _volume(2)]
+    _reschedule(client, _properties(LOST))
+    assert client._volume_api.attachments == {'a1': 'v1', 'new of s1': 'v2'}
+    assert conductor.saved == [('v2', 'new of s1')]
+    assert [host for host, _, _ in client._compute_rpcapi.builds] == ['b']
+    assert (sent, client._reportclient.freed) == ([], [])
+
+
+def test_loser_is_left_to_the_conductor_if_cinder_does_not_answer(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """Its allocation is given up, because the conductor makes a new one."""
+    conductor.volumes = [_volume(1)]
+    client._volume_api.is_up = False
     _reschedule(client, _properties(LOST))
     assert sent == [_FRESH]
     assert client._reportclient.freed == ['s1']
+
+
+def test_loser_is_left_to_the_conductor_if_its_host_has_no_queue(
+    sent: list[Any], client: Any
+) -> None:
+    """RabbitMQ would drop the build without a word."""
+    client._compute_rpcapi.have_queues = False
+    _reschedule(client, _properties(LOST))
+    assert sent == [_FRESH]
+
+
+def test_loser_with_a_new_node_may_be_forwarded_again(
+    sent: list[Any], client: Any
+) -> None:
+    """The hops were those of the former node."""
+    properties = {**_properties(LOST), HOPS: HOPS_MAX}
+    _reschedule(client, properties)
+    assert HOPS not in client._compute_rpcapi.properties
 
 
 def test_loser_whose_new_host_is_in_another_cell_goes_through_the_conductor(
