@@ -13,8 +13,11 @@ from typing import Any
 import oslo_messaging
 from keystoneauth1 import exceptions as keystone_exceptions
 from neutronclient.common import exceptions as neutron_exceptions
+from nova import context as nova_context
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
+from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -53,3 +56,35 @@ class RepeatedDeletes(nova_manager.ComputeManager):
                     {'server': instance.uuid, 'error': exc},
                 )
             self.clock.sleep(_RETRY_S)
+
+    def _set_instance_obj_error_state(
+        self, instance: Any, clean_task_state: bool = False
+    ) -> None:
+        """Set a server to ERROR, unless its build failed because of a delete.
+
+        Nova-api may delete a server's block device mappings while it is
+        built. The build then fails before the delete's message is handled,
+        and users would see ERROR meanwhile.
+
+        :param clean_task_state: clear the task, which Nova does only for a
+            build
+        """
+        if clean_task_state and _is_delete_requested(instance):
+            LOG.info(
+                'The build of server %(server)s ended for its delete',
+                {'server': instance.uuid},
+            )
+            return
+        super()._set_instance_obj_error_state(instance, clean_task_state)
+
+
+def _is_delete_requested(instance: Any) -> bool:
+    """Read whether a server is to be deleted; keeps changes of the object."""
+    try:
+        # The build may have used the context of a user, who sees only the
+        # servers of a project.
+        context = nova_context.get_admin_context()
+        current = objects.Instance.get_by_uuid(context, instance.uuid)
+    except nova_exception.InstanceNotFound:
+        return True
+    return bool(current.task_state == task_states.DELETING)

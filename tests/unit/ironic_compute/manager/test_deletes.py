@@ -9,7 +9,9 @@ import pytest
 from keystoneauth1 import exceptions as keystone_exceptions
 from neutronclient.common import exceptions as neutron_exceptions
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
 
 from ironic_compute.manager.deletes import RepeatedDeletes
 from tests.fakes.clock import ManualClock
@@ -64,3 +66,44 @@ def test_a_delete_that_is_refused_is_not_tried_again(
     refused = nova_exception.InstanceTerminationFailure(reason='no')
     with pytest.raises(nova_exception.InstanceTerminationFailure):
         _delete([refused], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ('current', 'is_build', 'saved'),
+    [
+        (task_states.DELETING, True, []),
+        (None, True, []),
+        (task_states.SPAWNING, True, [(vm_states.ERROR, None)]),
+        (task_states.DELETING, False, [(vm_states.ERROR, 'deleting')]),
+    ],
+)
+def test_build_that_fails_because_of_a_delete_is_no_error(
+    current: str | None,
+    is_build: bool,
+    saved: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A delete that fails is one; a server without a record is deleted."""
+
+    def read(context: Any, uuid: str) -> Any:
+        if current is None:
+            raise nova_exception.InstanceNotFound(instance_id=uuid)
+        return types.SimpleNamespace(task_state=current)
+
+    monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
+    server = _Server()
+    manager: Any = object.__new__(RepeatedDeletes)
+    manager._set_instance_obj_error_state(server, clean_task_state=is_build)
+    assert server.saved == saved
+
+
+class _Server:
+    """A server whose object does not show its delete."""
+
+    def __init__(self) -> None:
+        self.uuid, self.vm_state = 's1', vm_states.BUILDING
+        self.task_state: str | None = 'deleting'
+        self.saved: list[Any] = []
+
+    def save(self) -> None:
+        self.saved.append((self.vm_state, self.task_state))
