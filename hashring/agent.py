@@ -257,7 +257,8 @@ class Agent:
             return
         match effect:
             case events.Start(host=host, tenure=tenure):
-                self._workers.start(host, tenure)
+                has_servers = host in self.pool.with_servers
+                self._workers.start(host, tenure, has_servers)
             case events.Stop(host=host):
                 self._workers.stop(host)
             case events.Kill(host=host):
@@ -317,11 +318,15 @@ class Agent:
             grace_s = self._timing.restart_grace_s
         elif leaving is not None:
             state = MemberState.LEAVING
+        serving = self.assignment.serving()
         return dataclasses.replace(
             self._me,
             state=state,
             grace_s=grace_s,
-            serving=self.assignment.serving(),
+            serving=serving,
+            with_servers=tuple(
+                host for host in serving if host in self.pool.with_servers
+            ),
             wants_home=self.assignment.wants_home(now_s),
             ring=ring,
             known=tuple(sorted(self.pool.known)),

@@ -51,6 +51,8 @@ class Member:
     grace_s: float = 0.0
     serving: tuple[Host, ...] = ()
     """The hosts whose lock this agent has."""
+    with_servers: tuple[Host, ...] = ()
+    """Those of them that have servers."""
     wants_home: bool = True
     """False while the worker of the home host keeps dying on this machine."""
     ring: str = ''
@@ -74,6 +76,7 @@ class Member:
             'state': self.state.value,
             'grace_s': self.grace_s,
             'serving': list(self.serving),
+            'with_servers': list(self.with_servers),
             'wants_home': self.wants_home,
             'ring': self.ring,
             'known': list(self.known),
@@ -108,6 +111,7 @@ class Member:
             known=_hosts(raw['known']),
             version=str(raw['version']),
             # An agent of an older release does not publish these fields.
+            with_servers=_hosts(raw.get('with_servers', ())),
             confirmed_mappings=_hosts(raw.get('vouched', ())),
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
             marks=parse_marks(raw['marks']) if 'marks' in raw else None,

@@ -50,6 +50,8 @@ class Pool:
         self._view = NOBODY
         self._agreed_since_s: float | None = None
         self._epoch = 0
+        # The hosts that had servers when their worker was last heard of.
+        self.with_servers: frozenset[Host] = frozenset()
         self.ring = Ring()
         self.known: frozenset[Host] = frozenset()
         self.confirmed_mappings = frozenset(confirmed_mappings)
@@ -69,6 +71,9 @@ class Pool:
         for member in view.members:
             self._collected |= {member.home, *member.known}
             self.confirmed_mappings |= frozenset(member.confirmed_mappings)
+            if member.home != self._home:
+                self.with_servers -= frozenset(member.serving)
+                self.with_servers |= frozenset(member.with_servers)
             for host, mark in member.marks or ():
                 self._marks[host] = max(mark, self._marks.get(host, 0))
         self._derive()
@@ -86,6 +91,9 @@ class Pool:
         """
         for host, newer in facts.items():
             self._facts[host] = _merged(self._facts.get(host), newer)
+            if newer.has_servers is not None:
+                self.with_servers -= {host}
+                self.with_servers |= {host} if newer.has_servers else set()
         self._derive()
 
     def add_host(self, host: Host) -> None:

@@ -50,6 +50,9 @@ class ServiceFacts:
     """An operator has disabled the Service."""
     exists: bool
     """The host has a Service record."""
+    has_servers: bool | None = None
+    """The host has servers; None if the worker that read this serves another
+    host."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,11 +118,16 @@ WorkerEvent = WorkerServing | WorkerExited | ServicesRead | OperatorRequest
 class Workers(Protocol):
     """Starts and stops workers; only the agent's main thread calls it."""
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         """Begin to start a worker for a host; returns at once.
 
         The gate of the worker is shut until `deliver_view` delivers a
         deadline in the future.
+
+        :param has_servers: the host has servers, so it is started before
+            others that wait
         """
 
     def stop(self, host: Host) -> None:

@@ -170,8 +170,10 @@ def _parse_message(raw: Any) -> Message:
 
 
 def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
-    # A worker of a newer release may send more fields.
+    # A worker of a newer release may send more fields, one of an older
+    # release does not send ``has_servers``.
     fields = dataclasses.fields(workers.ServiceFacts)
+    raw = {'has_servers': None, **raw}
     return workers.ServiceFacts(**{f.name: raw[f.name] for f in fields})
 
 

@@ -5,7 +5,8 @@
 loop. Everything here runs in the agent's main thread, because the kernel
 kills a worker when the thread that started it ends. Nothing here blocks on a
 worker. Two workers start at the same time at most, because all of them would
-be late if one controller adopted many hosts at once.
+be late if one controller adopted many hosts at once; hosts with servers come
+first.
 """
 
 import dataclasses
@@ -62,6 +63,14 @@ class _Worker:
     look_due_s: float = 0.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _WaitingStart:
+    """A worker that is started when fewer others are starting."""
+
+    tenure: int
+    has_servers: bool
+
+
 @attrs.define(eq=False, repr=False, slots=False)
 class WorkerProcesses:
     """The workers of one agent; the main thread makes all calls.
@@ -87,31 +96,39 @@ class WorkerProcesses:
         self._spare: Child | None = None
         self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
-        # Hosts whose worker is not started yet, with their tenures.
-        self._waiting: dict[Host, int] = {}
+        self._waiting: dict[Host, _WaitingStart] = {}
         # Killed workers whose processes are not reaped yet.
         self._dying: list[Child] = []
         self._not_started: list[workers.WorkerEvent] = []
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         """Start the worker of a host now or when others have started.
 
         Does not block.
         """
-        self._waiting[host] = tenure
+        self._waiting[host] = _WaitingStart(tenure, has_servers)
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start workers of waiting hosts, the home host's first."""
+        """Start workers of waiting hosts: the home host, those with servers.
+
+        The home host is first, because its agent is known by it. A host
+        without servers has no users who wait for it.
+        """
         now_s = self._clock.now_s()
         starting_count = sum(
             not worker.is_serving
             and now_s - worker.started_at_s < _START_COUNTS_S
             for worker in self._workers.values()
         )
-        hosts = sorted(self._waiting, key=lambda host: host != self._home)
+        hosts = sorted(self._waiting, key=self._start_order)
         for host in hosts[: max(0, _STARTS_AT_ONCE_COUNT - starting_count)]:
-            self._start(host, self._waiting.pop(host))
+            self._start(host, self._waiting.pop(host).tenure)
+
+    def _start_order(self, host: Host) -> tuple[bool, bool]:
+        return host != self._home, not self._waiting[host].has_servers
 
     def _start(self, host: Host, tenure: int) -> None:
         is_spare = self._spare is not None
@@ -147,7 +164,7 @@ class WorkerProcesses:
     def stop(self, host: Host) -> None:
         """Send SIGTERM: the worker drains, then ends; does not block."""
         if host in self._waiting:
-            self._add_not_started(host, 0, self._waiting.pop(host))
+            self._add_not_started(host, 0, self._waiting.pop(host).tenure)
         if host in self._workers:
             self._workers[host].child.process.send_signal(signal.SIGTERM)
 

@@ -331,6 +331,11 @@ class HeldNodes:
         with self._lock:
             self._missing.discard(node)
 
+    def has_servers(self) -> bool:
+        """Return whether Ironic shows an instance on any held node."""
+        facts = map(self.facts, self.rows())
+        return any(each and each.instance_uuid for each in facts)
+
     # Claims of builds
 
     def is_free(self, node: NodeId) -> bool:

@@ -6,6 +6,7 @@ agent, which builds the ring from it, and writes to the providers of the held
 nodes whether the worker's host is disabled and in which aggregates it is.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ class ServiceWatcher:
 
     :param host: the worker's own host
     :param send_facts: sends the state of the pool's hosts to the agent
+    :param has_servers: returns whether the worker's host has servers
     :param update_host_status: takes ``disabled`` or ``aggregates`` of the
         worker's host as a keyword argument
     :param interval_s: seconds between two reads in a settled pool
@@ -41,6 +43,7 @@ class ServiceWatcher:
     _pool: PoolView
     _clock: Clock
     _send_facts: Callable[[dict[Host, ServiceFacts]], None]
+    _has_servers: Callable[[], bool]
     _update_host_status: Callable[..., None]
     _interval_s: float
     _aggregates_interval_s: float
@@ -71,6 +74,10 @@ class ServiceWatcher:
         own: Any = self._services.find_record(self._host)
         if own is not None:
             self._update_host_status(disabled=bool(own.disabled))
+        if self._host in facts:
+            facts[self._host] = dataclasses.replace(
+                facts[self._host], has_servers=self._has_servers()
+            )
         self._send_facts(facts)
         self._read_aggregates()
         return all(each.mapped or not each.exists for each in facts.values())

@@ -166,6 +166,7 @@ class Components:
             tenure.pool,
             tenure.clock,
             send_facts=lambda facts: self._hooks.send(pipe.Services(facts)),
+            has_servers=self.held_nodes.has_servers,
             update_host_status=self.held_nodes.update_host_status,
             interval_s=CONF.ironic_compute.services_interval_s,
             aggregates_interval_s=CONF.resource_tracker.aggregates_interval_s,

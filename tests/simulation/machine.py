@@ -39,7 +39,9 @@ class Workers:
 
     # For the agent
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         if host in self.live:
             self._world.fail(f'{self.live[host].name} runs already')
         worker = self._world.makeup.worker(

@@ -50,7 +50,9 @@ class TalkingWorkers:
         self._live: dict[Host, int] = {}
         self._agreed: tuple[Host, ...] = ()
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         self._live[host] = tenure
         self._say(start=host, tenure=tenure)
         self._events.put(WorkerServing(host, tenure))

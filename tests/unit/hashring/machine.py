@@ -72,7 +72,9 @@ class FakeWorkers:
         self._events: list[WorkerEvent] = []
         self.live: dict[Host, Worker] = {}
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         assert host not in self.live, f'{host} has a worker already'
         delay_s = self._world.rng.choice((0.0, 0.0, 1.0, 3.0))
         starts_s = self._clock.now_s() + delay_s

@@ -317,7 +317,9 @@ def test_confirmed_mapping_outlives_agents(world: World) -> None:
 class OneShotWorkers(FakeWorkers):
     """Workers that exit at once because the configuration is wrong."""
 
-    def start(self, host: Host, tenure: int) -> None:
+    def start(
+        self, host: Host, tenure: int, has_servers: bool = False
+    ) -> None:
         fatal = '[ironic] auth_url is not set: set it in nova.conf.'
         self._events.append(WorkerExited(host, 78, fatal, tenure))
 

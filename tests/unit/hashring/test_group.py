@@ -17,6 +17,7 @@ FULL = Member(
     state=MemberState.RESTARTING,
     grace_s=30.0,
     serving=(Host('c1'), Host('c4')),
+    with_servers=(Host('c4'),),
     wants_home=False,
     ring='abc',
     known=(Host('c1'), Host('c2')),
@@ -36,7 +37,8 @@ def test_capabilities_round_trip_through_json() -> None:
 def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
-    del raw['vouched'], raw['lease_term_s'], raw['marks']
+    for name in ('vouched', 'lease_term_s', 'marks', 'with_servers'):
+        del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()
     assert Member.parse(raw).lease_term_s == 0.0
     assert Member.parse(raw).marks is None
@@ -50,6 +52,7 @@ def test_member_of_an_older_version_is_read() -> None:
         {'known': None},
         {'grace_s': 'soon'},
         {'vouched': 'c1'},
+        {'with_servers': 'c1'},
         {'lease_term_s': 'long'},
         {'marks': ['c9']},
         {'marks': {'c9': 'often'}},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool: known hosts, hosts of the ring, and agreement on the ring."""
 
+import dataclasses
+
 from hashring.adoption import View
 from hashring.group import Boot, Member
 from hashring.pool import Pool
@@ -262,3 +264,26 @@ def test_forgotten_host_is_known_again_when_its_own_agent_starts() -> None:
     assert one.known == {C1}
     _gossip((one, C1), (Pool(C3, [], settle_s=5.0), C3))
     assert one.known == {C1, C3}
+
+
+def test_hosts_with_servers_are_remembered_when_their_agent_dies() -> None:
+    """Whoever adopts them starts their workers first."""
+    pool = Pool(C1, [], settle_s=5.0)
+    serving = dataclasses.replace(member(C2), serving=(C2, C3))
+    for with_servers in ((C2, C3), (C3,)):
+        published = dataclasses.replace(serving, with_servers=with_servers)
+        pool.update_members(View((published,)), 0.0, in_force=True)
+        assert pool.with_servers == set(with_servers)
+    pool.update_members(View(()), 1.0, in_force=True)
+    assert pool.with_servers == {C3}
+
+
+def test_own_workers_know_whether_their_hosts_have_servers() -> None:
+    """What this agent has published itself is older than that."""
+    pool = Pool(C1, [], settle_s=5.0)
+    own = dataclasses.replace(member(C1), serving=(C1,), with_servers=())
+    for has_servers in (True, None, False):
+        facts = dataclasses.replace(FINE, has_servers=has_servers)
+        pool.update_services({C1: facts})
+        pool.update_members(View((own,)), 0.0, in_force=True)
+        assert (C1 in pool.with_servers) is (has_servers is not False)

@@ -204,6 +204,18 @@ def test_home_host_does_not_wait_for_adopted_hosts(make, caplog):
     assert 'Started the worker of host c4' not in caplog.text
 
 
+def test_hosts_with_servers_start_before_others(make, caplog):
+    """Their users wait for them."""
+    caplog.set_level(logging.INFO)
+    workers = make('never')
+    for host in ('c5', 'c6', 'c3', 'c4'):
+        workers.start(Host(host), 1, has_servers=host == 'c4')
+    workers.kill(Host('c5'))
+    workers.events(0)
+    assert 'Started the worker of host c4' in caplog.text
+    assert 'Started the worker of host c3' not in caplog.text
+
+
 def test_two_workers_start_at_once(make):
     """Further workers start when another one serves."""
     strangers = children()

@@ -315,6 +315,21 @@ def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(
     assert reports.withdrawn == [N1]
 
 
+def test_host_has_servers_if_a_held_node_has_an_instance(
+    reports: Reports,
+) -> None:
+    """A node that Ironic has not shown yet has none."""
+    held_nodes = _held_nodes(FakeRows(_row()), reports)
+    held_nodes.load_rows()
+    seen = [held_nodes.has_servers()]
+    for instance_uuid in (None, 's1'):
+        held_nodes.accept_facts(
+            dataclasses.replace(FACTS, instance_uuid=instance_uuid)
+        )
+        seen.append(held_nodes.has_servers())
+    assert seen == [False, False, True]
+
+
 def test_a_row_that_took_long_to_create_is_new(reports: Reports) -> None:
     """Longer than a row is new to others; a clock may have jumped, too."""
     held_nodes = _held_nodes(FakeRows(None), reports)

@@ -57,6 +57,7 @@ class _Watched:
             pool,
             clock,
             send_facts=self.sent.append,
+            has_servers=lambda: True,
             update_host_status=self.status.update,
             interval_s=60.0,
             aggregates_interval_s=0,
@@ -70,6 +71,7 @@ def test_facts_of_all_known_hosts_go_to_the_agent() -> None:
     (facts,) = watched.sent
     assert facts[C1].disabled
     assert not facts[C2].disabled
+    assert (facts[C1].has_servers, facts[C2].has_servers) == (True, None)
     assert watched.status == {'disabled': True}
 
 
