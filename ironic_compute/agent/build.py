@@ -20,15 +20,21 @@ from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state_dir import StateDir
 from ironic_compute.agent.groups import find_overlap, group_name
+from ironic_compute.agent.signals import AgentSignals
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 
 LOG = logging.getLogger(__name__)
 
 
-def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
+def build_agent(
+    conf: Any, prog: str, worker_command: Sequence[str]
+) -> tuple[Agent, AgentSignals]:
     """Return the agent that nova.conf describes, not running yet.
 
+    Its signals are not handled yet, either.
+
+    :param prog: the name of the agent's reports
     :param worker_command: command line of a worker, without
         ``--agent-pid`` and ``--report-fd``
     :raises hashring.errors.ConfigError: the configuration is wrong
@@ -61,7 +67,14 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         start_s=conf.ironic_compute.worker_start_s,
         keeps_spare=conf.ironic_compute.spare_worker,
     )
-    return Agent(
+    signals = AgentSignals(conf, prog, workers)
+    watchdog = Watchdog(os.environ, clock)
+
+    def on_turn() -> None:
+        watchdog.notify_if_due()
+        signals.act()
+
+    agent = Agent(
         membership=membership,
         workers=workers,
         home=home,
@@ -69,5 +82,6 @@ def build_agent(conf: Any, worker_command: Sequence[str]) -> Agent:
         clock=clock,
         saved_state=state,
         find_overlap=functools.partial(find_overlap, group),
-        on_turn=Watchdog(os.environ, clock).notify_if_due,
+        on_turn=on_turn,
     )
+    return agent, signals

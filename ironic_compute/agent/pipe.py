@@ -2,11 +2,12 @@
 """Messages and pipes between an agent and a worker; a message is a JSON line.
 
 The agent sends the appointment to a host, then views (lease deadline, ring,
-known hosts). A newer view replaces one that the worker has not read yet. The
-worker sends that it starts, that it serves RPC, that it is alive, the state of
-Nova's Service records, an operator's requests about a host, and the reason if
-it cannot start. No call blocks on the other process, because a stopped worker
-must not stop its agent, and a stopped agent must not stop its workers.
+known hosts, and what the operator has told it to do). A newer view replaces
+one that the worker has not read yet. The worker sends that it starts, that it
+serves RPC, that it is alive, the state of Nova's Service records, an
+operator's requests about a host, and the reason if it cannot start. No call
+blocks on the other process, because a stopped worker must not stop its agent,
+and a stopped agent must not stop its workers.
 """
 
 import collections
@@ -32,6 +33,22 @@ class Appointment:
     host: Host
     is_home: bool
     """The host is its agent's own, not an adopted one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instructions:
+    """How often the operator has given each instruction to this agent.
+
+    They are counted and sent with each view, because a view may be lost.
+    """
+
+    reloads: int = 0
+    """Read the configuration again."""
+    reports: int = 0
+    """Write a report of all threads."""
+
+
+NO_INSTRUCTIONS = Instructions()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,9 +104,12 @@ def decode_appointment(line: bytes) -> Appointment:
     return Appointment(host=Host(raw['host']), is_home=raw['is_home'])
 
 
-def encode_view(view: workers.WorkerView) -> bytes:
+def encode_view(
+    view: workers.WorkerView, instructions: Instructions = NO_INSTRUCTIONS
+) -> bytes:
     """Return a view as a line for a worker."""
     raw = dataclasses.asdict(view)
+    raw['instructions'] = dataclasses.asdict(instructions)
     # This JSON key has the name of earlier releases, so that an agent and a
     # worker of two releases can read each other's views during an upgrade.
     raw['vouched'] = raw.pop('confirmed_mappings')
@@ -109,6 +129,13 @@ def decode_view(line: bytes) -> workers.WorkerView:
         opens_s=raw['opens_s'],
         confirmed_mappings=tuple(raw['vouched']),
     )
+
+
+def decode_instructions(line: bytes) -> Instructions:
+    """Read the instructions from a line made by :func:`encode_view`."""
+    # An agent of an older release sends none.
+    raw = json.loads(line).get('instructions', {})
+    return Instructions(raw.get('reloads', 0), raw.get('reports', 0))
 
 
 def encode_message(message: Message) -> bytes:

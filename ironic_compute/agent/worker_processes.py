@@ -100,6 +100,7 @@ class WorkerProcesses:
         # Killed workers whose processes are not reaped yet.
         self._dying: list[Child] = []
         self._not_started: list[workers.WorkerEvent] = []
+        self._instructions = pipe.NO_INSTRUCTIONS
 
     def start(
         self, host: Host, tenure: int, has_servers: bool = False
@@ -192,9 +193,21 @@ class WorkerProcesses:
 
     def deliver_view(self, view: workers.WorkerView) -> None:
         """Send a view to each worker; replaces a view not read yet."""
-        line = pipe.encode_view(view)
+        line = pipe.encode_view(view, self._instructions)
         for worker in self._workers.values():
             worker.child.down.write(line)
+
+    def reload_options(self) -> None:
+        """Make all workers read their mutable options with the next view."""
+        self._instructions = dataclasses.replace(
+            self._instructions, reloads=self._instructions.reloads + 1
+        )
+
+    def write_reports(self) -> None:
+        """Make all workers write a report with the next view."""
+        self._instructions = dataclasses.replace(
+            self._instructions, reports=self._instructions.reports + 1
+        )
 
     def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
@@ -348,7 +361,8 @@ def _log_unread(worker: _Worker, why: ValueError) -> None:
 def worker_command(config_arguments: Sequence[str]) -> list[str]:
     """Return the command line of a worker with the agent's nova.conf.
 
-    :param config_arguments: ``--config-file X …`` as the agent got them
+    :param config_arguments: ``--config-file X --debug …`` as the agent got
+        them
     """
     script = os.path.join(
         os.path.dirname(os.path.abspath(sys.argv[0])), 'ironic-compute-worker'

@@ -7,7 +7,6 @@ host it serves. It sends no request to Nova or Ironic.
 
 import logging as py_logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -19,6 +18,7 @@ from oslo_log import log as logging
 import hashring.errors
 import hashring.opts
 from hashring.agent import Agent
+from ironic_compute import instructions
 from ironic_compute.agent import build as agent_process
 from ironic_compute.agent import exit_codes, worker_processes
 from ironic_compute.config import PROG, default_config_files, register_opts
@@ -29,22 +29,17 @@ CONF = nova.conf.CONF
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent until a signal stops it.
 
-    After SIGTERM or SIGINT the other agents wait for a restart of this agent
-    before they adopt its hosts; after SIGUSR1 they adopt the hosts at once.
-
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         _configure(arguments)
-        files = CONF.config_file or []
-        command = worker_processes.worker_command(
-            [arg for path in files for arg in ('--config-file', path)]
-        )
-        agent = agent_process.build_agent(CONF, command)
+        command = worker_processes.worker_command(arguments)
+        agent, signals = agent_process.build_agent(CONF, PROG, command)
     except (cfg.Error, hashring.errors.ConfigError) as exc:
         return exit_codes.print_config_error(exc)
+    signals.install(agent)
     return _run(agent)
 
 
@@ -55,15 +50,16 @@ def _configure(arguments: list[str]) -> None:
         arguments,
         project='nova',
         prog=PROG,
+        version=instructions.version(),
         default_config_files=default_config_files(),
+        description='Serves bare metal nodes of Ironic as compute hosts of '
+        'Nova: the daemon of one controller. Several daemons divide the nodes '
+        'among them, and take the hosts of a dead one over.',
     )
     logging.setup(CONF, PROG)
 
 
 def _run(agent: Agent) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: agent.request_stop())
-    signal.signal(signal.SIGINT, lambda *_: agent.request_stop())
-    signal.signal(signal.SIGUSR1, lambda *_: agent.request_stop(for_good=True))
     status = agent.run()
     if agent.exit_message is not None:
         exit_codes.print_config_error(agent.exit_message)

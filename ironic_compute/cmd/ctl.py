@@ -16,6 +16,7 @@ from oslo_log import log as logging
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
+from ironic_compute import instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.explain import Evidence, explain
 from ironic_compute.cmd.hosts import (
@@ -25,7 +26,7 @@ from ironic_compute.cmd.hosts import (
     HostMapped,
 )
 from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
-from ironic_compute.config import default_config_files, register_opts
+from ironic_compute.config import PROG, default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
 from resource_tracker.node import NodeId
@@ -127,7 +128,7 @@ class ControlApp(app.App):
             'compute daemons: which daemon serves each host, and why a node '
             'is not offered to builds. Adds hosts to the pool, forgets hosts, '
             'and removes the records of a node that left the pool.',
-            version='1',
+            version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
@@ -148,6 +149,13 @@ class ControlApp(app.App):
             help='a configuration file of the daemon; may be given several '
             'times (default: the files that the daemon reads by default)',
         )
+        parser.add_argument(
+            '--config-dir',
+            action='append',
+            default=[],
+            help='a folder with further configuration files of the daemon; '
+            'may be given several times',
+        )
         return parser
 
     def initialize_app(self, argv: Any) -> None:
@@ -160,7 +168,13 @@ class ControlApp(app.App):
         register_opts(CONF)
         files = self.options.config_file or default_config_files()
         try:
-            CONF([], project='nova', default_config_files=files)
+            CONF(
+                [],
+                project='nova',
+                prog=PROG,
+                default_config_files=files,
+                default_config_dirs=self.options.config_dir or None,
+            )
         except cfg.Error as exc:
             raise SystemExit(exit_codes.print_config_error(exc)) from exc
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+_SIGNALS_OF_THE_AGENT = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # ``pipe.IsStarting`` as a line; importing ``pipe`` would be too early here.
 STARTING = b'{"is":"alive","starting":true}\n'
 
@@ -25,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: 0; or 78 with one sentence if the configuration is wrong
     """
     arguments, config_arguments = _parser().parse_known_args(argv)
+    # The agent passes these signals on through its pipe. ``systemctl kill``
+    # and ``systemctl reload`` may send them to all processes of the unit, and
+    # Nova's service would restart itself in the middle of its work.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS_OF_THE_AGENT)
     kill_with_parent(arguments.agent_pid)
     os.write(arguments.report_fd, STARTING)
 

@@ -2,7 +2,8 @@
 """The worker's end of the pipes; ends a worker whose agent has ended or hangs.
 
 A thread receives the agent's views (lease deadline, ring, known hosts) and
-applies them to the lease gate and to the worker's view of the pool. The same
+applies them to the lease gate and to the worker's view of the pool. A view
+also says whether the operator wants a report or a reload of options. The same
 thread reports every few seconds that the worker is alive, and ends the process
 when the agent has died or has stopped sending.
 """
@@ -11,12 +12,15 @@ import os
 import threading
 
 import attrs
+import nova.conf
 from oslo_log import log as logging
 
+from ironic_compute import instructions
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.pool.view import update_pool_and_gate
 from ironic_compute.worker.components import Tenure
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _ALIVE_INTERVAL_S = 5.0
@@ -42,6 +46,7 @@ class AgentPipe:
         self._received_s = self._tenure.clock.now_s()
         self._up = pipe.NewestLineWriter(self._report_fd)
         self._sending = threading.Lock()
+        self._instructions: pipe.Instructions | None = None
 
     def send(self, message: pipe.Message) -> None:
         """Send a message to the agent; it is lost if the pipe is full.
@@ -83,7 +88,20 @@ class AgentPipe:
     def _receive(self, line: bytes) -> None:
         self._received_s = self._tenure.clock.now_s()
         view = pipe.decode_view(line)
+        self._follow(pipe.decode_instructions(line))
         tenure = self._tenure
         update_pool_and_gate(
             view, tenure.host, tenure.pool, tenure.gate, tenure.clock
         )
+
+    def _follow(self, newest: pipe.Instructions) -> None:
+        """Do what the operator has told the agent since the last view."""
+        former, self._instructions = self._instructions, newest
+        # A spare worker has perhaps read its configuration before the last
+        # reload. No report was asked of a worker before its first view.
+        if newest.reloads > (former.reloads if former else 0):
+            instructions.reload_options(CONF)
+        if former and newest.reports > former.reports:
+            instructions.write_report(
+                CONF, f'ironic-compute-worker-{self._tenure.host}'
+            )

@@ -25,9 +25,8 @@ from oslo_log import log as logging
 from oslo_utils import importutils
 
 from hashring.clock import SystemClock
-from ironic_compute import compat, errors
+from ironic_compute import compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
-from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.pool.services import BINARY
 from ironic_compute.pool.view import PoolView
@@ -107,15 +106,16 @@ def configure(config_arguments: Sequence[str]) -> None:
 
     :raises oslo_config.cfg.Error: the configuration is wrong
     """
-    register_opts(CONF)
+    config.register_opts(CONF)
     rpc_gating.set_defaults(CONF)
     for group, name, value in _DEFAULTS:
         compat.set_default(CONF, name, value, group)
     nova_config.parse_args(
         [PROG, *config_arguments],
-        default_config_files=default_config_files(),
+        default_config_files=config.default_config_files(),
         configure_db=False,
-        prog=PROG,
+        # The agent's name, so that both read the same folders of options.
+        prog=config.PROG,
     )
     logging.setup(CONF, PROG)
     objects.register_all()

@@ -24,16 +24,16 @@ def conf(tmp_path):
 
 def test_state_folder_is_locked_by_the_agent(conf, tmp_path):
     """A second agent on the same state folder is refused."""
-    build_agent(conf.conf, ['worker'])
+    build_agent(conf.conf, 'agent', ['worker'])
     with pytest.raises(hashring.errors.ConfigError):
-        build_agent(conf.conf, ['worker'])
+        build_agent(conf.conf, 'agent', ['worker'])
 
 
 def test_hosts_that_nova_takes_for_down_too_soon_are_refused(conf):
     """Nova's service_down_time must be longer than report_interval."""
     conf.config(service_down_time=10, report_interval=10)
     with pytest.raises(hashring.errors.ConfigError):
-        build_agent(conf.conf, ['worker'])
+        build_agent(conf.conf, 'agent', ['worker'])
 
 
 def test_timing_without_an_option_settles_as_the_option_does(conf):

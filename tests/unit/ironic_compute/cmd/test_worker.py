@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first steps of a worker process."""
 
+import signal
 import sys
+import time
 
 import pytest
 
@@ -22,6 +24,10 @@ def test_first_sign_of_life_comes_before_the_imports(
     try:
         (line,) = child.up.lines(60.0)
         assert pipe.decode_message(line) == pipe.IsStarting()
+        # The agent passes these on through the pipe.
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            child.process.send_signal(number)
+        time.sleep(0.5)
         assert not child.has_ended()
     finally:
         child.kill()

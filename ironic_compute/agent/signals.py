@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals of the agent: how an operator stops, reloads and inspects a daemon.
+
+SIGTERM and SIGINT: stop for a restart. SIGUSR1: stop for good. SIGHUP: read
+the options again that may change while a process runs, such as ``debug``.
+SIGUSR2: write a report of all threads. Workers do the two latter, too.
+
+A handler only notes its signal, because it interrupts the main thread
+anywhere. The agent's loop carries it out at its next turn.
+"""
+
+import signal
+from typing import Any, Protocol
+
+from hashring.agent import Agent
+from ironic_compute.instructions import reload_options, write_report
+
+
+class Instructed(Protocol):
+    """The workers, as far as instructions of the operator go."""
+
+    def reload_options(self) -> None:
+        """Make all workers read their mutable options again."""
+
+    def write_reports(self) -> None:
+        """Make all workers write a report."""
+
+
+class AgentSignals:
+    """The signals that the agent has received; the main thread calls it.
+
+    :param prog: the name of the report
+    """
+
+    def __init__(self, conf: Any, prog: str, workers: Instructed) -> None:
+        self._conf = conf
+        self._prog = prog
+        self._workers = workers
+        self._noted: set[int] = set()
+
+    def install(self, agent: Agent) -> None:
+        """Handle all signals from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: agent.request_stop())
+        signal.signal(
+            signal.SIGUSR1, lambda *_: agent.request_stop(for_good=True)
+        )
+        for number in (signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._noted.add(number)
+
+    def act(self) -> None:
+        """Carry out what the noted signals order."""
+        # A signal that comes in between is noted again.
+        noted, self._noted = self._noted, set()
+        if signal.SIGHUP in noted:
+            reload_options(self._conf)
+            self._workers.reload_options()
+        if signal.SIGUSR2 in noted:
+            write_report(self._conf, self._prog)
+            self._workers.write_reports()

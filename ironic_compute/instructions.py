@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two instructions of an operator: reload options, and write a report.
+
+The agent carries them out when it gets SIGHUP or SIGUSR2, each worker when its
+agent tells it. The report is oslo.reports' guru meditation report, as other
+services of OpenStack write it: all threads, the configuration without secrets,
+the version.
+"""
+
+from importlib import metadata
+from typing import Any
+
+from oslo_log import log as logging
+from oslo_reports import guru_meditation_report
+from oslo_reports import opts as report_opts
+
+LOG = logging.getLogger(__name__)
+
+_PACKAGE = 'ironic-compute'
+
+
+class _Version:
+    """The version of this package, as oslo.reports asks for it."""
+
+    def vendor_string(self) -> str:
+        return 'OpenStack'
+
+    def product_string(self) -> str:
+        return _PACKAGE
+
+    def version_string_with_package(self) -> str:
+        return version()
+
+
+def version() -> str:
+    """Return the version of this package."""
+    try:
+        return metadata.version(_PACKAGE)
+    except metadata.PackageNotFoundError:
+        return 'unknown: not installed as a package'
+
+
+def write_report(conf: Any, name: str) -> None:
+    """Write a report to a file in ``[oslo_reports] log_dir``, or to stderr.
+
+    It raises no error: oslo.reports prints what it could not write.
+
+    :param name: the first part of the file's name
+    """
+    report_opts.set_defaults(conf)
+    directory = conf.oslo_reports.log_dir
+    LOG.info(
+        'Writing a report to %(where)s',
+        {'where': directory or 'the standard error output'},
+    )
+    guru_meditation_report.TextGuruMeditation.handle_signal(
+        _Version(), name, directory, None
+    )
+
+
+def reload_options(conf: Any) -> None:
+    """Read the configuration files again, for the options that may change."""
+    try:
+        conf.mutate_config_files()
+    except Exception as exc:
+        LOG.error(
+            'Could not read the configuration again, so nothing has changed: '
+            '%(error)s',
+            {'error': exc},
+        )
+        return
+    LOG.info('Read the configuration again')

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command of the agent, as a real process with a toy as its worker."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+
+import pytest
+
+_AGENT = textwrap.dedent(
+    """
+    from ironic_compute.cmd.agent import entry
+    entry()
+    """
+)
+# Writes down its arguments, then what it gets from the agent.
+_WORKER = textwrap.dedent(
+    """
+    import json, os, pathlib, sys
+    folder = pathlib.Path(__file__).parent
+    (folder / 'arguments.new').write_text(json.dumps(sys.argv[1:]))
+    os.rename(folder / 'arguments.new', folder / 'arguments')
+    for line in sys.stdin:
+        (folder / 'view.new').write_text(line)
+        os.rename(folder / 'view.new', folder / 'view')
+    """
+)
+_SOON_S = 60.0
+
+
+def _write_program(path: pathlib.Path, text: str) -> None:
+    path.write_text(f'#!{sys.executable}\n{text}')
+    path.chmod(0o755)
+
+
+def _options(folder: pathlib.Path) -> list[str]:
+    """Return the agent's options; half of them are in a folder."""
+    folder.joinpath('nova.conf').write_text('[DEFAULT]\nhost = c1\n')
+    directory = folder / 'conf.d'
+    directory.mkdir()
+    directory.joinpath('pool.conf').write_text(
+        f'[coordination]\nbackend_url = file://{folder}/backend\n'
+        f'[ironic_compute]\nstate_path = {folder}/state\n'
+        f'[oslo_reports]\nlog_dir = {folder}\n'
+    )
+    files = ['--config-file', str(folder / 'nova.conf')]
+    return [*files, '--config-dir', str(directory), '--debug']
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with the two programs."""
+    _write_program(tmp_path / 'ironic-compute', _AGENT)
+    _write_program(tmp_path / 'ironic-compute-worker', _WORKER)
+    return tmp_path
+
+
+@pytest.fixture
+def agent(folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    """An agent that runs, and has started a worker."""
+    program = [sys.executable, '-W', 'ignore', str(folder / 'ironic-compute')]
+    process = subprocess.Popen(
+        [*program, *_options(folder)],
+        env={**os.environ, 'PYTHONPATH': os.getcwd()},
+        stderr=folder.joinpath('log').open('w'),
+        text=True,
+    )
+    try:
+        _read(folder / 'view')
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _read(path: pathlib.Path) -> str:
+    """Return the contents of a file as soon as it is there."""
+    ends_s = time.monotonic() + _SOON_S
+    while time.monotonic() < ends_s:
+        if path.exists():
+            return path.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f'no {path}')
+
+
+def _wait_for_instructions(folder: pathlib.Path, **counts: int) -> None:
+    """Wait until the worker has got these instructions."""
+    ends_s = time.monotonic() + _SOON_S
+    while time.monotonic() < ends_s:
+        if json.loads(_read(folder / 'view')).get('instructions') == counts:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f'no {counts}')
+
+
+def test_worker_gets_all_options_of_the_agent(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """Credentials may be in a folder that only an option names."""
+    arguments = json.loads(_read(folder / 'arguments'))
+    assert arguments[:5] == [
+        '--config-file',
+        f'{folder}/nova.conf',
+        '--config-dir',
+        f'{folder}/conf.d',
+        '--debug',
+    ]
+
+
+def test_no_signal_ends_the_agent_unless_it_is_told_to_stop(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """SIGHUP reloads, SIGUSR2 reports, SIGTERM stops."""
+    _wait_for_instructions(folder, reloads=0, reports=0)
+    agent.send_signal(signal.SIGHUP)
+    _wait_for_instructions(folder, reloads=1, reports=0)
+    agent.send_signal(signal.SIGUSR2)
+    _wait_for_instructions(folder, reloads=1, reports=1)
+    (report,) = folder.glob('ironic-compute_gurumeditation_*')
+    assert 'Threads' in report.read_text()
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(_SOON_S) == 0
+
+
+@pytest.mark.parametrize('option', ['--version', '--help'])
+def test_agent_says_what_it_is(folder: pathlib.Path, option: str) -> None:
+    """Neither needs a configuration."""
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', folder / 'ironic-compute', option],
+        env={**os.environ, 'PYTHONPATH': os.getcwd()},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=_SOON_S,
+    )
+    expected = {'--version': '.', '--help': 'the daemon of one controller'}
+    assert expected[option] in ' '.join(done.stdout.split())

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports and reloads that an operator asks for."""
+
+import pathlib
+
+import pytest
+from oslo_config import cfg, fixture
+
+from ironic_compute import instructions
+
+_OPTIONS = [
+    cfg.BoolOpt('debug', default=False, mutable=True),
+    cfg.StrOpt('password', secret=True),
+]
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A configuration file with a secret."""
+    path = tmp_path / 'nova.conf'
+    path.write_text('[DEFAULT]\npassword = sesame\n')
+    return path
+
+
+@pytest.fixture
+def conf(file: pathlib.Path) -> cfg.ConfigOpts:
+    """The configuration in that file."""
+    made = cfg.ConfigOpts()
+    made.register_opts(_OPTIONS)
+    made(['--config-file', str(file)])
+    return made
+
+
+def test_report_has_threads_and_no_secret(tmp_path: pathlib.Path) -> None:
+    """It is a file in the folder that nova.conf names."""
+    instructions.report_opts.set_defaults(cfg.CONF)
+    with fixture.Config(cfg.CONF) as changed:
+        changed.register_opts(_OPTIONS, group='services')
+        changed.config(group='services', password='sesame')
+        changed.config(group='oslo_reports', log_dir=str(tmp_path))
+        instructions.write_report(cfg.CONF, 'ironic-compute')
+    (report,) = tmp_path.glob('ironic-compute_gurumeditation_*')
+    text = report.read_text()
+    assert 'test_report_has_threads_and_no_secret' in text
+    assert 'password = ***' in text
+    assert 'sesame' not in text
+
+
+@pytest.mark.parametrize(
+    ('text', 'debug'),
+    [('[DEFAULT]\ndebug = true', True), ('[DEFAULT\ndebug = true', False)],
+)
+def test_options_that_may_change_are_read_again(
+    text: str, debug: bool, conf: cfg.ConfigOpts, file: pathlib.Path
+) -> None:
+    """A file that cannot be read changes nothing."""
+    file.write_text(text)
+    instructions.reload_options(conf)
+    assert conf.debug is debug
