@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from hashring.paths import PathStates
 from hashring.ring import Host
 
 
@@ -85,6 +86,16 @@ class ServicesRead:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PathsObserved:
+    """The worker of this host has observed its paths to other services."""
+
+    host: Host
+    states: PathStates
+    tenure: int = 0
+    """The tenure of the worker; 0 means the present one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class HostAdded:
     """An operator has requested that this host be added to the pool.
 
@@ -112,7 +123,13 @@ class MappingConfirmed:
 
 
 OperatorRequest = HostAdded | HostForgotten | MappingConfirmed
-WorkerEvent = WorkerServing | WorkerExited | ServicesRead | OperatorRequest
+WorkerEvent = (
+    WorkerServing
+    | WorkerExited
+    | ServicesRead
+    | PathsObserved
+    | OperatorRequest
+)
 
 
 class Workers(Protocol):

@@ -4,10 +4,11 @@
 The agent sends the appointment to a host, then views (lease deadline, ring,
 known hosts, and what the operator has told it to do). A newer view replaces
 one that the worker has not read yet. The worker sends that it starts, that it
-serves RPC, that it is alive, the state of Nova's Service records, an
-operator's requests about a host, and the reason if it cannot start. No call
-blocks on the other process, because a stopped worker must not stop its agent,
-and a stopped agent must not stop its workers.
+serves RPC, that it is alive, the state of Nova's Service records, the states
+of its paths to other services, an operator's requests about a host, and the
+reason if it cannot start. No call blocks on the other process, because a
+stopped worker must not stop its agent, and a stopped agent must not stop its
+workers.
 """
 
 import collections
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hashring import workers
+from hashring.paths import Path, PathState
 from hashring.ring import Host
 
 _CHUNK_BYTES = 65536
@@ -77,6 +79,13 @@ class Services:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Paths:
+    """Message of a worker: the states of its paths to other services."""
+
+    states: dict[Path, PathState]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CannotStart:
     """Message of a worker: it cannot start; a sentence with cause and cure."""
 
@@ -88,6 +97,7 @@ Message = (
     | IsServing
     | IsAlive
     | Services
+    | Paths
     | CannotStart
     | workers.OperatorRequest
 )
@@ -150,6 +160,9 @@ def encode_message(message: Message) -> bytes:
         case Services(facts=facts):
             services = {h: dataclasses.asdict(f) for h, f in facts.items()}
             return _line({'is': 'services', 'services': services})
+        case Paths(states=states):
+            paths = {p: dataclasses.asdict(s) for p, s in states.items()}
+            return _line({'is': 'paths', 'paths': paths})
         case CannotStart(sentence=sentence):
             return _line({'is': 'cannot start', 'sentence': sentence})
         case workers.HostAdded(host=host):
@@ -184,6 +197,13 @@ def _parse_message(raw: Any) -> Message:
                     for host, facts in raw['services'].items()
                 }
             )
+        case 'paths':
+            return Paths(
+                {
+                    Path(path): _parse_path_state(state)
+                    for path, state in raw['paths'].items()
+                }
+            )
         case 'cannot start':
             return CannotStart(raw['sentence'])
         case 'admitted':
@@ -202,6 +222,11 @@ def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
     fields = dataclasses.fields(workers.ServiceFacts)
     raw = {'has_servers': None, **raw}
     return workers.ServiceFacts(**{f.name: raw[f.name] for f in fields})
+
+
+def _parse_path_state(raw: dict[str, Any]) -> PathState:
+    fields = dataclasses.fields(PathState)
+    return PathState(**{f.name: raw[f.name] for f in fields})
 
 
 def _line(raw: dict[str, Any]) -> bytes:

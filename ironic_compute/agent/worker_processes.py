@@ -285,6 +285,10 @@ class WorkerProcesses:
                 return [workers.WorkerServing(worker.host, worker.tenure)]
             case pipe.Services(facts=facts):
                 return [workers.ServicesRead(facts)]
+            case pipe.Paths(states=states):
+                return [
+                    workers.PathsObserved(worker.host, states, worker.tenure)
+                ]
             case pipe.CannotStart(sentence=sentence):
                 worker.why_no_start = sentence
             case (

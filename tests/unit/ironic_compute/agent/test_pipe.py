@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from hashring.paths import Path, PathState
 from hashring.ring import Host
 from hashring.workers import (
     HostAdded,
@@ -66,6 +67,12 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
         pipe.IsAlive(),
         pipe.IsStarting(),
         pipe.CannotStart('why'),
+        pipe.Paths(
+            {
+                Path('RabbitMQ'): PathState(12.5, 'refused'),
+                Path('Placement'): PathState(is_vital=False),
+            }
+        ),
         HostAdded(Host('c9')),
         HostForgotten(Host('c9')),
         MappingConfirmed(Host('c9')),
