@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from hashring import events, workers
+from hashring import events, paths, workers
 from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
@@ -34,6 +34,9 @@ from hashring.state_dir import SavedState
 # Seconds between two turns of the main loop while the lock thread has
 # unfinished requests.
 BUSY_INTERVAL_S = 0.05
+# A path that fails for a moment is not published, because each change of the
+# record costs the backend a write.
+PATH_PUBLISHED_AFTER_S = 5.0
 # A leaving agent exits this many seconds after drain_timeout_s, even if it
 # still has a worker or a lock.
 LEAVE_SLACK_S = 10.0
@@ -115,6 +118,7 @@ class Agent:
             self._group, self.heartbeat_thread.state().lease, self._clock
         )
         self._operator_log = OperatorLog(home, self._clock.now_s())
+        self._observed_paths = paths.ObservedPaths()
 
     # ---- for the caller
 
@@ -188,6 +192,9 @@ class Agent:
         disagreeing_members = self.pool.disagreeing_members() if held else ()
         self._operator_log.log_disagreement(disagreeing_members, now_s)
         self._operator_log.log_lease_terms(state.view.members)
+        self._operator_log.log_paths(
+            self._path_states(), state.view.members, now_s
+        )
         self._handle(_lease_status(state))
         self._check_other_groups(state.other_groups)
 
@@ -206,6 +213,8 @@ class Agent:
         match event:
             case workers.ServicesRead(services=services):
                 self.pool.update_services(services)
+            case workers.PathsObserved(host, states, tenure):
+                self._observed_paths.update(host, tenure, states)
             case workers.HostAdded(host=host):
                 self.pool.add_host(host)
             case workers.HostForgotten(host=host):
@@ -319,6 +328,7 @@ class Agent:
         elif leaving is not None:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
+        states = self._path_states()
         return dataclasses.replace(
             self._me,
             state=state,
@@ -332,7 +342,12 @@ class Agent:
             known=tuple(sorted(self.pool.known)),
             confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
             marks=self.pool.marks,
+            working_paths=paths.working(states),
+            failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
         )
+
+    def _path_states(self) -> dict[paths.Path, paths.PathState]:
+        return self._observed_paths.combined(self.assignment.tenures())
 
     # ---- the end
 

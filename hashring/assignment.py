@@ -139,7 +139,15 @@ class Assignment:
     @property
     def has_workers(self) -> bool:
         """Whether a worker of this agent may still run."""
-        return any(h.phase in WITH_WORKER for h in self._holds.values())
+        return bool(self.tenures())
+
+    def tenures(self) -> dict[Host, int]:
+        """Return the hosts that may have a worker, each with its tenure."""
+        return {
+            hold.host: hold.tenure
+            for hold in self._holds.values()
+            if hold.phase in WITH_WORKER
+        }
 
     @property
     def has_serving_worker(self) -> bool:

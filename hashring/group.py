@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NewType, Protocol
 
 from hashring import errors
+from hashring.paths import Path
 from hashring.ring import Host
 
 # The random id of one agent process.
@@ -66,6 +67,10 @@ class Member:
     release published this, which cannot forget a host."""
     lease_term_s: float = 0.0
     """The agent's `lease_term_s`; 0.0 if an older release published this."""
+    working_paths: tuple[Path, ...] = ()
+    """The services that the agent's workers reach."""
+    failing_paths: tuple[Path, ...] = ()
+    """The services that none of the agent's workers has reached lately."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return this member as plain JSON values, for the backend."""
@@ -83,6 +88,8 @@ class Member:
             'version': self.version,
             'vouched': list(self.confirmed_mappings),
             'lease_term_s': self.lease_term_s,
+            'working_paths': list(self.working_paths),
+            'failing_paths': list(self.failing_paths),
             **({} if self.marks is None else {'marks': dict(self.marks)}),
         }
 
@@ -114,6 +121,8 @@ class Member:
             with_servers=_hosts(raw.get('with_servers', ())),
             confirmed_mappings=_hosts(raw.get('vouched', ())),
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
+            working_paths=_paths(raw.get('working_paths', ())),
+            failing_paths=_paths(raw.get('failing_paths', ())),
             marks=parse_marks(raw['marks']) if 'marks' in raw else None,
         )
 
@@ -127,9 +136,17 @@ def parse_marks(raw: Mapping[str, Any]) -> Marks:
 
 
 def _hosts(raw: Any) -> tuple[Host, ...]:
+    return tuple(Host(name) for name in _names(raw))
+
+
+def _paths(raw: Any) -> tuple[Path, ...]:
+    return tuple(Path(name) for name in _names(raw))
+
+
+def _names(raw: Any) -> list[str]:
     if not isinstance(raw, (list, tuple)):
-        raise TypeError(f'expected a list of hosts, got {raw!r}')
-    return tuple(Host(str(host)) for host in raw)
+        raise TypeError(f'expected a list of names, got {raw!r}')
+    return [str(name) for name in raw]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

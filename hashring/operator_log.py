@@ -14,6 +14,7 @@ from hashring import events
 from hashring.group import Member
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Verdict
+from hashring.paths import Path, PathStates, failing, working
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ LOG = logging.getLogger(__name__)
 # Seconds. A shorter disagreement about the ring is normal: an agent may just
 # have started, or its workers read Nova's Services later than others.
 _DISAGREEMENT_S = 60.0
+# A service that is restarted fails for some seconds.
+_PATH_FAILS_S = 20.0
 
 
 class OperatorLog:
@@ -39,6 +42,7 @@ class OperatorLog:
         self._disagree_since_s: float | None = None
         self._is_disagreement_logged = False
         self._terms_logged: frozenset[float] = frozenset()
+        self._failing_since_s: dict[Path, float] = {}
 
     def log_lease(self, state: HeartbeatState, now_s: float) -> None:
         """Log that the lease was won or lost, and why."""
@@ -127,6 +131,48 @@ class OperatorLog:
                 },
             )
         self._terms_logged = terms_s
+
+    def log_paths(
+        self, states: PathStates, members: Sequence[Member], now_s: float
+    ) -> None:
+        """Log once that a path fails for 20 seconds, and once that it works.
+
+        :param states: the paths of this controller
+        :param members: all members of the group
+        """
+        for path in failing(states, now_s, _PATH_FAILS_S):
+            if path not in self._failing_since_s:
+                since_s = states[path].failing_since_s or now_s
+                self._failing_since_s[path] = since_s
+                LOG.warning(
+                    '%(home)s has not reached %(path)s for %(failing_s)d s '
+                    '(%(why)s); %(others)s',
+                    {
+                        'home': self._home,
+                        'path': path,
+                        'failing_s': now_s - since_s,
+                        'why': states[path].why,
+                        'others': self._who_reaches(path, members),
+                    },
+                )
+        for path in set(working(states)) & self._failing_since_s.keys():
+            since_s = self._failing_since_s.pop(path)
+            LOG.info(
+                '%(home)s reaches %(path)s again after %(failing_s)d s',
+                {
+                    'home': self._home,
+                    'path': path,
+                    'failing_s': now_s - since_s,
+                },
+            )
+
+    def _who_reaches(self, path: Path, members: Sequence[Member]) -> str:
+        homes = sorted(
+            m.home
+            for m in members
+            if path in m.working_paths and m.home != self._home
+        )
+        return f'reached by {", ".join(homes)}' if homes else 'nobody does'
 
     def log_leaving(self, *, restarting: bool) -> None:
         """Log that the agent begins to leave."""

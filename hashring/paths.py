@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NewType
 
+from hashring.ring import Host
+
 # The name of a service, as it is shown to operators: 'RabbitMQ'.
 Path = NewType('Path', str)
 
@@ -30,6 +32,30 @@ class PathState:
 PathStates = Mapping[Path, PathState]
 
 
+class ObservedPaths:
+    """The newest states of paths that each worker of an agent has reported."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[Host, int], PathStates] = {}
+
+    def update(self, host: Host, tenure: int, states: PathStates) -> None:
+        """Replace what the worker of a host has reported."""
+        self._states[host, tenure] = states
+
+    def combined(self, tenures: Mapping[Host, int]) -> dict[Path, PathState]:
+        """Return the paths of the controller.
+
+        :param tenures: the hosts that have a worker now, with its tenure; what
+            others have reported is forgotten
+        """
+        self._states = {
+            worker: states
+            for worker, states in self._states.items()
+            if tenures.get(worker[0]) == worker[1]
+        }
+        return combine(self._states.values())
+
+
 def combine(reports: Iterable[PathStates]) -> dict[Path, PathState]:
     """Return the paths of a controller, from the reports of its workers.
 
@@ -48,6 +74,13 @@ def _better(one: PathState, other: PathState) -> PathState:
     if one.failing_since_s is None or other.failing_since_s is None:
         return one if one.failing_since_s is None else other
     return max(one, other, key=lambda state: state.failing_since_s or 0.0)
+
+
+def working(states: PathStates) -> tuple[Path, ...]:
+    """Return the paths that work, sorted."""
+    return tuple(
+        sorted(p for p, s in states.items() if s.failing_since_s is None)
+    )
 
 
 def failing(

@@ -107,23 +107,32 @@ def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
     )
 
 
+def host_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
+    """Return a row of ``host list`` for each host of a pool."""
+    members = tuple(members)
+    served = {host: m for m in members for host in m.serving}
+    rows: list[tuple[str, ...]] = []
+    for host in sorted(known_hosts(members) | set(served)):
+        by = served.get(host)
+        if by is None:
+            rows.append((host, '-', '-', 'not served', '-'))
+        else:
+            how = 'home' if by.home == host else 'adopted'
+            not_reached = ', '.join(by.failing_paths) or '-'
+            rows.append((host, by.home, by.machine, how, not_reached))
+    return rows
+
+
 class HostList(lister.Lister):
-    """List the hosts of this pool, and which agent serves each now."""
+    """List the hosts of this pool, and which agent serves each now.
+
+    The last column has the services that this agent has not reached lately.
+    """
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read the agents of the pool from the coordination backend."""
-        members = _pools().get(_own_pool(), ())
-        served = {h: m for m in members for h in m.serving}
-        columns = ('Host', 'Served by', 'Machine', 'State')
-        rows = []
-        for host in sorted(known_hosts(members) | set(served)):
-            by = served.get(host)
-            if by is None:
-                rows.append((host, '-', '-', 'not served'))
-            else:
-                how = 'home' if by.home == host else 'adopted'
-                rows.append((host, by.home, by.machine, how))
-        return columns, rows
+        columns = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
+        return columns, host_rows(_pools().get(_own_pool(), ()))
 
 
 class _HostCommand(command.Command):

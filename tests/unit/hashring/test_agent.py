@@ -14,11 +14,13 @@ from hashring.agent import Agent
 from hashring.clock import SystemClock
 from hashring.group import Boot, Member, MemberState
 from hashring.opts import Timing
+from hashring.paths import Path, PathState
 from hashring.ring import Host, Ring
 from hashring.workers import (
     HostAdded,
     HostForgotten,
     MappingConfirmed,
+    PathsObserved,
     ServiceFacts,
     WorkerExited,
     WorkerView,
@@ -280,6 +282,31 @@ def test_added_host_is_served_and_saved(
     assert [host for host, _ in world.open_gates()].count(c9) == 1
     for machine in world.machines:
         assert machine.saved_state.read_known() == {C1, C2, c9}
+
+
+def test_paths_are_published_until_their_worker_ends(world: World) -> None:
+    """A path that fails for a moment is not; a new worker knows nothing."""
+    run(world, 60)
+    one, two = world.machines
+
+    def published() -> tuple[tuple[str, ...], tuple[str, ...]]:
+        view = agent(two).heartbeat_thread.state().view
+        (member,) = view.of_home(C1)
+        return member.working_paths, member.failing_paths
+
+    states = {
+        Path('RabbitMQ'): PathState(),
+        Path('Ironic'): PathState(one.clock.now_s(), 'refused'),
+    }
+    tenure = one.workers.live[C1].tenure
+    one.workers.say(PathsObserved(C1, states, tenure))
+    run(world, 4)
+    assert published() == (('RabbitMQ',), ())
+    run(world, 15)
+    assert published() == (('RabbitMQ',), ('Ironic',))
+    one.workers.crash(C1)
+    run(world, 30)
+    assert published() == ((), ())
 
 
 def test_forgotten_host_is_served_by_nobody(world: World) -> None:

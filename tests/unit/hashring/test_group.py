@@ -8,6 +8,7 @@ import pytest
 
 from hashring import errors
 from hashring.group import Boot, Member, MemberState
+from hashring.paths import Path
 from hashring.ring import Host
 
 FULL = Member(
@@ -24,6 +25,8 @@ FULL = Member(
     version='1.0',
     confirmed_mappings=(Host('c2'),),
     lease_term_s=40.0,
+    working_paths=(Path('Ironic'),),
+    failing_paths=(Path('RabbitMQ'),),
     marks=((Host('c8'), 3), (Host('c9'), 1)),
 )
 
@@ -37,7 +40,8 @@ def test_capabilities_round_trip_through_json() -> None:
 def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
-    for name in ('vouched', 'lease_term_s', 'marks', 'with_servers'):
+    later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
+    for name in later | {'working_paths', 'failing_paths'}:
         del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()
     assert Member.parse(raw).lease_term_s == 0.0
@@ -53,6 +57,7 @@ def test_member_of_an_older_version_is_read() -> None:
         {'grace_s': 'soon'},
         {'vouched': 'c1'},
         {'with_servers': 'c1'},
+        {'failing_paths': 'RabbitMQ'},
         {'lease_term_s': 'long'},
         {'marks': ['c9']},
         {'marks': {'c9': 'often'}},

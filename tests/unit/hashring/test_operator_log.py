@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log messages about members that disagree on the ring."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -9,6 +10,7 @@ from hashring.group import Boot, Member
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Lease, Verdict
 from hashring.operator_log import OperatorLog
+from hashring.paths import Path, PathState
 from hashring.ring import Host
 
 C1, C2 = Host('c1'), Host('c2')
@@ -110,3 +112,37 @@ def test_lease_that_stays_is_logged_when_it_is_won(
         lease = Lease(15.0, 3.0, base_s=now_s, counted=True)
         operator_log.log_lease(HeartbeatState(lease), now_s)
     assert caplog.messages == ['Joined the group as c1, beside nobody else']
+
+
+def test_path_that_fails_is_logged_once_and_its_end_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The peers that still reach the service are named."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    ironic = Path('Ironic')
+    peers = [
+        dataclasses.replace(NONE, working_paths=(ironic,)),
+        dataclasses.replace(OTHER, failing_paths=(ironic,)),
+    ]
+    for now_s in range(100, 160, 10):
+        states = {ironic: PathState(100.0, 'connection refused')}
+        operator_log.log_paths(states, peers, float(now_s))
+    operator_log.log_paths({}, peers, 160.0)
+    operator_log.log_paths({ironic: PathState()}, peers, 170.0)
+    operator_log.log_paths({ironic: PathState()}, peers, 180.0)
+    assert caplog.messages == [
+        'c1 has not reached Ironic for 20 s (connection refused); reached by '
+        'c2',
+        'c1 reaches Ironic again after 70 s',
+    ]
+
+
+def test_common_outage_names_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No peer reaches the service either."""
+    operator_log = OperatorLog(C1, 0.0)
+    states = {Path('Ironic'): PathState(0.0, 'no answer')}
+    operator_log.log_paths(states, [NONE, OTHER], 30.0)
+    assert caplog.messages[0].endswith('(no answer); nobody does')

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's request about a host reaches a worker of the pool."""
 
+import dataclasses
 from typing import Any
 
 import oslo_messaging
 import pytest
 
 from hashring.group import Boot, Member
+from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.cmd import hosts
 from ironic_compute.cmd.nova_access import NovaRefused
@@ -122,3 +124,15 @@ def test_unknown_host_needs_not_be_forgotten() -> None:
     pools = {MINE: (_up(C1, C1),)}
     assert 'is no host of this' in hosts.forget(C9, pools, MINE, wire)
     assert not wire.sent
+
+
+def test_list_shows_who_serves_a_host_and_what_it_does_not_reach() -> None:
+    """A host whose daemon is down, and one that another daemon serves."""
+    lost = (Path('RabbitMQ'), Path('Ironic'))
+    deaf = dataclasses.replace(_up(C2, C2), failing_paths=lost)
+    assert hosts.host_rows([_up(C1, C1, C3), deaf, _up(C9)]) == [
+        ('c1', 'c1', 'm-c1', 'home', '-'),
+        ('c2', 'c2', 'm-c2', 'home', 'RabbitMQ, Ironic'),
+        ('c3', 'c1', 'm-c1', 'adopted', '-'),
+        ('c9', '-', '-', 'not served', '-'),
+    ]
