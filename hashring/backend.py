@@ -140,19 +140,27 @@ def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:
         if name not in given:
             value = term_s if meaning == _TERM else REQUEST_TIMEOUT_S
             pairs.append((name, str(value)))
-        elif meaning == _TERM:
-            _check_term(name, given[name], term_s)
+            continue
+        seconds = _seconds(name, given[name])
+        if meaning == _TERM:
+            _check_term(name, seconds, term_s)
     return urllib.parse.urlencode(pairs)
 
 
-def _check_term(name: str, value: str, term_s: int) -> None:
+def _seconds(name: str, value: str) -> float:
     try:
-        long_enough = float(value) >= term_s
-    except ValueError:
-        long_enough = False
-    if not long_enough:
+        return float(value)
+    except ValueError as exc:
         raise errors.BackendRefused(
-            f'{OPTION} sets {name}={value}, but a member or lock must live '
-            f'for at least [coordination] lease_term_s ({term_s}): remove '
-            f'{name} from the URL or raise it.'
+            f'{OPTION} sets {name}={value}, which is no number of seconds: '
+            f'correct it, or remove {name} from the URL.'
+        ) from exc
+
+
+def _check_term(name: str, seconds: float, term_s: int) -> None:
+    if seconds < term_s:
+        raise errors.BackendRefused(
+            f'{OPTION} sets {name}={seconds:g}, but a member or lock must '
+            f'live for at least [coordination] lease_term_s ({term_s}): '
+            f'remove {name} from the URL or raise it.'
         )

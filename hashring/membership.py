@@ -301,22 +301,63 @@ class Membership:
             )
 
 
-def read_pools(url: str, *, term_s: float) -> dict[str, tuple[Member, ...]]:
+def read_pools(
+    url: str, *, term_s: float, timeout_s: float = 15.0
+) -> dict[str, tuple[Member, ...]]:
     """Read the members of each group, by the group's name, without joining.
 
-    For the operator's tools. Blocks for some seconds at most.
+    For the operator's tools.
 
     :param term_s: the lease term in seconds
+    :param timeout_s: seconds to block at most
 
     :raises BackendRefused: the URL cannot be used.
     :raises BackendUnavailable: the backend does not answer.
     """
+    backend = backends.parse(url, term_s=term_s)
+    if backend.path and not os.path.isdir(backend.path):
+        # A daemon would make the folder; here it would hide a typing error.
+        raise errors.BackendRefused(
+            f'{backends.OPTION} is {backend.shown}, but there is no such '
+            f'folder: correct the option, or start a daemon with it first.'
+        )
     watcher = Membership(url, '', Host('observer'), new_boot(), term_s=term_s)
-    watcher.connect()
     try:
-        return watcher.pools()
-    finally:
-        watcher.close(leave=True, timeout_s=5.0)
+        return _read_pools(watcher, timeout_s)
+    except errors.BackendUnavailable as exc:
+        raise errors.BackendUnavailable(
+            f'{backends.OPTION} is {backend.shown}, and it does not answer '
+            f'({exc}): check that it runs and can be reached from here.'
+        ) from exc
+
+
+def _read_pools(
+    watcher: Membership, timeout_s: float
+) -> dict[str, tuple[Member, ...]]:
+    """Read in a thread, because some drivers try for a minute to connect.
+
+    :raises BackendUnavailable: the backend does not answer.
+    """
+    answers: list[Any] = []
+
+    def read() -> None:
+        try:
+            watcher.connect()
+            answers.append(watcher.pools())
+        except errors.BackendUnavailable as exc:
+            answers.append(exc)
+        finally:
+            watcher.close(leave=True, timeout_s=5.0)
+
+    thread = threading.Thread(target=read, name='observer', daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not answers:
+        raise errors.BackendUnavailable(f'nothing for {timeout_s:g} s')
+    (answer,) = answers
+    if isinstance(answer, errors.BackendUnavailable):
+        raise answer
+    return dict(answer)
 
 
 def _load(backend: backends.Backend, member_id: str) -> Any:

@@ -4,6 +4,7 @@
 It reads the same nova.conf as the daemons and needs no other rights.
 """
 
+import logging as py_logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -166,6 +167,8 @@ class ControlApp(app.App):
         """
         logging.register_options(CONF)
         register_opts(CONF)
+        # It logs each attempt to connect; the error that ends them suffices.
+        py_logging.getLogger('kazoo').setLevel(py_logging.CRITICAL)
         files = self.options.config_file or default_config_files()
         try:
             CONF(

@@ -107,6 +107,25 @@ def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
     )
 
 
+def members_of(pool: str, pools: Pools) -> Iterable[Member]:
+    """Return the agents of a pool.
+
+    :raises NovaRefused: it has none; perhaps it is not the pool that is meant
+    """
+    members = tuple(pools.get(pool, ()))
+    if members:
+        return members
+    others = '; '.join(
+        describe_pool(name) for name in sorted(pools) if pools[name]
+    )
+    raise NovaRefused(
+        f'No daemon of this pool ({describe_pool(pool)}) is up. On this '
+        f'backend there are daemons of: {others or "no pool"}. Check [ironic] '
+        f'conductor_group and shard, [coordination] backend_url, and whether '
+        f'the daemons run.'
+    )
+
+
 def host_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
     """Return a row of ``host list`` for each host of a pool."""
     members = tuple(members)
@@ -130,9 +149,12 @@ class HostList(lister.Lister):
     """
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
-        """Read the agents of the pool from the coordination backend."""
+        """Read the agents of the pool from the coordination backend.
+
+        :raises NovaRefused: the pool has no agent
+        """
         columns = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
-        return columns, host_rows(_pools().get(_own_pool(), ()))
+        return columns, host_rows(members_of(_own_pool(), _pools()))
 
 
 class _HostCommand(command.Command):

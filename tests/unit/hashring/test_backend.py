@@ -59,7 +59,8 @@ def test_an_operators_value_wins() -> None:
         ('file:///', 'names no folder'),
         ('redis://h:port', 'is not a URL'),
         ('etcd3+http://h?lock_timeout=5', 'lock_timeout=5'),
-        ('zookeeper://h?timeout=x', 'timeout=x'),
+        ('zookeeper://h?timeout=x', 'timeout=x, which is no number'),
+        ('redis://h?socket_connect_timeout=abc', 'no number of seconds'),
     ],
 )
 def test_refusals_name_option_and_cure(url: str, part: str) -> None:

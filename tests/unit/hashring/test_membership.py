@@ -2,6 +2,7 @@
 """Membership over tooz, with the file driver: no server is needed."""
 
 import pathlib
+import socket
 import threading
 import types
 from typing import Any
@@ -51,6 +52,28 @@ def test_an_unwritable_folder_is_refused_at_once(
         Membership(
             f'file://{tmp_path}/file/x', 'p', C1, Boot('b'), term_s=15.0
         )
+
+
+def test_observer_makes_no_folder(tmp_path: pathlib.Path) -> None:
+    """A typing error in the option would look like an empty pool."""
+    folder = tmp_path / 'mistyped'
+    with pytest.raises(errors.BackendRefused, match='no such folder'):
+        read_pools(f'file://{folder}', term_s=15.0)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize('scheme', ['etcd3+http', 'redis'])
+def test_observer_is_told_which_backend_is_away(scheme: str) -> None:
+    """With its URL, without a password; Redis is tried for a minute."""
+    with socket.socket() as closed:
+        closed.bind(('127.0.0.1', 0))
+        port = closed.getsockname()[1]
+    url = f'{scheme}://me:sesame@127.0.0.1:{port}'
+    with pytest.raises(errors.BackendUnavailable) as raised:
+        read_pools(url, term_s=15.0, timeout_s=2.0)
+    shown = f'{scheme}://127.0.0.1:{port}, and it does not answer'
+    assert shown in str(raised.value)
+    assert 'sesame' not in str(raised.value)
 
 
 def test_foreign_record_is_left_out_and_logged_once(
