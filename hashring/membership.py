@@ -302,7 +302,11 @@ class Membership:
 
 
 def read_pools(
-    url: str, *, term_s: float, timeout_s: float = 15.0
+    url: str,
+    *,
+    term_s: float,
+    timeout_s: float = 15.0,
+    may_create: bool = False,
 ) -> dict[str, tuple[Member, ...]]:
     """Read the members of each group, by the group's name, without joining.
 
@@ -310,13 +314,14 @@ def read_pools(
 
     :param term_s: the lease term in seconds
     :param timeout_s: seconds to block at most
+    :param may_create: create the folder of a file backend, as a daemon does
 
     :raises BackendRefused: the URL cannot be used.
     :raises BackendUnavailable: the backend does not answer.
     """
     backend = backends.parse(url, term_s=term_s)
-    if backend.path and not os.path.isdir(backend.path):
-        # A daemon would make the folder; here it would hide a typing error.
+    if backend.path and not (may_create or os.path.isdir(backend.path)):
+        # An empty folder would look like a pool without daemons.
         raise errors.BackendRefused(
             f'{backends.OPTION} is {backend.shown}, but there is no such '
             f'folder: correct the option, or start a daemon with it first.'

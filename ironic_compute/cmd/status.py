@@ -18,6 +18,7 @@ import hashring.errors
 from hashring import membership, opts
 from ironic_compute import errors
 from ironic_compute.agent import exit_codes
+from ironic_compute.agent.groups import group_name
 from ironic_compute.cmd.placement_probe import (
     TRIES_COUNT,
     PlacementProbe,
@@ -54,14 +55,26 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success()
 
     def _check_coordination(self) -> upgradecheck.Result:
+        """Check the backend; warn if daemons of the pool have another term."""
+        options, ours_s = CONF.coordination, CONF.coordination.lease_term_s
         try:
-            options = CONF.coordination
-            membership.read_pools(
-                options.backend_url, term_s=options.lease_term_s
+            pools = membership.read_pools(
+                options.backend_url, term_s=ours_s, may_create=True
             )
         except hashring.errors.HashringError as exc:
             return _failure(exc)
-        return _success()
+        pool = group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
+        members = pools.get(pool, ())
+        others = [m for m in members if m.lease_term_s not in (0.0, ours_s)]
+        if not others:
+            return _success(f'{len(members)} daemons of this pool are up')
+        terms = ', '.join(f'{m.home} {m.lease_term_s:g} s' for m in others)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'[coordination] lease_term_s is {ours_s} here, but {terms}; set '
+            f'the same value on all controllers, because the longest one '
+            f'counts for all',
+        )
 
     def _check_nodes(self) -> upgradecheck.Result:
         """Warn of nodes without a resource class."""

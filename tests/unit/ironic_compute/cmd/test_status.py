@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of ``ironic-compute-status upgrade check``."""
 
+import pathlib
 from collections.abc import Iterator
 
 import nova.conf
 import pytest
 from oslo_upgradecheck import upgradecheck
 
+from hashring.group import Member
+from hashring.membership import Membership, new_boot
+from hashring.ring import Host
+from ironic_compute.agent.groups import group_name
 from ironic_compute.cmd.status import PROBE_OPT, Checks
 from ironic_compute.config import register_opts
 
@@ -31,6 +36,35 @@ def test_backend_is_checked_with_the_configured_lease_term() -> None:
     result = Checks()._check_coordination()
     assert result.code == upgradecheck.Code.FAILURE
     assert 'lease_term_s (30)' in result.details
+
+
+def test_folder_of_the_backend_is_created_before_the_first_start(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The daemon would create it as well."""
+    url = f'file://{tmp_path}/backend'
+    CONF.set_override('backend_url', url, group='coordination')
+    result = Checks()._check_coordination()
+    assert result.code == upgradecheck.Code.SUCCESS
+    assert result.details == '0 daemons of this pool are up'
+
+
+def test_daemon_with_another_lease_term_is_warned_of(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Its name and its term are shown."""
+    url = f'file://{tmp_path}'
+    CONF.set_override('backend_url', url, group='coordination')
+    CONF.set_override('lease_term_s', 15, group='coordination')
+    pool = group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
+    for home, term_s in (('c2', 15.0), ('c3', 40.0)):
+        me = Member(Host(home), new_boot(), lease_term_s=term_s)
+        daemon = Membership(url, pool, me.home, me.boot, term_s=term_s)
+        daemon.connect()
+        daemon.join(me)
+    result = Checks()._check_coordination()
+    assert result.code == upgradecheck.Code.WARNING
+    assert 'is 15 here, but c3 40 s;' in result.details
 
 
 def test_placement_is_not_probed_unless_told_to() -> None:
