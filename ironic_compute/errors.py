@@ -36,7 +36,14 @@ class NodeAssociated(IronicComputeError):
 
 
 class IronicUnavailable(IronicComputeError, Retriable):
-    """Ironic did not answer, or answered that it is overloaded."""
+    """Ironic did not answer, or answered that it is overloaded.
+
+    :param http_status: the status of Ironic's answer; None without one
+    """
+
+    def __init__(self, message: str, http_status: int | None = None) -> None:
+        super().__init__(message)
+        self.http_status = http_status
 
 
 class IronicNotReached(IronicUnavailable, Untouched):

@@ -10,7 +10,7 @@ import collections
 import contextlib
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import prometheus_client
@@ -18,6 +18,7 @@ from oslo_log import log as logging
 from prometheus_client import core
 
 from hashring.clock import Clock
+from hashring.paths import PathStates
 from ironic_compute import errors
 from resource_tracker.node import NodeFacts
 
@@ -135,6 +136,10 @@ class Metrics:
         """Register the gauges; their numbers are read from ``watched``."""
         self.registry.register(_States(self._host, watched))
 
+    def register_paths(self, read_states: Callable[[], PathStates]) -> None:
+        """Register the gauge of the paths; ``read_states`` returns them."""
+        self.registry.register(_Paths(self._host, self._clock, read_states))
+
     def serve(self, address: str, port: int) -> int | None:
         """Serve metrics over HTTP on the first free port from ``port`` on.
 
@@ -206,3 +211,31 @@ class _States:
         )
         family.add_metric((self._host,), value)
         return family
+
+
+class _Paths:
+    """A collector of the paths to other services, as they are when read."""
+
+    def __init__(
+        self,
+        host: str,
+        clock: Clock,
+        read_states: Callable[[], PathStates],
+    ) -> None:
+        self._host = host
+        self._clock = clock
+        self._read_states = read_states
+
+    def collect(self) -> Iterator[Any]:
+        """Return for how long each path has failed; 0 if it works."""
+        family = core.GaugeMetricFamily(
+            'ironic_compute_path_failing_seconds',
+            'Time for which a service was not reached; 0 if it is reached',
+            labels=('host', 'path'),
+        )
+        now_s = self._clock.now_s()
+        for path, state in sorted(self._read_states().items()):
+            since_s = state.failing_since_s
+            failing_s = 0.0 if since_s is None else now_s - since_s
+            family.add_metric((self._host, path), failing_s)
+        yield family

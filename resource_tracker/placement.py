@@ -27,6 +27,8 @@ from resource_tracker.trait_names import TraitNames
 MICROVERSION = '1.39'
 
 _READ_RETRIES = 1
+# Of all that needs a valid token, Placement answers this without a query.
+_CHEAPEST = '/resource_classes/VCPU'
 _READS_MAX = 3
 
 # Placement's stable error codes (placement/errors.py) -> the errors of this
@@ -99,6 +101,14 @@ class Placement:
         self._trait_names = TraitNames(self._request)
 
     # Reading
+
+    def check_access(self, timeout_s: float) -> None:
+        """Check that Placement answers and accepts the token; one request.
+
+        :param timeout_s: limit for the request; fetching a token may take
+            longer
+        """
+        self._request('GET', _CHEAPEST, timeout_s=timeout_s)
 
     def list_providers(self) -> dict[str, ListedProvider]:
         """Return all providers by uuid; one request."""
@@ -257,11 +267,17 @@ class Placement:
         return self._request('GET', f'/resource_providers/{uuid}/{part}')
 
     def _request(
-        self, method: str, url: str, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
         begun_s, status = self._clock.now_s(), 'none'
         try:
-            response = self._send(method, url, body)
+            response = self._send(
+                method, url, body, timeout_s or self._timeout_s
+            )
             status = str(response.status_code)
         finally:
             seconds = self._clock.now_s() - begun_s
@@ -271,7 +287,11 @@ class Placement:
         return _parsed(method, url, response)
 
     def _send(
-        self, method: str, url: str, body: Mapping[str, Any] | None
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
     ) -> Any:
         arguments: dict[str, Any] = {} if body is None else {'json': body}
         if method == 'GET':
@@ -286,7 +306,7 @@ class Placement:
                 method,
                 microversion=MICROVERSION,
                 raise_exc=False,
-                timeout=self._timeout_s,
+                timeout=timeout_s,
                 **arguments,
             )
         except ksa_exc.ClientException as exc:

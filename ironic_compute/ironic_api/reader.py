@@ -28,6 +28,8 @@ _FIRST_PAGE_NODES = 20
 Record = Mapping[str, Any]
 # Nodes of a project that does not exist.
 _NO_PROJECT_NODES = '/v1/nodes?project=nobody&limit=1&fields=uuid'
+# The cheapest request that Ironic does not answer without a valid token.
+_ONE_NODE = '/v1/nodes?limit=1&fields=uuid'
 
 
 def _no_pause() -> None:
@@ -63,6 +65,17 @@ class IronicReader:
     def read_microversion(self) -> tuple[int, int]:
         """Return the highest API version that Ironic and this client share."""
         return self._session.read_microversion()
+
+    def check_access(self, timeout_s: float) -> None:
+        """Check that Ironic answers and accepts the token.
+
+        :param timeout_s: limit for the request; negotiating the API version
+            and fetching a token may take longer
+        """
+        with self._session.request('prove that it is reached') as client:
+            client.http_client.json_request(
+                'GET', _ONE_NODE, timeout=timeout_s
+            )
 
     # The pool
 

@@ -211,7 +211,10 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     kind = errors.IronicUnavailable
     if isinstance(exc, _NOTHING_DONE):
         kind = errors.IronicNotReached
-    return kind(f'Ironic did not answer when asked to {action}: {exc}')
+    # Errors of keystoneauth1 are about the connection, or Keystone's answer.
+    status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
+    text = f'Ironic did not answer when asked to {action}: {exc}'
+    return kind(text, status)
 
 
 def _conflict(action: str, text: str) -> errors.IronicComputeError:

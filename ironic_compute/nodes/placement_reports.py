@@ -16,10 +16,10 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.gate import LeaseGate
-from ironic_compute.metrics import Metrics
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.errors import PlacementError
+from resource_tracker.meter import Meter
 from resource_tracker.node import NodeFacts
 from resource_tracker.placement import Placement
 from resource_tracker.reconciler import Reconciler
@@ -27,31 +27,34 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
+def make_placement(clock: Clock, meter: Meter) -> Placement:
+    """Create a client of Placement from nova.conf, without a request."""
+    return Placement(
+        nova_utils.get_ksa_adapter('placement'), meter=meter, clock=clock
+    )
+
+
 def make_reconciler(
     conf: Any,
     host: Host,
     gate: LeaseGate,
     clock: Clock,
-    metrics: Metrics,
-    placement: Placement | None = None,
+    meter: Meter,
+    placement: Placement,
 ) -> Reconciler:
     """Create a worker's reconciler, without a request to Placement.
 
     :param conf: Nova's options, with the group ``resource_tracker``
-    :param placement: the client; created from nova.conf if not given
     """
     options = conf.resource_tracker
     return Reconciler(
-        placement
-        or Placement(
-            nova_utils.get_ksa_adapter('placement'), meter=metrics, clock=clock
-        ),
+        placement,
         gate,
         clock,
         parallelism=options.placement_parallelism,
         read_rate=options.read_rate,
         disk_cache=FileDiskCache(disk_cache_path(conf, host), host),
-        meter=metrics,
+        meter=meter,
     )
 
 

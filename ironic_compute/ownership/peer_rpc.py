@@ -8,6 +8,7 @@ them after the next audit. Requests of an operator are calls. They return None,
 or a sentence that tells the operator why nothing was done.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,6 +137,21 @@ def is_ironic_compute(host: Host) -> bool | None:
         return None
     except oslo_messaging.RemoteError:
         return False  # A stock nova-compute lacks the namespace.
+
+
+def check_queue(host: Host, timeout_s: float, retries_count: int) -> None:
+    """Send a message through the queue of ``host`` and wait for the answer.
+
+    Called by the worker of the host itself: an answer proves that RabbitMQ
+    takes messages from this process and delivers messages to it.
+
+    :param retries_count: tries to connect again; oslo.messaging would try for
+        ever, and longer than ``timeout_s``
+    :raises oslo_messaging.MessagingException: there is no answer
+    """
+    client = _client(host).prepare(timeout=timeout_s, retry=retries_count)
+    with contextlib.suppress(oslo_messaging.RemoteError):
+        client.call(nova_context.get_admin_context(), 'hello')
 
 
 def _client(host: Host, version: str = _FIRST_VERSION) -> Any:

@@ -38,6 +38,9 @@ from ironic_compute.ownership.rebalance import ROUND_INTERVAL_S, Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
+from ironic_compute.paths import probes, traffic
+from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.path_observer import PathObserver
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.service_watcher import ServiceWatcher
@@ -102,6 +105,9 @@ class WorkerHooks:
 class Components:
     """All objects of one worker; the compute manager starts and stops them.
 
+    ``path_observer`` may be started before all others.
+
+    :param path_health: notes which services this worker reaches
     :param client: client of Ironic's API; made from nova.conf unless given
     :param placement: client of Placement's API; made from nova.conf unless
         given
@@ -111,6 +117,7 @@ class Components:
         self,
         tenure: Tenure,
         hooks: WorkerHooks,
+        path_health: PathHealth,
         client: IronicClient | None = None,
         placement: Placement | None = None,
     ) -> None:
@@ -126,16 +133,23 @@ class Components:
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
         self.client = client or make_client(CONF, tenure.gate)
-        self.client.set_meter(self.metrics.time_ironic_request)
-        self.node_cache = NodeCache(tenure.clock)
-        self.reconciler = placement_reports.make_reconciler(
-            CONF,
-            tenure.host,
-            tenure.gate,
-            tenure.clock,
-            self.metrics,
-            placement,
+        self._path_health = path_health
+        self.client.set_meter(
+            traffic.IronicTraffic(
+                path_health, tenure.clock, self.metrics.time_ironic_request
+            ).request
         )
+        self.node_cache = NodeCache(tenure.clock)
+        meter = traffic.PlacementTraffic(
+            path_health, tenure.clock, self.metrics
+        )
+        placement = placement or placement_reports.make_placement(
+            tenure.clock, meter
+        )
+        self.reconciler = placement_reports.make_reconciler(
+            CONF, tenure.host, tenure.gate, tenure.clock, meter, placement
+        )
+        self.path_observer = self._make_path_observer(placement)
         self.unheld = UnheldNodes()
         self.held_nodes = HeldNodes(
             tenure.host,
@@ -157,6 +171,24 @@ class Components:
             self._make_requests(mappings),
         )
         self._make_threads()
+
+    def _make_path_observer(self, placement: Placement) -> PathObserver:
+        tenure, health = self._tenure, self._path_health
+        sends = probes.Sends(
+            rabbitmq=lambda: peer_rpc.check_queue(
+                tenure.host, probes.TIMEOUT_S, probes.RETRIES_COUNT
+            ),
+            ironic=lambda: self.client.check_access(probes.TIMEOUT_S),
+            placement=lambda: placement.check_access(probes.TIMEOUT_S),
+        )
+        return PathObserver(
+            health,
+            probes.make_probes(
+                sends, health, tenure.clock, self.rpc_gating.should_receive
+            ),
+            tenure.clock,
+            send=lambda states: self._hooks.send(pipe.Paths(states)),
+        )
 
     def _make_threads(self) -> None:
         tenure = self._tenure
@@ -325,6 +357,7 @@ class Components:
         self.rpc_gating.stop()
         for thread in self._threads:
             thread.stop()
+        self.path_observer.stop()
         self.feed.stop()
         self._writers.stop()
         self.reconciler.stop()
@@ -359,6 +392,7 @@ class Components:
                     self.node_cache, self.reconciler
                 )
             )
+            self.metrics.register_paths(self._path_health.states)
             self.metrics.serve(
                 options.metrics_address,
                 options.metrics_port + (0 if self._tenure.is_home else 1),

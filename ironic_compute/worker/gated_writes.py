@@ -27,6 +27,7 @@ from nova import service_auth
 from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
+from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.worker.repeated_saves import is_saved
 
 # A remote method whose name begins with none of these counts as a write.
@@ -59,11 +60,14 @@ class GatedConductor(rpcapi.ConductorAPI):
     """Nova's client of nova-conductor, with a gate before each write.
 
     Any thread may call; a write blocks while the gate is shut.
+
+    :param traffic: notes whether the requests are answered
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, traffic: ConductorTraffic) -> None:
         super().__init__()
         self._gate = gate
+        self._traffic = traffic
 
     def object_class_action_versions(
         self,
@@ -116,9 +120,9 @@ class GatedConductor(rpcapi.ConductorAPI):
         for _ in range(_TRIES_COUNT - 1 if is_safe else 0):
             self._wait(name, method)
             with contextlib.suppress(oslo_messaging.MessagingTimeout):
-                return send()
+                return self._traffic.call(send)
         self._wait(name, method)
-        return send()
+        return self._traffic.call(send)
 
     def _wait(self, name: str, method: str) -> None:
         if name not in _EXEMPT and not method.startswith(_READS):

@@ -28,6 +28,8 @@ from hashring.clock import SystemClock
 from ironic_compute import compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.pool.services import BINARY
 from ironic_compute.pool.view import PoolView
 from ironic_compute.worker import executors, gated_writes, rpc_gating
@@ -144,12 +146,17 @@ def make_service(
 
     :param send: delivers a message to the agent
     """
-    conductor = gated_writes.GatedConductor(tenure.gate)
+    path_health = PathHealth(tenure.clock)
+    traffic = ConductorTraffic(path_health, tenure.clock)
+    conductor = gated_writes.GatedConductor(tenure.gate, traffic)
     objects_base.NovaObject.indirection_api = conductor
     gated_writes.gate_sessions(tenure.gate)
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))
     hooks = WorkerHooks(send, _freeze_objects, os._exit)
+    components = Components(tenure, hooks, path_health)
+    # Before the service is made, because that waits for nova-conductor.
+    components.path_observer.start()
     service = Service(
         tenure.host,
         BINARY,
@@ -157,7 +164,7 @@ def make_service(
         report_interval=CONF.report_interval,
         periodic_enable=CONF.periodic_enable,
         periodic_fuzzy_delay=CONF.periodic_fuzzy_delay,
-        components=Components(tenure, hooks),
+        components=components,
         **compat.service_arguments(),
     )
     nova_utils.raise_if_old_compute()

@@ -84,6 +84,7 @@ class RpcGating:
         self._gate = gate
         self._exit_process = exit_process
         self._is_closed = True
+        self._is_started = False
         self._is_stopped = False
         self._has_opened = False
         self._failures_count = 0
@@ -92,6 +93,7 @@ class RpcGating:
 
     def start(self) -> None:
         """Receive RPC now if the gate is open, and follow the gate."""
+        self._is_started = True
         self.follow_gate()
         if self._is_closed:
             LOG.info(
@@ -107,6 +109,11 @@ class RpcGating:
         """
         self._is_stopped = True
         self._thread.stop()
+
+    def should_receive(self) -> bool:
+        """Return whether the servers run, or should run, at present."""
+        is_following = self._is_started and not self._is_stopped
+        return is_following and self._gate.is_open()
 
     def stop_receiving(self) -> None:
         """Stop all servers; further messages stay in their queues."""

@@ -120,6 +120,9 @@ class FakeIronic:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
 
+    def check_access(self, timeout_s: float) -> None:
+        """See IronicClient."""
+
     def can_list_all_nodes(self) -> bool:
         """See IronicClient."""
         return True

@@ -22,6 +22,7 @@ from ironic_compute.agent import pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
+from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.pool.view import PoolView
 from ironic_compute.worker import rpc_service
 from ironic_compute.worker.components import Components, Tenure, WorkerHooks
@@ -140,7 +141,9 @@ class PoolManager(IronicComputeManager):
             lambda status: TheCloud.left.append(host),
         )
         ironic, placement = TheCloud.ironic, TheCloud.placement
-        components = Components(tenure, hooks, ironic, placement)  # type: ignore[arg-type]
+        health = PathHealth(clock)
+        components = Components(tenure, hooks, health, ironic, placement)  # type: ignore[arg-type]
+        components.path_observer.start()
         super().__init__(*args, components=components, **kwargs)
         TheCloud.show(*TheCloud.hosts)
 

@@ -14,6 +14,7 @@ from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.pool.view import PoolView
 from ironic_compute.worker.components import Components, Tenure, WorkerHooks
 from tests.fakes.ironic import FakeIronic
@@ -60,7 +61,8 @@ class _Process:
         client: Any = ironic
         placement: Any = object()
         self.events: list[str] = []
-        self.components = Components(tenure, hooks, client, placement)
+        health = PathHealth(clock)
+        self.components = Components(tenure, hooks, health, client, placement)
         server: Any = types.SimpleNamespace(
             begin=lambda: self.events.append('receives'),
             stop=lambda: self.events.append('stopped'),

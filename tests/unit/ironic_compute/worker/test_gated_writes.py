@@ -20,6 +20,8 @@ from nova.objects import base as objects_base
 from nova.scheduler.client import report
 
 from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.worker.gated_writes import (
     GatedConductor,
     gate_placement,
@@ -54,7 +56,10 @@ class _Conductor(GatedConductor):
     """The real one, without a message bus under it."""
 
     def __init__(self, gate: LeaseGate) -> None:
+        clock = ManualClock()
+        self.health = PathHealth(clock)
         self._gate = gate
+        self._traffic = ConductorTraffic(self.health, clock)
         self.client = _Client()
 
 

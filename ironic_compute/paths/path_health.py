@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Path health: which paths to other services fail, since when, and why.
+
+The worker's own requests (``traffic``) and light probes (``probes``) note here
+which of them had an answer. A service that is slow, or that answers with an
+error, is reached; only the absence of an answer and a rejected token are
+failures.
+"""
+
+import dataclasses
+import math
+import re
+import threading
+
+import attrs
+from oslo_utils import strutils
+
+from hashring.clock import Clock
+from hashring.paths import Path, PathState
+
+RABBITMQ = Path('RabbitMQ')
+CONDUCTOR = Path('nova-conductor')
+IRONIC = Path('Ironic')
+PLACEMENT = Path('Placement')
+
+# Without Placement, no server is built, but all others are served.
+_NOT_VITAL = frozenset({PLACEMENT})
+# With 90 % loss of packets, a single request has an answer now and then.
+_ANSWERS_COUNT = 2
+# Answers that come closer together count as one: packets that were held up
+# arrive in a burst, and an answer to a probe is noted as traffic, too.
+_APART_S = 1.0
+_WHY_LENGTH = 200
+_CREDENTIALS = re.compile(r'//\S*@')
+
+
+@dataclasses.dataclass(slots=True)
+class _Observed:
+    """What was noted about one path."""
+
+    answered_s: float = -math.inf
+    failing_since_s: float | None = None
+    why: str = ''
+    answers_count: int = 0
+    """Answers in a row since the last failure."""
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class PathHealth:
+    """Notes answers and failures of requests; any thread may call.
+
+    A path fails from the first failure until two requests in a row have had
+    an answer. No call blocks.
+    """
+
+    _clock: Clock
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._observed: dict[Path, _Observed] = {}
+
+    def note_answer(self, path: Path) -> None:
+        """Note that a request had an answer just now, whatever it says."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            observed = self._observed.setdefault(path, _Observed())
+            if (
+                not observed.answers_count
+                or now_s - observed.answered_s >= _APART_S
+            ):
+                observed.answers_count += 1
+            observed.answered_s = now_s
+            if observed.answers_count >= _ANSWERS_COUNT:
+                observed.failing_since_s = None
+
+    def note_failure(
+        self, path: Path, why: str, began_s: float | None = None
+    ) -> None:
+        """Note that a request had no answer.
+
+        :param why: what the request ended with
+        :param began_s: when the request was sent; an answer that has come
+            since then is newer than this failure, which is ignored then
+        """
+        now_s = self._clock.now_s()
+        with self._lock:
+            observed = self._observed.setdefault(path, _Observed())
+            if began_s is not None and observed.answered_s >= began_s:
+                return
+            observed.answers_count = 0
+            observed.why = _one_line(why)
+            if observed.failing_since_s is None:
+                observed.failing_since_s = now_s
+
+    def silent_s(self, path: Path) -> float:
+        """Return the seconds since the last answer; infinite before it."""
+        with self._lock:
+            observed = self._observed.get(path, _Observed())
+            return self._clock.now_s() - observed.answered_s
+
+    def is_failing(self, path: Path) -> bool:
+        """Return whether a path fails."""
+        with self._lock:
+            observed = self._observed.get(path, _Observed())
+            return observed.failing_since_s is not None
+
+    def states(self) -> dict[Path, PathState]:
+        """Return the state of each path about which something was noted."""
+        with self._lock:
+            return {
+                path: _state(path, observed)
+                for path, observed in self._observed.items()
+            }
+
+
+def _state(path: Path, observed: _Observed) -> PathState:
+    since_s = observed.failing_since_s
+    return PathState(
+        failing_since_s=since_s,
+        why='' if since_s is None else observed.why,
+        is_vital=path not in _NOT_VITAL,
+    )
+
+
+def _one_line(why: str) -> str:
+    """Return a short text without line breaks and without credentials."""
+    text: str = strutils.mask_password(' '.join(why.split()))
+    return _CREDENTIALS.sub('//***@', text)[:_WHY_LENGTH]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Path observer: runs the probes, and sends the states of paths to the agent.
+
+The agent moves hosts to other daemons that reach what this one does not.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.paths import Path, PathState
+from ironic_compute.loop_thread import LoopThread
+from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.probes import Probe
+
+LOG = logging.getLogger(__name__)
+
+_ROUND_S = 1.0
+# A message to the agent may be lost, so it is repeated.
+_SEND_INTERVAL_S = 15.0
+# A service that is being restarted is not worth a warning.
+_WARN_AFTER_S = 10.0
+# Own requests come first after the start; a probe is often needless then.
+_FIRST_PROBE_S = 5.0
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class PathObserver:
+    """Owns a thread for each probe, and one that reports.
+
+    A probe may block for minutes, so no other thread waits for it.
+
+    :param send: sends the states of all paths to the agent; does not block
+    """
+
+    _health: PathHealth
+    _probes: Sequence[Probe]
+    _clock: Clock
+    _send: Callable[[dict[Path, PathState]], None]
+
+    def __attrs_post_init__(self) -> None:
+        self._sent_s = -math.inf
+        self._sent: dict[Path, bool] = {}
+        # Path -> since when it fails, if a warning was logged.
+        self._warned: dict[Path, float] = {}
+        self._threads = (
+            *(
+                LoopThread(f'path-{p.path}', p.try_probe, _FIRST_PROBE_S)
+                for p in self._probes
+            ),
+            LoopThread('paths', self.report),
+        )
+
+    def start(self) -> None:
+        """Start all threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop all threads; a probe that has begun goes on."""
+        for thread in self._threads:
+            thread.stop()
+
+    def report(self) -> float:
+        """Log and send what has changed; send it now and then anyway.
+
+        :returns: seconds until the next call
+        """
+        for probe in self._probes:
+            probe.note_overdue()
+        states = self._health.states()
+        self._log(states)
+        now_s = self._clock.now_s()
+        fails = {p: s.failing_since_s is not None for p, s in states.items()}
+        if fails != self._sent or now_s - self._sent_s >= _SEND_INTERVAL_S:
+            self._sent, self._sent_s = fails, now_s
+            self._send(states)
+        return _ROUND_S
+
+    def _log(self, states: Mapping[Path, PathState]) -> None:
+        now_s = self._clock.now_s()
+        for path, state in states.items():
+            since_s = state.failing_since_s
+            if since_s is None:
+                if path in self._warned:
+                    _log_answers(path, now_s - self._warned.pop(path))
+            elif path not in self._warned and now_s - since_s >= _WARN_AFTER_S:
+                self._warned[path] = since_s
+                _warn(path, now_s - since_s, state.why)
+
+
+def _warn(path: Path, seconds: float, why: str) -> None:
+    LOG.warning(
+        'This worker has not reached %(path)s for %(seconds)d s: %(why)s',
+        {'path': path, 'seconds': seconds, 'why': why},
+    )
+
+
+def _log_answers(path: Path, seconds: float) -> None:
+    LOG.info(
+        'This worker reaches %(path)s again after %(seconds)d s',
+        {'path': path, 'seconds': seconds},
+    )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes: light requests on a path that had no answer for a while.
+
+A path with enough traffic of its own is not probed. A connection that is "up"
+proves nothing, so each probe is a request and needs an answer.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import attrs
+from nova import baserpc
+from nova import context as nova_context
+
+from hashring.clock import Clock
+from hashring.paths import Path
+from ironic_compute.paths.path_health import (
+    CONDUCTOR,
+    IRONIC,
+    PLACEMENT,
+    RABBITMQ,
+    PathHealth,
+)
+
+# A request gives up after so many seconds, and an answer that takes longer is
+# counted as none until it has come.
+TIMEOUT_S = 5
+# While a path fails, it is probed so often, so that its end is noticed soon.
+RETRY_S = 5.0
+# oslo.messaging would try to connect for ever, in spite of the time-out. One
+# retry is needed, because a connection is found broken by the first try.
+RETRIES_COUNT = 1
+
+
+def _always() -> bool:
+    """Return True."""
+    return True
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class Probe:
+    """Probes one path; :meth:`try_probe` is for one thread of its own.
+
+    :param send: sends one request and blocks until its answer; raises if
+        there is none
+    :param silence_s: seconds without an answer after which a probe is sent
+    :param is_expected: whether an answer can be expected at present
+    """
+
+    path: Path
+    silence_s: float
+    _send: Callable[[], object]
+    _health: PathHealth
+    _clock: Clock
+    _is_expected: Callable[[], bool] = _always
+
+    def __attrs_post_init__(self) -> None:
+        self._began_s: float | None = None
+
+    def try_probe(self) -> float:
+        """Send a probe if one is due; blocks until its answer.
+
+        :returns: seconds until the next call
+        """
+        if self._is_due() and self._is_expected():
+            self._probe()
+        if self._health.is_failing(self.path):
+            return RETRY_S
+        left_s = self.silence_s - self._health.silent_s(self.path)
+        # The path may begin to fail meanwhile.
+        return min(max(left_s, 1.0), RETRY_S)
+
+    def note_overdue(self) -> None:
+        """Note a failure if the present probe has had no answer for long.
+
+        Any thread may call; the request itself may block for minutes.
+        """
+        began_s = self._began_s
+        if began_s is None or self._clock.now_s() - began_s <= TIMEOUT_S:
+            return
+        self._note_failure(f'no answer for {TIMEOUT_S} s', began_s)
+
+    def _is_due(self) -> bool:
+        return (
+            self._health.is_failing(self.path)
+            or self._health.silent_s(self.path) >= self.silence_s
+        )
+
+    def _probe(self) -> None:
+        self._began_s = began_s = self._clock.now_s()
+        try:
+            self._send()
+        except Exception as exc:
+            self._note_failure(str(exc) or type(exc).__name__, began_s)
+        else:
+            self._health.note_answer(self.path)
+        finally:
+            self._began_s = None
+
+    def _note_failure(self, why: str, began_s: float) -> None:
+        # It may have been the lease that ended, and with it the answers.
+        if self._is_expected():
+            self._health.note_failure(self.path, why, began_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sends:
+    """What sends each probe that only the worker's own objects can send."""
+
+    rabbitmq: Callable[[], None]
+    ironic: Callable[[], None]
+    placement: Callable[[], None]
+
+
+def make_probes(
+    sends: Sends,
+    health: PathHealth,
+    clock: Clock,
+    receives_rpc: Callable[[], bool],
+) -> tuple[Probe, ...]:
+    """Return the probes of a worker.
+
+    :param receives_rpc: whether the worker's own queue is read at present
+    """
+    return (
+        Probe(RABBITMQ, 10.0, sends.rabbitmq, health, clock, receives_rpc),
+        # The worker reports itself up through nova-conductor every 10 s,
+        # reads the changes of Ironic's nodes every 10 s, and sends nothing to
+        # Placement while no node changes.
+        Probe(CONDUCTOR, 15.0, ping_conductor, health, clock),
+        Probe(IRONIC, 25.0, sends.ironic, health, clock),
+        Probe(PLACEMENT, 60.0, sends.placement, health, clock),
+    )
+
+
+def ping_conductor() -> None:
+    """Send a message to any nova-conductor and back; blocks for some seconds.
+
+    :raises oslo_messaging.MessagingException: there is no answer
+    """
+    client = baserpc.BaseAPI(topic='conductor').client
+    client.prepare(timeout=TIMEOUT_S, retry=RETRIES_COUNT).call(
+        nova_context.get_admin_context(), 'ping', arg='path'
+    )

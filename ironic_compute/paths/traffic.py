@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic: notes which of the worker's own requests had an answer.
+
+An error is an answer, except for a rejected token (401): without a token,
+nothing can be done there. The answers 502 to 504 may come from a proxy or from
+the service, so they count as neither; ``probes`` finds out.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import attrs
+import oslo_messaging
+
+from hashring.clock import Clock
+from hashring.paths import Path
+from ironic_compute import errors
+from ironic_compute.paths.path_health import (
+    CONDUCTOR,
+    IRONIC,
+    PLACEMENT,
+    PathHealth,
+)
+from resource_tracker.meter import Meter
+
+_UNCLEAR = frozenset({502, 503, 504})
+_UNAUTHORIZED = 401
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class IronicTraffic:
+    """Notes the requests to Ironic; any thread may call.
+
+    :param measured: the context manager of another meter, see
+        ``IronicReader.set_meter``
+    """
+
+    _health: PathHealth
+    _clock: Clock
+    _measured: Callable[[str], AbstractContextManager[None]]
+
+    @contextlib.contextmanager
+    def request(self, action: str) -> Iterator[None]:
+        """Note how the request in the body ends."""
+        began_s = self._clock.now_s()
+        try:
+            with self._measured(action):
+                yield
+        except errors.IronicUnavailable as exc:
+            _note(self._health, IRONIC, exc.http_status, str(exc), began_s)
+            raise
+        except errors.ConfigError:
+            raise
+        except errors.IronicComputeError:
+            self._health.note_answer(IRONIC)
+            raise
+        self._health.note_answer(IRONIC)
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class PlacementTraffic:
+    """Notes the requests to Placement and passes all on to another meter."""
+
+    _health: PathHealth
+    _clock: Clock
+    _meter: Meter
+
+    def count_request(
+        self, method: str, what: str, status: str, seconds: float
+    ) -> None:
+        """Count a request to Placement; see ``resource_tracker.meter``."""
+        self._meter.count_request(method, what, status, seconds)
+        _note(
+            self._health,
+            PLACEMENT,
+            int(status) if status.isdecimal() else None,
+            f'{method} {what}: no answer that can be used (status {status})',
+            self._clock.now_s() - seconds,
+        )
+
+    def count_report(self, seconds: float) -> None:
+        """Count a change that was written to Placement."""
+        self._meter.count_report(seconds)
+
+    def count_drift(self, count: int) -> None:
+        """Count providers that an audit found changed by others."""
+        self._meter.count_drift(count)
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class ConductorTraffic:
+    """Notes the calls of nova-conductor; any thread may call."""
+
+    _health: PathHealth
+    _clock: Clock
+
+    def call(self, send: Callable[[], Any]) -> Any:
+        """Call ``send``, note whether there was an answer, and return it.
+
+        Errors other than a time-out note nothing: an error that nova-conductor
+        returned is not told from one of this process.
+        """
+        began_s = self._clock.now_s()
+        try:
+            answer = send()
+        except oslo_messaging.MessagingTimeout as exc:
+            self._health.note_failure(CONDUCTOR, str(exc), began_s)
+            raise
+        self._health.note_answer(CONDUCTOR)
+        return answer
+
+
+def _note(
+    health: PathHealth,
+    path: Path,
+    http_status: int | None,
+    why: str,
+    began_s: float,
+) -> None:
+    """Note a request by its HTTP status; None: there was no answer."""
+    if http_status is None or http_status == _UNAUTHORIZED:
+        health.note_failure(path, why, began_s)
+    elif http_status not in _UNCLEAR:
+        health.note_answer(path)
