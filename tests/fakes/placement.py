@@ -54,6 +54,10 @@ class FakePlacement:
 
     # The client's methods
 
+    def check_access(self, timeout_s: float) -> None:
+        """Answer."""
+        self._arrive('access', '')
+
     def list_providers(self) -> dict[str, ListedProvider]:
         """Return all providers by uuid."""
         self._arrive('list', '')

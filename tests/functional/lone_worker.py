@@ -31,8 +31,14 @@ from nova import context as nova_context  # noqa: E402
 from nova import objects, rpc  # noqa: E402
 from nova.objects import base as objects_base  # noqa: E402
 
+from hashring import paths  # noqa: E402
+from hashring.paths import PathStates  # noqa: E402
 from hashring.ring import Host  # noqa: E402
 from ironic_compute.agent import pipe  # noqa: E402
+from ironic_compute.paths.path_health import (  # noqa: E402
+    CONDUCTOR,
+    RABBITMQ,
+)
 from ironic_compute.worker import process  # noqa: E402
 
 _HOST = Host('c1')
@@ -159,11 +165,20 @@ class _Life:
             pipe.Appointment(_HOST, is_home=True)
         )
         self._serving = threading.Event()
+        self._states: PathStates = {}
         self.service = process.make_service(self._tenure, self._receive)
 
     def _receive(self, message: pipe.Message) -> None:
         if isinstance(message, pipe.IsServing):
             self._serving.set()
+        if isinstance(message, pipe.Paths):
+            self._states = message.states
+
+    def _reaches(self) -> bool:
+        working = set(self._states) - set(
+            paths.failing(self._states, math.inf)
+        )
+        return {RABBITMQ, CONDUCTOR} <= working
 
     def _look(self) -> dict[str, Any]:
         servers = self.service.manager.rpc_gating.servers
@@ -171,6 +186,7 @@ class _Life:
             'receives': any(one._server._started for one in servers),
             'reported': 'Service.save' in self._conductor.asked,
             'wrote': 'InstanceFault.create' in self._conductor.asked,
+            'reaches': self._reaches(),
         }
 
     def _look_until_all(self) -> dict[str, Any]:

@@ -45,13 +45,26 @@ def _end(worker: subprocess.Popen[str]) -> float:
 
 
 def test_reported_up_then_written_and_received(backend: str) -> None:
-    """Before the lease begins, only the Service record is written."""
+    """Before the lease begins, only the Service record is written.
+
+    The paths to RabbitMQ and nova-conductor are proved once it has.
+    """
     worker = _start(backend, 'idle')
     assert worker.stdout is not None
     seen = json.loads(worker.stdout.readline())
     assert seen == {
-        'shut': {'receives': False, 'reported': True, 'wrote': False},
-        'open': {'receives': True, 'reported': True, 'wrote': True},
+        'shut': {
+            'receives': False,
+            'reported': True,
+            'wrote': False,
+            'reaches': False,
+        },
+        'open': {
+            'receives': True,
+            'reported': True,
+            'wrote': True,
+            'reaches': True,
+        },
     }
     assert json.loads(worker.stdout.readline()) == 'idle'
     assert _end(worker) < _SOON_S

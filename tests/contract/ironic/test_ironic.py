@@ -226,6 +226,11 @@ def test_all_nodes_are_shown_to_us(world, node):
     assert world.ironic.can_list_all_nodes()
 
 
+def test_access_is_granted(world):
+    """An Ironic that is reached and accepts the token raises nothing."""
+    world.ironic.check_access(60.0)
+
+
 def test_volume_target_stays_until_it_is_taken_away(world, node):
     """A teardown leaves it; it goes only when the machine is off."""
     volume = _server()

@@ -46,6 +46,11 @@ def node(placement):
     return made
 
 
+def test_access_is_granted(placement):
+    """A Placement that is reached and accepts the token raises nothing."""
+    placement.check_access(60.0)
+
+
 def test_new_provider_is_listed_and_read(placement, node):
     """The list has the generation of a provider, the read its inventory."""
     listed = placement.list_providers()[node]

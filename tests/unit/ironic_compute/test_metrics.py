@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 from oslo_config import cfg
 
+from hashring.paths import Path, PathState
 from ironic_compute import errors, opts
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts
@@ -104,6 +105,19 @@ def test_states_are_looked_at_when_asked(metrics):
     assert value(metrics, 'nodes', resource_class='', **unknown) == 1
     assert value(metrics, 'dirty_nodes') == 1
     assert value(metrics, 'oldest_dirty_seconds') == 2.5
+
+
+def test_paths_show_for_how_long_they_have_failed(metrics, clock):
+    """A path that works shows 0; one that was not used yet is missing."""
+    states = {
+        Path('RabbitMQ'): PathState(clock.now_s(), 'refused'),
+        Path('Ironic'): PathState(),
+    }
+    metrics.register_paths(lambda: states)
+    clock.advance(7)
+    assert value(metrics, 'path_failing_seconds', path='RabbitMQ') == 7
+    assert value(metrics, 'path_failing_seconds', path='Ironic') == 0
+    assert value(metrics, 'path_failing_seconds', path='Placement') is None
 
 
 def test_off_and_on_loopback_unless_told():

@@ -181,3 +181,13 @@ def test_each_request_is_bounded(options, limit_s):
     client.list_providers()
     ((_, sent),) = wire.sent
     assert sent['timeout'] == limit_s
+
+
+def test_access_is_proved_by_one_request_that_gives_up_early():
+    """A rejected token is an error, as is no answer."""
+    client, wire = _client((200, '{"name": "VCPU"}'), (401, '{}'), (401, '{}'))
+    client.check_access(5.0)
+    ((_, options),) = wire.sent
+    assert options['timeout'] == 5.0
+    with pytest.raises(errors.PlacementUnavailable):
+        client.check_access(5.0)

@@ -205,3 +205,13 @@ def test_unavailable_ironic_does_not_tell_its_credentials(client, http):
     http.get(f'{URL}/v1/nodes?project=nobody', status_code=503)
     with pytest.raises(errors.IronicUnavailable):
         client.can_list_all_nodes()
+
+
+def test_access_is_proved_by_one_request_with_a_token(client, http):
+    """It gives up early; Ironic would answer "/" without a token."""
+    http.get(f'{URL}/v1/nodes?limit=1', json={'nodes': []})
+    client.check_access(5.0)
+    assert http.last_request.timeout == 5.0
+    http.get(f'{URL}/v1/nodes?limit=1', status_code=401)
+    with pytest.raises(errors.IronicNotReached):
+        client.check_access(5.0)

@@ -122,3 +122,22 @@ def test_ironicclient_repeats_no_request(client, http):
     with pytest.raises(errors.IronicNotReached):
         client.read_node(NODE)
     assert http.call_count - asked_count == 2  # One negotiates the version.
+
+
+@pytest.mark.parametrize(
+    ('answer', 'status'),
+    [
+        ({'status_code': 401}, 401),
+        ({'status_code': 500}, 500),
+        ({'status_code': 503}, 503),
+        ({'exc': requests.ConnectionError}, None),
+        ({'exc': requests.ReadTimeout}, None),
+        ({'exc': requests.exceptions.SSLError}, None),
+    ],
+)
+def test_error_tells_whether_ironic_has_answered(client, http, answer, status):
+    """A service that answers with an error is reached."""
+    http.get(f'{URL}/v1/nodes/{NODE}', **answer)
+    with pytest.raises(errors.IronicUnavailable) as raised:
+        client.read_node(NODE)
+    assert raised.value.http_status == status

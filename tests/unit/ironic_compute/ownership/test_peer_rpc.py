@@ -87,3 +87,11 @@ def test_stock_nova_compute_is_not_ironic_compute() -> None:
     """A stock nova-compute answers that it lacks the RPC namespace."""
     assert peer_rpc.is_ironic_compute(C1) is True
     assert peer_rpc.is_ironic_compute(STOCK) is False
+
+
+def test_queue_that_is_read_answers() -> None:
+    """A worker sends itself a message; nobody reads the queue of host c7."""
+    peer_rpc.check_queue(C1, 10.0, 1)
+    peer_rpc.check_queue(STOCK, 10.0, 1)
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        peer_rpc.check_queue(Host('c7'), 0.1, 1)

@@ -57,9 +57,8 @@ class _Conductor(GatedConductor):
 
     def __init__(self, gate: LeaseGate) -> None:
         clock = ManualClock()
-        self.health = PathHealth(clock)
         self._gate = gate
-        self._traffic = ConductorTraffic(self.health, clock)
+        self._traffic = ConductorTraffic(PathHealth(clock), clock)
         self.client = _Client()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A save that nova-conductor carried out twice is no error."""
 
+import contextlib
 from typing import Any
 
 import oslo_messaging
@@ -13,6 +14,8 @@ from nova.objects import base as objects_base
 
 from hashring.clock import Clock
 from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import CONDUCTOR, PathHealth
+from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.worker.gated_writes import GatedConductor
 from tests.fakes.clock import ManualClock
 
@@ -28,6 +31,7 @@ class _Conductor(GatedConductor):
     def __init__(self, row: str | None, timeouts_count: int = 0) -> None:
         clock: Clock = ManualClock()
         self._gate = LeaseGate(clock, clock.now_s() + 60.0)
+        self._traffic = ConductorTraffic(PathHealth(clock), clock)
         self.client = self
         self._row = row
         self._timeouts_count = timeouts_count
@@ -138,6 +142,8 @@ class _Silent(GatedConductor):
     def __init__(self, timeouts_count: int) -> None:
         clock: Clock = ManualClock()
         self._gate = LeaseGate(clock, clock.now_s() + 60.0)
+        self.health = PathHealth(clock)
+        self._traffic = ConductorTraffic(self.health, clock)
         self.client = self
         self._timeouts_count = timeouts_count
         self.sent_count = 0
@@ -185,3 +191,15 @@ def test_a_read_that_never_has_an_answer_fails() -> None:
             None, 'Instance', 'get_by_uuid', {}, (), {}
         )
     assert conductor.sent_count == 3
+
+
+def test_requests_show_whether_the_conductor_is_reached() -> None:
+    """Each time-out is noted, and so is an answer."""
+    for timeouts_count, fails in ((3, True), (0, False)):
+        conductor = _Silent(timeouts_count)
+        with contextlib.suppress(oslo_messaging.MessagingTimeout):
+            conductor.object_class_action_versions(
+                None, 'Instance', 'get_by_uuid', {}, (), {}
+            )
+        assert list(conductor.health.states()) == [CONDUCTOR]
+        assert conductor.health.is_failing(CONDUCTOR) is fails

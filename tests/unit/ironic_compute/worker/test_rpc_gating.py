@@ -122,6 +122,20 @@ def test_rpc_follows_the_lease():
         assert [one.is_clean for one in server.listeners] == [True, False]
 
 
+def test_messages_are_expected_while_the_servers_should_run():
+    """Without the lease, and while stopping, no message can be answered."""
+    worker = _Worker()
+    assert not worker.gating.should_receive()
+    worker.gating.start()
+    assert worker.gating.should_receive()
+    worker.lapse()
+    assert not worker.gating.should_receive()
+    worker.renew()
+    assert worker.gating.should_receive()
+    worker.gating.stop()
+    assert not worker.gating.should_receive()
+
+
 def test_log_tells_the_first_opening_from_the_others(caplog):
     """Operators see a gap of the lease by the word "again"."""
     caplog.set_level('INFO')

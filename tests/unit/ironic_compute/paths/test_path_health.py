@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From which failure to which answer a path fails."""
+
+import threading
+
+import pytest
+
+from hashring.paths import PathState
+from ironic_compute.paths.path_health import (
+    CONDUCTOR,
+    IRONIC,
+    PLACEMENT,
+    RABBITMQ,
+    PathHealth,
+)
+from tests.fakes.clock import ManualClock
+
+_BEGAN_S = 1000.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock(_BEGAN_S)
+
+
+@pytest.fixture
+def health(clock: ManualClock) -> PathHealth:
+    """One about which nothing was noted."""
+    return PathHealth(clock)
+
+
+def test_unobserved_path_has_no_state(health: PathHealth) -> None:
+    """Nothing is claimed about a path before its first request has ended."""
+    assert health.states() == {}
+    health.note_answer(IRONIC)
+    assert health.states() == {IRONIC: PathState()}
+
+
+def test_path_fails_since_its_first_failure(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """The newest reason is shown, with the time of the first failure."""
+    health.note_failure(IRONIC, 'refused')
+    clock.advance(5)
+    health.note_failure(IRONIC, 'no route')
+    assert health.states() == {IRONIC: PathState(_BEGAN_S, 'no route')}
+
+
+def test_one_answer_does_not_end_a_failure(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """With 90 % loss of packets, each tenth request has an answer."""
+    health.note_failure(IRONIC, 'lost')
+    for _ in range(5):
+        clock.advance(2)
+        health.note_answer(IRONIC)
+        clock.advance(2)
+        health.note_failure(IRONIC, 'lost')
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S
+
+
+def test_two_answers_in_a_row_end_a_failure(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """The next failure counts from its own time."""
+    health.note_failure(IRONIC, 'refused')
+    for _ in range(2):
+        clock.advance(2)
+        health.note_answer(IRONIC)
+    assert health.states()[IRONIC] == PathState()
+    clock.advance(2)
+    health.note_failure(IRONIC, 'refused')
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 6
+
+
+def test_answers_that_come_together_are_one(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """A probe's answer is noted twice, and packets arrive in bursts."""
+    health.note_failure(IRONIC, 'refused')
+    clock.advance(2)
+    for _ in range(9):
+        health.note_answer(IRONIC)
+    assert health.is_failing(IRONIC)
+
+
+def test_failure_older_than_the_last_answer_is_ignored(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """A request that hung in an outage ends long after the outage."""
+    began_s = clock.now_s()
+    clock.advance(80)
+    health.note_answer(IRONIC)
+    clock.advance(10)
+    health.note_failure(IRONIC, 'timed out', began_s)
+    assert not health.is_failing(IRONIC)
+    health.note_failure(IRONIC, 'timed out', clock.now_s() - 5)
+    assert health.is_failing(IRONIC)
+
+
+def test_paths_are_independent(health: PathHealth) -> None:
+    """A failure of one path shows on no other."""
+    health.note_answer(CONDUCTOR)
+    health.note_failure(RABBITMQ, 'refused')
+    assert not health.is_failing(CONDUCTOR)
+    assert health.is_failing(RABBITMQ)
+
+
+def test_only_placement_is_not_vital(health: PathHealth) -> None:
+    """Without Placement, servers are still deleted and rebooted."""
+    for path in (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT):
+        health.note_failure(path, 'refused')
+    vital = {p for p, state in health.states().items() if state.is_vital}
+    assert vital == {RABBITMQ, CONDUCTOR, IRONIC}
+
+
+def test_reason_is_one_short_line_without_secrets(health: PathHealth) -> None:
+    """A reason goes to logs and to the coordination backend."""
+    why = (
+        'Cannot reach\n  rabbit://nova:s3/cr@t@10.0.0.1:5672/ with '
+        '{"password": "hidden"}: ' + 'refused ' * 100
+    )
+    health.note_failure(RABBITMQ, why)
+    shown = health.states()[RABBITMQ].why
+    assert shown.startswith('Cannot reach rabbit://***@10.0.0.1:5672/ with')
+    assert 'hidden' not in shown
+    assert len(shown) <= 200
+
+
+def test_silence_counts_from_the_last_answer(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """A failure does not end the silence."""
+    assert health.silent_s(IRONIC) == float('inf')
+    health.note_answer(IRONIC)
+    clock.advance(3)
+    health.note_failure(IRONIC, 'refused')
+    assert health.silent_s(IRONIC) == 3
+
+
+def test_threads_may_note_at_once(health: PathHealth) -> None:
+    """Requests end in many threads."""
+
+    def note() -> None:
+        for number in range(500):
+            health.note_failure(IRONIC, str(number))
+            health.note_answer(IRONIC)
+            health.states()
+
+    threads = [threading.Thread(target=note) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S
