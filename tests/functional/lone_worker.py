@@ -31,7 +31,6 @@ from nova import context as nova_context  # noqa: E402
 from nova import objects, rpc  # noqa: E402
 from nova.objects import base as objects_base  # noqa: E402
 
-from hashring import paths  # noqa: E402
 from hashring.paths import PathStates  # noqa: E402
 from hashring.ring import Host  # noqa: E402
 from ironic_compute.agent import pipe  # noqa: E402
@@ -175,9 +174,8 @@ class _Life:
             self._states = message.states
 
     def _reaches(self) -> bool:
-        working = set(self._states) - set(
-            paths.failing(self._states, math.inf)
-        )
+        states = self._states.items()
+        working = {p for p, s in states if s.failing_since_s is None}
         return {RABBITMQ, CONDUCTOR} <= working
 
     def _look(self) -> dict[str, Any]:

@@ -22,9 +22,9 @@ class RealPlacement(Placement):
         self._conf = conf
         self.requests = []
 
-    def _request(self, method, url, body=None):
+    def _request(self, method, url, *arguments, **options):
         self.requests.append(f'{method} {url}')
-        return super()._request(method, url, body)
+        return super()._request(method, url, *arguments, **options)
 
     def make_provider(self, uuid, name):
         """Create a provider whose name is not its uuid."""

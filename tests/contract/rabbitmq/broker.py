@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real RabbitMQ of one node, on free loopback ports."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
+import socket
 import subprocess
 from typing import Any
 
+from hashring.clock import SystemClock
 from tests.contract import children
 from tests.contract.coordination.servers import free_port
 
@@ -24,6 +28,14 @@ def is_installed() -> bool:
     return RABBITMQ.exists() and shutil.which('epmd') is not None
 
 
+def _answers(port: int) -> bool:
+    """Return whether the broker answers; it does some seconds after start."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(('127.0.0.1', port), 1.0).close()
+        return True
+    return False
+
+
 class Broker:
     """RabbitMQ and its epmd; the files are below ``folder``."""
 
@@ -34,7 +46,16 @@ class Broker:
         self.url = f'rabbit://guest:guest@127.0.0.1:{self.port}/'
 
     def start(self) -> None:
-        """Start both programs; the caller waits until RabbitMQ answers."""
+        """Start both programs and wait until RabbitMQ answers."""
+        self._start()
+        clock = SystemClock()
+        ends_s = clock.now_s() + START_TIMEOUT_S
+        while not _answers(self.port):
+            log = self._folder / 'output.log'
+            assert clock.now_s() < ends_s, log.read_text()
+            clock.sleep(0.5)
+
+    def _start(self) -> None:
         epmd_port = str(free_port())
         config = self._folder / 'rabbitmq.conf'
         config.write_text(_CONFIG.format(port=self.port))
@@ -68,8 +89,21 @@ class Broker:
                     )
                 )
 
+    def freeze(self) -> None:
+        """Stop all threads: connections stay, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the programs go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            os.killpg(process.pid, number)
+
     def stop(self) -> None:
         """Kill both programs with all that they have started."""
-        for process in self._processes:
+        while self._processes:
+            process = self._processes.pop()
             os.killpg(process.pid, 9)
             process.wait()

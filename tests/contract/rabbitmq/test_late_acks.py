@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What RabbitMQ does with the messages of a worker that ends or freezes."""
 
-import contextlib
 import itertools
 import pathlib
 import queue
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +14,6 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from hashring.clock import SystemClock
 from tests.contract import children
 from tests.contract.rabbitmq import broker as brokers
 from tests.contract.rabbitmq import puppet
@@ -68,14 +65,6 @@ class _Worker:
         self._process.send_signal(signal.SIGSTOP)
 
 
-def _answers(port: int) -> bool:
-    """Return whether the broker answers; it does some seconds after start."""
-    with contextlib.suppress(OSError):
-        socket.create_connection(('127.0.0.1', port), 1.0).close()
-        return True
-    return False
-
-
 @pytest.fixture(scope='module')
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A RabbitMQ that answers."""
@@ -84,11 +73,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: pathlib.Path = tmp_path_factory.mktemp('rabbitmq')
     broker = brokers.Broker(folder)
     broker.start()
-    clock = SystemClock()
-    ends_s = clock.now_s() + brokers.START_TIMEOUT_S
-    while not _answers(broker.port):
-        assert clock.now_s() < ends_s, (folder / 'output.log').read_text()
-        clock.sleep(0.5)
     yield broker.url
     broker.stop()
 
