@@ -104,8 +104,8 @@ class Probe:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sends:
-    """What sends each probe that only the worker's own objects can send."""
+class ProbeCalls:
+    """Calls of the worker's own clients; each sends one probe and blocks."""
 
     rabbitmq: Callable[[], None]
     ironic: Callable[[], None]
@@ -113,7 +113,7 @@ class Sends:
 
 
 def make_probes(
-    sends: Sends,
+    calls: ProbeCalls,
     health: PathHealth,
     clock: Clock,
     receives_rpc: Callable[[], bool],
@@ -123,13 +123,13 @@ def make_probes(
     :param receives_rpc: whether the worker's own queue is read at present
     """
     return (
-        Probe(RABBITMQ, 10.0, sends.rabbitmq, health, clock, receives_rpc),
+        Probe(RABBITMQ, 10.0, calls.rabbitmq, health, clock, receives_rpc),
         # The worker reports itself up through nova-conductor every 10 s,
         # reads the changes of Ironic's nodes every 10 s, and sends nothing to
         # Placement while no node changes.
         Probe(CONDUCTOR, 15.0, ping_conductor, health, clock),
-        Probe(IRONIC, 25.0, sends.ironic, health, clock),
-        Probe(PLACEMENT, 60.0, sends.placement, health, clock),
+        Probe(IRONIC, 25.0, calls.ironic, health, clock),
+        Probe(PLACEMENT, 60.0, calls.placement, health, clock),
     )
 
 

@@ -174,7 +174,7 @@ class Components:
 
     def _make_path_observer(self, placement: Placement) -> PathObserver:
         tenure, health = self._tenure, self._path_health
-        sends = probes.Sends(
+        calls = probes.ProbeCalls(
             rabbitmq=lambda: peer_rpc.check_queue(
                 tenure.host, probes.TIMEOUT_S, probes.RETRIES_COUNT
             ),
@@ -184,7 +184,7 @@ class Components:
         return PathObserver(
             health,
             probes.make_probes(
-                sends, health, tenure.clock, self.rpc_gating.should_receive
+                calls, health, tenure.clock, self.rpc_gating.should_receive
             ),
             tenure.clock,
             send=lambda states: self._hooks.send(pipe.Paths(states)),

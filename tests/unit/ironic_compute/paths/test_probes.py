@@ -185,13 +185,13 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     def count(path: str) -> None:
         counts[path] += 1
 
-    sends = probes.Sends(
+    calls = probes.ProbeCalls(
         lambda: count(RABBITMQ),
         lambda: count(IRONIC),
         lambda: count(PLACEMENT),
     )
     health = PathHealth(clock)
-    made = probes.make_probes(sends, health, clock, lambda: True)
+    made = probes.make_probes(calls, health, clock, lambda: True)
     for _ in range(3600):
         clock.advance(1)
         # The worker's own traffic.
