@@ -43,12 +43,13 @@ class Probe:
 
     :param send: sends one request and blocks until its answer; raises if
         there is none
-    :param silence_s: seconds without an answer after which a probe is sent
+    :param silence_s: seconds without an answer after which a probe is sent;
+        None: only while the path fails
     :param is_expected: whether an answer can be expected at present
     """
 
     path: Path
-    silence_s: float
+    silence_s: float | None
     _send: Callable[[], object]
     _health: PathHealth
     _clock: Clock
@@ -66,6 +67,8 @@ class Probe:
             self._probe()
         if self._health.is_failing(self.path):
             return RETRY_S
+        if self.silence_s is None:
+            return RETRY_S
         left_s = self.silence_s - self._health.silent_s(self.path)
         # The path may begin to fail meanwhile.
         return min(max(left_s, 1.0), RETRY_S)
@@ -81,10 +84,9 @@ class Probe:
         self._note_failure(f'no answer for {TIMEOUT_S} s', began_s)
 
     def _is_due(self) -> bool:
-        return (
-            self._health.is_failing(self.path)
-            or self._health.silent_s(self.path) >= self.silence_s
-        )
+        if self._health.is_failing(self.path) or self.silence_s is None:
+            return self._health.is_failing(self.path)
+        return self._health.silent_s(self.path) >= self.silence_s
 
     def _probe(self) -> None:
         self._began_s = began_s = self._clock.now_s()
@@ -124,12 +126,13 @@ def make_probes(
     """
     return (
         Probe(RABBITMQ, 10.0, calls.rabbitmq, health, clock, receives_rpc),
-        # The worker reports itself up through nova-conductor every 10 s,
-        # reads the changes of Ironic's nodes every 10 s, and sends nothing to
-        # Placement while no node changes.
+        # The worker reports itself up through nova-conductor every 10 s, and
+        # reads the changes of Ironic's nodes every 10 s.
         Probe(CONDUCTOR, 15.0, ping_conductor, health, clock),
         Probe(IRONIC, 25.0, calls.ironic, health, clock),
-        Probe(PLACEMENT, 60.0, calls.placement, health, clock),
+        # While no node changes, nothing is sent to Placement, and nobody needs
+        # it: the first request that fails begins the probes.
+        Probe(PLACEMENT, None, calls.placement, health, clock),
     )
 
 

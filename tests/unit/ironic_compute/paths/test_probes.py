@@ -203,7 +203,31 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     # The request and its answer, every ten seconds.
     assert 2 * counts[RABBITMQ] <= 3600 / 5
     assert counts[IRONIC] <= 1
-    assert counts[PLACEMENT] <= 60
+    assert counts[PLACEMENT] == 0
+
+
+def test_placement_is_probed_after_a_failure_until_it_answers(
+    clock: ManualClock,
+) -> None:
+    """It has no traffic while no node changes."""
+    sent: list[float] = []
+
+    def send() -> None:
+        sent.append(clock.now_s())
+
+    health = PathHealth(clock)
+    calls = probes.ProbeCalls(lambda: None, lambda: None, send)
+    (probe,) = (
+        each
+        for each in probes.make_probes(calls, health, clock, lambda: True)
+        if each.path == PLACEMENT
+    )
+    health.note_failure(PLACEMENT, 'refused')
+    for _ in range(60):
+        clock.advance(1)
+        probe.try_probe()
+    assert len(sent) == 2
+    assert not health.is_failing(PLACEMENT)
 
 
 @pytest.fixture

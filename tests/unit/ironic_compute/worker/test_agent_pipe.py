@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import nova.conf
 import pytest
-from oslo_config import fixture
-from oslo_log import log as logging
+from oslo_config import cfg, fixture
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
@@ -29,9 +28,9 @@ def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A folder with nova.conf, in which reports are written."""
     file = tmp_path / 'nova.conf'
     file.write_text('')
-    logging.register_options(CONF)
     instructions.report_opts.set_defaults(CONF)
     with fixture.Config(CONF) as changed:
+        changed.register_opt(cfg.StrOpt('colour', mutable=True))
         changed.set_config_files([str(file)])
         changed.config(group='oslo_reports', log_dir=str(tmp_path))
         yield tmp_path
@@ -61,15 +60,15 @@ def test_reload_is_done_once_also_by_a_former_spare(
 ) -> None:
     """A spare has read its configuration before the first view."""
     wire = _Wire()
-    assert not CONF.debug
+    assert CONF.colour is None
     if not is_first:
         wire.send()
-    folder.joinpath('nova.conf').write_text('[DEFAULT]\ndebug = true\n')
+    folder.joinpath('nova.conf').write_text('[DEFAULT]\ncolour = red\n')
     wire.send(reloads=1)
-    assert CONF.debug
-    folder.joinpath('nova.conf').write_text('[DEFAULT]\ndebug = false\n')
+    assert CONF.colour == 'red'
+    folder.joinpath('nova.conf').write_text('[DEFAULT]\ncolour = blue\n')
     wire.send(reloads=1)
-    assert CONF.debug
+    assert CONF.colour == 'red'
 
 
 def test_report_is_written_once_and_not_at_the_start(
