@@ -219,6 +219,9 @@ class IronicComputeManager(
         :param timeout: in seconds; Nova 33 passes none, and would itself sleep
             for the whole ``manager_shutdown_timeout``
         """
+        # Messages wait in the queue for the next worker, and recovery would
+        # take their builds for lost ones.
+        self._recovery_loop.stop()
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)

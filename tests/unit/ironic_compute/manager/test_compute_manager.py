@@ -49,6 +49,10 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
             WaitingThreads(),
         )
         self.did: list[str] = []
+        self.recovers = True
+        self._recovery_loop: Any = types.SimpleNamespace(
+            stop=lambda: setattr(self, 'recovers', False)
+        )
         self.driver = types.SimpleNamespace(
             list_waiting_threads=self.waiting_threads.idents
         )
@@ -118,6 +122,24 @@ def test_shutdown_waits_no_longer_than_its_timeout() -> None:
     with _in_other_thread(lambda: manager.in_progress.shared('s1')):
         assert 39.0 < manager.stop(45.0) < 41.0
     assert manager.did == ['cleaned up']
+
+
+def test_recovery_begins_nothing_while_the_worker_drains() -> None:
+    """A build whose message waits for the next worker is not ended as lost.
+
+    A worker that stops receives no messages, but its recovery took the build
+    of a message in the queue for a lost one: the server went to ERROR.
+    """
+    manager, seen = _Manager(), []
+    with _in_other_thread(lambda: manager.in_progress.shared('s1')) as end:
+
+        def look() -> None:
+            seen.append(manager.recovers)
+            end()
+
+        manager.clock.then = look
+        manager.stop(45.0)
+    assert seen == [False]
 
 
 def test_threads_at_a_shut_gate_are_left_after_the_timeout() -> None:
