@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import oslo_messaging
+from nova.compute import build_results
 from oslo_log import log as logging
 
+from ironic_compute.batching import run_isolated
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
-from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.build_messages import BUILD, BuildMessages
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.worker.components import Components
 from resource_tracker.node import NodeId
@@ -52,9 +54,7 @@ class ForwardsBuilds(BuildMessages):
     ) -> bool:
         """Forward a build whose node was pushed after its message came.
 
-        Otherwise the node is kept here until the build claims it. The
-        recovery loop releases a node that was kept for a build which has
-        ended without a claim.
+        Otherwise the node is kept here until the build claims it, or fails.
         """
         node = request['node']
         if node is None or self.rt.keep_node(NodeId(node), instance.uuid):
@@ -66,6 +66,31 @@ class ForwardsBuilds(BuildMessages):
             return False
         request = {**request, 'filter_properties': properties}
         return self._send_build(context, instance, host, request)
+
+    def _do_build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server; release its node if the build fails.
+
+        A build that fails before its claim, because its server was deleted,
+        would keep the node from all others until the next round of recovery,
+        while Placement offers the node.
+        """
+        result = build_results.FAILED
+        try:
+            result = super()._do_build_and_run_instance(
+                context, instance, *args, **kwargs
+            )
+        finally:
+            if result == build_results.FAILED:
+                request = BUILD.bind(self, context, instance, *args, **kwargs)
+                self._release_node(request.arguments['node'], instance.uuid)
+        return result
+
+    def _release_node(self, name: str | None, server: str) -> None:
+        if name is not None:
+            node = NodeId(name)
+            run_isolated(node, self.rt.release_node, node, server)
 
     def forward_to_node(
         self,

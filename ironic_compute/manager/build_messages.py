@@ -27,7 +27,7 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
-_BUILD = inspect.signature(
+BUILD = inspect.signature(
     nova_manager.ComputeManager._do_build_and_run_instance
 )
 # Seconds until a build is tried again that cannot begin, because Nova, Ironic
@@ -126,7 +126,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         Instance is read again here.
         """
         message: delivery.Delivery | None = getattr(context, 'delivery', None)
-        request = _BUILD.bind(self, context, instance, *args, **kwargs)
+        request = BUILD.bind(self, context, instance, *args, **kwargs)
         with (
             message.continued() if message else contextlib.nullcontext(),
             self.in_progress.shared(instance.uuid),

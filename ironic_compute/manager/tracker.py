@@ -123,6 +123,10 @@ class BareMetalTracker:
                     self._claims.claim(node, consumer)
             return row is not None
 
+    def release_node(self, node: NodeId, consumer: str) -> None:
+        """Release a node that was kept for a build which has failed."""
+        self._held_nodes.release_claim(node, consumer)
+
     def instance_claim(
         self,
         context: Any,

@@ -11,9 +11,11 @@ from typing import Any
 import oslo_messaging
 import pytest
 from nova import objects
+from nova.compute import build_results
 from nova.compute import manager as nova_manager
 
 from ironic_compute.manager import forwarding
+from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 
@@ -140,10 +142,14 @@ class _Tracker:
     def __init__(self, is_held: bool) -> None:
         self._is_held = is_held
         self.kept: list[Any] = []
+        self.released: list[Any] = []
 
     def keep_node(self, node: str, consumer: str) -> bool:
         self.kept.append((node, consumer))
         return self._is_held
+
+    def release_node(self, node: str, consumer: str) -> None:
+        self.released.append((node, consumer))
 
 
 @pytest.mark.parametrize('is_held', [True, False])
@@ -170,6 +176,39 @@ def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
     assert [c[1] for c in manager.compute_rpcapi.casts] == (
         [] if is_held else ['c2']
     )
+
+
+@pytest.mark.parametrize(
+    ('result', 'released'),
+    [
+        (build_results.FAILED, [('n', 's')]),
+        (RuntimeError('no answer'), [('n', 's')]),
+        (build_results.ACTIVE, []),
+        (build_results.RESCHEDULED_BY_POLICY, []),
+    ],
+)
+def test_build_that_fails_before_its_claim_releases_its_node(
+    result: Any, released: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server was deleted while the build was scheduled anew.
+
+    Placement offered the node, and each build on it was refused until the
+    next round of recovery: builds used up their attempts.
+    """
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    manager = _manager(monkeypatch, 'c1')
+    manager.rt = _Tracker(is_held=True)
+    # The arguments from the image to the block device mapping, then the node.
+    arguments = ('image', 'spec', {}, None, [], None, [], [], 'n')
+    monkeypatch.setattr(BuildMessages, '_do_build_and_run_instance', build)
+    with contextlib.suppress(RuntimeError):
+        manager._do_build_and_run_instance('ctx', SERVER, *arguments)
+    assert manager.rt.released == released
 
 
 SERVER = types.SimpleNamespace(uuid='s')

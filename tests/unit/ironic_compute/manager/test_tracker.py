@@ -258,6 +258,18 @@ def test_kept_node_is_not_free_until_its_build_claims_it() -> None:
     assert one.claims.consumer(N) == 'server'
 
 
+def test_kept_node_is_free_again_after_its_build_has_failed() -> None:
+    """Only the claim of the same build is released."""
+    cloud, one = _just_started()
+    one.held_nodes.accept_facts(FIT)
+    tracker = _tracker(cloud, one, one.rows)
+    assert tracker.keep_node(N, 'server')
+    tracker.release_node(N, 'other')
+    assert not one.held_nodes.is_free(N)
+    tracker.release_node(N, 'server')
+    assert one.held_nodes.is_free(N)
+
+
 def test_node_of_another_build_is_not_taken_from_it() -> None:
     """The claim refuses the second build then."""
     cloud, one = _just_started()
