@@ -67,6 +67,10 @@ def _option(group: str | None, name: str) -> Any:
     return option
 
 
+def _begin_thread(act: Callable[[], None]) -> None:
+    threading.Thread(target=act, daemon=True).start()
+
+
 class RpcGating:
     """Stop RPC servers when the gate shuts, start them when it opens.
 
@@ -74,15 +78,20 @@ class RpcGating:
     when it creates it, before :meth:`start`.
 
     :param exit_process: ends this process with an exit status
+    :param begin: runs a function in a thread of its own
     """
 
     def __init__(
-        self, gate: LeaseGate, exit_process: Callable[[int], None]
+        self,
+        gate: LeaseGate,
+        exit_process: Callable[[int], None],
+        begin: Callable[[Callable[[], None]], None] = _begin_thread,
     ) -> None:
         self.servers: list[DeferredRpcServer] = []
         self.deliveries = Deliveries()
         self._gate = gate
         self._exit_process = exit_process
+        self._begin = begin
         self._is_closed = True
         self._is_started = False
         self._is_stopped = False
@@ -162,7 +171,7 @@ class RpcGating:
         for server in self.servers:
             self._old_listeners.append(server.listener)
             server.listener = None
-        threading.Thread(target=self._close_old_listeners, daemon=True).start()
+        self._begin(self._close_old_listeners)
 
     def _open(self) -> None:
         try:

@@ -73,7 +73,7 @@ class _Server(messaging_server.MessageHandlingServer):
 class _Worker:
     """Two servers that Nova has started, a gate, and who watches it."""
 
-    def __init__(self, deadline_s: float = 110.0) -> None:
+    def __init__(self, deadline_s: float = 110.0, *begin) -> None:
         self.clock = ManualClock(100.0)
         self.gate = LeaseGate(self.clock, deadline_s)
         self.servers = [_Server(), _Server()]
@@ -84,7 +84,9 @@ class _Worker:
         self.exits: list[int] = []
         for server in self.late:
             server.start()
-        self.gating = rpc_gating.RpcGating(self.gate, self.exits.append)
+        self.gating = rpc_gating.RpcGating(
+            self.gate, self.exits.append, *begin
+        )
         self.gating.servers += self.late
         self.look()
 
@@ -159,6 +161,18 @@ def test_messages_go_back_when_the_lease_lapses():
     while not all(s.listeners[0].is_clean for s in worker.servers):
         assert clock.now_s() < ends_s
         clock.sleep(0.02)
+
+
+def test_connections_are_closed_in_a_thread_of_the_given_kind():
+    """The simulation has threads of its own."""
+    begun = []
+    worker = _Worker(110.0, begun.append)
+    worker.lapse()
+    listeners = [server.listeners[0] for server in worker.servers]
+    assert not any(listener.is_clean for listener in listeners)
+    for close in begun:
+        close()
+    assert all(listener.is_clean for listener in listeners)
 
 
 def test_nothing_is_received_before_the_lease_is_in_force():
