@@ -49,7 +49,6 @@ PACE = Pace(
     settle_s=5.0,
     confirm_s=8.0,
     push_budget=10,
-    disagree_s=13.0,
 )
 ROUND_S = 2.0
 FEED_S = 4.0
@@ -169,6 +168,10 @@ class ComputeWorker(Worker):
             lambda host: True,
         )
         writers = RowWriters(1, Inline(self.world))
+        settle_s = self.machine.timing.settle_s
+        pace = dataclasses.replace(
+            PACE, settle_s=settle_s, disagree_s=settle_s + SERVICES_S
+        )
         self.new_nodes = makeup.new_nodes(
             self.unheld,
             self.held_nodes,
@@ -177,7 +180,7 @@ class ComputeWorker(Worker):
             foreign,
             self.pool,
             self.clock,
-            PACE,
+            pace,
             writers,
         )
         self.rebalancer = makeup.rebalancer(
@@ -188,7 +191,7 @@ class ComputeWorker(Worker):
             foreign,
             self.pool,
             self.gate,
-            PACE,
+            pace,
             writers,
             self._cast_given,
         )

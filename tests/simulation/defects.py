@@ -18,6 +18,7 @@ from hashring.group import LockToken
 from hashring.heartbeat import HeartbeatState
 from hashring.host_states import Hold, Phase
 from hashring.lease import Beat, Lease, Verdict
+from hashring.lease_terms import LeaseTerms
 from hashring.ring import Host
 from hashring.workers import WorkerExited
 from ironic_compute.errors import IronicComputeError, NodeNotFound
@@ -112,6 +113,14 @@ class DrainsPastTheLease(Assignment):
             yield from super()._advance_lease(hold, in_force)
 
 
+class CountsOwnTermOnly(LeaseTerms):
+    """A host that was taken over waits for the term of its new agent."""
+
+    @property
+    def longest_s(self) -> float:
+        return self._own_s
+
+
 class BelievesStaleExits(Assignment):
     """The exit of a killed worker counts for the worker after it."""
 
@@ -154,6 +163,13 @@ def _agent_with_assignment(kind: type[Assignment]) -> Any:
         return agent
 
     return make
+
+
+def _agent_with_own_term(**arguments: Any) -> Agent:
+    agent = Agent(**arguments)
+    own_s = arguments['timing'].lease_term_s
+    agent.assignment._lease_terms = CountsOwnTermOnly(own_s)
+    return agent
 
 
 # Defects of nodes, servers and messages
@@ -316,6 +332,7 @@ MAKEUPS: dict[str, Makeup] = {
     'exit of an older tenure believed': with_parts(
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
+    'own term counts': with_parts(agent=_agent_with_own_term),
     'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
     'row deleted without the gate': with_parts(
         compute_nodes=DeletesWithoutGate
@@ -350,6 +367,7 @@ SEEDS: dict[str, int] = {
     'hand-back before the worker stopped': 11,
     'draining past the lease': 295,
     'exit of an older tenure believed': 10,
+    'own term counts': 2085,
     'row saved without the gate': 44,
     'row deleted without the gate': 10,
     'row created after the gate': 119,

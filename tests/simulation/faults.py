@@ -92,13 +92,15 @@ class Faults:
         """Let a fault of a machine occur repeatedly."""
         rate = self._rates[kind]
         if rate:
-            self._plan(rate, cause)
+            self.repeat(rate, cause)
 
-    def _plan(self, rate: float, cause: Callable[[], object]) -> None:
+    def repeat(self, rate: float, cause: Callable[[], object]) -> None:
+        """Let a fault occur so often per second."""
+
         def happen() -> None:
             if not self.calm:
                 cause()
-                self._plan(rate, cause)
+                self.repeat(rate, cause)
 
         self._kernel.later(self._rng.expovariate(rate), happen)
 

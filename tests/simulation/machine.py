@@ -112,7 +112,7 @@ class AgentProcess(Process):
         self.agent = machine.new_agent(
             makeup.group(world.service, boot, machine.around_request),
             machine.workers,
-            makeup.timing,
+            machine.timing,
             machine.clock,
             makeup.agent,
         )
@@ -145,7 +145,7 @@ class AgentProcess(Process):
             self.agent.heartbeat_thread,
             self._machine.clock,
         )
-        interval_s = self._world.makeup.timing.heartbeat_interval_s
+        interval_s = self._machine.timing.heartbeat_interval_s
         while True:
             due_s = clock.now_s() + interval_s
             heartbeat_thread.beat()
@@ -172,6 +172,7 @@ class Machine(Controller, Process):
         self.clock = Clock(
             world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
         )
+        self.timing = world.makeup.timing
         self.process: AgentProcess | None = None
         self.workers = Workers(world, self)
         self.cut_until_s = (
@@ -189,6 +190,7 @@ class Machine(Controller, Process):
         if self.process is not None or self.stays_dead:
             return
         boot = self.next_boot()
+        self.timing = self.world.environment.timing(self.world.makeup.timing)
         self.workers = Workers(self.world, self)
         self.process = AgentProcess(self.world, self, boot)
         self.world.log(f'boot {boot}')

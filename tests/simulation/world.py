@@ -13,6 +13,7 @@ from typing import Any
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
+from tests.simulation.environment import RESTARTS_PER_S, Environment
 from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import AgentProcess, Machine
@@ -42,6 +43,7 @@ class World:
         self.makeup = makeup
         self.backend = backend
         self.rng = rng or random.Random(seed)
+        self.environment = Environment(seed)
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         self.story: list[str] = []
@@ -74,6 +76,8 @@ class World:
         plan('cut', self._cause_cut)
         plan('stop', self._cause_stop)
         plan('outage', self._cause_outage)
+        if self.environment.is_mixed:
+            self.faults.repeat(RESTARTS_PER_S, self._cause_restart)
 
     # For all parts of the world
 
@@ -139,8 +143,20 @@ class World:
     def _cause_outage(self) -> None:
         if not self.service.up:
             return
+        self._begin_outage(self.faults.choose(2, 20, 60))
+
+    def _cause_restart(self) -> None:
+        """Restart the lock service; one machine has no route for longer.
+
+        Then only the end of its own term stops that machine.
+        """
+        if self.service.up:
+            self._begin_outage(self.faults.choose(2.0))
+            machine = self.rng.choice(self.machines)
+            machine.cut(self.faults.choose(15.0, 35.0), 3.0)
+
+    def _begin_outage(self, down_s: float) -> None:
         self.service.up = False
-        down_s = self.faults.choose(2, 20, 60)
         if self.backend.traits.forgets:
             self.service.forget()
         self.log(f'lock service down for {down_s:.1f} s')
