@@ -14,6 +14,10 @@ from hashring.clock import Clock
 from ironic_compute.nodes import records
 from resource_tracker.node import NodeId
 
+# Seconds by which the clocks of two controllers may differ. This may be much,
+# because a row that counts as new for too long only costs a confirmation.
+CLOCK_SKEW_S = 3600.0
+
 
 class UnconfirmedRows:
     """The nodes of one host whose new rows are unconfirmed.

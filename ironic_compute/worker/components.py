@@ -28,7 +28,7 @@ from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
-from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
+from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S, UnconfirmedRows
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
@@ -55,8 +55,6 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _RPC_TIMEOUT_S = 60.0
-# Seconds by which the clocks of two controllers may differ.
-_CLOCK_SKEW_S = 30.0
 
 
 def _new_s(conf: Any) -> float:
@@ -68,7 +66,7 @@ def _new_s(conf: Any) -> float:
     """
     timeout_s = getattr(conf, 'rpc_response_timeout', _RPC_TIMEOUT_S)
     longest_s: float = max(timeout_s, conf.ironic_compute.confirm_s)
-    return longest_s + _CLOCK_SKEW_S
+    return longest_s + CLOCK_SKEW_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment of a world: what its operators and machines do differently.
 
-Each seed has some kinds of environment and not others. They are chosen by a
-random generator of their own, so that a new kind changes the lives of those
-seeds only that have it.
+Each seed has some kinds of environment and not others. Each kind has a random
+generator of its own, so that a new kind changes the lives of those seeds only
+that have it.
 """
 
 import dataclasses
@@ -18,26 +18,48 @@ TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
 # How often the lock service of a mixed world restarts.
 RESTARTS_PER_S = 0.02
+# How far a wrong wall clock is ahead, in seconds; two of them differ by less
+# than an hour.
+AHEAD_S = (-1700.0, -600.0, -90.0, 0.0, 45.0, 300.0, 1700.0)
+# How often a wrong wall clock steps.
+STEPS_PER_S = 0.02
+
+
+def _choose(kind: str, seed: int) -> random.Random | None:
+    """Return the generator of a kind, or None if the world lacks the kind."""
+    rng = random.Random(f'{kind} {seed}')
+    return rng if rng.random() < CHANCE else None
 
 
 class Environment:
     """The environment of one seed."""
 
     def __init__(self, seed: int) -> None:
-        self._rng = random.Random(f'environment {seed}')
-        # An operator changes options of `[coordination]` while agents run.
-        self.is_mixed = self._has()
-        self._terms_s = self._rng.choice(TERMS_S)
+        self._mixed = _choose('mixed terms', seed)
+        if self._mixed is not None:
+            self._terms_s = self._mixed.choice(TERMS_S)
+        self._clocks = _choose('wrong clocks', seed)
 
-    def _has(self) -> bool:
-        return self._rng.random() < CHANCE
+    @property
+    def is_mixed(self) -> bool:
+        """Whether an operator changes `[coordination]` while agents run."""
+        return self._mixed is not None
 
     def timing(self, usual: Timing) -> Timing:
         """Return the options of an agent that starts now."""
-        if not self.is_mixed:
+        if self._mixed is None:
             return usual
         return dataclasses.replace(
             usual,
-            lease_term_s=self._rng.choice(self._terms_s),
-            settle_s=self._rng.choice(SETTLES_S),
+            lease_term_s=self._mixed.choice(self._terms_s),
+            settle_s=self._mixed.choice(SETTLES_S),
         )
+
+    @property
+    def has_wrong_clocks(self) -> bool:
+        """Whether nobody keeps the wall clocks of the machines right."""
+        return self._clocks is not None
+
+    def ahead_s(self) -> float:
+        """Return how far the wall clock of a machine is ahead from now on."""
+        return self._clocks.choice(AHEAD_S) if self._clocks else 0.0

@@ -201,20 +201,21 @@ class Clock:
     """The clock of one machine: its own start, and up to 1 % fast or slow.
 
     It goes on while the machine is frozen, as CLOCK_BOOTTIME does. The wall
-    time is up to one second off, as with NTP.
+    time is up to one second off, as with NTP, and ``ahead_s`` more.
     """
 
     def __init__(self, kernel: Kernel, start_s: float, rate: float) -> None:
         self._kernel = kernel
         self._start_s = start_s
         self._rate = rate
+        self.ahead_s = 0.0
 
     def now_s(self) -> float:
         return self._start_s + self._kernel.now_s * self._rate
 
     def wall_s(self) -> float:
         off_s = (self._rate - 1.0) * 100.0
-        return WALL_START_S + self._kernel.now_s + off_s
+        return WALL_START_S + self._kernel.now_s + off_s + self.ahead_s
 
     def sleep(self, seconds: float) -> None:
         self._kernel.sleep(seconds / self._rate)

@@ -172,6 +172,7 @@ class Machine(Controller, Process):
         self.clock = Clock(
             world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
         )
+        self.clock.ahead_s = world.environment.ahead_s()
         self.timing = world.makeup.timing
         self.process: AgentProcess | None = None
         self.workers = Workers(world, self)

@@ -16,6 +16,7 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.manager import build_messages, forwarding
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
@@ -40,6 +41,7 @@ class Makeup:
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
     compute_nodes: Callable[..., ComputeNodes] = ComputeNodes
+    clock_skew_s: float = CLOCK_SKEW_S
     held_nodes: Callable[..., HeldNodes] = HeldNodes
     new_nodes: Callable[..., NewNodes] = NewNodes
     rebalancer: Callable[..., Rebalancer] = Rebalancer

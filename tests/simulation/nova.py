@@ -138,9 +138,9 @@ class Nova:
     def is_up(self, host: Host) -> bool:
         """Return whether nova-api considers a Service up."""
         record = self.services.get(host)
-        now_s = self._world.kernel.now_s
+        now_s = self._world.wrong_now_s()
         return record is not None and (
-            now_s - record.reported_s < SERVICE_DOWN_S
+            abs(now_s - record.reported_s) < SERVICE_DOWN_S
         )
 
     # Changes of rows

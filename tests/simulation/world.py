@@ -13,7 +13,11 @@ from typing import Any
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from tests.simulation.environment import RESTARTS_PER_S, Environment
+from tests.simulation.environment import (
+    RESTARTS_PER_S,
+    STEPS_PER_S,
+    Environment,
+)
 from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import AgentProcess, Machine
@@ -78,6 +82,8 @@ class World:
         plan('outage', self._cause_outage)
         if self.environment.is_mixed:
             self.faults.repeat(RESTARTS_PER_S, self._cause_restart)
+        if self.environment.has_wrong_clocks:
+            self.faults.repeat(STEPS_PER_S, self._cause_step)
 
     # For all parts of the world
 
@@ -154,6 +160,18 @@ class World:
             self._begin_outage(self.faults.choose(2.0))
             machine = self.rng.choice(self.machines)
             machine.cut(self.faults.choose(15.0, 35.0), 3.0)
+
+    def _cause_step(self) -> None:
+        machine = self.rng.choice(self.machines)
+        machine.clock.ahead_s = self.environment.ahead_s()
+        self.log(f'clock of {machine.home} steps')
+
+    def wrong_now_s(self) -> float:
+        """Return the time by the wall clock of any machine."""
+        if not self.environment.has_wrong_clocks:
+            return self.kernel.now_s
+        machine = self.rng.choice(self.machines)
+        return self.kernel.now_s + machine.clock.ahead_s
 
     def _begin_outage(self, down_s: float) -> None:
         self.service.up = False

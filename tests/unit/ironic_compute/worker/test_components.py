@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import nova.conf
+from nova import objects
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
@@ -14,9 +15,11 @@ from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
+from ironic_compute.nodes import records
 from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.pool.view import PoolView
 from ironic_compute.worker.components import Components, Tenure, WorkerHooks
+from resource_tracker.node import NodeId
 from tests.fakes.ironic import FakeIronic
 
 RECORD = types.SimpleNamespace(id=1)
@@ -103,3 +106,17 @@ def test_leaving_stops_rpc_and_ends_the_process() -> None:
     process = _Process(_Ironic())
     process.components.leave()
     assert (process.events, process.exits) == (['stopped'], [0])
+
+
+def test_a_row_is_new_although_the_clocks_are_half_an_hour_apart() -> None:
+    """Another machine, whose clock is behind, has just created the row."""
+    objects.register_all()
+    unconfirmed_rows = _Process(
+        _Ironic()
+    ).components.held_nodes.unconfirmed_rows
+    created_s = SystemClock().wall_s() - 1800.0
+    row = objects.ComputeNode(
+        hypervisor_hostname='n1', stats={records.NEW: f'{created_s:.0f}'}
+    )
+    unconfirmed_rows.add_if_new(row)
+    assert NodeId('n1') in unconfirmed_rows
