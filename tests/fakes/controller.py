@@ -7,6 +7,7 @@ it and add threads and faults.
 
 from collections.abc import Callable, Iterable
 
+from hashring import state_dir
 from hashring.agent import Agent
 from hashring.clock import Clock
 from hashring.group import Boot, Group, LockToken, Marks
@@ -72,7 +73,7 @@ class Controller:
 
     def __init__(self, home: Host) -> None:
         self.home = home
-        self.saved_state = SavedState()
+        self.saved_state: state_dir.SavedState = SavedState()
         self.boots_count = 0
 
     def next_boot(self) -> Boot:

@@ -18,6 +18,7 @@ from ironic_compute.manager.forwarding import HOPS_MAX
 from resource_tracker.node import NodeId
 from tests.simulation.compute import PACE
 from tests.simulation.conductor import Conductor
+from tests.simulation.disk import FOREIGN_HOSTS
 from tests.simulation.ironic import Ironic
 from tests.simulation.load import Load
 from tests.simulation.nova import (
@@ -50,6 +51,11 @@ class Cloud(World):
         self.conductor = Conductor(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
+        if self.environment.has_wrong_folders:
+            for host in FOREIGN_HOSTS:
+                self.nova.services[host] = ServiceRecord(
+                    self.nova.new_id(), host, mapped=True
+                )
         self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
         self.load = Load(self, self.rng.randint(3, 6))

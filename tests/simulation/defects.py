@@ -31,6 +31,7 @@ from ironic_compute.recovery.decisions import StrayState, find_task
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
 from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.disk import MemoryStateDir
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.worker import Gate
 from tests.unit.hashring.coordination import FakeGroup
@@ -119,6 +120,13 @@ class CountsOwnTermOnly(LeaseTerms):
     @property
     def longest_s(self) -> float:
         return self._own_s
+
+
+class BelievesForeignFolders(MemoryStateDir):
+    """The hosts in a state directory count, whatever its pool."""
+
+    def _read(self, name: str) -> Any:
+        return self._group if name == 'group.json' else super()._read(name)
 
 
 class BelievesStaleExits(Assignment):
@@ -333,6 +341,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
     'own term counts': with_parts(agent=_agent_with_own_term),
+    'foreign folder believed': with_parts(state_dir=BelievesForeignFolders),
     'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
     'row deleted without the gate': with_parts(
         compute_nodes=DeletesWithoutGate
@@ -369,6 +378,7 @@ SEEDS: dict[str, int] = {
     'draining past the lease': 295,
     'exit of an older tenure believed': 10,
     'own term counts': 57,
+    'foreign folder believed': 0,
     'row saved without the gate': 44,
     'row deleted without the gate': 10,
     'row created after the gate': 119,

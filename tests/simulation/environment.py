@@ -7,6 +7,7 @@ that have it.
 """
 
 import dataclasses
+import enum
 import random
 
 from hashring.opts import Timing
@@ -25,6 +26,16 @@ AHEAD_S = (-1700.0, -600.0, -90.0, 0.0, 45.0, 300.0, 1700.0)
 STEPS_PER_S = 0.02
 
 
+class Folder(enum.Enum):
+    """The state directory that an agent finds at its start."""
+
+    OWN = 'own'
+    LOST = 'lost'
+    OLDER = 'older copy'
+    OF_ANOTHER_MACHINE = 'of another machine'
+    OF_ANOTHER_POOL = 'of another pool'
+
+
 def _choose(kind: str, seed: int) -> random.Random | None:
     """Return the generator of a kind, or None if the world lacks the kind."""
     rng = random.Random(f'{kind} {seed}')
@@ -39,6 +50,7 @@ class Environment:
         if self._mixed is not None:
             self._terms_s = self._mixed.choice(TERMS_S)
         self._clocks = _choose('wrong clocks', seed)
+        self._folders = _choose('wrong folders', seed)
 
     @property
     def is_mixed(self) -> bool:
@@ -63,3 +75,14 @@ class Environment:
     def ahead_s(self) -> float:
         """Return how far the wall clock of a machine is ahead from now on."""
         return self._clocks.choice(AHEAD_S) if self._clocks else 0.0
+
+    @property
+    def has_wrong_folders(self) -> bool:
+        """Whether machines are installed anew or from other machines."""
+        return self._folders is not None
+
+    def folder(self) -> Folder:
+        """Return the state directory of an agent that starts now."""
+        if self._folders is None or self._folders.random() < 0.5:
+            return Folder.OWN
+        return self._folders.choice(list(Folder))

@@ -150,7 +150,9 @@ class Load:
 
     def _evict_half(self, server: ServerRecord) -> None:
         world = self._world
-        hosts: list[Host] = sorted(world.nova.services)
+        hosts: list[Host] = sorted(
+            set(world.nova.services) & set(world.homes)
+        )
         server.host = world.rng.choice(hosts)
         world.log(f'half evict of {server.uuid} to {server.host}')
 

@@ -20,6 +20,8 @@ from hashring.workers import (
     WorkerView,
 )
 from tests.fakes.controller import Controller
+from tests.simulation.disk import FOREIGN_FILES, Files, MemoryStateDir
+from tests.simulation.environment import Folder
 from tests.simulation.kernel import Clock, Process
 from tests.simulation.worker import SILENCE_S, Worker
 
@@ -44,6 +46,8 @@ class Workers:
     ) -> None:
         if host in self.live:
             self._world.fail(f'{self.live[host].name} runs already')
+        if host not in self._world.homes:
+            self._world.fail(f'{self._machine.home} serves {host}, foreign')
         worker = self._world.makeup.worker(
             self._world, self._machine, host, tenure
         )
@@ -172,6 +176,9 @@ class Machine(Controller, Process):
         self.clock = Clock(
             world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
         )
+        self.files: Files = {}
+        self._older_files: Files = {}
+        self.saved_state: MemoryStateDir = world.makeup.state_dir(self.files)
         self.clock.ahead_s = world.environment.ahead_s()
         self.timing = world.makeup.timing
         self.process: AgentProcess | None = None
@@ -190,6 +197,7 @@ class Machine(Controller, Process):
         """Start the agent, unless it runs."""
         if self.process is not None or self.stays_dead:
             return
+        self._open_folder()
         boot = self.next_boot()
         self.timing = self.world.environment.timing(self.world.makeup.timing)
         self.workers = Workers(self.world, self)
@@ -197,6 +205,26 @@ class Machine(Controller, Process):
         self.world.log(f'boot {boot}')
         if self.world.faults.occurs('return meets cut'):
             self._cut_others()
+
+    def _open_folder(self) -> None:
+        kind = self.world.environment.folder()
+        if kind is not Folder.OWN and not self.world.faults.calm:
+            self._replace_folder(kind)
+        self.saved_state = self.world.makeup.state_dir(self.files)
+        self.saved_state.open()
+
+    def _replace_folder(self, kind: Folder) -> None:
+        other = self.world.rng.choice(self.world.machines)
+        older, self._older_files = self._older_files, self.files
+        self.files = dict(
+            {
+                Folder.LOST: {},
+                Folder.OLDER: older,
+                Folder.OF_ANOTHER_MACHINE: other.files,
+                Folder.OF_ANOTHER_POOL: FOREIGN_FILES,
+            }[kind]
+        )
+        self.world.log(f'{self.home} has a folder: {kind.value}')
 
     def _cut_others(self) -> None:
         """Cut off the other machines, so that they do not see this return.

@@ -23,6 +23,7 @@ from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
 from tests.simulation.compute import ComputeWorker
+from tests.simulation.disk import MemoryStateDir
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -37,6 +38,7 @@ class Makeup:
 
     timing: Timing = TIMING
     agent: Callable[..., Agent] = Agent
+    state_dir: Callable[..., MemoryStateDir] = MemoryStateDir
     group: Callable[..., coordination.FakeGroup] = coordination.FakeGroup
     worker: Callable[..., Worker] = ComputeWorker
     gate: Callable[..., LeaseGate] = Gate
