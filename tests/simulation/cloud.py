@@ -28,6 +28,7 @@ from tests.simulation.nova import (
     ServerRecord,
     ServiceRecord,
 )
+from tests.simulation.operator import Operator
 from tests.simulation.placement import Placement
 from tests.simulation.wire import SentRequest
 from tests.simulation.world import World
@@ -59,6 +60,7 @@ class Cloud(World):
         self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
         self.load = Load(self, self.rng.randint(3, 6))
+        self.operator = Operator(self)
 
     # For workers
 
@@ -171,9 +173,11 @@ class Cloud(World):
     # The calm
 
     def heal(self) -> None:
+        self.operator.return_machine()
         super().heal()
         for record in self.nova.services.values():
             record.disabled = False
+        self.operator.restart_daemons()
         self.load.end_the_storm()
         self.load.clear_away()
 
@@ -183,11 +187,15 @@ class Cloud(World):
     def _problems(self) -> Iterator[str]:
         yield from self._node_problems()
         yield from self._server_problems()
+        if self.operator.forgotten_host in self.known():
+            yield f'{self.operator.forgotten_host} is forgotten and known'
         for node, row in self.nova.rows.items():
-            if not row.deleted and NodeId(node) not in self.ironic.nodes:
+            is_lost = row.deleted or self.nova.is_without_service(node)
+            if not is_lost and NodeId(node) not in self.ironic.nodes:
                 yield f'{node} is gone, its row is not'
         for node in self.placement.offered:
-            if node not in self.ironic.nodes:
+            is_lost = self.nova.is_without_service(node)
+            if node not in self.ironic.nodes and not is_lost:
                 yield f'{node} is gone, its provider is not'
         for uuid, node in self.placement.allocations.items():
             server = self.nova.servers[uuid]

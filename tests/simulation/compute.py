@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any
 
+from nova import exception as nova_exception
+
 from hashring.ring import Host
 from ironic_compute.errors import NodeNotFound
 from ironic_compute.manager.tracker import BareMetalTracker
@@ -310,6 +312,8 @@ class ComputeWorker(Worker):
 
         def report(request: Any) -> None:
             # A conductor writes it, by the clock of its machine.
+            if self.host not in nova.services:
+                raise nova_exception.ServiceNotFound(service_id=self.host)
             nova.services[self.host].reported_s = self.world.wrong_now_s()
 
         while True:

@@ -19,6 +19,7 @@ from hashring.heartbeat import HeartbeatState
 from hashring.host_states import Hold, Phase
 from hashring.lease import Beat, Lease, Verdict
 from hashring.lease_terms import LeaseTerms
+from hashring.pool import Pool
 from hashring.ring import Host
 from hashring.workers import WorkerExited
 from ironic_compute.errors import IronicComputeError, NodeNotFound
@@ -129,6 +130,17 @@ class BelievesForeignFolders(MemoryStateDir):
         return self._group if name == 'group.json' else super()._read(name)
 
 
+class ForgetsWithoutMark(Pool):
+    """A forgotten host comes back from the list of another agent."""
+
+    def _is_forgotten(self, host: Host) -> bool:
+        return False
+
+    def forget_host(self, host: Host) -> None:
+        self._collected.discard(host)
+        self._derive()
+
+
 class BelievesStaleExits(Assignment):
     """The exit of a killed worker counts for the worker after it."""
 
@@ -177,6 +189,16 @@ def _agent_with_own_term(**arguments: Any) -> Agent:
     agent = Agent(**arguments)
     own_s = arguments['timing'].lease_term_s
     agent.assignment._lease_terms = CountsOwnTermOnly(own_s)
+    return agent
+
+
+def _agent_with_pool(**arguments: Any) -> Agent:
+    agent = Agent(**arguments)
+    state = arguments['saved_state']
+    settle_s = arguments['timing'].settle_s
+    agent.pool = ForgetsWithoutMark(
+        arguments['home'], state.read_known(), settle_s
+    )
     return agent
 
 
@@ -341,6 +363,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
     'own term counts': with_parts(agent=_agent_with_own_term),
+    'forgotten host comes back': with_parts(agent=_agent_with_pool),
     'foreign folder believed': with_parts(state_dir=BelievesForeignFolders),
     'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
     'row deleted without the gate': with_parts(
@@ -366,19 +389,20 @@ MAKEUPS: dict[str, Makeup] = {
 # Name of a defect -> a seed that detects it. If a change of the simulation
 # makes a seed miss its defect, --defects finds another one.
 SEEDS: dict[str, int] = {
-    'no margin': 136,
+    'no margin': 18,
     'gate not checked after a pause': 0,
-    'adopt without the lock': 9,
-    'late heartbeat counts': 11,
-    'same worker in a new tenure': 43,
+    'adopt without the lock': 3,
+    'late heartbeat counts': 35,
+    'same worker in a new tenure': 11,
     "somebody else's lock freed": 52,
     'lock not proven after a lapse': 10,
     'deadline counted from the reply': 92,
-    'hand-back before the worker stopped': 11,
+    'hand-back before the worker stopped': 2,
     'draining past the lease': 295,
     'exit of an older tenure believed': 10,
     'own term counts': 57,
-    'foreign folder believed': 0,
+    'forgotten host comes back': 0,
+    'foreign folder believed': 20,
     'row saved without the gate': 44,
     'row deleted without the gate': 10,
     'row created after the gate': 119,

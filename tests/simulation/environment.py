@@ -51,6 +51,8 @@ class Environment:
             self._terms_s = self._mixed.choice(TERMS_S)
         self._clocks = _choose('wrong clocks', seed)
         self._folders = _choose('wrong folders', seed)
+        # An operator deletes Services and dismantles a machine.
+        self.has_deletions = _choose('deletions', seed) is not None
 
     @property
     def is_mixed(self) -> bool:

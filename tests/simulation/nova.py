@@ -16,6 +16,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host
 from ironic_compute.nodes.records import MADE, NEW
+from resource_tracker.node import NodeId
 from tests.simulation.wire import SentRequest
 
 SERVICE_DOWN_S = 60.0
@@ -92,6 +93,8 @@ class Nova:
         self.services: dict[Host, ServiceRecord] = {}
         self.rows: dict[str, NodeRecord] = {}
         self.servers: dict[str, ServerRecord] = {}
+        # Nodes whose row was once deleted with its Service.
+        self.rows_dropped: set[str] = set()
         self._queues: dict[Host, Queue] = {}
 
     def new_id(self) -> int:
@@ -142,6 +145,33 @@ class Nova:
         return record is not None and (
             abs(now_s - record.reported_s) < SERVICE_DOWN_S
         )
+
+    def uses(self, host: Host) -> bool:
+        """Return whether a host has rows or servers."""
+        records = (*self.rows.values(), *self.servers.values())
+        return any(r.host == host and not r.deleted for r in records)
+
+    def is_without_service(self, node: str) -> bool:
+        """Return whether a node may have lost its holder's Service.
+
+        The daemon of a deleted Service may still create a row or a provider.
+        If neither the host nor the node comes back, no daemon looks for it.
+        """
+        row = self.rows.get(node)
+        is_orphan = row is not None and row.host not in self.services
+        return node in self.rows_dropped or is_orphan
+
+    def delete_service(self, host: Host) -> None:
+        """Delete a Service with the rows and providers of its nodes."""
+        record = self.services.pop(host, None)
+        if record is None:
+            return
+        self._world.log(f'the Service of {host} is deleted')
+        for row in self.rows.values():
+            if row.service_id == record.id and not row.deleted:
+                row.deleted = True
+                self.rows_dropped.add(row.node)
+                self._world.placement.drop_unused(NodeId(row.node))
 
     # Changes of rows
 

@@ -40,6 +40,11 @@ class Placement:
             self._world.check_offer(request, node)
         self.offered[node] = offered
 
+    def drop_unused(self, node: NodeId) -> None:
+        """Delete a provider with its Service, unless it has consumers."""
+        if not self.consumers(node):
+            self.offered.pop(node, None)
+
     def remove(self, request: SentRequest, node: NodeId) -> bool:
         """Delete a provider; refused while anything is allocated."""
         if self.consumers(node):

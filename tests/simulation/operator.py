@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated operator, who deletes Services and dismantles a controller.
+
+Nova deletes the rows of a host with its Service, and refuses the deletion
+while the host has servers. Its daemon, if it lives, goes on without a Service
+until it is started again.
+"""
+
+from typing import Any
+
+from hashring.ring import Host
+from hashring.workers import HostForgotten
+
+# How often a Service is deleted.
+DELETIONS_PER_S = 0.02
+TRY_S = 5.0
+
+
+class Operator:
+    """The operator of one world."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._dismantled: Any = None
+        self._is_forgotten = False
+        if world.environment.has_deletions:
+            world.faults.repeat(DELETIONS_PER_S, self._delete_any_service)
+            world.kernel.later(world.faults.choose(30.0), self._dismantle)
+
+    def _delete_any_service(self) -> None:
+        hosts = [h for h in self._world.homes if h in self._world.nova.services]
+        if hosts:
+            self._delete_service(self._world.rng.choice(hosts))
+
+    def _delete_service(self, host: Host) -> None:
+        servers = self._world.nova.servers.values()
+        if not any(s.host == host and not s.deleted for s in servers):
+            self._world.nova.delete_service(host)
+
+    def _dismantle(self) -> None:
+        """Take a controller away; have the pool forget its host."""
+        machine = self._world.rng.choice(self._world.machines)
+        self._dismantled = machine
+        machine.stays_dead = True
+        machine.kill(0.0, 'dismantle')
+        self._try_forget(machine.home)
+
+    def _try_forget(self, host: Host) -> None:
+        """``ironic-computectl host forget``, until it is not refused."""
+        world = self._world
+        if world.faults.calm:
+            return
+        record = world.nova.services.get(host)
+        if record is not None:
+            record.disabled = True
+        worker = next(iter(world.workers()), None)
+        if worker is None or not self._may_forget(worker, host):
+            world.kernel.later(TRY_S, lambda: self._try_forget(host))
+            return
+        world.log(f'{worker.name} has {host} forgotten')
+        worker.machine.workers.report(HostForgotten(host))
+        self._is_forgotten = True
+        if world.rng.random() < 0.5:
+            world.kernel.later(TRY_S, lambda: self._delete_service(host))
+
+    def _may_forget(self, worker: Any, host: Host) -> bool:
+        """``hosts.forget`` and ``OperatorRequests.forget_host``."""
+        nova, status = self._world.nova, worker.pool.ring_status()
+        members = self._world.service.members()
+        return (
+            worker.host != host
+            and worker.may_act
+            and host in worker.pool.known
+            and all(member.home != host for member in members)
+            and status.agreed
+            and host not in status.ring.hosts
+            and not nova.uses(host)
+        )
+
+    def return_machine(self) -> None:
+        """Put the dismantled controller up again, in every second world.
+
+        In the other worlds no other machine is gone for good.
+        """
+        if self._dismantled is not None and self._world.seed % 2:
+            self._dismantled.stays_dead = False
+            self._dismantled = None
+
+    @property
+    def forgotten_host(self) -> Host | None:
+        """The host that no agent may know any more.
+
+        None if state directories were replaced: without any file that has
+        the mark, an older one brings the host back.
+        """
+        if self._is_forgotten and self._dismantled is not None:
+            if not self._world.environment.has_wrong_folders:
+                return self._dismantled.home
+        return None
+
+    def restart_daemons(self) -> None:
+        """Start the daemons again that have no Service."""
+        for machine in self._world.machines:
+            if machine.home not in self._world.nova.services:
+                machine.kill(1.0, 'restart')
