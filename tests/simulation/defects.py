@@ -401,7 +401,7 @@ SEEDS: dict[str, int] = {
     'draining past the lease': 295,
     'exit of an older tenure believed': 10,
     'own term counts': 57,
-    'forgotten host comes back': 0,
+    'forgotten host comes back': 54,
     'foreign folder believed': 20,
     'row saved without the gate': 44,
     'row deleted without the gate': 10,

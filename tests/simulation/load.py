@@ -150,9 +150,7 @@ class Load:
 
     def _evict_half(self, server: ServerRecord) -> None:
         world = self._world
-        hosts: list[Host] = sorted(
-            set(world.nova.services) & set(world.homes)
-        )
+        hosts: list[Host] = sorted(set(world.nova.services) & set(world.homes))
         server.host = world.rng.choice(hosts)
         world.log(f'half evict of {server.uuid} to {server.host}')
 

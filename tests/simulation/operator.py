@@ -28,7 +28,9 @@ class Operator:
             world.kernel.later(world.faults.choose(30.0), self._dismantle)
 
     def _delete_any_service(self) -> None:
-        hosts = [h for h in self._world.homes if h in self._world.nova.services]
+        hosts = [
+            h for h in self._world.homes if h in self._world.nova.services
+        ]
         if hosts:
             self._delete_service(self._world.rng.choice(hosts))
 
@@ -93,9 +95,10 @@ class Operator:
         None if state directories were replaced: without any file that has
         the mark, an older one brings the host back.
         """
-        if self._is_forgotten and self._dismantled is not None:
-            if not self._world.environment.has_wrong_folders:
-                return self._dismantled.home
+        is_lasting = not self._world.environment.has_wrong_folders
+        if is_lasting and self._is_forgotten and self._dismantled is not None:
+            home: Host = self._dismantled.home
+            return home
         return None
 
     def restart_daemons(self) -> None:
