@@ -3,7 +3,8 @@
 
 Each seed has some kinds of environment and not others. Each kind has a random
 generator of its own, so that a new kind changes the lives of those seeds only
-that have it.
+that have it. The first thousand seeds have none: most planted defects have a
+seed among them, which stays the same life when a kind is added.
 """
 
 import dataclasses
@@ -14,6 +15,9 @@ from hashring.opts import Timing
 
 # How likely a world has each kind.
 CHANCE = 0.25
+FOLDER_CHANCE = 0.1
+# The seeds below this have no kind.
+PLAIN_COUNT = 1000
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
@@ -36,16 +40,22 @@ class Folder(enum.Enum):
     OF_ANOTHER_POOL = 'of another pool'
 
 
-def _choose(kind: str, seed: int) -> random.Random | None:
+def _choose(
+    kind: str, seed: int, chance: float = CHANCE
+) -> random.Random | None:
     """Return the generator of a kind, or None if the world lacks the kind."""
     rng = random.Random(f'{kind} {seed}')
-    return rng if rng.random() < CHANCE else None
+    if seed < PLAIN_COUNT:
+        return None
+    return rng if rng.random() < chance else None
 
 
 class Environment:
     """The environment of one seed."""
 
     def __init__(self, seed: int) -> None:
+        # The agents share a folder instead of a coordination service.
+        self.is_on_folder = _choose('folder', seed, FOLDER_CHANCE) is not None
         self._mixed = _choose('mixed terms', seed)
         if self._mixed is not None:
             self._terms_s = self._mixed.choice(TERMS_S)

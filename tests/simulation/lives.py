@@ -5,7 +5,8 @@ import logging
 import pathlib
 
 from tests.simulation.cloud import Cloud
-from tests.simulation.makeup import BACKENDS, Makeup
+from tests.simulation.environment import Environment
+from tests.simulation.makeup import BACKENDS, FOLDER, Makeup
 from tests.simulation.world import World
 
 STORM_S = 120.0
@@ -27,6 +28,8 @@ def run(
         calm
     """
     backend = BACKENDS[seed % len(BACKENDS)]
+    if Environment(seed).is_on_folder:
+        backend = FOLDER
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
     world.logs_all = whole_story

@@ -22,8 +22,10 @@ from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
+from tests.simulation import folder
 from tests.simulation.compute import ComputeWorker
 from tests.simulation.disk import MemoryStateDir
+from tests.simulation.kernel import Kernel
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -78,6 +80,22 @@ class Backend:
     revives: bool = False
     service: Callable[..., coordination.Service] = coordination.Service
 
+    def new_service(
+        self, kernel: Kernel, term_s: float
+    ) -> coordination.Service:
+        return self.service(
+            lambda: kernel.now_s, term_s, self.traits, revives=self.revives
+        )
+
+
+class FolderBackend(Backend):
+    """The file backend."""
+
+    def new_service(
+        self, kernel: Kernel, term_s: float
+    ) -> coordination.Service:
+        return folder.FolderService(kernel, term_s)
+
 
 BACKENDS = (
     Backend('etcd', coordination.ETCD),
@@ -85,6 +103,7 @@ BACKENDS = (
     Backend('zookeeper', coordination.ZOOKEEPER),
     Backend('lenient', coordination.ZOOKEEPER, True, LenientService),
 )
+FOLDER = FolderBackend('file', folder.TRAITS)
 
 
 def with_parts(**parts: Any) -> Makeup:

@@ -148,8 +148,10 @@ class Nova:
 
     def uses(self, host: Host) -> bool:
         """Return whether a host has rows or servers."""
-        records = (*self.rows.values(), *self.servers.values())
-        return any(r.host == host and not r.deleted for r in records)
+        rows, servers = self.rows.values(), self.servers.values()
+        return any(r.host == host and not r.deleted for r in rows) or any(
+            s.host == host and not s.deleted for s in servers
+        )
 
     def is_without_service(self, node: str) -> bool:
         """Return whether a node may have lost its holder's Service.

@@ -53,11 +53,8 @@ class World:
         self.story: list[str] = []
         self.logs_all = False
         self.broken: Broken | None = None
-        self.service = backend.service(
-            lambda: self.kernel.now_s,
-            makeup.timing.lease_term_s,
-            backend.traits,
-            revives=backend.revives,
+        self.service = backend.new_service(
+            self.kernel, makeup.timing.lease_term_s
         )
         self._acting: dict[Host, Any] = {}
         self._acted: set[str] = set()
