@@ -266,7 +266,9 @@ class Machine(Controller, Process):
     def around_request(self, where: str) -> None:
         """Cause the faults of one request to the lock service."""
         world, faults = self.world, self.world.faults
-        if world.kernel.now_s < self.cut_until_s:
+        # A folder does not go away, and no answer of it is lost.
+        is_remote = world.backend.traits.shared
+        if is_remote and world.kernel.now_s < self.cut_until_s:
             world.kernel.sleep(0.1)
             raise errors.BackendUnavailable('no route')
         delay_s = world.rng.uniform(0.001, 0.03)
@@ -283,5 +285,5 @@ class Machine(Controller, Process):
         elif faults.occurs('stick'):
             self.world.freeze(self, faults.choose(1.0, 13.0, 16.0, 45.0))
         world.kernel.sleep(delay_s)
-        if faults.occurs('lose'):
+        if is_remote and faults.occurs('lose'):
             raise errors.BackendUnavailable(f'lost {where}')

@@ -171,6 +171,8 @@ class World:
         return self.kernel.now_s + machine.clock.ahead_s
 
     def _begin_outage(self, down_s: float) -> None:
+        if not self.backend.traits.shared:
+            return
         self.service.up = False
         if self.backend.traits.forgets:
             self.service.forget()
