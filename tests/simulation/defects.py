@@ -400,7 +400,7 @@ SEEDS: dict[str, int] = {
     'hand-back before the worker stopped': 11,
     'draining past the lease': 295,
     'exit of an older tenure believed': 10,
-    'own term counts': 57,
+    'own term counts': 20129,
     'forgotten host comes back': 1042,
     'foreign folder believed': 1000,
     'row saved without the gate': 44,
