@@ -107,7 +107,10 @@ class IronicComputeManager(
         super().__init__(_make_driver_loadable(), *args, **kwargs)
         self.compute_rpcapi = ConfirmedComputeAPI(self.clock)
         self.compute_task_api = FreshCandidates(
-            self.reportclient, self.compute_rpcapi, self.volume_api
+            self.reportclient,
+            self.compute_rpcapi,
+            self.volume_api,
+            self.clock,
         )
         gated_writes.gate_placement(self.reportclient, components.gate)
         self.driver.set_up(

@@ -25,6 +25,7 @@ from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from ironic_compute.manager import forwarding
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ LOG = logging.getLogger(__name__)
 # ``[scheduler] max_attempts``.
 LOSSES_MAX = 20
 _LOSSES = 'ironic_compute_losses'
+# In a burst of builds, so many losses in a row are normal.
+_LOSSES_AT_ONCE = 3
+# A delete of the server waits for as long, because the build has its lock.
+_PAUSE_MAX_S = 5.0
 _BUILD = inspect.signature(api.ComputeTaskAPI.build_instances)
 # The error of a refused claim and of a node that could not be reserved.
 _LOST = 'ComputeResourcesUnavailable'
@@ -47,9 +52,14 @@ class FreshCandidates(api.ComputeTaskAPI):
     """
 
     def __init__(
-        self, reportclient: Any, compute_rpcapi: Any, volume_api: Any
+        self,
+        reportclient: Any,
+        compute_rpcapi: Any,
+        volume_api: Any,
+        clock: Clock,
     ) -> None:
         super().__init__()
+        self._clock = clock
         self._reportclient = reportclient
         self._scheduler = query.SchedulerQueryClient()
         self._compute_rpcapi = compute_rpcapi
@@ -68,6 +78,8 @@ class FreshCandidates(api.ComputeTaskAPI):
         alternates = request.get('host_lists')
         properties = request['filter_properties']
         has_lost = has_lost_node(properties) and exclude_loss(properties)
+        if has_lost:
+            self._clock.sleep(pause_s(properties[_LOSSES]))
         if has_lost or alternates is None:
             found = self._select_hosts(request)
             if found is not None and self._send_build(request, found[0]):
@@ -126,37 +138,9 @@ class FreshCandidates(api.ComputeTaskAPI):
 
         :param hosts: the host whose node is allocated, and its alternates
         """
-        context, (instance,) = request['context'], request['instances']
-        properties = copy.deepcopy(request['filter_properties'])
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context, instance.uuid
-        )
-        chosen, *alternates = hosts
-        is_ours = _is_in_this_cell(context, chosen.service_host)
-        if 'retry' not in properties or not is_ours:
-            return False
-        properties['retry']['num_attempts'] += 1
-        scheduler_utils.populate_filter_properties(properties, chosen)
-        forwarding.restart_hops(properties)
-        instance.availability_zone = chosen.availability_zone
+        (instance,) = request['instances']
         try:
-            self._attach_anew(context, instance.uuid, bdms)
-            self._compute_rpcapi.build_and_run_instance(
-                context,
-                instance,
-                chosen.service_host,
-                request['image'],
-                request['request_spec'],
-                properties,
-                request['admin_password'],
-                request['injected_files'],
-                request['requested_networks'],
-                request['security_groups'],
-                bdms,
-                chosen.nodename,
-                chosen.limits,
-                alternates,
-            )
+            return self._try_send(request, instance, hosts)
         except Exception as exc:
             LOG.warning(
                 'The build of server %(server)s is left to nova-conductor: '
@@ -164,6 +148,44 @@ class FreshCandidates(api.ComputeTaskAPI):
                 {'server': instance.uuid, 'error': exc},
             )
             return False
+
+    def _try_send(
+        self, request: dict[str, Any], instance: Any, hosts: Any
+    ) -> bool:
+        """Send a build to the first of the hosts, as a conductor does.
+
+        Any error of nova-conductor, Cinder or RabbitMQ is raised.
+        """
+        context = request['context']
+        properties = copy.deepcopy(request['filter_properties'])
+        chosen, *alternates = hosts
+        is_ours = _is_in_this_cell(context, chosen.service_host)
+        if 'retry' not in properties or not is_ours:
+            return False
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid
+        )
+        properties['retry']['num_attempts'] += 1
+        scheduler_utils.populate_filter_properties(properties, chosen)
+        forwarding.restart_hops(properties)
+        instance.availability_zone = chosen.availability_zone
+        self._attach_anew(context, instance.uuid, bdms)
+        self._compute_rpcapi.build_and_run_instance(
+            context,
+            instance,
+            chosen.service_host,
+            request['image'],
+            request['request_spec'],
+            properties,
+            request['admin_password'],
+            request['injected_files'],
+            request['requested_networks'],
+            request['security_groups'],
+            bdms,
+            chosen.nodename,
+            chosen.limits,
+            alternates,
+        )
         return True
 
     def _attach_anew(self, context: Any, server: str, bdms: Any) -> None:
@@ -197,6 +219,19 @@ def has_lost_node(filter_properties: dict[str, Any]) -> bool:
     """Return whether a build failed because its node was not free."""
     retry = filter_properties.get('retry') or {}
     return any(_LOST in line for line in retry.get('exc') or ())
+
+
+def pause_s(losses_count: int) -> float:
+    """Return the seconds to wait before a loser is scheduled anew.
+
+    Placement may offer a node for some seconds which no build can have, for
+    instance while the build of a deleted server is undone. If no other node is
+    free, a build would lose it twenty times within seconds.
+    """
+    further_count = losses_count - _LOSSES_AT_ONCE
+    if further_count <= 0:
+        return 0.0
+    return float(min(_PAUSE_MAX_S, 0.5 * 2 ** (further_count - 1)))
 
 
 def exclude_loss(filter_properties: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from nova.objects import base as objects_base
 
 from ironic_compute.manager.forwarding import HOPS, HOPS_MAX
 from ironic_compute.manager.rescheduling import LOSSES_MAX, FreshCandidates
+from tests.fakes.clock import ManualClock
 
 objects.register_all()
 
@@ -89,6 +90,7 @@ class _Conductor:
     def __init__(self) -> None:
         self.volumes: list[Any] = []
         self.hosts = ['b']
+        self.is_up = True
         self.saved: list[tuple[str, str]] = []
 
     def object_action(
@@ -101,6 +103,8 @@ class _Conductor:
     def object_class_action_versions(
         self, context: Any, name: str, method: str, *args: Any
     ) -> Any:
+        if not self.is_up:
+            raise oslo_messaging.MessagingTimeout
         if name == 'BlockDeviceMappingList':
             return objects.BlockDeviceMappingList(objects=self.volumes)
         host = args[1][0]
@@ -167,6 +171,7 @@ def client(conductor: _Conductor) -> Any:
     made: Any = object.__new__(FreshCandidates)
     made._scheduler, made._reportclient = _Scheduler(), _Placement()
     made._compute_rpcapi, made._volume_api = _Hosts(), _Cinder()
+    made._clock = ManualClock()
     return made
 
 
@@ -258,6 +263,32 @@ def test_loser_is_left_to_the_conductor_if_its_host_has_no_queue(
     client._compute_rpcapi.have_queues = False
     _reschedule(client, _properties(LOST))
     assert sent == [_FRESH]
+
+
+def test_loser_waits_in_the_queue_of_a_conductor_that_does_not_answer(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """Its records cannot be read, but a message can be sent."""
+    conductor.is_up = False
+    _reschedule(client, _properties(LOST))
+    assert sent == [_FRESH]
+
+
+def test_loser_of_many_nodes_takes_its_time(
+    sent: list[Any], client: Any
+) -> None:
+    """A node that is offered and cannot be had ends no build in seconds."""
+    properties = _properties(LOST)
+    begun_s = client._clock.now_s()
+    waited_s = []
+    for _ in range(LOSSES_MAX):
+        _reschedule(client, properties)
+        waited_s.append(client._clock.now_s() - begun_s)
+        properties = client._compute_rpcapi.properties
+        properties['retry']['exc'] = [LOST]
+    assert waited_s[2] == 0.0
+    assert waited_s[3:7] == [0.5, 1.5, 3.5, 7.5]
+    assert waited_s[-1] > 60.0
 
 
 def test_loser_with_a_new_node_may_be_forwarded_again(
