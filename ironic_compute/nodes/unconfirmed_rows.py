@@ -14,9 +14,10 @@ from hashring.clock import Clock
 from ironic_compute.nodes import records
 from resource_tracker.node import NodeId
 
-# Seconds by which the clocks of two controllers may differ. This may be much,
-# because a row that counts as new for too long only costs a confirmation.
-CLOCK_SKEW_S = 3600.0
+# Seconds by which the clocks of two controllers may differ. Nova itself shows
+# hosts down from ``service_down_time`` on. Not more than needed: while a row
+# counts as new, builds on its node wait after a take-over.
+CLOCK_SKEW_S = 300.0
 
 
 class UnconfirmedRows:

@@ -410,7 +410,7 @@ SEEDS: dict[str, int] = {
     'push of a pinned node': 0,
     'create without agreement': 124,
     'created row used unconfirmed': 10,
-    'wall clocks of others trusted': 4474,
+    'wall clocks of others trusted': 3978,
     'delete on error': 31,
     'resume only at start': 18,
     'row not following the instance': 49,

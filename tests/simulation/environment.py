@@ -24,8 +24,8 @@ SETTLES_S = (2.0, 8.0)
 # How often the lock service of a mixed world restarts.
 RESTARTS_PER_S = 0.02
 # How far a wrong wall clock is ahead, in seconds; two of them differ by less
-# than an hour.
-AHEAD_S = (-1700.0, -600.0, -90.0, 0.0, 45.0, 300.0, 1700.0)
+# than five minutes.
+AHEAD_S = (-140.0, -90.0, -45.0, 0.0, 45.0, 90.0, 140.0)
 # How often a wrong wall clock steps.
 STEPS_PER_S = 0.02
 
