@@ -110,6 +110,7 @@ class IronicComputeManager(
             self.reportclient,
             self.compute_rpcapi,
             self.volume_api,
+            components.gate,
             self.clock,
         )
         gated_writes.gate_placement(self.reportclient, components.gate)

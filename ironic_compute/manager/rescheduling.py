@@ -26,6 +26,7 @@ from nova.scheduler.client import query
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute.gate import Gate
 from ironic_compute.manager import forwarding
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class FreshCandidates(api.ComputeTaskAPI):
     :param reportclient: Nova's client of Placement
     :param compute_rpcapi: Nova's client of compute hosts
     :param volume_api: Nova's client of Cinder
+    :param gate: the lease gate; without the lease, another worker may have
+        got the build's message again and schedule it
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class FreshCandidates(api.ComputeTaskAPI):
         reportclient: Any,
         compute_rpcapi: Any,
         volume_api: Any,
+        gate: Gate,
         clock: Clock,
     ) -> None:
         super().__init__()
+        self._gate = gate
         self._clock = clock
         self._reportclient = reportclient
         self._scheduler = query.SchedulerQueryClient()
@@ -69,7 +74,8 @@ class FreshCandidates(api.ComputeTaskAPI):
         """Reschedule a build; anew, if it has lost its node to another one.
 
         Without a list of hosts it is scheduled anew as well. Blocks for one
-        RPC to the scheduler and some to the conductor.
+        RPC to the scheduler and some to the conductor, and while the lease is
+        not in force.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
             and there are no alternates
@@ -80,11 +86,13 @@ class FreshCandidates(api.ComputeTaskAPI):
         has_lost = has_lost_node(properties) and exclude_loss(properties)
         if has_lost:
             self._clock.sleep(pause_s(properties[_LOSSES]))
+        self._gate.wait()
         if has_lost or alternates is None:
             found = self._select_hosts(request)
             if found is not None and self._send_build(request, found[0]):
                 return
             request['host_lists'] = self._give_up(request, found)
+        self._gate.wait()
         super().build_instances(
             **{name: request[name] for name in request if name != 'self'}
         )
@@ -170,6 +178,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         forwarding.restart_hops(properties)
         instance.availability_zone = chosen.availability_zone
         self._attach_anew(context, instance.uuid, bdms)
+        self._gate.wait()
         self._compute_rpcapi.build_and_run_instance(
             context,
             instance,

@@ -136,6 +136,24 @@ class _Cinder:
         return {'id': name}
 
 
+class _Gate:
+    """A lease gate that shuts for good after some waits.
+
+    :ivar passes_count: how often it lets a thread through
+    """
+
+    passes_count = 1000
+
+    def wait(self) -> None:
+        if not self.passes_count:
+            raise _Killed
+        self.passes_count -= 1
+
+
+class _Killed(Exception):
+    """The worker was killed while it waited at the gate."""
+
+
 class _Hosts:
     """Records the builds that are sent to compute hosts."""
 
@@ -171,7 +189,7 @@ def client(conductor: _Conductor) -> Any:
     made: Any = object.__new__(FreshCandidates)
     made._scheduler, made._reportclient = _Scheduler(), _Placement()
     made._compute_rpcapi, made._volume_api = _Hosts(), _Cinder()
-    made._clock = ManualClock()
+    made._clock, made._gate = ManualClock(), _Gate()
     return made
 
 
@@ -272,6 +290,25 @@ def test_loser_waits_in_the_queue_of_a_conductor_that_does_not_answer(
     conductor.is_up = False
     _reschedule(client, _properties(LOST))
     assert sent == [_FRESH]
+
+
+@pytest.mark.parametrize('host_lists', [None, _ALTERNATES])
+@pytest.mark.parametrize('line', [LOST, FAILED])
+@pytest.mark.parametrize('passes_count', [0, 1])
+def test_worker_without_a_lease_sends_no_build_on(
+    passes_count: int,
+    line: str,
+    host_lists: Any,
+    sent: list[Any],
+    client: Any,
+) -> None:
+    """The next worker of the host has got the message again by then."""
+    client._gate.passes_count = passes_count
+    with pytest.raises(_Killed):
+        _reschedule(client, _properties(line), host_lists)
+    assert sent == []
+    assert client._compute_rpcapi.builds == []
+    assert bool(client._scheduler.specs) <= bool(passes_count)
 
 
 def test_loser_of_many_nodes_takes_its_time(
