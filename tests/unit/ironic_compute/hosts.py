@@ -75,6 +75,7 @@ class Cloud:
             types.SimpleNamespace(
                 kernel=types.SimpleNamespace(now_s=0.0),
                 faults=types.SimpleNamespace(occurs=lambda what: False),
+                wrong_now_s=lambda: 0.0,
                 log=lambda what: None,
                 check_creation=lambda request, row: None,
                 check_holder=self._note_move,
