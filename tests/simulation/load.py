@@ -150,7 +150,14 @@ class Load:
 
     def _evict_half(self, server: ServerRecord) -> None:
         world = self._world
-        hosts: list[Host] = sorted(set(world.nova.services) & set(world.homes))
+        # Nobody evicts a server to a host that is being dismantled.
+        hosts: list[Host] = sorted(
+            host
+            for host, service in world.nova.services.items()
+            if host in world.known() and not service.disabled
+        )
+        if not hosts:
+            return
         server.host = world.rng.choice(hosts)
         world.log(f'half evict of {server.uuid} to {server.host}')
 
