@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Path observer: runs the probes, and sends the states of paths to the agent.
 
-The agent moves hosts to other daemons that reach what this one does not.
+The agent tells operators which services fail here, and which daemons reach
+them. It moves no host because of it.
 """
 
 import math

@@ -151,10 +151,11 @@ class Load:
     def _evict_half(self, server: ServerRecord) -> None:
         world = self._world
         # Nobody evicts a server to a host that is being dismantled.
+        known = world.known()
         hosts: list[Host] = sorted(
             host
             for host, service in world.nova.services.items()
-            if host in world.known() and not service.disabled
+            if host in known and not service.disabled
         )
         if not hosts:
             return
