@@ -15,8 +15,8 @@ comes after them, because most of its methods call Nova's handlers directly: a
 handler of a later class would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. PeriodicTasks overrides only the power sync, and
-RefusedRebuilds and RepeatedDeletes only a step of Nova's rebuild and delete,
-so their places among these classes do not matter.
+RefusedRebuilds and RepeatedDeletes only a step of Nova's build, rebuild and
+delete, so their places among these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a

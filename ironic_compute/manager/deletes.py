@@ -5,6 +5,10 @@ Nova puts a server to ERROR if nova-conductor, Neutron or Placement does not
 answer during its delete, and the user has to delete it again. Each step of a
 delete may be carried out twice, so the delete is done again instead.
 
+A delete may be accepted while its server is built. Whatever the end of the
+build saves then, it keeps the task of the delete: recovery finds an
+interrupted delete by it.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
@@ -56,6 +60,21 @@ class RepeatedDeletes(nova_manager.ComputeManager):
                     {'server': instance.uuid, 'error': exc},
                 )
             self.clock.sleep(_RETRY_S)
+
+    def _build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Build a server; drop what Nova's database refused for its delete.
+
+        The refused changes, such as ACTIVE without a task, would stay in the
+        Instance. Nova's cleanup of the build saves the Instance again, with
+        no regard to its task, and would overwrite the task of the delete.
+        """
+        try:
+            super()._build_and_run_instance(context, instance, *args, **kwargs)
+        except nova_exception.UnexpectedDeletingTaskStateError:
+            instance.obj_reset_changes()
+            raise
 
     def _set_instance_obj_error_state(
         self, instance: Any, clean_task_state: bool = False

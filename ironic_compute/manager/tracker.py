@@ -35,7 +35,9 @@ LOG = logging.getLogger(__name__)
 class NodeClaim(nova_claims.NopClaim):
     """A build's claim on one node, used in a ``with`` statement.
 
-    An exception in the block releases the claim.
+    An exception in the block releases the claim. The server loses its host
+    and node as well, unless its delete has ended the build: recovery finds an
+    interrupted delete by the host.
     """
 
     def __init__(
@@ -45,6 +47,12 @@ class NodeClaim(nova_claims.NopClaim):
         self._tracker = tracker
         self._instance = instance
         self._node = node
+
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
+        if isinstance(exc, nova_exception.UnexpectedDeletingTaskStateError):
+            self._tracker.release_node(self._node, self._instance.uuid)
+            return
+        super().__exit__(exc_type, exc, traceback)
 
     def abort(self) -> None:
         """Release the claim, because the build has failed."""

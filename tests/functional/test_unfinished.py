@@ -11,8 +11,10 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+import fixtures
 from nova import context as nova_context
 from nova import exception, objects
+from nova.compute import manager as nova_manager
 from nova.compute import rpcapi, task_states, vm_states
 
 from tests.functional import base, pool
@@ -334,3 +336,63 @@ class LostBuildTest(UnfinishedTestCase):
         self.until(
             lambda: not self.allocations(self.server), 'the allocation gone'
         )
+
+
+class DeletedWhileBuiltTest(pool.PoolTestCase):
+    """Deletes that nova-api accepts during a build; their message is lost."""
+
+    OPTIONS: Mapping[str, Any] = types.MappingProxyType({'unfinished_s': 1.0})
+
+    def _build_and_delete(self, step: str) -> None:
+        """Build a server whose delete is accepted at a step of Nova's build.
+
+        :param step: the method of Nova's ComputeManager before the save that
+            finds the delete
+        """
+        at_work = self._delete_at(step)
+        server = self.api.post_server(
+            {
+                'server': self._build_server(
+                    image_uuid=base.IMAGE_ID,
+                    flavor_id=self.flavor['id'],
+                    networks='none',
+                )
+            }
+        )
+        self._wait_until_deleted(server)
+        self.assertEqual([server['id']], at_work)
+        self.until(lambda: self.offered() == 8, 'its node offered')
+
+    def _delete_at(self, step: str) -> list[str]:
+        """Save the task of a delete, as nova-api does, at a step of a build.
+
+        :returns: grows by each server that was deleted so
+        """
+        deleted: list[str] = []
+        name = f'nova.compute.manager.ComputeManager.{step}'
+        real = getattr(nova_manager.ComputeManager, step)
+
+        def delete(*args: Any, **kwargs: Any) -> Any:
+            instance = next(
+                arg for arg in args if isinstance(arg, objects.Instance)
+            )
+            context = nova_context.get_admin_context()
+            row = objects.Instance.get_by_uuid(context, instance.uuid)
+            row.task_state = task_states.DELETING
+            row.save()
+            deleted.append(row.uuid)
+            return real(*args, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch(name, delete))
+        return deleted
+
+    def test_delete_during_the_end_of_a_build_is_done(self) -> None:
+        """Nova's cleanup would save the refused end: ACTIVE, without a task.
+
+        Recovery would take the server for one that nobody deleted.
+        """
+        self._build_and_delete('_update_instance_after_spawn')
+
+    def test_delete_before_a_node_is_deployed_is_done(self) -> None:
+        """The end of the claim would save the refused task, and no host."""
+        self._build_and_delete('_prep_block_device')

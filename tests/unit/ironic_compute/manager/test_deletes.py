@@ -97,6 +97,35 @@ def test_build_that_fails_because_of_a_delete_is_no_error(
     assert server.saved == saved
 
 
+@pytest.mark.parametrize('is_deleted', [True, False])
+def test_changes_that_a_delete_refused_are_not_saved_later(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova's cleanup would save ACTIVE without a task over the delete."""
+    server = objects.Instance(uuid='s1')
+    server.obj_reset_changes()
+    error = (
+        nova_exception.UnexpectedDeletingTaskStateError(
+            instance_uuid='s1', expected={}, actual={}
+        )
+        if is_deleted
+        else nova_exception.RescheduledException(instance_uuid='s1', reason='')
+    )
+
+    def build(manager: Any, context: Any, instance: Any) -> None:
+        instance.vm_state, instance.task_state = vm_states.ACTIVE, None
+        raise error
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_build_and_run_instance', build
+    )
+    manager: Any = object.__new__(RepeatedDeletes)
+    with pytest.raises(type(error)):
+        manager._build_and_run_instance(None, server)
+    changed = set() if is_deleted else {'vm_state', 'task_state'}
+    assert server.obj_what_changed() == changed
+
+
 class _Server:
     """A server whose object does not show its delete."""
 

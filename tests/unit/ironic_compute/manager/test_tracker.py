@@ -143,6 +143,34 @@ def test_node_is_reported_again_after_its_claim_failed() -> None:
 
 
 @pytest.mark.parametrize(
+    ('error', 'host'),
+    [
+        (
+            nova_exception.UnexpectedDeletingTaskStateError(
+                instance_uuid='server', expected={}, actual={}
+            ),
+            C1,
+        ),
+        (nova_exception.InstanceDeployFailure('it is broken'), None),
+    ],
+)
+def test_build_that_its_delete_has_ended_keeps_its_host(
+    error: Exception, host: Host | None
+) -> None:
+    """Recovery finds an interrupted delete by the host of the server."""
+    cloud, one = _just_started()
+    instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+    claim = _tracker(cloud, one, one.rows).instance_claim(
+        None, instance, N, {}
+    )
+    with pytest.raises(type(error)), claim:
+        raise error
+    assert instance.host == host
+    assert (instance.node is None) == (host is None)
+    assert one.claims.consumer(N) is None
+
+
+@pytest.mark.parametrize(
     ('vm_state', 'task_state', 'is_kept'),
     [
         ('active', None, True),
