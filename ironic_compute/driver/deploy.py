@@ -73,6 +73,23 @@ class Deploy:
         self._client = self._waiter.client
         self._build_slots = BuildSlots(cancellations=self._cancellations)
 
+    def repeat_read(
+        self, instance: Any, read: Callable[[], NodeFacts]
+    ) -> NodeFacts:
+        """Read a build's node, again while Ironic is unavailable; return it.
+
+        :param read: reads the node from Ironic
+        :raises errors.IronicComputeError: see ``NodeWaiter.retry``
+        :raises UnexpectedDeletingTaskStateError: the user deleted the server
+        """
+
+        def read_unless_cancelled() -> NodeFacts:
+            with nova_errors.as_nova_build_errors(instance):
+                self._cancellations.raise_if_cancelled(instance.uuid)
+            return read()
+
+        return self._waiter.retry(read_unless_cancelled)
+
     def reserve_node(self, node: NodeId, instance: Any) -> None:
         """Write the server's uuid to a node that can take a build.
 

@@ -93,6 +93,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
             self._cancellations,
             hooks or ConfigDriveHooks(),
         )
+        self.repeat_read = self._deploy.repeat_read
         self._rebuild = Rebuild(waiter, self._deploy)
         self._rescue = Rescue(waiter)
         self._console = Console(waiter)

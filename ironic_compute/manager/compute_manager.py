@@ -129,6 +129,7 @@ class IronicComputeManager(
             self.reportclient,
             components.feed.request_read,
             confirm_timeout_s=2 * CONF.ironic_compute.confirm_s,
+            repeat_read=self.driver.repeat_read,
         )
         self.in_progress = InProgress()
         strays = StrayInstances(

@@ -32,6 +32,13 @@ from resource_tracker.provider import why_not_schedulable
 LOG = logging.getLogger(__name__)
 
 
+RepeatRead = Callable[[Any, Callable[[], NodeFacts]], NodeFacts]
+
+
+def _read_once(instance: Any, read: Callable[[], NodeFacts]) -> NodeFacts:
+    return read()
+
+
 class NodeClaim(nova_claims.NopClaim):
     """A build's claim on one node, used in a ``with`` statement.
 
@@ -66,6 +73,8 @@ class BareMetalTracker:
     :param request_read: makes the feed read a node from Ironic again soon
     :param confirm_timeout_s: seconds for which a build waits until a new row
         of its node is confirmed
+    :param repeat_read: calls a read of Ironic for the build of an Instance,
+        again while Ironic is unavailable
     """
 
     host: str
@@ -76,6 +85,7 @@ class BareMetalTracker:
     _reportclient: Any
     _request_read: Callable[[NodeId], None]
     _confirm_timeout_s: float = 0.0
+    _repeat_read: RepeatRead = _read_once
 
     def __attrs_post_init__(self) -> None:
         self.service_ref: Any = None
@@ -145,12 +155,14 @@ class BareMetalTracker:
     ) -> NodeClaim:
         """Claim a held, free node for a build.
 
-        Blocks for at most ``confirm_timeout_s``, one read of Ironic and one
-        write of the Instance.
+        Blocks for at most ``confirm_timeout_s``, the reads of a node of which
+        the feed has delivered nothing yet, and one write of the Instance.
 
         :raises nova.exception.ComputeResourcesUnavailable: the node is not
             held, or cannot take a build now; the conductor tries an alternate
             node
+        :raises nova.exception.UnexpectedDeletingTaskStateError: the server was
+            deleted while the build waited for Ironic
         """
         node = NodeId(nodename)
         # A row may be unconfirmed here although the previous worker of this
@@ -159,15 +171,11 @@ class BareMetalTracker:
         self._held_nodes.unconfirmed_rows.wait_confirmed(
             node, self._confirm_timeout_s
         )
-        row = self._held_nodes.row(node)
-        if row is None:
-            raise nova_exception.ComputeResourcesUnavailable(
-                reason=f'node {node} is not held by host {self.host}'
-            )
+        self._held_row(node)
         self._claim(node, instance.uuid, _generation(node, allocations))
         try:
-            self._check_schedulable(node)
-            self._set_host(instance, row)
+            self._check_schedulable(instance, node)
+            self._set_host(instance, self._held_row(node))
         except BaseException:
             # Placement may show the claim already; releasing it writes the
             # node to Placement again.
@@ -189,8 +197,16 @@ class BareMetalTracker:
                 reason=f'node {node} is in use by {exc.consumer}'
             ) from exc
 
-    def _check_schedulable(self, node: NodeId) -> None:
-        facts = self._facts(node)
+    def _held_row(self, node: NodeId) -> Any:
+        row = self._held_nodes.row(node)
+        if row is None:
+            raise nova_exception.ComputeResourcesUnavailable(
+                reason=f'node {node} is not held by host {self.host}'
+            )
+        return row
+
+    def _check_schedulable(self, instance: Any, node: NodeId) -> None:
+        facts = self._facts(instance, node)
         reason = why_not_schedulable(
             facts, self._held_nodes.unclaimed_situation(node)
         )
@@ -199,16 +215,24 @@ class BareMetalTracker:
                 reason=f'node {node} cannot take a build: {reason}'
             )
 
-    def _facts(self, node: NodeId) -> NodeFacts:
+    def _facts(self, instance: Any, node: NodeId) -> NodeFacts:
         """Return the facts of a held node; read Ironic if the cache has none.
 
         After a start, the first list of thousands of nodes takes seconds, and
-        builds that waited in the queue arrive before it ends.
+        builds that waited in the queue arrive before it ends. If Ironic is
+        away as well, the build waits: refused, it would lose one node after
+        another until none is left.
         """
+
+        def read() -> NodeFacts:
+            # The feed may have delivered the node since the last try.
+            facts = self._held_nodes.facts(node)
+            return facts or self._client.read_node(node)
+
         facts = self._held_nodes.facts(node)
         if facts is None:
             try:
-                facts = self._client.read_node(node)
+                facts = self._repeat_read(instance, read)
             except IronicComputeError as exc:
                 if isinstance(exc, NodeNotFound):
                     self._held_nodes.mark_missing(node)

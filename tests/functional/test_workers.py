@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers on our workers, through the real nova-api and scheduler."""
 
+import threading
+from typing import Any
+
+from ironic_compute import errors
 from tests.functional import base, pool
 
 
@@ -81,11 +85,40 @@ class WorkersTest(pool.PoolTestCase):
             self.deliver_audit(ironic.nodes)
         self.assertNotIn(gone, self.held('c1') | self.held('c2'))
 
-    def test_deploy_that_fails_goes_to_another_node(self) -> None:
-        """A failed deploy is repeated on another node."""
-        ironic = pool.TheCloud.ironic.fake
-        ironic.fails['active'] = 'deploy failed'
-        server = self.api.post_server(
+    def test_build_waits_for_ironic_after_a_take_over(self) -> None:
+        """A build keeps its node while its worker has no facts of the node."""
+        self.flags(api_retry_interval=1, group='ironic')
+        is_away, reads = threading.Event(), []
+        read_node = self.ironic.read_node
+
+        def read(node: str) -> Any:
+            if is_away.is_set():
+                reads.append(node)
+                raise errors.IronicUnavailable('Ironic does not answer')
+            return read_node(node)
+
+        self.ironic.read_node = read  # type: ignore[method-assign]
+        is_away.set()
+        for host in self.workers:
+            for node in self.held(host):
+                self.components(host).node_cache.remove_node(node)
+        server = self._post_server()
+        self.until(lambda: self._is_read_twice(server, reads), 'the wait')
+        is_away.clear()
+        self._wait_for_state_change(server, 'ACTIVE')
+        sent = self.notifier.versioned_notifications
+        self.assertNotIn(
+            'instance.create.error', [each['event_type'] for each in sent]
+        )
+        self.delete(server)
+
+    def _is_read_twice(self, server: Any, reads: list[str]) -> bool:
+        """Return whether reads of a server's node have failed twice."""
+        nodes = self.allocations(server)
+        return any(reads.count(node) >= 2 for node in nodes)
+
+    def _post_server(self) -> Any:
+        return self.api.post_server(
             {
                 'server': self._build_server(
                     image_uuid=base.IMAGE_ID,
@@ -94,7 +127,12 @@ class WorkersTest(pool.PoolTestCase):
                 )
             }
         )
-        server = self._wait_for_state_change(server, 'ERROR')
+
+    def test_deploy_that_fails_goes_to_another_node(self) -> None:
+        """A failed deploy is repeated on another node."""
+        ironic = pool.TheCloud.ironic.fake
+        ironic.fails['active'] = 'deploy failed'
+        server = self._wait_for_state_change(self._post_server(), 'ERROR')
         ironic.fails.clear()
         self.assertEqual({}, self.allocations(server))
         self.until(lambda: self.offered() == 8, 'all nodes offered')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The resource tracker claims nodes, waits for rows and counts failures."""
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.records import NEW
 from resource_tracker.claims import Claim
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 from tests.simulation.nova import NodeRecord
+from tests.unit.ironic_compute.driver import fake
 from tests.unit.ironic_compute.hosts import Cloud, One
 
 FIT = NodeFacts(
@@ -37,7 +40,7 @@ def _just_started() -> tuple[Cloud, One]:
 
 
 def _tracker(
-    cloud: Any, one: One, rows: Any, confirm_timeout_s: float = 0.0
+    cloud: Any, one: One, rows: Any, **options: Any
 ) -> BareMetalTracker:
     return BareMetalTracker(
         one.host,
@@ -47,7 +50,7 @@ def _tracker(
         cloud,
         None,
         one.reads_requested.append,
-        confirm_timeout_s,
+        **options,
     )
 
 
@@ -110,6 +113,108 @@ def test_build_goes_elsewhere_if_the_node_is_not_fit(
     with _refusal(sentence):
         _claim(cloud, one, save=pytest.fail)
     assert one.claims.consumer(N) is None
+
+
+class _Outage(ManualClock):
+    """An outage of Ironic, just after the start of a worker.
+
+    :param end: called during each pause between two reads
+    """
+
+    def __init__(self, end: Callable[['_Outage'], object]) -> None:
+        super().__init__()
+        self.cloud, self.one = _just_started()
+        self.cloud.hidden[N] = errors.IronicUnavailable('Ironic is away')
+        self._end = end
+        bench = fake.bench()
+        self.driver = bench.driver
+        feed = fake.FakeFeed(bench.ironic, bench.node_cache)
+        self.driver.set_up(bench.ironic, bench.node_cache, feed, self)
+
+    def sleep(self, seconds: float) -> None:
+        """Advance the clock, and let something happen."""
+        super().sleep(seconds)
+        self._end(self)
+
+    def claim(self) -> None:
+        """Claim the node for a build, as the manager does."""
+        instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+        tracker = _tracker(
+            self.cloud,
+            self.one,
+            self.one.rows,
+            repeat_read=self.driver.repeat_read,
+        )
+        tracker.instance_claim(None, instance, N, {})
+
+
+@pytest.mark.parametrize(
+    'end',
+    [
+        lambda outage: outage.cloud.hidden.clear(),
+        lambda outage: outage.one.held_nodes.accept_facts(FIT),
+    ],
+    ids=['Ironic answers', 'the feed delivers the node'],
+)
+def test_build_waits_for_ironic_before_the_first_list(
+    end: Callable[[_Outage], object],
+) -> None:
+    """Refused, a build would lose its nodes one after another.
+
+    A worker that has just taken its host over has read no node yet.
+    """
+    outage = _Outage(end)
+    outage.claim()
+    assert outage.one.claims.consumer(N) == 'server'
+    assert outage.now_s() < 1010.0
+
+
+def test_build_goes_elsewhere_if_ironic_stays_away() -> None:
+    """A build waits no longer than any request of the driver."""
+    outage = _Outage(lambda outage: None)
+    with _refusal('Ironic is away'):
+        outage.claim()
+    assert 1090.0 < outage.now_s() <= 1120.0
+    assert outage.one.claims.consumer(N) is None
+
+
+def test_build_goes_elsewhere_if_ironic_lost_its_node() -> None:
+    """An answer of Ironic ends the wait, whatever the answer."""
+    outage = _Outage(
+        lambda outage: outage.cloud.hidden.update(
+            {N: errors.NodeNotFound('404')}
+        )
+    )
+    with _refusal('404'):
+        outage.claim()
+    assert outage.now_s() < 1010.0
+
+
+def test_build_is_not_done_on_a_node_that_was_dropped_meanwhile() -> None:
+    """The row may name another host after the wait."""
+
+    def drop(outage: _Outage) -> None:
+        outage.one.held_nodes.drop_node(N)
+        outage.cloud.hidden.clear()
+
+    outage = _Outage(drop)
+    with _refusal('not held'):
+        outage.claim()
+    assert outage.one.claims.consumer(N) is None
+
+
+def test_delete_ends_the_wait_for_ironic() -> None:
+    """The delete waits for the lock of the server, which the build holds."""
+    with contextlib.ExitStack() as stack:
+        outage = _Outage(
+            lambda outage: stack.enter_context(
+                outage.driver.cancel_build('server')
+            )
+        )
+        with pytest.raises(nova_exception.UnexpectedDeletingTaskStateError):
+            outage.claim()
+        assert outage.one.claims.consumer(N) is None
+    assert outage.now_s() < 1010.0
 
 
 def test_node_that_a_claim_did_not_find_is_read_again() -> None:
