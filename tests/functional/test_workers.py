@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from ironic_compute import errors
+from resource_tracker.node import NodeId
 from tests.functional import base, pool
 
 
@@ -101,7 +102,7 @@ class WorkersTest(pool.PoolTestCase):
         is_away.set()
         for host in self.workers:
             for node in self.held(host):
-                self.components(host).node_cache.remove_node(node)
+                self.components(host).node_cache.remove_node(NodeId(node))
         server = self._post_server()
         self.until(lambda: self._is_read_twice(server, reads), 'the wait')
         is_away.clear()
