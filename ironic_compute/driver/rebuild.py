@@ -20,12 +20,14 @@ from ironic_compute.driver import instance_info
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.deploy import Deploy
 from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.nodes import records
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
+_CHANGED_AT = 'provision_updated_at'
 # Fields that change when Ironic begins or ends a deploy.
-_DEPLOY_FIELDS = ('instance_uuid', 'provision_state', 'provision_updated_at')
+_DEPLOY_FIELDS = ('instance_uuid', 'provision_state', _CHANGED_AT)
 # After any other error of the request Ironic may still begin the deploy.
 _REFUSALS = (errors.IronicRefused, errors.DeployInvalid, errors.Untouched)
 
@@ -73,7 +75,7 @@ class Rebuild:
 
         def save() -> None:
             nonlocal is_requested
-            _save_rebuild_spawning(request.instance)
+            _save_rebuild_spawning(request.instance, before[_CHANGED_AT])
             is_requested = True
 
         try:
@@ -114,10 +116,13 @@ class Rebuild:
         return True
 
 
-def _save_rebuild_spawning(instance: Any) -> None:
+def _save_rebuild_spawning(instance: Any, changed_at: str | None) -> None:
     """Save the task state REBUILD_SPAWNING: Ironic may deploy from now on.
 
-    The recovery of an interrupted rebuild reads it after a crash.
+    The recovery of an interrupted rebuild reads both after a crash.
+
+    :param changed_at: the node's ``provision_updated_at`` before the rebuild
     """
+    records.note_before_rebuild(instance, changed_at)
     instance.task_state = task_states.REBUILD_SPAWNING
     instance.save(expected_task_state=[task_states.REBUILDING])

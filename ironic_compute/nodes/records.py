@@ -20,6 +20,10 @@ NEW = 'ironic_compute_new'
 # a deleted row with the same uuid (bug 1839560).
 MADE = 'ironic_compute_made'
 
+# Key in a server's system_metadata: when the provision state of its node had
+# changed last, by Ironic's clock, before Ironic was asked for a rebuild.
+_BEFORE_REBUILD = 'ironic_compute_before_rebuild'
+
 
 def node_of_row(row: Any) -> NodeId:
     """Return the node that a row describes.
@@ -52,6 +56,23 @@ def clear_new_mark(row: Any) -> None:
     """Remove the mark of a new row; the caller saves the row later."""
     if NEW in (row.stats or {}):
         row.stats = {k: v for k, v in row.stats.items() if k != NEW}
+
+
+def note_before_rebuild(instance: Any, changed_at: str | None) -> None:
+    """Note when a server's node had changed; the caller saves the Instance.
+
+    :param changed_at: Ironic's ``provision_updated_at`` of the node
+    """
+    instance.system_metadata[_BEFORE_REBUILD] = changed_at or ''
+
+
+def before_rebuild(instance: Any) -> str | None:
+    """Return what was noted before a rebuild; None: it was noted nothing.
+
+    Empty if Ironic had no time then.
+    """
+    noted: str | None = instance.system_metadata.get(_BEFORE_REBUILD)
+    return noted
 
 
 Marker = NewType('Marker', int)

@@ -18,6 +18,7 @@ from oslo_utils import timeutils
 
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.nodes import records
 from ironic_compute.recovery import decisions
 from ironic_compute.recovery.failures import TaskFailures, clear_task
 from resource_tracker.node import NodeFacts
@@ -94,7 +95,7 @@ class InterruptedDeploys:
         if decisions.is_rebuild_started(
             facts,
             instance.task_state,
-            has_changed=self._has_changed(facts, requested_at),
+            has_changed=self._has_changed(facts, instance, requested_at),
         ):
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
@@ -107,13 +108,23 @@ class InterruptedDeploys:
             )
 
     def _has_changed(
-        self, facts: NodeFacts | None, since: datetime.datetime | None
+        self,
+        facts: NodeFacts | None,
+        instance: Any,
+        since: datetime.datetime | None,
     ) -> bool:
-        """Return whether a node's provision state changed after ``since``."""
+        """Return whether a node's provision state changed for a rebuild.
+
+        The clocks of Nova and Ironic may differ. ``since`` is only used for a
+        rebuild that stock nova-compute, or an older worker, has begun.
+        """
         if facts is None:
             return False
         fields = self._client.read_fields(facts.uuid, [_CHANGED_AT])
-        return _is_later(fields[_CHANGED_AT], since)
+        before, now = records.before_rebuild(instance), fields[_CHANGED_AT]
+        if before is None:
+            return _is_later(now, since)
+        return bool(now) and not _is_same_time(now, before)
 
     def continue_unshelve(self, context: Any, instance: Any) -> None:
         """Wait for an unshelve that Ironic has started, or undo it.
@@ -168,13 +179,20 @@ class InterruptedDeploys:
 def _is_later(stamp: str | None, than: datetime.datetime | None) -> bool:
     """Return whether an Ironic time is later than a Nova time.
 
-    An unknown time is never later. The clocks of Ironic and Nova may differ,
-    but by less than a deploy takes.
+    An unknown time is never later.
     """
     if stamp is None or than is None:
         return False
     naive = timeutils.normalize_time
     return bool(naive(timeutils.parse_isotime(stamp)) > naive(than))
+
+
+def _is_same_time(stamp: str, other: str) -> bool:
+    """Return whether two texts of Ironic, maybe empty, mean the same time."""
+    if not (stamp and other):
+        return stamp == other
+    parse = timeutils.parse_isotime
+    return bool(parse(stamp) == parse(other))
 
 
 def are_ports_gone(network_api: Any, instance: Any) -> bool:

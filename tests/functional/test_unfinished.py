@@ -173,6 +173,20 @@ class UnfinishedTest(UnfinishedTestCase):
         self.assertIn('rebuild it again', shown['fault']['message'])
         self.assertEqual([self.node], list(self.allocations(self.server)))
 
+    def test_rebuild_that_ironic_finished_is_done_by_any_clock(self) -> None:
+        """Ironic's clock is hours behind that of Nova."""
+        stamps = self.ironic.changed_at
+        stamps[self.node] = '2020-01-01T00:00:00+00:00'
+        self.api.post_server_action(
+            self.server['id'], {'rebuild': {'imageRef': base.IMAGE_ID}}
+        )
+        self.until(lambda: 'rebuild' in self.ironic.names(), 'the rebuild')
+        self.until(self._has_ended, 'the rebuild done')
+        stamps[self.node] = '2020-01-01T00:05:00+00:00'
+        self._leave(task_state=task_states.REBUILD_SPAWNING)
+        self.until(self._has_ended, 'the rebuild done again')
+        self.assertEqual('ACTIVE', self._shown()['status'])
+
     # Shelved servers
 
     def _boot_from_volume(self) -> None:

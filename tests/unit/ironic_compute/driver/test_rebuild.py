@@ -5,6 +5,7 @@ import pytest
 from nova import exception as nova_exception
 
 from ironic_compute import errors
+from ironic_compute.nodes import records
 
 from . import fake
 
@@ -80,6 +81,22 @@ def test_rebuild_spawning_is_saved_just_before_the_request(monkeypatch):
     )
     _rebuild(bench)
     assert saved == [['patch']]
+
+
+def test_time_of_the_former_deploy_is_saved_with_rebuild_spawning(
+    monkeypatch,
+):
+    """Recovery compares it with the time after the rebuild."""
+    bench = fake.bench_with_server()
+    bench.ironic.changed_at[fake.NODE] = '2026-11-02T07:04:00+00:00'
+    saved = []
+    monkeypatch.setattr(
+        fake.UnsavedServer,
+        'save',
+        lambda self, **k: saved.append(records.before_rebuild(self)),
+    )
+    _rebuild(bench)
+    assert saved == ['2026-11-02T07:04:00+00:00']
 
 
 def _refuse_request(bench):

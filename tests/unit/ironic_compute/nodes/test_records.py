@@ -48,3 +48,19 @@ def test_cleared_row_is_not_new_and_keeps_the_rest() -> None:
     assert records.incarnation_of(row) == '100.5'
     assert row.stats['cpu_arch'] == 'x86_64'
     assert row.obj_what_changed() == {'stats'}
+
+
+@pytest.mark.parametrize(
+    ('changed_at', 'noted'),
+    [('2026-11-02T07:04:00+00:00', '2026-11-02T07:04:00+00:00'), (None, '')],
+)
+def test_time_before_a_rebuild_is_saved_with_the_server(
+    changed_at: str | None, noted: str
+) -> None:
+    """A time that Ironic does not have differs from no note."""
+    server = objects.Instance(system_metadata={'image_min_ram': '0'})
+    server.obj_reset_changes()
+    assert records.before_rebuild(server) is None
+    records.note_before_rebuild(server, changed_at)
+    assert records.before_rebuild(server) == noted
+    assert server.obj_what_changed() == {'system_metadata'}

@@ -134,6 +134,7 @@ def make_server(vm_state: str, task_state: str | None) -> Server:
         launched_at=None,
         key_name='mine',
         key_data=None,
+        system_metadata={},
         keypairs=[types.SimpleNamespace(name='mine', public_key='ssh-rsa')],
         done=[],
     )

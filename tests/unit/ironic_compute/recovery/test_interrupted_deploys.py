@@ -7,6 +7,7 @@ import pytest
 from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
 
+from ironic_compute.nodes import records
 from ironic_compute.recovery.failures import TaskFailures
 from resource_tracker.node import NodeFacts
 
@@ -99,6 +100,35 @@ def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
     interrupted = ResumesOne(server, make_node(node))
     interrupted._deploys._failures = _Failed(server.done)
     interrupted.changed_at = changed_at
+    check_twice(interrupted)
+    assert ('waited' in server.done) is is_done
+    assert any('rebuild it again' in it for it in server.done) is not is_done
+
+
+@pytest.mark.parametrize(
+    ('before', 'now', 'is_done'),
+    [
+        # Ironic's clock is five minutes ahead; the rebuild was not begun.
+        ('2026-11-02T07:04:00+00:00', '2026-11-02T07:04:00+00:00', False),
+        # It is five minutes behind; the rebuild took two.
+        ('2026-11-01T20:00:00+00:00', '2026-11-02T06:57:00+00:00', True),
+        # It was set back between the two deploys.
+        ('2026-11-02T07:04:00+00:00', '2026-11-02T06:57:00+00:00', True),
+        # Another version of Ironic writes the same time.
+        ('2026-11-02T07:04:00+00:00', '2026-11-02T07:04:00Z', False),
+        ('', '2026-11-02T07:04:00+00:00', True),
+        ('2026-11-02T07:04:00+00:00', None, False),
+    ],
+)
+def test_a_rebuild_is_done_by_the_clock_of_ironic_alone(
+    before: str, now: str | None, *, is_done: bool
+) -> None:
+    """The user requested it at seven, by the clock of Nova."""
+    server = make_server(vm_states.ACTIVE, tasks.REBUILD_SPAWNING)
+    records.note_before_rebuild(server, before)
+    interrupted = ResumesOne(server, make_node('active'))
+    interrupted._deploys._failures = _Failed(server.done)
+    interrupted.changed_at = now
     check_twice(interrupted)
     assert ('waited' in server.done) is is_done
     assert any('rebuild it again' in it for it in server.done) is not is_done
