@@ -14,15 +14,17 @@ from nova.compute import vm_states
 
 from hashring.ring import Host, Ring
 from ironic_compute import errors
-from ironic_compute.manager.forwarding import HOPS_MAX
 from resource_tracker.node import NodeId
+from tests.simulation.broker import SILENCE_S, Message
 from tests.simulation.compute import PACE
 from tests.simulation.conductor import Conductor
 from tests.simulation.disk import FOREIGN_HOSTS
 from tests.simulation.ironic import Ironic
+from tests.simulation.kernel import Process
 from tests.simulation.load import Load
 from tests.simulation.nova import (
-    Message,
+    LATE_WRITE,
+    LOST,
     NodeRecord,
     Nova,
     ServerRecord,
@@ -30,8 +32,9 @@ from tests.simulation.nova import (
 )
 from tests.simulation.operator import Operator
 from tests.simulation.placement import Placement
+from tests.simulation.scheduling import Scheduler
 from tests.simulation.wire import SentRequest
-from tests.simulation.world import World
+from tests.simulation.world import REACH_S, World
 
 # Clocks differ by one per cent.
 SLACK = 0.97
@@ -49,6 +52,7 @@ class Cloud(World):
         super().prepare()
         self.breaks_count = 0  # Violations by late writes.
         self.nova = Nova(self)
+        self.faults.plan('broker cut', self.nova.broker.cut)
         self.conductor = Conductor(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
@@ -59,6 +63,7 @@ class Cloud(World):
                 )
         self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
+        self.scheduler = Scheduler(self)
         self.load = Load(self, self.rng.randint(3, 6))
         self.operator = Operator(self)
 
@@ -85,11 +90,25 @@ class Cloud(World):
         former, until_s = self._lagging.get((reader, node), (row.host, 0.0))
         return former if self.kernel.now_s < until_s else row.host
 
-    def forward(self, host: Host, message: Message) -> None:
-        self.log(f'{message.server} goes on to {host}')
-        if message.hops > HOPS_MAX:
-            self.fail(f'{message.server} was sent on {message.hops} times')
-        self.nova.cast(host, message)
+    def excuse(self, server: str, why: str) -> None:
+        """Note a reason for which the build of a server may fail."""
+        self.nova.servers[server].excuses.add(why)
+
+    def note_lost(self, message: Message) -> None:
+        """Note that the broker itself has lost a message."""
+        if message.name == 'build':
+            self.excuse(message.server, LOST)
+
+    # Lost connections
+
+    def end(self, process: Process) -> None:
+        super().end(process)
+        self.nova.broker.lose(process)
+
+    def freeze(self, process: Process, freeze_s: float) -> None:
+        super().freeze(process, freeze_s)
+        if freeze_s > SILENCE_S:
+            self.nova.broker.notice_frozen(process)
 
     # Invariants
 
@@ -151,12 +170,30 @@ class Cloud(World):
             self.fail(f'{request.sender} removes {node} with a server')
 
     def check_server(self, server: ServerRecord) -> None:
-        """Check that an active server stays active until it is deleted."""
+        """Check that an active server stays active until it is deleted.
+
+        A build may fail only for a reason that was noted: a service did not
+        answer, Ironic has failed the deploy, no node was free, the broker has
+        lost the message, or a late write has changed the record.
+        """
         if server.was_active and not server.delete_asked:
             if server.vm_state != vm_states.ACTIVE:
                 self.fail(f'{server.uuid} was active, is {server.vm_state}')
             if server.host is None:
                 self.fail(f'{server.uuid} was active, has lost its host')
+        is_failed = server.vm_state == vm_states.ERROR
+        if is_failed and not (server.delete_asked or server.excuses):
+            self.fail(f'{server.uuid} is in ERROR without a reason')
+
+    def check_receipt(self, worker: Any) -> None:
+        """Check that a worker receives messages with a lease only.
+
+        One that was frozen may not have noticed yet that its lease is over.
+        """
+        runs_s = self.kernel.now_s - worker.thaws_s
+        shut_s = worker.gate.shut_for_s()
+        if min(runs_s, shut_s) > REACH_S and not self.faults.calm:
+            self.fail(f'{worker.name} receives, its gate is shut')
 
     def check_resume(self, request: SentRequest, server: ServerRecord) -> None:
         """Check that a worker resumes the tasks of its own host only."""
@@ -199,6 +236,10 @@ class Cloud(World):
                 yield f'{node} is gone, its provider is not'
         for uuid, node in self.placement.allocations.items():
             server = self.nova.servers[uuid]
+            if server.deleted and server.excuses & {LATE_WRITE, LOST}:
+                # It was scheduled when it was deleted, and nothing tells the
+                # new host. ``nova-manage placement audit`` finds it.
+                continue
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'
 
@@ -250,3 +291,10 @@ class Cloud(World):
                 facts = self.ironic.nodes.get(NodeId(server.node or ''))
                 if facts is None or facts.instance_uuid != server.uuid:
                     yield f'{server.uuid} is active and has no node'
+                elif (
+                    server.uuid not in self.placement.allocations
+                    # Not simulated is ``NeglectedServers``, which finds a
+                    # delete whose message the broker has lost.
+                    and not server.delete_asked
+                ):
+                    yield f'{server.uuid} is active without an allocation'

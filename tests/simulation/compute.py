@@ -2,9 +2,9 @@
 """A simulated worker that serves the nodes and servers of one host.
 
 Real are ComputeNodes, HeldNodes, Rebalancer, Removal, NodeCache, ClaimBook,
-the tracker, InterruptedTasks, StrayInstances and LostBuilds. This module
-replaces the components, manager, feed and recovery loop of the daemon: it
-builds the real objects and runs them in simulated threads.
+the manager, the tracker, RpcGating, InterruptedTasks, StrayInstances and
+LostBuilds. This module replaces the components, feed and recovery loop of the
+daemon: it builds the real objects and runs them in simulated threads.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from typing import Any
 
 from nova import exception as nova_exception
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.errors import NodeNotFound
 from ironic_compute.manager.tracker import BareMetalTracker
@@ -30,18 +31,17 @@ from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.broker import Message
+from tests.simulation.driver import Driver
 from tests.simulation.faults import Unreachable
-from tests.simulation.handlers import (
-    FAILURES,
-    Driver,
-    LiveTasks,
-    Manager,
-)
+from tests.simulation.handlers import LiveTasks
 from tests.simulation.ironic import Client
-from tests.simulation.kernel import Lock, Task
-from tests.simulation.nova import Message, ServiceRecord
+from tests.simulation.kernel import Kernel, Lock, Task
+from tests.simulation.nova import ServiceRecord
+from tests.simulation.nova_manager import FAILURES
 from tests.simulation.placement import Reporter
 from tests.simulation.rows import Server, Services
 from tests.simulation.wire import Wire
@@ -62,8 +62,7 @@ FIRST_LOOK_S = 5.0
 QUEUE_S = 10.0
 UPKEEP_S = 10.0
 IDLE_S = 20.0
-LOST_S = 30.0
-POLL_S = 2.0
+LOST_S = 100.0
 # A small page, so that a search has several pages even in a small cloud.
 ROWS_PER_PAGE = 4
 
@@ -104,6 +103,19 @@ class RecordingPoolView(PoolView):
         return standing
 
 
+class AwaitedRows(UnconfirmedRows):
+    """The real UnconfirmedRows; a wait blocks the simulated task."""
+
+    def __init__(self, clock: Clock, new_s: float, kernel: Kernel) -> None:
+        super().__init__(clock, new_s)
+        self._kernel = kernel
+
+    def wait_confirmed(self, node: NodeId, timeout_s: float) -> None:
+        ends_s = self._clock.now_s() + timeout_s
+        while node in self and self._clock.now_s() < ends_s:
+            self._kernel.sleep(1.0)
+
+
 class ComputeWorker(Worker):
     """A worker that serves the nodes of one host for one tenure."""
 
@@ -115,7 +127,7 @@ class ComputeWorker(Worker):
         self.pool: RecordingPoolView = RecordingPoolView(self)
         self.wire = Wire(world, self)
         self.client = Client(world, self.wire, self.gate)
-        self.rows: ComputeNodes = makeup.compute_nodes(
+        self.compute_nodes: ComputeNodes = makeup.compute_nodes(
             self.gate, self.clock, ROWS_PER_PAGE
         )
         self.services = Services(world.nova, self.wire)
@@ -124,23 +136,25 @@ class ComputeWorker(Worker):
         self.unheld = UnheldNodes()
         self.held_nodes: HeldNodes = makeup.held_nodes(
             host,
-            self.rows,
+            self.compute_nodes,
             NodeCache(self.clock),
             claims,
             self.reporter,
-            UnconfirmedRows(self.clock, PACE.confirm_s + makeup.clock_skew_s),
+            AwaitedRows(
+                self.clock, PACE.confirm_s + makeup.clock_skew_s, self.kernel
+            ),
             self.unheld.add,
             lambda: Lock(self.kernel),
         )
         self._make_ownership()
         self.row_audit = RowAudit(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.clock,
         )
         self.removal = makeup.removal(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.client,
             self.reporter,
             self.clock,
@@ -151,15 +165,15 @@ class ComputeWorker(Worker):
             host,
             self.held_nodes,
             claims,
-            self.rows,
+            self.compute_nodes,
             self.client,  # type: ignore[arg-type]
             None,
             self._requested_reads.add,
+            confirm_timeout_s=2 * PACE.confirm_s,
         )
-        self.driver = Driver(
-            self.kernel, self.client, self.held_nodes.accept_facts
-        )
+        self.driver = Driver(world, self.client, self.held_nodes.accept_facts)
         self._make_recovery()
+        self._make_rpc()
         self._resuming: set[Task] = set()
 
     def _make_ownership(self) -> None:
@@ -177,7 +191,7 @@ class ComputeWorker(Worker):
         self.new_nodes = makeup.new_nodes(
             self.unheld,
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.services,
             foreign,
             self.pool,
@@ -187,7 +201,7 @@ class ComputeWorker(Worker):
         )
         self.rebalancer = makeup.rebalancer(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.services,
             self.new_nodes,
             foreign,
@@ -201,9 +215,10 @@ class ComputeWorker(Worker):
     def _make_recovery(self) -> None:
         makeup = self.world.makeup
         self.live_tasks = LiveTasks(self.kernel)
-        self.manager = Manager(self)
-        give_up = self.manager.give_up_build
-        failures = TaskFailures(give_up, give_up)
+        self.manager: Any = makeup.manager(self)
+        failures = TaskFailures(
+            self.manager._free_build, self.manager._free_node
+        )
         client: Any = self.client
         deploys = InterruptedDeploys(client, self.driver, failures, None)
         self._resume = makeup.resume(
@@ -220,16 +235,17 @@ class ComputeWorker(Worker):
         )
         self._strays = makeup.strays(
             self.held_nodes,
-            self.rows,
+            self.compute_nodes,
             self.rebalancer.follow_instance,
             self.driver.free,
             self.live_tasks,
             self._begin_task,
         )
+        self.manager.follow(self._strays)
         self._lost = LostBuilds(
             self.held_nodes,
             failures,
-            self._nodes_allocated,
+            self.manager.list_allocated_nodes,
             self.manager.finish_delete,
             self.live_tasks,  # type: ignore[arg-type]
             self.clock,
@@ -246,22 +262,15 @@ class ComputeWorker(Worker):
         """Return whether the running task continues an interrupted one."""
         return self.kernel.task in self._resuming
 
-    def _nodes_allocated(self, context: Any, server: str) -> list[NodeId]:
-        node = self.wire.read(
-            lambda: self.world.placement.allocations.get(server)
-        )
-        return [node] if node else []
-
     # Records
 
     def server_of(self, record: Any) -> Server:
         return Server(self.world.nova, self.wire, record)
 
-    def server(self, uuid: str) -> Server:
-        """Read a server, as it is sent along with an RPC message."""
-        nova = self.world.nova
+    def server_sent(self, uuid: str) -> Server:
+        """Return a server as a message has it."""
         return self.server_of(
-            self.wire.read(lambda: dataclasses.replace(nova.server(uuid)))
+            dataclasses.replace(self.world.nova.servers[uuid])
         )
 
     # Start
@@ -275,9 +284,7 @@ class ComputeWorker(Worker):
             service_id=record.id, disabled=record.disabled
         )
         self._retried(self.held_nodes.load_rows)
-        nova = self.world.nova
-        self._consumer = self.spawn(self._consume)
-        nova.queue(self.host).wake = self._wake_consumer
+        self.spawn(self._follow_gate)
         for run in (
             self._report,
             self._feed,
@@ -329,23 +336,24 @@ class ComputeWorker(Worker):
 
     # Messages
 
-    def _wake_consumer(self) -> None:
-        if self.alive and self.thaws_s <= self.kernel.now_s:
-            self.kernel.wake(self._consumer)
+    def _make_rpc(self) -> None:
+        self._rpc_gating: RpcGating = self.world.makeup.rpc_gating(
+            self.gate, self.exit, self.spawn
+        )
+        server = self.world.makeup.rpc_server(
+            self, self._rpc_gating.deliveries, self.manager.serve
+        )
+        self._rpc_gating.servers.append(server)
 
-    def _consume(self) -> None:
-        """Receive and acknowledge RPC messages while the gate is open."""
-        queue = self.world.nova.queue(self.host)
+    def _follow_gate(self) -> None:
+        """Serve RPC while the gate is open, until the worker drains."""
         while not self.draining:
-            while queue.messages and self.gate.is_open():
-                message = queue.messages.pop(0)
-                self.spawn(lambda m=message: self.manager.serve(m))
-                self.kernel.sleep(0.02)
-            self.kernel.idle(POLL_S)
+            self.kernel.sleep(self._rpc_gating.follow_gate())
+        self._rpc_gating.stop_receiving()
 
     def _cast_given(self, host: Host, nodes: list[NodeId]) -> None:
         message = Message('given', '', nodes=tuple(nodes))
-        self.world.nova.cast(host, message)
+        self.world.nova.broker.cast(host, message)
 
     def given(self, nodes: Iterable[NodeId]) -> None:
         """``Components._given``."""
@@ -433,6 +441,8 @@ class ComputeWorker(Worker):
         wait_s = FIRST_LOOK_S
         while True:
             self.kernel.sleep(wait_s)
+            if self.draining:
+                return
             now_s, wait_s = self.clock.now_s(), UPKEEP_S
             if not self.gate.is_open():
                 served_s, wait_s = now_s, FIRST_LOOK_S

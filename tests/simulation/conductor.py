@@ -52,6 +52,9 @@ class Conductor:
             ('InstanceList', 'get_by_host_and_node'): self._servers_on,
             ('InstanceList', 'get_uuids_by_host'): self._uuids_by_host,
             ('InstanceActionList', 'get_by_instance_uuid'): _nothing,
+            ('BlockDeviceMappingList', 'get_by_instance_uuid'): _nothing,
+            ('Instance', 'get_by_uuid'): self._server,
+            ('Service', 'get_by_compute_host'): self._service,
         }
         self._writes: Mapping[tuple[str, str], Callable[[Any], Any]] = {
             ('ComputeNode', 'create'): self._create_row,
@@ -182,6 +185,14 @@ class Conductor:
 
     def _uuids_by_host(self, context: Any, host: str) -> list[str]:
         return [s.uuid for s in self._servers(context, {'host': host})]
+
+    def _server(self, context: Any, server: str, **_: Any) -> Server:
+        record = dataclasses.replace(self._nova.server(server))
+        return Server(self._nova, self._worker.wire, record)
+
+    def _service(self, context: Any, host: str) -> None:
+        if host not in self._nova.services:
+            raise nova_exception.ComputeHostNotFound(host=host)
 
     def _create_fault(self, fault: Any) -> dict[str, Any]:
         self._worker.wire.wait_and_write(lambda request: None)

@@ -31,9 +31,14 @@ from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.decisions import StrayState, find_task
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
+from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.broker import Connection, Delivered
 from tests.simulation.disk import MemoryStateDir
+from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
+from tests.simulation.rpc import RpcServer
+from tests.simulation.scheduling import Rescheduler, SimulatedConductor
 from tests.simulation.worker import Gate
 from tests.unit.hashring.coordination import FakeGroup
 
@@ -332,9 +337,60 @@ def endless_hop(holder: str | None, here: str, hops_count: int) -> str | None:
     return holder if holder != here else None
 
 
-def _everything(vm_state: str, host: str | None) -> bool:
-    """Serve a build message that was served already."""
-    return True
+class AcknowledgesAtReceipt(RpcServer):
+    """A message is acknowledged when it is received, as oslo.messaging does.
+
+    A killed worker loses the messages that it worked on.
+    """
+
+    def accept(self, delivered: Delivered, connection: Connection) -> None:
+        connection.acknowledge(delivered.tag)
+        self._worker.spawn(lambda: self._serve(delivered.message))
+
+
+class ServesPastTheLease(RpcGating):
+    """The RPC servers go on when the lease has lapsed."""
+
+    def _close(self) -> None:
+        pass
+
+
+class DropsRedeliveredBuilds(Manager):
+    """A build that an ended worker had begun is dropped."""
+
+    def _is_interrupted(self, instance: Any) -> bool:
+        return False
+
+
+class LeavesInterruptedBuilds(Manager):
+    """A redelivered build begins although nothing of the former was undone."""
+
+    def undo_interrupted_build(self, *args: Any) -> bool:
+        return True
+
+
+class BuildsWithoutAllocation(Manager):
+    """A redelivered build does not check that it still has its node."""
+
+    def _has_allocation(self, instance: Any, request: Any) -> bool:
+        return True
+
+
+class TriesStaleAlternates(Rescheduler):
+    """The loser of a node gets the alternates of its first schedule."""
+
+    def build_instances(self, *args: Any, **kwargs: Any) -> None:
+        SimulatedConductor.build_instances(self, *args, **kwargs)
+
+
+class BuildsEachMessage(Manager):
+    """A build message that was served already is served again."""
+
+    def _is_interrupted(self, instance: Any) -> bool:
+        return True
+
+    def undo_interrupted_build(self, *args: Any) -> bool:
+        return True
 
 
 # Name of a defect -> the makeup with this defect.
@@ -383,37 +439,59 @@ MAKEUPS: dict[str, Makeup] = {
         rebalancer=IgnoresInstanceMoves
     ),
     'deleted server left on its node': with_parts(strays=LeavesDeletedServers),
-    'duplicate build let through': with_parts(is_wanted=_everything),
+    'message acknowledged at receipt': with_parts(
+        rpc_server=AcknowledgesAtReceipt
+    ),
+    'messages received past the lease': with_parts(
+        rpc_gating=ServesPastTheLease
+    ),
+    'redelivered build dropped': with_parts(manager=DropsRedeliveredBuilds),
+    'redelivered build not undone': with_parts(
+        manager=LeavesInterruptedBuilds
+    ),
+    'redelivered build without its node': with_parts(
+        manager=BuildsWithoutAllocation
+    ),
+    'loser of a node tries stale alternates': with_parts(
+        rescheduler=TriesStaleAlternates
+    ),
+    'duplicate build let through': with_parts(manager=BuildsEachMessage),
 }
 
 # Name of a defect -> a seed that detects it. If a change of the simulation
 # makes a seed miss its defect, --defects finds another one.
 SEEDS: dict[str, int] = {
-    'no margin': 136,
+    'no margin': 16,
     'gate not checked after a pause': 0,
-    'adopt without the lock': 9,
+    'adopt without the lock': 10,
     'late heartbeat counts': 11,
-    'same worker in a new tenure': 43,
-    "somebody else's lock freed": 52,
-    'lock not proven after a lapse': 10,
-    'deadline counted from the reply': 92,
+    'same worker in a new tenure': 54,
+    "somebody else's lock freed": 60,
+    'lock not proven after a lapse': 11,
+    'deadline counted from the reply': 40,
     'hand-back before the worker stopped': 11,
-    'draining past the lease': 295,
-    'exit of an older tenure believed': 10,
-    'own term counts': 20129,
-    'forgotten host comes back': 1042,
+    'draining past the lease': 23,
+    'exit of an older tenure believed': 16,
+    'own term counts': 20157,
+    'forgotten host comes back': 1028,
     'foreign folder believed': 1000,
-    'row saved without the gate': 44,
-    'row deleted without the gate': 10,
-    'row created after the gate': 119,
-    "resume of another host's task": 538,
-    'push of a pinned node': 0,
-    'create without agreement': 124,
-    'created row used unconfirmed': 10,
-    'wall clocks of others trusted': 3978,
-    'delete on error': 31,
+    'row saved without the gate': 48,
+    'row deleted without the gate': 148,
+    'row created after the gate': 562,
+    "resume of another host's task": 395,
+    'push of a pinned node': 2,
+    'create without agreement': 78,
+    'created row used unconfirmed': 11,
+    'wall clocks of others trusted': 1066,
+    'delete on error': 7,
     'resume only at start': 18,
-    'row not following the instance': 49,
-    'deleted server left on its node': 0,
-    'duplicate build let through': 11,
+    'row not following the instance': 2,
+    'deleted server left on its node': 2,
+    'message acknowledged at receipt': 7,
+    'messages received past the lease': 0,
+    'redelivered build dropped': 25,
+    'redelivered build not undone': 25,
+    'redelivered build without its node': 272,
+    'loser of a node tries stale alternates': 0,
+    'duplicate build let through': 25,
 }

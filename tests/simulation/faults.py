@@ -28,6 +28,7 @@ _PROCESS_FAULTS = (
 RATES = {
     **dict.fromkeys(_PROCESS_FAULTS, (0.005, 0.02, 0.05)),
     'outage': (0.004, 0.01, 0.02),
+    'broker cut': (0.01, 0.03, 0.1),
     'ironic ill': (0.01, 0.02, 0.05),
     'disable': (0.005, 0.02, 0.05),
     'half evict': (0.005, 0.02),
@@ -49,6 +50,7 @@ CHANCES = {
     'stick': (0.002, 0.005, 0.01),
     'no answer': (0.005, 0.02, 0.08),
     'late': (0.005, 0.02, 0.05),
+    'node given twice': (0.1, 0.3),
     'short list': (0.02, 0.1, 0.3),
     'message lost': (0.02, 0.1, 0.3),
     'message twice': (0.02, 0.1, 0.3),

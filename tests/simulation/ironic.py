@@ -105,6 +105,8 @@ class Ironic:
         rng = self._world.rng
         failed = self._world.faults.occurs('deploy fails')
         end = 'deploy failed' if failed else 'active'
+        if failed:
+            self._world.excuse(server, 'Ironic failed the deploy')
         self._world.kernel.later(
             rng.choice((2.0, 10.0, 30.0)),
             lambda: self._pass(node, 'deploying', end),

@@ -10,7 +10,7 @@ from tests.simulation.makeup import BACKENDS, FOLDER, Makeup
 from tests.simulation.world import World
 
 STORM_S = 120.0
-CALM_S = 240.0
+CALM_S = 360.0
 
 
 def run(

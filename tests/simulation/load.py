@@ -7,7 +7,8 @@ from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
 from resource_tracker.node import NodeId
-from tests.simulation.nova import Message, ServerRecord
+from tests.simulation.broker import Message
+from tests.simulation.nova import ServerRecord
 
 
 class Load:
@@ -34,37 +35,27 @@ class Load:
 
     def _boot(self) -> None:
         """Schedule a build to an offered node and cast it."""
-        world = self._world
-        nodes = [node for node in world.ironic.nodes if self._fits(node)]
-        if not nodes:
-            return
-        node = world.rng.choice(nodes)
-        self.boot(node, world.nova.rows[node].host)
+        nodes = self._world.scheduler.find_nodes()
+        if nodes:
+            host = self._world.nova.rows[nodes[0]].host
+            self.boot(nodes[0], host)
+            if self._world.faults.occurs('node given twice'):
+                self._boot_on(nodes[0], host)
 
     def boot(self, node: NodeId, host: Host) -> None:
-        """Cast a build to the host that the scheduler chose."""
+        """Cast a build to the host that the scheduler chose, if it fits."""
+        if self._world.scheduler.fits(node):
+            self._boot_on(node, host)
+
+    def _boot_on(self, node: NodeId, host: Host) -> None:
+        """Boot a server; Placement may have given its node to another one."""
         world, now_s = self._world, self._world.kernel.now_s
-        if not self._fits(node):
-            return
         server = ServerRecord(
             f's{len(world.nova.servers) + 1}', now_s, updated_at=now_s
         )
         world.nova.servers[server.uuid] = server
-        world.placement.allocations[server.uuid] = node
         world.log(f'boot {server.uuid} on {node} of {host}')
-        world.nova.cast(host, Message('build', server.uuid, node))
-
-    def _fits(self, node: NodeId) -> bool:
-        """Return whether the scheduler would choose this node."""
-        world = self._world
-        row = world.nova.live_row(node)
-        if row is None or not world.nova.is_up(row.host):
-            return False
-        return (
-            world.placement.offered.get(node, False)
-            and not world.placement.consumers(node)
-            and not world.nova.services[row.host].disabled
-        )
+        world.scheduler.boot(server, node, host)
 
     def _delete(self) -> None:
         world = self._world
@@ -85,7 +76,7 @@ class Load:
             server.task_state = task_states.DELETING
             server.updated_at = world.kernel.now_s
             message = Message('delete', server.uuid)
-            world.nova.cast(server.host, message)
+            world.nova.broker.cast(server.host, message)
             return
         self._delete_alone(server)
 

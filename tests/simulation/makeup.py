@@ -11,9 +11,7 @@ from typing import Any
 from hashring.agent import Agent
 from hashring.group import Member, Traits
 from hashring.opts import Timing
-from hashring.ring import Host
 from ironic_compute.gate import LeaseGate
-from ironic_compute.manager import build_messages, forwarding
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S
@@ -22,10 +20,14 @@ from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
+from ironic_compute.worker.rpc_gating import RpcGating
 from tests.simulation import folder
 from tests.simulation.compute import ComputeWorker
 from tests.simulation.disk import MemoryStateDir
+from tests.simulation.handlers import Manager
 from tests.simulation.kernel import Kernel
+from tests.simulation.rpc import RpcServer
+from tests.simulation.scheduling import Rescheduler
 from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
@@ -52,8 +54,10 @@ class Makeup:
     removal: Callable[..., Removal] = Removal
     resume: Callable[..., InterruptedTasks] = InterruptedTasks
     strays: Callable[..., StrayInstances] = StrayInstances
-    is_wanted: Callable[[str, Host | None], bool] = build_messages.is_unbuilt
-    next_hop: Callable[..., str | None] = forwarding.next_hop
+    manager: Callable[..., Manager] = Manager
+    rescheduler: Callable[..., Rescheduler] = Rescheduler
+    rpc_server: Callable[..., RpcServer] = RpcServer
+    rpc_gating: Callable[..., RpcGating] = RpcGating
 
 
 class LenientService(coordination.Service):

@@ -8,18 +8,22 @@ ComputeNode takes over a live row without an error.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nova import exception as nova_exception
-from nova.compute import vm_states
+from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
 from ironic_compute.nodes.records import MADE, NEW
 from resource_tracker.node import NodeId
+from tests.simulation.broker import Broker
 from tests.simulation.wire import SentRequest
 
 SERVICE_DOWN_S = 60.0
+# Reasons for which a build may fail, and leave its allocation.
+LATE_WRITE = 'a late write'
+LOST = 'its message was lost'
 
 
 @dataclasses.dataclass
@@ -62,30 +66,21 @@ class ServerRecord:
     deleted: bool = False
     updated_at: float = 0.0
     was_active: bool = False
+    is_given_up: bool = False  # Nova ends its build, though it is ACTIVE.
     delete_asked: bool = False
+    # Why its build may fail: see ``Cloud.check_server``.
+    excuses: set[str] = dataclasses.field(default_factory=set)
 
 
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """An RPC cast."""
-
-    name: str
-    server: str
-    node: str | None = None
-    hops: int = 0
-    nodes: tuple[str, ...] = ()
-
-
-class Queue:
-    """The messages for one host; a new message wakes the consumer."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.wake: Callable[[], None] = lambda: None
+def _unexpected(server: ServerRecord) -> Exception:
+    kind = nova_exception.UnexpectedTaskStateError
+    if server.task_state == task_states.DELETING:
+        kind = nova_exception.UnexpectedDeletingTaskStateError
+    return kind(instance_uuid=server.uuid, expected={}, actual={})
 
 
 class Nova:
-    """The database and the queues of one cell."""
+    """The database and the message queues of one cell."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -95,38 +90,11 @@ class Nova:
         self.servers: dict[str, ServerRecord] = {}
         # Nodes whose row was once deleted with its Service.
         self.rows_dropped: set[str] = set()
-        self._queues: dict[Host, Queue] = {}
+        self.broker = Broker(world)
 
     def new_id(self) -> int:
         self._ids += 1
         return self._ids
-
-    def queue(self, host: Host) -> Queue:
-        return self._queues.setdefault(host, Queue())
-
-    def cast(self, host: Host, message: Message) -> None:
-        """Send a message; a fault may lose or repeat it."""
-        faults = self._world.faults
-        copies = 1
-        if faults.occurs('message lost'):
-            copies = 0
-        elif faults.occurs('message twice'):
-            copies = 2
-        for copy in range(copies):
-            delay_s = 0.01
-            if faults.occurs('slow'):
-                delay_s = faults.choose(0.2, 2.0, 10.0)
-            if copy:
-                # oslo.messaging drops a duplicate that arrives earlier.
-                delay_s += faults.choose(2.0, 10.0, 30.0)
-            self._world.kernel.later(
-                delay_s, lambda: self._deliver(host, message)
-            )
-
-    def _deliver(self, host: Host, message: Message) -> None:
-        queue = self.queue(host)
-        queue.messages.append(message)
-        queue.wake()
 
     def live_row(self, node: str) -> NodeRecord | None:
         row = self.rows.get(node)
@@ -174,6 +142,10 @@ class Nova:
                 row.deleted = True
                 self.rows_dropped.add(row.node)
                 self._world.placement.drop_unused(NodeId(row.node))
+        # A build that waits in the queue of this host finds no node there.
+        for server, node in self._world.placement.allocations.items():
+            if node in self.rows_dropped:
+                self._world.excuse(server, 'its Service was deleted')
 
     # Changes of rows
 
@@ -278,13 +250,17 @@ class Nova:
         record = self.server(uuid)
         self._world.check_resume(request, record)
         if expected is not None and record.task_state not in expected:
-            raise nova_exception.UnexpectedTaskStateError(
-                instance_uuid=uuid, expected={}, actual={}
-            )
+            raise _unexpected(record)
+        if request.late:
+            # It may overwrite the task of a build, whose last save is refused
+            # then: Nova shows the server ACTIVE for a moment and fails it.
+            record.excuses.add(LATE_WRITE)
+            record.is_given_up = True
         for name, value in changes.items():
             setattr(record, name, value)
         record.updated_at = self._world.kernel.now_s
-        record.was_active |= record.vm_state == vm_states.ACTIVE
+        is_active = record.vm_state == vm_states.ACTIVE
+        record.was_active |= is_active and not record.is_given_up
         self._world.check_server(record)
         return dataclasses.replace(record)
 

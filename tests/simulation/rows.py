@@ -5,16 +5,21 @@ The methods are those of Nova's Instance and of ``ServiceDirectory``; each is
 one request on the wire.
 """
 
+import contextlib
 import dataclasses
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from nova import exception as nova_exception
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
+from tests.simulation.faults import Unreachable
 from tests.simulation.nova import Nova, ServerRecord
-from tests.simulation.wire import Wire
+from tests.simulation.wire import SentRequest, Wire
 
+TRIES_COUNT = 3
 _FIELDS = ('vm_state', 'task_state', 'host', 'node')
 _FLAVOR = types.SimpleNamespace(
     extra_specs={'resources:CUSTOM_BAREMETAL': '1'}
@@ -33,6 +38,7 @@ class Server:
         self.compute_id: Any = None
         self.power_state: Any = None
         self.flavor = _FLAVOR
+        self.system_metadata: dict[str, str] = {}
         self._take(record)
 
     def _take(self, record: ServerRecord) -> None:
@@ -43,6 +49,10 @@ class Server:
         self.host = record.host
         self.node = record.node
         self.updated_at = record.updated_at
+
+    def obj_get_changes(self) -> dict[str, Any]:
+        """Return no changes: a message has none that matter here."""
+        return {}
 
     def get_network_info(self) -> list[Any]:
         """Return no ports."""
@@ -61,18 +71,32 @@ class Server:
             for name in _FIELDS
             if getattr(self, name) != getattr(self._saved, name)
         }
-        self._take(
-            self._wire.wait_and_write(
+        try:
+            saved = self._write(
                 lambda request: self._nova.save_server(
                     request, self.uuid, changes, expected_task_state
                 )
             )
-        )
+        except nova_exception.UnexpectedTaskStateError:
+            saved = self._wire.read(lambda: self._nova.server(self.uuid))
+            if not self._is_saved(saved, changes):
+                raise
+        self._take(dataclasses.replace(saved))
+
+    def _is_saved(self, record: ServerRecord, changes: dict[str, Any]) -> bool:
+        """``repeated_saves.is_saved``."""
+        changes = {**changes, 'task_state': self.task_state}
+        return all(getattr(record, n) == changes[n] for n in changes)
 
     def destroy(self) -> None:
-        self._wire.wait_and_write(
-            lambda request: self._nova.destroy_server(self.uuid)
-        )
+        self._write(lambda request: self._nova.destroy_server(self.uuid))
+
+    def _write(self, act: Callable[[SentRequest], Any]) -> Any:
+        """Write; again if there is no answer, as ``gated_writes`` does."""
+        for _ in range(TRIES_COUNT - 1):
+            with contextlib.suppress(Unreachable):
+                return self._wire.wait_and_write(act)
+        return self._wire.wait_and_write(act)
 
 
 class Services:

@@ -90,6 +90,13 @@ class Wire:
             raise reply.error
         return reply.value
 
+    def cast(self, act: Callable[[], Any]) -> None:
+        """Send a message; the sender may end before or after that."""
+        self._may_break_down()
+        self._kernel.later(self._delay_s(), act)
+        self._kernel.sleep(2 * self._delay_s())
+        self._may_break_down()
+
     def stick(self, kind: str) -> None:
         """Freeze the machine here, in worlds with this kind of fault."""
         if self._faults.occurs(kind):

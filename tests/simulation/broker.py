@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated RabbitMQ: queues, connections, messages until acknowledged.
+
+A message that was delivered stays with its connection until it is
+acknowledged. If the connection is lost, because its worker died, was frozen
+for long or lost the network, the message returns to its queue and is
+delivered again, while the first worker may still work on it.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from hashring.ring import Host
+
+# RabbitMQ notices after this time that a process is frozen (``rpc_gating``
+# sets the heartbeats of a worker).
+SILENCE_S = 13.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """An RPC cast.
+
+    :param id: the id that oslo.messaging gives it; a copy has the same
+    :param properties: the filter properties of a build
+    :param alternates: the hosts that the scheduler chose besides the first
+    """
+
+    name: str
+    server: str
+    node: str | None = None
+    hops: int = 0
+    nodes: tuple[str, ...] = ()
+    id: str = ''
+    properties: dict[str, Any] = dataclasses.field(default_factory=dict)
+    alternates: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivered:
+    """A message as a connection gets it."""
+
+    message: Message
+    tag: int
+    is_redelivered: bool
+
+
+class Connection:
+    """A connection that consumes the queue of one host.
+
+    :param wake: called when a message has come
+    """
+
+    def __init__(
+        self, queue: 'Queue', worker: Any, wake: Callable[[], None]
+    ) -> None:
+        self.worker = worker
+        self.wake = wake
+        self.is_open = True
+        self._queue = queue
+        self._received: list[Delivered] = []
+        self._unacknowledged: dict[int, Message] = {}
+
+    def put(self, delivered: Delivered) -> None:
+        """Take a message from the queue."""
+        self._unacknowledged[delivered.tag] = delivered.message
+        self._received.append(delivered)
+        self.wake()
+
+    def receive(self) -> Delivered | None:
+        """Return the next message, if one has come."""
+        return self._received.pop(0) if self._received else None
+
+    def acknowledge(self, tag: int) -> None:
+        """Forget a message, unless the connection was lost before."""
+        if self.is_open and self.worker.alive:
+            self._unacknowledged.pop(tag, None)
+
+    def stop(self) -> None:
+        """Consume no further message; return those not received yet."""
+        self._queue.remove(self)
+        waiting, self._received = self._received, []
+        for delivered in waiting:
+            self._unacknowledged.pop(delivered.tag)
+            self._queue.put(delivered.message, is_redelivered=True)
+
+    def close(self) -> None:
+        """Lose the connection: all messages return to the queue."""
+        self.is_open = False
+        self._received.clear()
+        messages, self._unacknowledged = self._unacknowledged, {}
+        self._queue.remove(self)
+        for message in messages.values():
+            self._queue.put(message, is_redelivered=True)
+
+
+class Queue:
+    """The messages for one host."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._ready: list[tuple[Message, bool]] = []
+        self._consumers: list[Connection] = []
+        self._tags = itertools.count(1)
+
+    def put(self, message: Message, *, is_redelivered: bool = False) -> None:
+        """Deliver a message now, or when the queue has a consumer.
+
+        RabbitMQ puts a message that returns where it was.
+        """
+        at = 0 if is_redelivered else len(self._ready)
+        self._ready.insert(at, (message, is_redelivered))
+        self._deliver()
+
+    def add(self, connection: Connection) -> None:
+        self._consumers.append(connection)
+        self._deliver()
+
+    def remove(self, connection: Connection) -> None:
+        if connection in self._consumers:
+            self._consumers.remove(connection)
+
+    def _deliver(self) -> None:
+        while self._ready and self._consumers:
+            message, is_redelivered = self._ready.pop(0)
+            consumer = self._world.rng.choice(self._consumers)
+            consumer.put(Delivered(message, next(self._tags), is_redelivered))
+
+
+class Broker:
+    """The queues of one cell, and the connections to them."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._ids = itertools.count(1)
+        self._queues: dict[Host, Queue] = {}
+        self._connections: list[Connection] = []
+
+    def _queue(self, host: Host) -> Queue:
+        return self._queues.setdefault(host, Queue(self._world))
+
+    def connect(
+        self, host: Host, worker: Any, wake: Callable[[], None]
+    ) -> Connection:
+        """Consume the queue of a host."""
+        queue = self._queue(host)
+        connection = Connection(queue, worker, wake)
+        self._connections = [c for c in self._connections if c.is_open]
+        self._connections.append(connection)
+        queue.add(connection)
+        return connection
+
+    def cast(self, host: Host, message: Message) -> None:
+        """Send a message; a fault may lose or repeat it."""
+        world, faults = self._world, self._world.faults
+        message = dataclasses.replace(message, id=f'm{next(self._ids)}')
+        copies = 1
+        if faults.occurs('message lost'):
+            world.note_lost(message)
+            copies = 0
+        elif faults.occurs('message twice'):
+            copies = 2
+        for copy in range(copies):
+            delay_s = 0.01
+            if faults.occurs('slow'):
+                delay_s = faults.choose(0.2, 2.0, 10.0)
+            if copy:
+                # The sender sent it again after it had lost its connection.
+                delay_s += faults.choose(2.0, 10.0, 30.0)
+            world.kernel.later(delay_s, lambda: self._queue(host).put(message))
+
+    # Lost connections
+
+    def cut(self) -> None:
+        """Lose the connection of one worker."""
+        found = [c for c in self._connections if c.is_open]
+        if found:
+            connection = self._world.rng.choice(found)
+            self._world.log(f'{connection.worker.name} loses RabbitMQ')
+            connection.close()
+
+    def lose(self, process: Any) -> None:
+        """Lose the connections of a process that was killed.
+
+        RabbitMQ notices at once, or after a while if the machine is off.
+        """
+        delay_s = 0.1
+        if self._world.faults.occurs('slow'):
+            delay_s = SILENCE_S
+        for connection in self._connections_of(process):
+            self._world.kernel.later(delay_s, connection.close)
+
+    def notice_frozen(self, process: Any) -> None:
+        """Lose the connections of a process if it is frozen for long."""
+
+        def close() -> None:
+            for connection in self._connections_of(process):
+                if connection.worker.thaws_s > self._world.kernel.now_s:
+                    connection.close()
+
+        self._world.kernel.later(SILENCE_S, close)
+
+    def _connections_of(self, process: Any) -> list[Connection]:
+        return [
+            c
+            for c in self._connections
+            if c.is_open and process in (c.worker, c.worker.machine)
+        ]
