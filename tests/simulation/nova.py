@@ -23,6 +23,7 @@ from tests.simulation.wire import SentRequest
 SERVICE_DOWN_S = 60.0
 # Reasons for which a build may fail, and leave its allocation.
 LATE_WRITE = 'a late write'
+LATE_RELEASE = 'its allocation was deleted late'
 LOST = 'its message was lost'
 
 

@@ -24,8 +24,8 @@ from ironic_compute.manager.rescheduling import FreshCandidates
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.faults import Unreachable
-from tests.simulation.nova import LATE_WRITE, ServerRecord
-from tests.simulation.wire import Wire
+from tests.simulation.nova import LATE_RELEASE, LATE_WRITE, ServerRecord
+from tests.simulation.wire import SentRequest, Wire
 
 _ALTERNATES_COUNT = 2
 _SPEC = types.SimpleNamespace(
@@ -152,16 +152,20 @@ class ReportClient:
     """Nova's client of Placement, of one worker."""
 
     def __init__(self, world: Any, wire: Wire) -> None:
+        self._world = world
         self._allocations: dict[str, NodeId] = world.placement.allocations
         self._wire = wire
 
     def delete_allocation_for_instance(
         self, context: Any, server: str, force: bool
     ) -> None:
+        def act(request: SentRequest) -> None:
+            if request.late:
+                self._world.excuse(server, LATE_RELEASE)
+            self._allocations.pop(server, None)
+
         try:
-            self._wire.wait_and_write(
-                lambda request: self._allocations.pop(server, None)
-            )
+            self._wire.wait_and_write(act)
         except Unreachable as exc:
             raise nova_exception.AllocationDeleteFailed(
                 consumer_uuid=server, error=str(exc)
