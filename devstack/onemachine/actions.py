@@ -209,18 +209,29 @@ def _scenario(layout: Layout, arguments: Namespace) -> None:
     _swap(layout, arguments)
 
 
-def _chaos(layout: Layout, arguments: Namespace) -> int:
-    from onemachine.chaos import play, stage
+_ROUNDS_COUNT = 20
 
+
+def _chaos(layout: Layout, arguments: Namespace) -> int:
+    from onemachine.chaos import cells, play, stage
+
+    wanted = cells.Wanted(
+        arguments.services,
+        arguments.ways,
+        arguments.parts,
+        arguments.cut,
+        arguments.rounds or 1,
+    )
     plan = stage.Plan(
         arguments.seed,
         arguments.nodes,
-        arguments.rounds,
+        arguments.rounds or _ROUNDS_COUNT,
         arguments.coordination,
         arguments.stock,
         arguments.queues,
+        wanted,
     )
-    names = arguments.scenarios or list(play.SCENARIOS)
+    names = arguments.scenarios or list(play.USUAL)
     unknown = set(names) - set(play.SCENARIOS)
     if unknown:
         raise CloudError(

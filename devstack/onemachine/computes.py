@@ -7,7 +7,7 @@ import os
 import pathlib
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from onemachine import config, content, packages, running
@@ -22,6 +22,17 @@ _UNIT = REPOSITORY / 'etc' / 'systemd' / 'ironic-compute.service'
 # Stock nova-compute serves no RPC before it has reported all its nodes.
 _START_MAX_S = {'agent': 120.0, 'peer': 900.0}
 
+# Host and sections -> sections.
+Rewrite = Callable[
+    [str, Mapping[str, Mapping[str, Any]]], dict[str, dict[str, Any]]
+]
+
+
+def _unchanged(
+    host: str, sections: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    return {name: dict(options) for name, options in sections.items()}
+
 
 class Computes:
     """The compute hosts of a cloud.
@@ -31,6 +42,8 @@ class Computes:
     :param nova: further options of nova.conf
     :param ours: further options of [ironic_compute] of our daemons
     :param environments: host -> further variables of its process
+    :param rewrite: changes the sections of a host's files before they are
+        written
     """
 
     def __init__(
@@ -41,11 +54,13 @@ class Computes:
         nova: config.Sections | None = None,
         ours: Mapping[str, Any] | None = None,
         environments: Mapping[str, Mapping[str, str]] | None = None,
+        rewrite: Rewrite = _unchanged,
     ) -> None:
         self._cloud = cloud
         self._addresses = addresses or {}
         self._more, self._ours = nova or {}, ours or {}
         self._environments = environments or {}
+        self._rewrite = rewrite
         self._layout = cloud.layout
         self._processes = cloud.processes
         self._running = running.Running(cloud.layout)
@@ -67,7 +82,7 @@ class Computes:
             folder = self._layout.folder('agents', host)
             given = nova_conf.read_text() if nova_conf else None
             nova = given or self.nova_conf(host, eventlet=eventlet)
-            if self._write_agent(folder, nova):
+            if self._write_agent(host, folder, nova):
                 # A running process has read the former file.
                 self._processes.stop(f'agent-{host}', 90)
             commands[host] = unit_command(_UNIT, self._layout, folder)
@@ -169,7 +184,7 @@ class Computes:
             nova['DEFAULT']['concurrency_backend'] = 'eventlet'
         return config.render(nova)
 
-    def _write_agent(self, folder: pathlib.Path, nova: str) -> bool:
+    def _write_agent(self, host: str, folder: pathlib.Path, nova: str) -> bool:
         """Write an agent's two files; return whether one has changed."""
         ours: dict[str, dict[str, Any]] = {
             'coordination': {'backend_url': self._cloud.coordination.url},
@@ -178,7 +193,9 @@ class Computes:
                 **self._ours,
             },
         }
-        filled = config.fill_sample(_SAMPLE.read_text(), ours)
+        filled = config.fill_sample(
+            _SAMPLE.read_text(), self._rewrite(host, ours)
+        )
         changed = config.write(folder / 'nova.conf', nova)
         return config.write(folder / 'ironic-compute.conf', filled) or changed
 
@@ -193,7 +210,7 @@ class Computes:
                 )
         for section, options in self._more.items():
             nova[section] = {**nova.get(section, {}), **options}
-        return nova
+        return self._rewrite(host, nova)
 
     def map_hosts(self) -> None:
         """Map new hosts to their cell."""

@@ -6,6 +6,7 @@ import os
 import time
 
 from onemachine.backends import COORDINATION
+from onemachine.chaos import cells
 from onemachine.dials import Dials
 from onemachine.layout import PORT_BASE, PORT_BASE_MAX, default_state
 
@@ -291,13 +292,14 @@ def _add_chaos(commands: _Commands) -> None:
     chaos = commands.add(
         'chaos',
         'cause faults under load, and check the results',
-        'All scenarios\nunless some are named: kills (kill -9), '
+        'All scenarios\nbut paths unless some are named: kills (kill -9), '
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
         '(each unavailable for a while), rolling (restarts), idle, join, '
         'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
         'at once), cuts (a worker is killed\nbefore and after each request of '
-        'a build).\n'
+        'a build), paths (TCP proxies cut one service from one\ndaemon, '
+        'later from all, later again and again: some four hours).\n'
         'Users boot, reboot and delete servers meanwhile. Writes a report. '
         'Exit status 0\nonly if all demands hold.',
         'chaos kills --rounds 20 --seed 7',
@@ -305,12 +307,17 @@ def _add_chaos(commands: _Commands) -> None:
         'chaos bursts --nodes 120 --rounds 25',
         'chaos storm --nodes 200 --rounds 20 --seed 3 --queues quorum',
         'chaos cuts --nodes 30',
+        'chaos paths --nodes 100 --seed 3',
+        'chaos paths --nodes 100 --services rabbit,ironic --ways refused '
+        '--parts one',
     )
     chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
     chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
     chaos.add_argument('--nodes', type=_count, default=300)
     chaos.add_argument(
-        '--rounds', type=_count, default=20, help='of kills, bursts or storm'
+        '--rounds',
+        type=_count,
+        help='of kills, bursts or storm (default: 20), or of paths (1)',
     )
     chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
     chaos.add_argument(
@@ -320,6 +327,31 @@ def _add_chaos(commands: _Commands) -> None:
         help="Nova's queues in RabbitMQ",
     )
     chaos.add_argument('--stock', action='store_true')
+    _add_paths(chaos)
+
+
+def _add_paths(chaos: argparse.ArgumentParser) -> None:
+    paths = chaos.add_argument_group('of the scenario paths')
+    for name, known, text in (
+        ('services', tuple(cells.Service), 'services to cut'),
+        ('ways', cells.WAYS, 'ways to cut them'),
+        ('parts', tuple(cells.Part), 'whom to cut them from'),
+    ):
+        paths.add_argument(
+            f'--{name}',
+            type=cells.names_of(known),
+            default=known,
+            metavar='NAME,...',
+            help=f'{text} (default: {",".join(known)})',
+        )
+    paths.add_argument(
+        '--cut',
+        type=_count,
+        default=100,
+        metavar='SECONDS',
+        help='how long a service is cut from one daemon (default: '
+        '%(default)s); from all: 45 s at most',
+    )
 
 
 def _add_tempest(commands: _Commands) -> None:

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from onemachine.chaos import cuts, growth, outages, scenarios, storm
+from onemachine.chaos import cuts, growth, outages, paths, scenarios, storm
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, print_line
@@ -23,7 +23,11 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'bursts': storm.bursts,
     'storm': storm.storm,
     'cuts': cuts.cuts,
+    'paths': paths.paths,
 }
+# These take hours, so they run only if they are named.
+_ONLY_NAMED = frozenset({'paths'})
+USUAL = tuple(name for name in SCENARIOS if name not in _ONLY_NAMED)
 
 
 def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:

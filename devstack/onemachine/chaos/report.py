@@ -29,6 +29,7 @@ class Report:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
+        self._tables: list[str] = []
         self.scenario = ''
 
     def figure(self, what: str, seen: object) -> None:
@@ -61,6 +62,19 @@ class Report:
         rows = [(f.scenario, f.what, f.seen, f.verdict) for f in self.findings]
         return content.table(('Scenario', 'What', 'Seen', ''), rows)
 
+    def add_table(
+        self,
+        heading: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[object]],
+    ) -> None:
+        """Print a further table, and add it to the written report."""
+        print(f'\n{heading}\n\n{content.table(columns, rows)}\n')
+        lines = [columns, ['---'] * len(columns), *rows]
+        cells = (' | '.join(str(cell) for cell in line) for line in lines)
+        body = '\n'.join(f'| {line} |' for line in cells)
+        self._tables.append(f'## {heading}\n\n{body}\n')
+
     def write(self, path: pathlib.Path, heading: str) -> None:
         """Write the report as Markdown."""
         lines = [
@@ -73,5 +87,6 @@ class Report:
                 for f in self.findings
             ),
             '',
+            *self._tables,
         ]
         path.write_text('\n'.join(lines))

@@ -69,6 +69,12 @@ class Counts:
     resets: int = 0
     lost_bytes: int = 0
 
+    def __str__(self) -> str:
+        return (
+            f'{self.accepted} connections accepted, {self.resets} reset, '
+            f'{self.lost_bytes} bytes lost'
+        )
+
 
 class Listener:
     """One listener: connections of one host to one service."""
@@ -324,18 +330,24 @@ def order(
     return {name: Counts(**counts) for name, counts in answer.items()}
 
 
-def _places(given: Mapping[str, Any]) -> dict[str, tuple[Place, Place]]:
-    return {
+def argument(
+    control: pathlib.Path, places: Mapping[str, tuple[Place, Place]], seed: int
+) -> str:
+    """Return the argument of the program."""
+    return json.dumps(
+        {'control': str(control), 'places': dict(places), 'seed': seed}
+    )
+
+
+def _parse(text: str) -> TcpProxy:
+    read = json.loads(text)
+    places = {
         name: ((place[0], place[1]), (upstream[0], upstream[1]))
-        for name, (place, upstream) in given.items()
+        for name, (place, upstream) in read['places'].items()
     }
+    control = pathlib.Path(read['control'])
+    return TcpProxy(control, places, random.Random(read['seed']))
 
 
 if __name__ == '__main__':
-    given = json.loads(sys.argv[1])
-    proxy = TcpProxy(
-        pathlib.Path(given['control']),
-        _places(given['places']),
-        random.Random(given['seed']),
-    )
-    asyncio.run(proxy.serve())
+    asyncio.run(_parse(sys.argv[1]).serve())

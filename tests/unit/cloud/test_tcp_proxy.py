@@ -2,7 +2,6 @@
 """The TCP proxy, as a process of its own, between real sockets."""
 
 import contextlib
-import json
 import socket
 import subprocess
 import sys
@@ -81,15 +80,12 @@ class Proxy:
         with socket.create_server(('127.0.2.1', 0)) as probe:
             self.place = probe.getsockname()
         self.control = folder / 'control'
-        given = {
-            'control': str(self.control),
-            'seed': 7,
-            'places': {'c1/rabbit': [self.place, ('127.0.0.1', upstream)]},
-        }
+        places = {'c1/rabbit': (self.place, ('127.0.0.1', upstream))}
+        argument = tcp_proxy.argument(self.control, places, 7)
         self.output = folder / 'output'
         with self.output.open('wb') as output:
             self.process = subprocess.Popen(
-                [sys.executable, tcp_proxy.__file__, json.dumps(given)],
+                [sys.executable, tcp_proxy.__file__, argument],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
