@@ -342,7 +342,7 @@ def _add_paths(chaos: argparse.ArgumentParser) -> None:
             type=cells.names_of(known),
             default=known,
             metavar='NAME,...',
-            help=f'{text} (default: {",".join(known)})',
+            help=f'{text} (default: {", ".join(known)})',
         )
     paths.add_argument(
         '--cut',

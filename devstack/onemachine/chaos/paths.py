@@ -252,6 +252,8 @@ def _judge(report: Report, result: Result, healed_s: float) -> None:
         Part.ALL: _judge_all,
         Part.FLAPPING: _judge_flapping,
     }[result.cell.part]
+    count = len(result.asked)
+    report.demand(count > 0, 'requests of users during the cut', count)
     judge(report, result, healed_s)
     report.none('servers in ERROR', result.errors)
 

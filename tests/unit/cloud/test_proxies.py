@@ -2,6 +2,7 @@
 """The TCP proxies of all hosts, and configuration that leads through them."""
 
 import configparser
+import os
 import socket
 import sys
 
@@ -140,8 +141,9 @@ def test_files_of_an_agent_are_rewritten_only_if_asked(layout, proxied):
 
 @pytest.fixture
 def cloud(tmp_path):
-    """Return a cloud of its own ports, with an Ironic that answers."""
-    cloud = Cloud(Layout(tmp_path / 'state', 29100))
+    """Return a cloud without services, on ports of this process alone."""
+    port_base = 20000 + os.getpid() % 350 * 16
+    cloud = Cloud(Layout(tmp_path / 'state', port_base))
     cloud.layout.folder('etc').joinpath('coordination').write_text('etcd')
     yield cloud
     for name in cloud.processes.names():
@@ -160,7 +162,7 @@ def test_cut_lasts_as_long_as_its_context(cloud):
             socket.create_connection(('127.0.2.2', port), 5).close()
         with socket.create_connection(('127.0.2.1', port), 5) as host:
             host.sendall(b'request')
-            # The connection of the other host may come first.
+            # The connection of the other host comes first.
             keystone.settimeout(5)
             received = b''
             while not received:
