@@ -14,6 +14,9 @@ import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from keystoneauth1.exceptions import ClientException
+from openstack.exceptions import SDKException
+
 from onemachine.chaos import cells
 from onemachine.chaos.cells import Cell, Part
 from onemachine.chaos.load import End, Load, Request
@@ -33,6 +36,7 @@ FLAPPING_MOVES_MAX = 3
 # A daemon takes its host back when the path has worked for a minute.
 _QUIET_S = 30.0
 _QUIET_MAX_S = 180.0
+_ERRORS = (CloudError, SDKException, ClientException)
 # nova-api logs this when it deletes a server without its host.
 _LOCAL_DELETE = 'is down, deleting from database'
 
@@ -108,19 +112,26 @@ def paths(stage: Stage) -> None:
             'only, and stock nova-compute has no coordination backend'
         )
     rows = _Rows(stage)
-    with _through_proxies(stage) as proxies:
-        for number, cell in enumerate(chosen):
-            print_line(f'Cell {number + 1} of {len(chosen)}: {cell}')
-            try:
-                result = _try_cell(stage, proxies, cell)
-            except CloudError as exc:
-                stage.report.demand(False, 'broken off', exc)
-                with contextlib.suppress(CloudError):
-                    stage.clear()
-            else:
-                rows.add(result)
-            _restart(stage)
-    rows.report()
+    try:
+        with _through_proxies(stage) as proxies:
+            for number, cell in enumerate(chosen):
+                print_line(f'Cell {number + 1} of {len(chosen)}: {cell}')
+                _run_cell(stage, proxies, cell, rows)
+    finally:
+        rows.report()
+
+
+def _run_cell(
+    stage: Stage, proxies: Proxies, cell: Cell, rows: '_Rows'
+) -> None:
+    """Try a cell; an error breaks off this cell only."""
+    try:
+        rows.add(_try_cell(stage, proxies, cell))
+    except _ERRORS as exc:
+        stage.report.demand(False, 'broken off', exc)
+        with contextlib.suppress(*_ERRORS):
+            stage.clear()
+    _restart(stage)
 
 
 @contextlib.contextmanager

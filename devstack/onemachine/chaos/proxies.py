@@ -167,8 +167,8 @@ class Proxies:
             with self._frozen_conductor():
                 yield
             return
-        self._turn(hosts, service, way)
         try:
+            self._turn(hosts, service, way)
             yield
         finally:
             self._turn(hosts, service, Way.PASS)
