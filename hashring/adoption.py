@@ -42,6 +42,16 @@ class View:
         """Return the members that are neither restarting nor leaving."""
         return tuple(m for m in self.members if m.state is MemberState.UP)
 
+    def fit(self) -> tuple[Member, ...]:
+        """Return the members that may adopt hosts.
+
+        They are up, not half alive, and fail on the fewest vital paths; in an
+        outage for all, these are all.
+        """
+        alive = [m for m in self.up() if not m.is_half_alive]
+        least = min((len(m.failing_vital_paths) for m in alive), default=0)
+        return tuple(m for m in alive if len(m.failing_vital_paths) == least)
+
     def of_home(self, home: Host) -> tuple[Member, ...]:
         """Return the members whose home host is ``home``."""
         return tuple(m for m in self.members if m.home == home)
@@ -149,7 +159,7 @@ class PresenceWatch:
         orphan counts as served by its first candidate, so that two orphans
         have different first candidates.
         """
-        load = {m.boot: len(m.serving) for m in self._view.up()}
+        load = {m.boot: len(m.serving) for m in self._view.fit()}
         if self._boot not in load:
             return {}
         ranks = {}

@@ -19,14 +19,18 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from hashring import events, paths, workers
+from hashring.adoption import View
 from hashring.assignment import Assignment
 from hashring.clock import Clock
 from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
+from hashring.half_alive import HalfAliveWatch
 from hashring.heartbeat import HeartbeatState, HeartbeatThread
 from hashring.lock_thread import Answer, LockThread, Request
 from hashring.operator_log import OperatorLog
 from hashring.opts import Timing
+from hashring.path_proofs import PathProofs
+from hashring.path_worker import PathWorker
 from hashring.pool import Pool
 from hashring.ring import Host
 from hashring.state_dir import SavedState
@@ -119,6 +123,10 @@ class Agent:
         )
         self._operator_log = OperatorLog(home, self._clock.now_s())
         self._observed_paths = paths.ObservedPaths()
+        self._path_states: dict[paths.Path, paths.PathState] = {}
+        self._path_proofs = PathProofs(boot)
+        self._half_alive = HalfAliveWatch(boot, self._timing.half_alive_s)
+        self._path_worker = PathWorker(self._workers, self._clock)
 
     # ---- for the caller
 
@@ -164,6 +172,7 @@ class Agent:
         self._apply_stop_request()
         self._handle(events.KnownHosts(self.pool.known))
         self._handle(events.Tick())
+        self._keep_path_worker()
         self._publish_view()
         if self._on_turn is not None:
             self._on_turn()
@@ -192,11 +201,24 @@ class Agent:
         disagreeing_members = self.pool.disagreeing_members() if held else ()
         self._operator_log.log_disagreement(disagreeing_members, now_s)
         self._operator_log.log_lease_terms(state.view.members)
-        self._operator_log.log_paths(
-            self._path_states(), state.view.members, now_s
-        )
         self._handle(_lease_status(state))
+        self._judge_paths(state.view, now_s, held=held)
         self._check_other_groups(state.other_groups)
+
+    def _judge_paths(self, view: View, now_s: float, *, held: bool) -> None:
+        """Decide whether this agent is half alive; needs a lease."""
+        tenures = self.assignment.tenures() | self._path_worker.tenures()
+        states = self._path_states = self._observed_paths.combined(tenures)
+        self._operator_log.log_paths(states, view.members, now_s)
+        if not held:
+            return
+        self._path_proofs.update(view, now_s)
+        watch = self._half_alive
+        watch.update(states, view, now_s)
+        self._operator_log.log_half_alive(
+            watch.cause, watch.return_wait_s, now_s
+        )
+        self._handle(events.HalfAlive(watch.is_half_alive))
 
     def _save_home_lock(self, answer: Answer) -> None:
         """Save the token of the home lock, for the next agent process.
@@ -221,6 +243,8 @@ class Agent:
                 self.pool.forget_host(host)
             case workers.MappingConfirmed(host=host):
                 self.pool.confirm_mapping(host)
+            case workers.WorkerExited(host=workers.NO_HOST):
+                self._path_worker.note_exit(event)
             case workers.WorkerServing() | workers.WorkerExited():
                 self._handle(event)
 
@@ -278,6 +302,15 @@ class Agent:
             case _:
                 pass  # `_handle` has logged the effect; nothing else is to do.
 
+    def _keep_path_worker(self) -> None:
+        """Keep a worker that observes the paths while no other one does."""
+        if self.assignment.leaving is not None:
+            self._path_worker.kill()
+        elif self._half_alive.is_half_alive:
+            self._path_worker.start()
+        elif self.assignment.has_workers:
+            self._path_worker.kill()
+
     def _publish_view(self) -> None:
         now_s = self._clock.now_s()
         self._save_pool()
@@ -293,6 +326,7 @@ class Agent:
                 known=tuple(sorted(self.pool.hosts_to_read)),
                 opens_s=self.assignment.opens_s(now_s),
                 confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
+                doubted_paths=self._path_proofs.doubted_paths,
             )
         )
         self.heartbeat_thread.set_member(
@@ -328,7 +362,8 @@ class Agent:
         elif leaving is not None:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
-        states = self._path_states()
+        states = self._path_states
+        vital = paths.vital(states)
         return dataclasses.replace(
             self._me,
             state=state,
@@ -344,10 +379,12 @@ class Agent:
             marks=self.pool.marks,
             working_paths=paths.working(states),
             failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
+            failing_vital_paths=paths.failing(
+                vital, now_s, PATH_PUBLISHED_AFTER_S
+            ),
+            path_proofs=self._path_proofs.proofs(states),
+            is_half_alive=self._half_alive.is_half_alive,
         )
-
-    def _path_states(self) -> dict[paths.Path, paths.PathState]:
-        return self._observed_paths.combined(self.assignment.tenures())
 
     # ---- the end
 
@@ -375,6 +412,7 @@ class Agent:
         Workers end first, because a lock may be released only after its
         worker has ended.
         """
+        self._path_worker.kill()
         for host in self.assignment.phases():
             self._workers.kill(host)
         self.lock_thread.end(CLOSE_TIMEOUT_S)

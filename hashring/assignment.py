@@ -71,6 +71,7 @@ class Assignment:
         wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
         self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
         self._leave: events.Leave | None = None
+        self._is_half_alive = False
         self._last_ticket = 0
 
     # ---- the present state
@@ -97,10 +98,12 @@ class Assignment:
     def wants_home(self, now_s: float) -> bool:
         """Return whether other agents must leave the home host alone.
 
-        False while its worker keeps dying here; other agents may adopt it.
+        False while its worker keeps dying here, and while this agent is half
+        alive; other agents may adopt it.
         """
         hold = self._holds[self._home]
-        return not (hold.keeps_dying and now_s < hold.hold_off_until_s)
+        keeps_dying = hold.keeps_dying and now_s < hold.hold_off_until_s
+        return not (keeps_dying or self._is_half_alive)
 
     def deadline_s(self) -> float:
         """Return when the lease gates of all workers shut, on CLOCK_BOOTTIME.
@@ -184,6 +187,8 @@ class Assignment:
                 self._lease_terms.update(event.view, now_s)
             case events.KnownHosts(hosts=hosts):
                 self._known = hosts
+            case events.HalfAlive(is_half_alive=is_half_alive):
+                self._is_half_alive = is_half_alive
             case events.LockGranted() | events.LockRefused():
                 yield from self._apply_lock_result(event, now_s)
             case events.LockChecked():
@@ -312,6 +317,9 @@ class Assignment:
     ) -> Iterator[events.Effect]:
         if hold.phase in CERTAIN and self._is_lock_lost(hold):
             yield from self._kill(hold, Signal.LOST, events.Why.FORGOTTEN)
+        if hold.phase in CERTAIN and self._is_half_alive:
+            # It is not drained: its tasks would wait for the path that fails.
+            yield from self._kill(hold, Signal.LOST, events.Why.HALF_ALIVE)
         if hold.phase in WITH_WORKER:
             yield from self._advance_lease(hold, in_force)
         if hold.phase is Phase.SERVING:
@@ -344,6 +352,8 @@ class Assignment:
             return
         if self._leave is not None:
             yield from self._kill(hold, Signal.UNWANTED, events.Why.LEAVING)
+        elif self._is_half_alive:
+            yield from self._kill(hold, Signal.UNWANTED, events.Why.HALF_ALIVE)
         elif in_force:
             hold.move(Signal.RENEWED)
             hold.epoch = epoch
@@ -364,6 +374,8 @@ class Assignment:
     def _reason_to_stop(self, host: Host, now_s: float) -> events.Why | None:
         if self._leave is not None:
             return events.Why.LEAVING
+        if self._is_half_alive:
+            return events.Why.HALF_ALIVE
         if host == self._home:
             return None
         if self._presence_watch.presence(host, now_s) is Presence.HOME:
@@ -373,6 +385,8 @@ class Assignment:
         return None
 
     def _try_hosts(self, now_s: float) -> Iterator[events.Effect]:
+        if self._is_half_alive:
+            return
         home = self._holds[self._home]
         if home.phase is Phase.IDLE and now_s >= home.retry_at_s:
             yield from self._try(home, 0.0)

@@ -29,6 +29,7 @@ class Why(enum.Enum):
     OVERDUE = 'its worker did not end in time'
     LAPSED = 'the lease ran out while its worker was ending'
     USELESS = 'the lock came too late to be used'
+    HALF_ALIVE = 'this agent cannot serve it, and another one can'
 
 
 # ---- events
@@ -54,6 +55,13 @@ class KnownHosts:
     """The known hosts of this pool; the agent adopts no others."""
 
     hosts: frozenset[Host]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HalfAlive:
+    """Whether this agent must let other agents serve all hosts."""
+
+    is_half_alive: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +122,7 @@ class Tick:
 Event = (
     LeaseStatus
     | KnownHosts
+    | HalfAlive
     | LockGranted
     | LockRefused
     | LockChecked

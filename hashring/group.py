@@ -25,6 +25,18 @@ LockToken = NewType('LockToken', str)
 Marks = tuple[tuple[Host, int], ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class PathProof:
+    """Proof that a path works that fails for the agent with this boot.
+
+    Its publisher had an answer after it had read of the failure. An earlier
+    answer proves nothing: the service may have gone for all meanwhile.
+    """
+
+    path: Path
+    boot: Boot
+
+
 class MemberState(enum.Enum):
     """The state that an agent publishes: up, restarting or leaving."""
 
@@ -71,6 +83,11 @@ class Member:
     """The services that the agent's workers reach."""
     failing_paths: tuple[Path, ...] = ()
     """The services that none of the agent's workers has reached lately."""
+    failing_vital_paths: tuple[Path, ...] = ()
+    """Those of them without which no request can be served."""
+    path_proofs: tuple[PathProof, ...] = ()
+    is_half_alive: bool = False
+    """The agent serves no host, because it cannot and another agent can."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return this member as plain JSON values, for the backend."""
@@ -90,6 +107,9 @@ class Member:
             'lease_term_s': self.lease_term_s,
             'working_paths': list(self.working_paths),
             'failing_paths': list(self.failing_paths),
+            'failing_vital_paths': list(self.failing_vital_paths),
+            'path_proofs': [[p.path, p.boot] for p in self.path_proofs],
+            'half_alive': self.is_half_alive,
             **({} if self.marks is None else {'marks': dict(self.marks)}),
         }
 
@@ -123,6 +143,9 @@ class Member:
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
             working_paths=_paths(raw.get('working_paths', ())),
             failing_paths=_paths(raw.get('failing_paths', ())),
+            failing_vital_paths=_paths(raw.get('failing_vital_paths', ())),
+            path_proofs=_path_proofs(raw.get('path_proofs', ())),
+            is_half_alive=bool(raw.get('half_alive', False)),
             marks=parse_marks(raw['marks']) if 'marks' in raw else None,
         )
 
@@ -141,6 +164,10 @@ def _hosts(raw: Any) -> tuple[Host, ...]:
 
 def _paths(raw: Any) -> tuple[Path, ...]:
     return tuple(Path(name) for name in _names(raw))
+
+
+def _path_proofs(raw: Any) -> tuple[PathProof, ...]:
+    return tuple(PathProof(Path(str(p)), Boot(str(b))) for p, b in raw)
 
 
 def _names(raw: Any) -> list[str]:

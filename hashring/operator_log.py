@@ -12,6 +12,7 @@ from oslo_log import log as logging
 
 from hashring import events
 from hashring.group import Member
+from hashring.half_alive import Cause
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Verdict
 from hashring.paths import Path, PathStates, failing, working
@@ -43,6 +44,7 @@ class OperatorLog:
         self._is_disagreement_logged = False
         self._terms_logged: frozenset[float] = frozenset()
         self._failing_since_s: dict[Path, float] = {}
+        self._half_alive_since_s: float | None = None
 
     def log_lease(self, state: HeartbeatState, now_s: float) -> None:
         """Log that the lease was won or lost, and why."""
@@ -173,6 +175,41 @@ class OperatorLog:
             if path in m.working_paths and m.home != self._home
         )
         return f'reached by {", ".join(homes)}' if homes else 'nobody does'
+
+    def log_half_alive(
+        self, cause: Cause | None, return_wait_s: float, now_s: float
+    ) -> None:
+        """Log once that the agent is half alive, and once that it is not.
+
+        :param return_wait_s: how long its paths must work then
+        """
+        if (cause is None) == (self._half_alive_since_s is None):
+            return
+        if cause is not None:
+            self._half_alive_since_s = now_s
+            LOG.warning(
+                '%(home)s gives all its hosts away: it has not reached '
+                '%(path)s for %(failing_s)d s (%(why)s), and %(peer)s does. '
+                'It takes hosts again when all services have answered for '
+                '%(wait_s)d s',
+                {
+                    'home': self._home,
+                    'path': cause.path,
+                    'failing_s': now_s - cause.since_s,
+                    'why': cause.why,
+                    'peer': cause.peer,
+                    'wait_s': return_wait_s,
+                },
+            )
+        elif self._half_alive_since_s is not None:
+            LOG.info(
+                '%(home)s takes hosts again after %(away_s)d s',
+                {
+                    'home': self._home,
+                    'away_s': now_s - self._half_alive_since_s,
+                },
+            )
+            self._half_alive_since_s = None
 
     def log_leaving(self, *, restarting: bool) -> None:
         """Log that the agent begins to leave."""

@@ -17,6 +17,8 @@ GROUP = 'coordination'
 # The restart grace must leave so much time before Nova shows the Service as
 # down.
 WORKER_START_S = 5.0
+# A service that is restarted, or a single slow request, is no reason to move.
+HALF_ALIVE_MIN_S = 10.0
 
 OPTS = [
     cfg.StrOpt(
@@ -95,6 +97,20 @@ OPTS = [
         'TimeoutStopSec of the systemd unit must be half a minute longer.',
     ),
     cfg.FloatOpt(
+        'half_alive_s',
+        default=15.0,
+        min=0.0,
+        max=600.0,
+        help='Seconds for which this agent must have failed to reach '
+        'RabbitMQ, nova-conductor or Ironic before it gives its hosts to an '
+        'agent that reaches it; if no agent does, no host moves. It takes '
+        'them back when the service has answered for three times as long, '
+        'and twice as long after each relapse within an hour. Lower: requests '
+        'of users wait less. Higher: fewer moves because of short failures. '
+        '0: hosts never move because of such a failure; otherwise at least '
+        '10.',
+    ),
+    cfg.FloatOpt(
         'loop_interval_s',
         default=1.0,
         min=0.1,
@@ -117,6 +133,7 @@ class Timing:
     drain_timeout_s: float = 60.0
     loop_interval_s: float = 1.0
     settle_s: float = 5.0
+    half_alive_s: float = 15.0
 
     @property
     def heartbeat_interval_s(self) -> float:
@@ -140,6 +157,7 @@ class Timing:
             drain_timeout_s=group.drain_timeout_s,
             loop_interval_s=group.loop_interval_s,
             settle_s=settle_s,
+            half_alive_s=group.half_alive_s,
         )
 
 
@@ -179,6 +197,12 @@ def check_options(
             f'[coordination] adopt_step_s is {timing.adopt_step_s:g}, less '
             f'than loop_interval_s ({timing.loop_interval_s:g}): raise '
             'adopt_step_s.'
+        )
+    if 0 < timing.half_alive_s < HALF_ALIVE_MIN_S:
+        raise errors.ConfigError(
+            f'[coordination] half_alive_s is {timing.half_alive_s:g}: set it '
+            f'to {HALF_ALIVE_MIN_S:g} or more, or to 0 so that no host moves '
+            'because of a service that one agent does not reach.'
         )
     if service_down_time_s is not None:
         _check_grace(timing, service_down_time_s, report_interval_s or 10.0)

@@ -26,6 +26,8 @@ class PathState:
     """What the last failed request ended with; for operators."""
     is_vital: bool = True
     """Without this path, no request of a user can be served."""
+    answered_s: float | None = None
+    """When a request had its last answer (CLOCK_BOOTTIME); None: never."""
 
 
 # A path that is missing has not been observed yet.
@@ -71,9 +73,12 @@ def combine(reports: Iterable[PathStates]) -> dict[Path, PathState]:
 
 
 def _better(one: PathState, other: PathState) -> PathState:
-    if one.failing_since_s is None or other.failing_since_s is None:
-        return one if one.failing_since_s is None else other
-    return max(one, other, key=lambda state: state.failing_since_s or 0.0)
+    return max(one, other, key=_rank)
+
+
+def _rank(state: PathState) -> tuple[bool, float, float]:
+    since_s = state.failing_since_s
+    return since_s is None, since_s or 0.0, state.answered_s or 0.0
 
 
 def working(states: PathStates) -> tuple[Path, ...]:
@@ -95,3 +100,8 @@ def failing(
             and now_s - state.failing_since_s >= after_s
         )
     )
+
+
+def vital(states: PathStates) -> PathStates:
+    """Return the paths without which no request can be served."""
+    return {path: s for path, s in states.items() if s.is_vital}

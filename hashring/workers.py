@@ -11,8 +11,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hashring.paths import PathStates
+from hashring.paths import Path, PathStates
 from hashring.ring import Host
+
+# A worker of this host serves nothing: it only observes its paths, for an
+# agent that serves no host.
+NO_HOST = Host('')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class WorkerView:
     forget a lock cause entries."""
     confirmed_mappings: tuple[Host, ...] = ()
     """The hosts that an operator has confirmed to be mapped, sorted."""
+    doubted_paths: tuple[Path, ...] = ()
+    """The paths that fail for another agent: they are to be tested now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,6 +149,7 @@ class Workers(Protocol):
         The gate of the worker is shut until `deliver_view` delivers a
         deadline in the future.
 
+        :param host: may be `NO_HOST`
         :param has_servers: the host has servers, so it is started before
             others that wait
         """

@@ -33,6 +33,7 @@ class Appointment:
     """The host that a worker process serves; sent once."""
 
     host: Host
+    """`NO_HOST` for a worker that only observes the paths."""
     is_home: bool
     """The host is its agent's own, not an adopted one."""
 
@@ -138,6 +139,7 @@ def decode_view(line: bytes) -> workers.WorkerView:
         known=tuple(raw['known']),
         opens_s=raw['opens_s'],
         confirmed_mappings=tuple(raw['vouched']),
+        doubted_paths=tuple(map(Path, raw.get('doubted_paths', ()))),
     )
 
 
@@ -225,7 +227,10 @@ def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
 
 
 def _parse_path_state(raw: dict[str, Any]) -> PathState:
+    # A worker of a newer release may send more fields, one of an older release
+    # does not send ``answered_s``.
     fields = dataclasses.fields(PathState)
+    raw = {'answered_s': None, **raw}
     return PathState(**{f.name: raw[f.name] for f in fields})
 
 

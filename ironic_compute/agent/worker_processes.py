@@ -151,7 +151,7 @@ class WorkerProcesses:
         LOG.info(
             'Started the worker of host %(host)s, process %(pid)d (%(kind)s)',
             {
-                'host': host,
+                'host': host or '(none: it observes the paths)',
                 'pid': child.process.pid,
                 'kind': 'the spare' if is_spare else 'new',
             },

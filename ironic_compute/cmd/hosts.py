@@ -136,10 +136,20 @@ def host_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
         if by is None:
             rows.append((host, '-', '-', 'not served', '-'))
         else:
-            how = 'home' if by.home == host else 'adopted'
+            how = 'home' if by.home == host else _why_adopted(host, members)
             not_reached = ', '.join(by.failing_paths) or '-'
             rows.append((host, by.home, by.machine, how, not_reached))
     return rows
+
+
+def _why_adopted(host: Host, members: Iterable[Member]) -> str:
+    for member in members:
+        if member.home == host and member.is_half_alive:
+            paths = ', '.join(member.failing_paths)
+            if paths:
+                return f'adopted: {host} does not reach {paths}'
+            return f'adopted: {host} reaches all services again'
+    return 'adopted'
 
 
 class HostList(lister.Lister):

@@ -30,6 +30,9 @@ _ANSWERS_COUNT = 2
 # Answers that come closer together count as one: packets that were held up
 # arrive in a burst, and an answer to a probe is noted as traffic, too.
 _APART_S = 1.0
+# A request may have waited for its time-out of so many seconds when its
+# failure is noted.
+COUNTED_S = 5.0
 _WHY_LENGTH = 200
 _CREDENTIALS = re.compile(r'//\S*@')
 
@@ -80,7 +83,9 @@ class PathHealth:
 
         :param why: what the request ended with
         :param began_s: when the request was sent; an answer that has come
-            since then is newer than this failure, which is ignored then
+            since then is newer than this failure, which is ignored then.
+            Otherwise the path has failed since then, but not for longer than
+            `COUNTED_S`: this process may have been frozen meanwhile.
         """
         now_s = self._clock.now_s()
         with self._lock:
@@ -90,7 +95,9 @@ class PathHealth:
             observed.answers_count = 0
             observed.why = _one_line(why)
             if observed.failing_since_s is None:
-                observed.failing_since_s = now_s
+                observed.failing_since_s = max(
+                    now_s if began_s is None else began_s, now_s - COUNTED_S
+                )
 
     def silent_s(self, path: Path) -> float:
         """Return the seconds since the last answer; infinite before it."""
@@ -114,11 +121,12 @@ class PathHealth:
 
 
 def _state(path: Path, observed: _Observed) -> PathState:
-    since_s = observed.failing_since_s
+    since_s, answered_s = observed.failing_since_s, observed.answered_s
     return PathState(
         failing_since_s=since_s,
         why='' if since_s is None else observed.why,
         is_vital=path not in _NOT_VITAL,
+        answered_s=None if math.isinf(answered_s) else answered_s,
     )
 
 

@@ -2,7 +2,7 @@
 """Path observer: runs the probes, and sends the states of paths to the agent.
 
 The agent tells operators which services fail here, and which daemons reach
-them. It moves no host because of it.
+them. If it cannot serve and another agent can, it gives its hosts away.
 """
 
 import math
@@ -35,16 +35,19 @@ class PathObserver:
     A probe may block for minutes, so no other thread waits for it.
 
     :param send: sends the states of all paths to the agent; does not block
+    :param is_doubted: whether a path fails for another agent, which waits for
+        a proof that it works here
     """
 
     _health: PathHealth
     _probes: Sequence[Probe]
     _clock: Clock
     _send: Callable[[dict[Path, PathState]], None]
+    _is_doubted: Callable[[Path], bool]
 
     def __attrs_post_init__(self) -> None:
         self._sent_s = -math.inf
-        self._sent: dict[Path, bool] = {}
+        self._sent: dict[Path, object] = {}
         # Path -> since when it fails, if a warning was logged.
         self._warned: dict[Path, float] = {}
         self._threads = (
@@ -75,11 +78,16 @@ class PathObserver:
         states = self._health.states()
         self._log(states)
         now_s = self._clock.now_s()
-        fails = {p: s.failing_since_s is not None for p, s in states.items()}
-        if fails != self._sent or now_s - self._sent_s >= _SEND_INTERVAL_S:
-            self._sent, self._sent_s = fails, now_s
+        news = {path: self._news(path, s) for path, s in states.items()}
+        if news != self._sent or now_s - self._sent_s >= _SEND_INTERVAL_S:
+            self._sent, self._sent_s = news, now_s
             self._send(states)
         return _ROUND_S
+
+    def _news(self, path: Path, state: PathState) -> object:
+        """Return what the agent must know soon of a path."""
+        fails = state.failing_since_s is not None
+        return fails, state.answered_s if self._is_doubted(path) else None
 
     def _log(self, states: Mapping[Path, PathState]) -> None:
         now_s = self._clock.now_s()

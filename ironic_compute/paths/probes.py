@@ -25,16 +25,24 @@ from ironic_compute.paths.path_health import (
 # A request gives up after so many seconds, and an answer that takes longer is
 # counted as none until it has come.
 TIMEOUT_S = 5
-# While a path fails, it is probed so often, so that its end is noticed soon.
+# While a path fails, here or for another agent, it is probed so often.
 RETRY_S = 5.0
 # oslo.messaging would try to connect for ever, in spite of the time-out. One
 # retry is needed, because a connection is found broken by the first try.
 RETRIES_COUNT = 1
+_RABBITMQ_SILENCE_S = 10.0
+# A path whose own traffic is so late is probed.
+_SLACK_S = 2.0
 
 
 def _always() -> bool:
     """Return True."""
     return True
+
+
+def _never(path: Path) -> bool:
+    """Return False."""
+    return False
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -46,6 +54,7 @@ class Probe:
     :param silence_s: seconds without an answer after which a probe is sent;
         None: only while the path fails
     :param is_expected: whether an answer can be expected at present
+    :param is_doubted: whether a path fails for another agent
     """
 
     path: Path
@@ -54,6 +63,7 @@ class Probe:
     _health: PathHealth
     _clock: Clock
     _is_expected: Callable[[], bool] = _always
+    _is_doubted: Callable[[Path], bool] = _never
 
     def __attrs_post_init__(self) -> None:
         self._began_s: float | None = None
@@ -65,13 +75,14 @@ class Probe:
         """
         if self._is_due() and self._is_expected():
             self._probe()
-        if self._health.is_failing(self.path):
-            return RETRY_S
-        if self.silence_s is None:
+        if self._is_failing() or self.silence_s is None:
             return RETRY_S
         left_s = self.silence_s - self._health.silent_s(self.path)
         # The path may begin to fail meanwhile.
         return min(max(left_s, 1.0), RETRY_S)
+
+    def _is_failing(self) -> bool:
+        return self._health.is_failing(self.path)
 
     def note_overdue(self) -> None:
         """Note a failure if the present probe has had no answer for long.
@@ -84,9 +95,12 @@ class Probe:
         self._note_failure(f'no answer for {TIMEOUT_S} s', began_s)
 
     def _is_due(self) -> bool:
-        if self._health.is_failing(self.path) or self.silence_s is None:
-            return self._health.is_failing(self.path)
-        return self._health.silent_s(self.path) >= self.silence_s
+        if self._is_failing():
+            return True
+        silent_s = self._health.silent_s(self.path)
+        if self._is_doubted(self.path) and silent_s >= RETRY_S:
+            return True
+        return self.silence_s is not None and silent_s >= self.silence_s
 
     def _probe(self) -> None:
         self._began_s = began_s = self._clock.now_s()
@@ -114,25 +128,47 @@ class ProbeCalls:
     placement: Callable[[], None]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProbePace:
+    """Seconds between two requests that a worker sends anyway."""
+
+    conductor_s: float
+    """The worker reports its host up through nova-conductor."""
+    ironic_s: float
+    """The worker reads the changes of Ironic's nodes."""
+
+
 def make_probes(
     calls: ProbeCalls,
     health: PathHealth,
     clock: Clock,
+    pace: ProbePace,
     receives_rpc: Callable[[], bool],
+    is_doubted: Callable[[Path], bool],
 ) -> tuple[Probe, ...]:
     """Return the probes of a worker.
 
     :param receives_rpc: whether the worker's own queue is read at present
+    :param is_doubted: whether a path fails for another agent
     """
+
+    def probe(
+        path: Path,
+        silence_s: float | None,
+        send: Callable[[], object],
+        is_expected: Callable[[], bool] = _always,
+    ) -> Probe:
+        return Probe(
+            path, silence_s, send, health, clock, is_expected, is_doubted
+        )
+
     return (
-        Probe(RABBITMQ, 10.0, calls.rabbitmq, health, clock, receives_rpc),
-        # The worker reports itself up through nova-conductor every 10 s, and
-        # reads the changes of Ironic's nodes every 10 s.
-        Probe(CONDUCTOR, 15.0, ping_conductor, health, clock),
-        Probe(IRONIC, 25.0, calls.ironic, health, clock),
+        probe(RABBITMQ, _RABBITMQ_SILENCE_S, calls.rabbitmq, receives_rpc),
+        probe(CONDUCTOR, pace.conductor_s + _SLACK_S, ping_conductor),
+        probe(IRONIC, pace.ironic_s + _SLACK_S, calls.ironic),
         # While no node changes, nothing is sent to Placement, and nobody needs
         # it: the first request that fails begins the probes.
-        Probe(PLACEMENT, None, calls.placement, health, clock),
+        probe(PLACEMENT, None, calls.placement),
     )
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from hashring.clock import Clock
+from hashring.paths import Path
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
@@ -44,6 +45,7 @@ class PoolView:
         self._ring = Ring()
         self._known: tuple[Host, ...] = ()
         self._confirmed_mappings: frozenset[Host] = frozenset()
+        self._doubted_paths: frozenset[Path] = frozenset()
         self._agreed_since_s: float | None = None
         self._agreed_until_s = 0.0
         self._ring_since_s = clock.now_s()
@@ -72,6 +74,7 @@ class PoolView:
             was_agreed = self._agreed_since_s is not None
             is_stale |= was_agreed and view.agreed_since_s is None
             self._confirmed_mappings = frozenset(view.confirmed_mappings)
+            self._doubted_paths = frozenset(view.doubted_paths)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
             self._agreed_until_s = view.agreed_until_s
@@ -87,6 +90,10 @@ class PoolView:
     def confirmed_mappings(self) -> frozenset[Host]:
         """The hosts whose mapping an operator has confirmed."""
         return self._confirmed_mappings
+
+    def is_doubted(self, path: Path) -> bool:
+        """Return whether another agent fails to reach a service."""
+        return path in self._doubted_paths
 
     def ring_status(self) -> RingStatus:
         """Return the ring with its age and agreement.

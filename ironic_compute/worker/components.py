@@ -100,6 +100,34 @@ class WorkerHooks:
     exit_process: Callable[[int], None]
 
 
+def make_path_observer(
+    tenure: Tenure,
+    health: PathHealth,
+    calls: probes.ProbeCalls,
+    receives_rpc: Callable[[], bool],
+    send: Callable[[pipe.Message], None],
+) -> PathObserver:
+    """Return the path observer of a worker, not started yet.
+
+    :param receives_rpc: whether the worker's own queue is read at present
+    :param send: sends a message to the agent
+    """
+    pace = probes.ProbePace(
+        conductor_s=float(CONF.report_interval),
+        ironic_s=CONF.ironic_compute.delta_interval_s,
+    )
+    is_doubted = tenure.pool.is_doubted
+    return PathObserver(
+        health,
+        probes.make_probes(
+            calls, health, tenure.clock, pace, receives_rpc, is_doubted
+        ),
+        tenure.clock,
+        lambda states: send(pipe.Paths(states)),
+        is_doubted,
+    )
+
+
 class Components:
     """All objects of one worker; the compute manager starts and stops them.
 
@@ -171,21 +199,19 @@ class Components:
         self._make_threads()
 
     def _make_path_observer(self, placement: Placement) -> PathObserver:
-        tenure, health = self._tenure, self._path_health
-        calls = probes.ProbeCalls(
-            rabbitmq=lambda: peer_rpc.check_queue(
-                tenure.host, probes.TIMEOUT_S, probes.RETRIES_COUNT
+        host = self._tenure.host
+        return make_path_observer(
+            self._tenure,
+            self._path_health,
+            probes.ProbeCalls(
+                rabbitmq=lambda: peer_rpc.check_queue(
+                    host, probes.TIMEOUT_S, probes.RETRIES_COUNT
+                ),
+                ironic=lambda: self.client.check_access(probes.TIMEOUT_S),
+                placement=lambda: placement.check_access(probes.TIMEOUT_S),
             ),
-            ironic=lambda: self.client.check_access(probes.TIMEOUT_S),
-            placement=lambda: placement.check_access(probes.TIMEOUT_S),
-        )
-        return PathObserver(
-            health,
-            probes.make_probes(
-                calls, health, tenure.clock, self.rpc_gating.should_receive
-            ),
-            tenure.clock,
-            send=lambda states: self._hooks.send(pipe.Paths(states)),
+            self.rpc_gating.should_receive,
+            self._hooks.send,
         )
 
     def _make_threads(self) -> None:

@@ -25,6 +25,7 @@ from oslo_log import log as logging
 from oslo_utils import importutils
 
 from hashring.clock import SystemClock
+from hashring.workers import NO_HOST
 from ironic_compute import compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
@@ -32,7 +33,12 @@ from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.pool.services import BINARY
 from ironic_compute.pool.view import PoolView
-from ironic_compute.worker import executors, gated_writes, rpc_gating
+from ironic_compute.worker import (
+    executors,
+    gated_writes,
+    path_worker,
+    rpc_gating,
+)
 from ironic_compute.worker.agent_pipe import AgentPipe
 from ironic_compute.worker.components import Components, Tenure, WorkerHooks
 from ironic_compute.worker.rpc_service import Service
@@ -96,7 +102,10 @@ def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     agent_pipe.start()
     executors.warn_of_low_limits(CONF)
     try:
-        compat.run_service(make_service(tenure, agent_pipe.send))
+        if tenure.host == NO_HOST:
+            path_worker.run(tenure, agent_pipe.send)
+        else:
+            compat.run_service(make_service(tenure, agent_pipe.send))
     except errors.ConfigError as exc:
         agent_pipe.send(pipe.CannotStart(str(exc)))
         return exit_codes.EX_CONFIG
@@ -127,8 +136,11 @@ def configure(config_arguments: Sequence[str]) -> None:
 
 def make_tenure(appointment: pipe.Appointment) -> Tenure:
     """Return the tenure of an appointment; its gate is still shut."""
-    setproctitle.setproctitle(f'{PROG}: host {appointment.host}')
-    CONF.set_override('host', appointment.host)
+    if appointment.host == NO_HOST:
+        setproctitle.setproctitle(f'{PROG}: paths')
+    else:
+        setproctitle.setproctitle(f'{PROG}: host {appointment.host}')
+        CONF.set_override('host', appointment.host)
     clock = SystemClock()
     return Tenure(
         host=appointment.host,

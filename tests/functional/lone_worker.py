@@ -9,6 +9,7 @@ knows no more than its version. Its lease is not in force at first.
 What it sees is said on standard output, a JSON object; then it waits for
 SIGTERM. With the argument ``busy`` it has work then that takes a while, and
 says when that is done; with ``waiting``, work that waits for Ironic for long.
+With ``paths`` it serves no host: it says which services it reaches.
 """
 
 # Before anything else is imported.
@@ -31,14 +32,15 @@ from nova import context as nova_context  # noqa: E402
 from nova import objects, rpc  # noqa: E402
 from nova.objects import base as objects_base  # noqa: E402
 
-from hashring.paths import PathStates  # noqa: E402
+from hashring.paths import PathStates, working  # noqa: E402
 from hashring.ring import Host  # noqa: E402
+from hashring.workers import NO_HOST  # noqa: E402
 from ironic_compute.agent import pipe  # noqa: E402
 from ironic_compute.paths.path_health import (  # noqa: E402
     CONDUCTOR,
     RABBITMQ,
 )
-from ironic_compute.worker import process  # noqa: E402
+from ironic_compute.worker import path_worker, process  # noqa: E402
 
 _HOST = Host('c1')
 _SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
@@ -230,12 +232,31 @@ class _Life:
             self._say('done')
 
 
+def _serve_no_host() -> None:
+    """Say each new list of the services that the path worker reaches."""
+    said: list[list[str]] = []
+
+    def receive(message: pipe.Message) -> None:
+        if isinstance(message, pipe.Paths):
+            reached = list(working(message.states))
+            if reached not in said:
+                said.append(reached)
+                print(json.dumps(reached), flush=True)
+
+    _conduct()
+    tenure = process.make_tenure(pipe.Appointment(NO_HOST, is_home=False))
+    path_worker.run(tenure, receive)
+
+
 def main() -> None:
     """Live until SIGTERM."""
     path = pathlib.Path(tempfile.mkdtemp())
     config = path / 'nova.conf'
     config.write_text(_CONFIG.format(path=path, url=_listen()))
     process.configure(['--config-file', str(config)])
+    if sys.argv[1] == 'paths':
+        _serve_no_host()
+        return
     life = _Life(*sys.argv[1:])
     threading.Thread(target=life.live, daemon=True).start()
     compat.run_service(life.service)

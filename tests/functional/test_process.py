@@ -84,3 +84,14 @@ def test_work_comes_to_its_end_unless_it_waits_for_ironic(
     end = {'busy': '"done"\n', 'waiting': ''}[work]
     assert worker.stdout.readline() == end
     assert worker.returncode == 0
+
+
+def test_worker_without_a_host_tells_what_it_reaches(backend: str) -> None:
+    """Its messages to itself come back; Ironic does not know its nodes."""
+    worker = _start(backend, 'paths')
+    assert worker.stdout is not None
+    reached: list[str] = []
+    while not {'RabbitMQ', 'nova-conductor'} <= set(reached):
+        reached = json.loads(worker.stdout.readline())
+    assert _end(worker) < _SOON_S
+    assert worker.returncode == 0

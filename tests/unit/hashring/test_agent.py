@@ -17,6 +17,7 @@ from hashring.opts import Timing
 from hashring.paths import Path, PathState
 from hashring.ring import Host, Ring
 from hashring.workers import (
+    NO_HOST,
     HostAdded,
     HostForgotten,
     MappingConfirmed,
@@ -307,6 +308,64 @@ def test_paths_are_published_until_their_worker_ends(world: World) -> None:
     one.workers.crash(C1)
     run(world, 30)
     assert published() == ((), ())
+
+
+def _observe(world: World, machine: Machine, works: bool) -> None:
+    """Let all workers of a machine report their path to RabbitMQ."""
+    now_s = machine.clock.now_s()
+    state = PathState(answered_s=now_s)
+    if not works:
+        state = PathState(now_s - 1, 'refused')
+    for host, worker in machine.workers.live.items():
+        machine.workers.say(
+            PathsObserved(host, {Path('RabbitMQ'): state}, worker.tenure)
+        )
+
+
+def test_host_of_a_half_alive_agent_moves_once_and_comes_back_once(
+    world: World,
+) -> None:
+    """The other agent proves that it reaches what fails here."""
+    run(world, 60)
+    one, two = world.machines
+    _observe(world, one, works=False)
+    run(world, 30)
+    assert set(one.workers.live) == {C1}, 'nobody has proven anything'
+    _observe(world, two, works=True)
+    run(world, 10)
+    assert set(one.workers.live) == {NO_HOST}
+    assert set(two.workers.live) == {C1, C2}
+    run(world, 60)
+    assert set(one.workers.live) == {NO_HOST}
+    _observe(world, one, works=True)
+    run(world, 40)
+    assert set(one.workers.live) == {NO_HOST}
+    run(world, 90)
+    assert set(one.workers.live) == {C1}
+    assert set(two.workers.live) == {C2}
+
+
+def test_no_host_moves_in_an_outage_for_all(world: World) -> None:
+    """No agent can prove that the service answers."""
+    run(world, 60)
+    for machine in world.machines:
+        _observe(world, machine, works=False)
+    run(world, 120)
+    assert [set(m.workers.live) for m in world.machines] == [{C1}, {C2}]
+
+
+def test_path_worker_ends_with_its_agent(world: World) -> None:
+    """An agent without hosts leaves no process behind."""
+    run(world, 60)
+    one, two = world.machines
+    _observe(world, one, works=False)
+    run(world, 20)
+    _observe(world, two, works=True)
+    run(world, 10)
+    assert set(one.workers.live) == {NO_HOST}
+    agent(one).request_stop(for_good=True)
+    run(world, 10)
+    assert set(one.workers.live) == set()
 
 
 def test_forgotten_host_is_served_by_nobody(world: World) -> None:

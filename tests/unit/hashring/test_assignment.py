@@ -129,3 +129,41 @@ def test_home_stays_wanted_after_the_hold_off(serving: Assignment) -> None:
         assert serving.wants_home(now_s)
         serving.handle(events.LockRefused(C1, tried.ticket), now_s)
         assert serving.wants_home(now_s)
+
+
+def test_half_alive_agent_kills_its_workers_and_stands_back(
+    serving: Assignment,
+) -> None:
+    """A worker is not drained: its tasks wait for the path that fails."""
+    kill, release = serving.handle(events.HalfAlive(True), 1.0)
+    assert kill == events.Kill(C1, events.Why.HALF_ALIVE)
+    assert isinstance(release, events.Release)
+    assert not serving.wants_home(1.0)
+    serving.handle(events.LockReleased(C1, release.ticket), 2.0)
+    held = events.LeaseStatus(1e6, 1, View((ME,)))
+    orphans = events.KnownHosts(frozenset({C1, Host('c9')}))
+    for event in (held, orphans, events.Tick()):
+        assert serving.handle(event, 1000.0) == ()
+    (tried,) = serving.handle(events.HalfAlive(False), 1001.0)
+    assert serving.wants_home(1001.0)
+    assert isinstance(tried, events.TryLock) and tried.host == C1
+
+
+def test_half_alive_agent_does_not_use_a_lock_that_comes_then() -> None:
+    """It was requested before."""
+    made = Assignment(C1, ME.boot, Timing(), coordination.CACHE)
+    made.handle(HELD, 0.0)
+    made.handle(events.HalfAlive(True), 1.0)
+    (release,) = made.handle(events.LockGranted(C1, 1), 1.0)
+    assert isinstance(release, events.Release)
+
+
+def test_half_alive_agent_kills_a_draining_or_paused_worker(
+    serving: Assignment,
+) -> None:
+    """Neither can end by itself."""
+    serving.handle(events.Tick(), 12.0)
+    assert serving.phases() == {C1: Phase.PAUSED}
+    kill, release = serving.handle(events.HalfAlive(True), 13.0)
+    assert kill == events.Kill(C1, events.Why.HALF_ALIVE)
+    assert isinstance(release, events.Release)

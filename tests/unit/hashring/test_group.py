@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hashring import errors
-from hashring.group import Boot, Member, MemberState
+from hashring.group import Boot, Member, MemberState, PathProof
 from hashring.paths import Path
 from hashring.ring import Host
 
@@ -27,6 +27,9 @@ FULL = Member(
     lease_term_s=40.0,
     working_paths=(Path('Ironic'),),
     failing_paths=(Path('RabbitMQ'),),
+    failing_vital_paths=(Path('RabbitMQ'),),
+    path_proofs=(PathProof(Path('Ironic'), Boot('b2')),),
+    is_half_alive=True,
     marks=((Host('c8'), 3), (Host('c9'), 1)),
 )
 
@@ -41,7 +44,8 @@ def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
     later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
-    for name in later | {'working_paths', 'failing_paths'}:
+    later |= {'working_paths', 'failing_paths', 'failing_vital_paths'}
+    for name in later | {'path_proofs', 'half_alive'}:
         del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()
     assert Member.parse(raw).lease_term_s == 0.0
@@ -58,6 +62,7 @@ def test_member_of_an_older_version_is_read() -> None:
         {'vouched': 'c1'},
         {'with_servers': 'c1'},
         {'failing_paths': 'RabbitMQ'},
+        {'path_proofs': ['RabbitMQ']},
         {'lease_term_s': 'long'},
         {'marks': ['c9']},
         {'marks': {'c9': 'often'}},

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from hashring.group import Boot, Member
+from hashring.half_alive import Cause
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Lease, Verdict
 from hashring.operator_log import OperatorLog
@@ -146,3 +147,23 @@ def test_common_outage_names_nobody(
     states = {Path('Ironic'): PathState(0.0, 'no answer')}
     operator_log.log_paths(states, [NONE, OTHER], 30.0)
     assert caplog.messages[0].endswith('(no answer); nobody does')
+
+
+def test_agent_that_gives_its_hosts_away_says_why_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One sentence has the path, the time, the reason, and who is well."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    cause = Cause(Path('RabbitMQ'), 100.0, 'refused', Host('c2'))
+    operator_log.log_half_alive(None, 45.0, 90.0)
+    for now_s in (116.0, 150.0):
+        operator_log.log_half_alive(cause, 45.0, now_s)
+    for now_s in (200.0, 210.0):
+        operator_log.log_half_alive(None, 45.0, now_s)
+    assert caplog.messages == [
+        'c1 gives all its hosts away: it has not reached RabbitMQ for 16 s '
+        '(refused), and c2 does. It takes hosts again when all services have '
+        'answered for 45 s',
+        'c1 takes hosts again after 84 s',
+    ]

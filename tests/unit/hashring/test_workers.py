@@ -25,6 +25,7 @@ def test_view_can_be_written_as_json() -> None:
         'agreed_until_s': 0.0,
         'opens_s': {'c1': 20.0},
         'confirmed_mappings': [],
+        'doubted_paths': [],
     }
 
 

@@ -145,3 +145,17 @@ def test_list_shows_who_serves_a_host_and_what_it_does_not_reach() -> None:
         ('c3', 'c1', 'm-c1', 'adopted', '-'),
         ('c9', '-', '-', 'not served', '-'),
     ]
+
+
+def test_list_says_why_a_live_daemon_does_not_serve_its_own_host() -> None:
+    """Its host is served elsewhere, because it does not reach a service."""
+    well = _up(C1, C1, C2)
+    for paths, why in (
+        ((Path('RabbitMQ'),), 'adopted: c2 does not reach RabbitMQ'),
+        ((), 'adopted: c2 reaches all services again'),
+    ):
+        away = dataclasses.replace(
+            _up(C2), failing_paths=paths, is_half_alive=True
+        )
+        rows = hosts.host_rows([well, away])
+        assert rows[1] == (C2, C1, well.machine, why, '-')

@@ -34,7 +34,7 @@ def test_unobserved_path_has_no_state(health: PathHealth) -> None:
     """Nothing is claimed about a path before its first request has ended."""
     assert health.states() == {}
     health.note_answer(IRONIC)
-    assert health.states() == {IRONIC: PathState()}
+    assert health.states() == {IRONIC: PathState(answered_s=_BEGAN_S)}
 
 
 def test_path_fails_since_its_first_failure(
@@ -68,7 +68,7 @@ def test_two_answers_in_a_row_end_a_failure(
     for _ in range(2):
         clock.advance(2)
         health.note_answer(IRONIC)
-    assert health.states()[IRONIC] == PathState()
+    assert health.states()[IRONIC] == PathState(answered_s=clock.now_s())
     clock.advance(2)
     health.note_failure(IRONIC, 'refused')
     assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 6
@@ -154,3 +154,19 @@ def test_threads_may_note_at_once(health: PathHealth) -> None:
     for thread in threads:
         thread.join(60.0)
     assert health.states()[IRONIC].failing_since_s == _BEGAN_S
+
+
+def test_path_has_failed_since_the_request_was_sent(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """A frozen process does not count the time in which it was frozen."""
+    for waited_s, counted_s in ((3, 3), (5, 5), (60, 5)):
+        clock.advance(1)
+        began_s = clock.now_s()
+        clock.advance(waited_s)
+        health.note_failure(IRONIC, 'timed out', began_s)
+        failing_since_s = health.states()[IRONIC].failing_since_s
+        assert failing_since_s == clock.now_s() - counted_s
+        for _ in range(2):
+            clock.advance(1)
+            health.note_answer(IRONIC)

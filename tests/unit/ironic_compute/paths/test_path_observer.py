@@ -21,8 +21,13 @@ class _World:
         self.clock = ManualClock()
         self.health = PathHealth(self.clock)
         self.sent: list[dict[Path, PathState]] = []
+        self.doubted: set[Path] = set()
         self.observer = PathObserver(
-            self.health, (), self.clock, self.sent.append
+            self.health,
+            (),
+            self.clock,
+            self.sent.append,
+            self.doubted.__contains__,
         )
 
     def pass_seconds(self, seconds: float) -> None:
@@ -45,12 +50,35 @@ def test_begin_and_end_of_a_failure_are_sent_at_once(world: _World) -> None:
     world.health.note_failure(IRONIC, 'refused')
     since_s = world.clock.now_s()
     world.pass_seconds(3)
-    assert world.sent == [{IRONIC: PathState(since_s, 'refused')}]
+    assert world.sent == [
+        {IRONIC: PathState(since_s, 'refused', answered_s=since_s - 3)}
+    ]
     for _ in range(2):
         world.clock.advance(1)
         world.health.note_answer(IRONIC)
     world.pass_seconds(1)
-    assert world.sent[1:] == [{IRONIC: PathState()}]
+    assert world.sent[1:] == [
+        {IRONIC: PathState(answered_s=world.clock.now_s() - 1)}
+    ]
+
+
+def test_answer_on_a_path_that_others_doubt_is_sent_at_once(
+    world: _World,
+) -> None:
+    """Another agent waits for the proof; nobody waits for other answers."""
+    for path in (IRONIC, RABBITMQ):
+        world.health.note_answer(path)
+    world.pass_seconds(2)
+    world.doubted.add(IRONIC)
+    world.pass_seconds(2)
+    world.sent.clear()
+    world.health.note_answer(RABBITMQ)
+    world.pass_seconds(2)
+    assert world.sent == []
+    world.health.note_answer(IRONIC)
+    answered_s = world.clock.now_s()
+    world.pass_seconds(2)
+    assert [s[IRONIC].answered_s for s in world.sent] == [answered_s]
 
 
 def test_states_are_repeated(world: _World) -> None:
@@ -109,7 +137,7 @@ def test_probe_that_hangs_is_reported_while_it_hangs() -> None:
             was_sent.set()
 
     probe = Probe(RABBITMQ, 10.0, hang, health, clock)
-    observer = PathObserver(health, [probe], clock, send)
+    observer = PathObserver(health, [probe], clock, send, lambda path: False)
     thread = threading.Thread(target=probe.try_probe, daemon=True)
     thread.start()
     assert has_begun.wait(60.0)
@@ -126,7 +154,11 @@ def test_threads_start_and_stop() -> None:
     was_sent = threading.Event()
     probe = Probe(IRONIC, 10.0, lambda: None, health, clock)
     observer = PathObserver(
-        health, [probe], clock, lambda states: was_sent.set()
+        health,
+        [probe],
+        clock,
+        lambda states: was_sent.set(),
+        lambda path: False,
     )
     observer.start()
     names = {thread.name for thread in threading.enumerate()}

@@ -30,6 +30,7 @@ class _Ironic:
         self.error: Exception | None = None
         self.on_request: Callable[[], object] = lambda: None
         self.is_expected = True
+        self.is_doubted = False
         self.arrived_count = 0
         self.health = PathHealth(clock)
         self.probe = Probe(
@@ -39,6 +40,7 @@ class _Ironic:
             self.health,
             clock,
             lambda: self.is_expected,
+            lambda path: self.is_doubted,
         )
 
     def _answer(self) -> None:
@@ -58,6 +60,15 @@ def clock() -> ManualClock:
 def ironic(clock: ManualClock) -> _Ironic:
     """A path that was never used."""
     return _Ironic(clock)
+
+
+def _make_probes(
+    calls: probes.ProbeCalls, health: PathHealth, clock: ManualClock
+) -> tuple[Probe, ...]:
+    pace = probes.ProbePace(conductor_s=10.0, ironic_s=10.0)
+    return probes.make_probes(
+        calls, health, clock, pace, lambda: True, lambda path: False
+    )
 
 
 def _live(ironic: _Ironic, clock: ManualClock, seconds: float) -> None:
@@ -178,6 +189,21 @@ def test_end_of_the_lease_is_no_failure_of_the_path(ironic: _Ironic) -> None:
     assert ironic.health.states() == {}
 
 
+def test_path_that_another_agent_doubts_is_probed_soon(
+    ironic: _Ironic, clock: ManualClock
+) -> None:
+    """Every five seconds, unless it has traffic anyway."""
+    _live(ironic, clock, _SILENCE_S)
+    ironic.arrived_count, ironic.is_doubted = 0, True
+    _live(ironic, clock, 50)
+    assert ironic.arrived_count == 10
+    for _ in range(50):
+        ironic.health.note_answer(IRONIC)
+        clock.advance(1)
+        ironic.probe.try_probe()
+    assert ironic.arrived_count == 10
+
+
 def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     """An hour without traffic: messages and requests are counted."""
     counts = dict.fromkeys((RABBITMQ, IRONIC, PLACEMENT), 0)
@@ -191,7 +217,7 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
         lambda: count(PLACEMENT),
     )
     health = PathHealth(clock)
-    made = probes.make_probes(calls, health, clock, lambda: True)
+    made = _make_probes(calls, health, clock)
     for _ in range(3600):
         clock.advance(1)
         # The worker's own traffic.
@@ -219,7 +245,7 @@ def test_placement_is_probed_after_a_failure_until_it_answers(
     calls = probes.ProbeCalls(lambda: None, lambda: None, send)
     (probe,) = (
         each
-        for each in probes.make_probes(calls, health, clock, lambda: True)
+        for each in _make_probes(calls, health, clock)
         if each.path == PLACEMENT
     )
     health.note_failure(PLACEMENT, 'refused')

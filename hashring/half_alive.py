@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Half alive: an agent that cannot serve lets those serve that can.
+
+The lease proves that an agent reaches the coordination backend. It says
+nothing of the services that workers need, and one controller can lose one of
+them alone. An agent is half alive if a vital path has failed here for a while,
+and an agent that fails on fewer vital paths proves that the path works. If
+nobody can prove it, nobody moves: that is an outage.
+
+It comes back when the paths have worked for a while, which is longer after
+each relapse, or when no other agent is left. Pure.
+"""
+
+import dataclasses
+
+import attrs
+
+from hashring import backoff
+from hashring.adoption import View
+from hashring.group import Boot, Member, MemberState, PathProof
+from hashring.paths import Path, PathStates, failing, vital
+from hashring.ring import Host
+
+# All vital paths must have worked so many times ``half_alive_s`` before the
+# agent comes back; this doubles with each relapse within an hour.
+_RETURN_FACTOR = 3
+_RETURN_MAX_S = 1800.0
+_RELAPSE_S = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an agent is half alive."""
+
+    path: Path
+    since_s: float
+    """Since when the path has failed (CLOCK_BOOTTIME)."""
+    why: str
+    """What the last request ended with."""
+    peer: Host
+    """The home host of an agent for which the path works."""
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class HalfAliveWatch:
+    """Decides whether this agent is half alive; the main thread calls it.
+
+    :param boot: the boot of this agent
+    :param after_s: seconds for which a path must have failed; 0: the agent is
+        never half alive
+    """
+
+    _boot: Boot
+    _after_s: float
+
+    def __attrs_post_init__(self) -> None:
+        self.cause: Cause | None = None
+        # When the agent became half alive, within the last hour.
+        self._began_s: list[float] = []
+        self._works_since_s: float | None = None
+        self._alone_since_s: float | None = None
+
+    @property
+    def is_half_alive(self) -> bool:
+        """Whether this agent must let other agents serve all hosts."""
+        return self.cause is not None
+
+    @property
+    def return_wait_s(self) -> float:
+        """Seconds for which all paths must work before the agent is back."""
+        relapses_count = max(0, len(self._began_s) - 1)
+        return backoff.wait_s(
+            _RETURN_FACTOR * self._after_s, relapses_count, _RETURN_MAX_S
+        )
+
+    def update(self, states: PathStates, view: View, now_s: float) -> None:
+        """Decide anew.
+
+        :param states: the paths of this agent
+        :param view: the newest member list, read under a lease
+        """
+        vital_states = vital(states)
+        if self.cause is None:
+            self.cause = self._find_cause(vital_states, view, now_s)
+            if self.cause is not None:
+                self._begin(now_s)
+        elif self._may_return(self.cause, vital_states, view, now_s):
+            self.cause = None
+
+    def _begin(self, now_s: float) -> None:
+        recent = [at_s for at_s in self._began_s if now_s - at_s < _RELAPSE_S]
+        self._began_s = [*recent, now_s]
+        self._works_since_s = self._alone_since_s = None
+
+    def _find_cause(
+        self, states: PathStates, view: View, now_s: float
+    ) -> Cause | None:
+        if not self._after_s:
+            return None
+        failing_count = len(failing(states, now_s))
+        for path in failing(states, now_s, self._after_s):
+            proof = PathProof(path, self._boot)
+            for member in self._others(view):
+                if (
+                    proof in member.path_proofs
+                    and len(member.failing_vital_paths) < failing_count
+                ):
+                    state = states[path]
+                    since_s = state.failing_since_s or now_s
+                    return Cause(path, since_s, state.why, member.home)
+        return None
+
+    def _others(self, view: View) -> list[Member]:
+        """Return the members that serve, other than this agent."""
+        return [
+            member
+            for member in view.up()
+            if member.boot != self._boot and not member.is_half_alive
+        ]
+
+    def _may_return(
+        self, cause: Cause, states: PathStates, view: View, now_s: float
+    ) -> bool:
+        # Without a report of the path that has failed, nothing is known.
+        works = cause.path in states and not failing(states, now_s)
+        self._works_since_s = _since(works, self._works_since_s, now_s)
+        # An agent that restarts will serve again; a member may be missing in
+        # one list.
+        is_alone = not any(
+            m.boot != self._boot
+            and m.state is not MemberState.LEAVING
+            and not m.is_half_alive
+            for m in view.members
+        )
+        self._alone_since_s = _since(is_alone, self._alone_since_s, now_s)
+        return _has_lasted(
+            self._works_since_s, self.return_wait_s, now_s
+        ) or _has_lasted(self._alone_since_s, self._after_s, now_s)
+
+
+def _since(holds: bool, since_s: float | None, now_s: float) -> float | None:
+    if not holds:
+        return None
+    return now_s if since_s is None else since_s
+
+
+def _has_lasted(since_s: float | None, wait_s: float, now_s: float) -> bool:
+    return since_s is not None and now_s - since_s >= wait_s

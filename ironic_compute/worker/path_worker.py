@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path worker's process: it serves no host and only sends probes.
+
+An agent that has given its hosts away needs it, to notice that the services
+answer again. It writes nothing, and receives only its own messages.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import nova.conf
+import oslo_messaging
+from nova import context as nova_context
+from nova import rpc as nova_rpc
+
+from ironic_compute.agent import pipe
+from ironic_compute.ironic_api.client import make_client
+from ironic_compute.nodes.placement_reports import make_placement
+from ironic_compute.paths import probes
+from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.worker.components import Tenure, make_path_observer
+from resource_tracker.meter import NoMeter
+
+CONF = nova.conf.CONF
+
+_TOPIC = 'ironic-compute-paths'
+
+
+class _Endpoint:
+    """Answers the messages that this process sends to itself."""
+
+    def hello(self, context: Any) -> bool:
+        """Answer."""
+        return True
+
+
+def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
+    """Send probes until SIGTERM; blocks.
+
+    :param send: sends a message to the agent
+    """
+    client = make_client(CONF, tenure.gate)
+    placement = make_placement(tenure.clock, NoMeter())
+    # One queue for each controller, whose own host this is.
+    queue = oslo_messaging.Target(topic=_TOPIC, server=CONF.host)
+    # This blocks until RabbitMQ is reached.
+    receive = nova_rpc.get_server(queue, [_Endpoint()]).start
+    threading.Thread(target=receive, name='queue', daemon=True).start()
+    observer = make_path_observer(
+        tenure,
+        PathHealth(tenure.clock),
+        probes.ProbeCalls(
+            rabbitmq=lambda: _check_queue(queue),
+            ironic=lambda: client.check_access(probes.TIMEOUT_S),
+            placement=lambda: placement.check_access(probes.TIMEOUT_S),
+        ),
+        lambda: True,
+        send,
+    )
+    observer.start()
+    send(pipe.IsServing())
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    ended.wait()
+
+
+def _check_queue(queue: oslo_messaging.Target) -> None:
+    client = nova_rpc.get_client(queue).prepare(
+        timeout=probes.TIMEOUT_S, retry=probes.RETRIES_COUNT
+    )
+    client.call(nova_context.get_admin_context(), 'hello')

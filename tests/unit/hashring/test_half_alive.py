@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When an agent gives its hosts away, and when it takes hosts again."""
+
+import dataclasses
+
+import pytest
+
+from hashring.adoption import View
+from hashring.group import Boot, Member, MemberState, PathProof
+from hashring.half_alive import HalfAliveWatch
+from hashring.paths import Path, PathState
+from hashring.ring import Host
+
+RABBITMQ, IRONIC = Path('RabbitMQ'), Path('Ironic')
+PLACEMENT = Path('Placement')
+BOOT = Boot('b1')
+ME = Member(Host('c1'), BOOT)
+WELL = Member(Host('c2'), Boot('b2'), path_proofs=(PathProof(RABBITMQ, BOOT),))
+FAILS = {RABBITMQ: PathState(100.0, 'refused'), IRONIC: PathState()}
+WORKS = {RABBITMQ: PathState(), IRONIC: PathState()}
+
+
+@pytest.fixture
+def watch() -> HalfAliveWatch:
+    """A watch with the default of 15 seconds."""
+    return HalfAliveWatch(BOOT, 15.0)
+
+
+@pytest.fixture
+def half_alive(watch: HalfAliveWatch) -> HalfAliveWatch:
+    """The same after it has given its hosts away at 115 s."""
+    watch.update(FAILS, View((ME, WELL)), 115.0)
+    assert watch.is_half_alive
+    return watch
+
+
+def changed(member: Member, **changes: object) -> Member:
+    return dataclasses.replace(member, **changes)  # type: ignore[arg-type]
+
+
+def test_path_that_fails_for_a_while_has_a_cause(
+    watch: HalfAliveWatch,
+) -> None:
+    """The cause names the path, the reason, and who reaches the service."""
+    watch.update(FAILS, View((ME, WELL)), 114.9)
+    assert watch.cause is None
+    watch.update(FAILS, View((ME, WELL)), 115.0)
+    assert watch.cause is not None
+    assert dataclasses.astuple(watch.cause) == (
+        RABBITMQ,
+        100.0,
+        'refused',
+        'c2',
+    )
+
+
+@pytest.mark.parametrize(
+    'other',
+    [
+        pytest.param(changed(WELL, path_proofs=()), id='without a proof'),
+        pytest.param(
+            changed(WELL, path_proofs=(PathProof(RABBITMQ, Boot('old')),)),
+            id='proof for another agent',
+        ),
+        pytest.param(
+            changed(WELL, path_proofs=(PathProof(IRONIC, BOOT),)),
+            id='proof of another path',
+        ),
+        pytest.param(
+            changed(WELL, failing_vital_paths=(IRONIC,)), id='as badly off'
+        ),
+        pytest.param(changed(WELL, is_half_alive=True), id='half alive'),
+        pytest.param(changed(WELL, state=MemberState.LEAVING), id='leaving'),
+        pytest.param(changed(WELL, boot=BOOT), id='this agent itself'),
+    ],
+)
+def test_nobody_who_can_serve_means_nobody_moves(
+    watch: HalfAliveWatch, other: Member
+) -> None:
+    """An outage for all, or no agent that is better off."""
+    watch.update(FAILS, View((ME, other)), 1000.0)
+    assert not watch.is_half_alive
+
+
+def test_agent_with_fewer_failures_serves(watch: HalfAliveWatch) -> None:
+    """Two agents fail on different paths: one on two of them."""
+    states = {**FAILS, IRONIC: PathState(999.0, 'refused')}
+    other = changed(WELL, failing_vital_paths=(Path('nova-conductor'),))
+    watch.update(states, View((ME, other)), 1000.0)
+    assert watch.is_half_alive
+
+
+def test_path_that_is_not_vital_moves_nothing(watch: HalfAliveWatch) -> None:
+    """Without Placement, servers can be rebooted and deleted."""
+    other = changed(WELL, path_proofs=(PathProof(PLACEMENT, BOOT),))
+    states = {PLACEMENT: PathState(100.0, 'refused', is_vital=False)}
+    watch.update(states, View((ME, other)), 1000.0)
+    assert not watch.is_half_alive
+
+
+def test_zero_switches_it_off() -> None:
+    """An operator may prefer that hosts never move."""
+    watch = HalfAliveWatch(BOOT, 0.0)
+    watch.update(FAILS, View((ME, WELL)), 1000.0)
+    assert not watch.is_half_alive
+
+
+def test_it_comes_back_when_the_path_has_worked_for_long(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """A failure in between, or a worker that knows nothing, begins anew."""
+    view = View((ME, WELL))
+    for now_s, states in (
+        (120.0, {}),
+        (130.0, WORKS),
+        (174.0, WORKS),
+        (174.5, FAILS),
+        (175.0, WORKS),
+        (219.0, WORKS),
+        (219.5, {}),
+        (220.0, WORKS),
+        (264.9, WORKS),
+    ):
+        half_alive.update(states, view, now_s)
+        assert half_alive.is_half_alive, now_s
+    half_alive.update(WORKS, view, 265.0)
+    assert not half_alive.is_half_alive
+
+
+def test_each_relapse_within_an_hour_doubles_the_wait(
+    watch: HalfAliveWatch,
+) -> None:
+    """A path that comes and goes does not move its hosts each time."""
+    view = View((ME, WELL))
+    waits_s = []
+    now_s = 1000.0
+    for _ in range(8):
+        watch.update(FAILS, view, now_s)
+        waits_s.append(watch.return_wait_s)
+        watch.update(WORKS, view, now_s)
+        now_s += waits_s[-1]
+        watch.update(WORKS, view, now_s)
+        assert not watch.is_half_alive
+    assert waits_s[:6] == [45.0, 90.0, 180.0, 360.0, 720.0, 1440.0]
+    assert max(waits_s) == 1800.0
+    watch.update(FAILS, view, now_s + 3600.0)
+    assert watch.return_wait_s == 45.0
+
+
+@pytest.mark.parametrize(
+    'gone',
+    [
+        pytest.param((), id='nobody'),
+        pytest.param((changed(WELL, state=MemberState.LEAVING),), id='leaves'),
+        pytest.param((changed(WELL, is_half_alive=True),), id='half alive'),
+    ],
+)
+def test_agent_that_is_alone_serves_as_well_as_it_can(
+    half_alive: HalfAliveWatch, gone: tuple[Member, ...]
+) -> None:
+    """A member may be missing in one list, so it waits a while."""
+    half_alive.update(FAILS, View((ME, *gone)), 200.0)
+    half_alive.update(FAILS, View((ME, *gone)), 214.9)
+    assert half_alive.is_half_alive
+    half_alive.update(FAILS, View((ME, *gone)), 215.0)
+    assert not half_alive.is_half_alive
+
+
+def test_agent_that_restarts_will_serve_again(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """Hosts would come here and go back at once."""
+    other = changed(WELL, state=MemberState.RESTARTING)
+    half_alive.update(FAILS, View((ME, other)), 200.0)
+    half_alive.update(FAILS, View((ME, other)), 260.0)
+    assert half_alive.is_half_alive
