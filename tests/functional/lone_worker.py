@@ -234,11 +234,11 @@ class _Life:
 
 def _serve_no_host() -> None:
     """Say each new list of the services that the path worker reaches."""
-    said: list[list[str]] = []
+    said: list[tuple[str, ...]] = []
 
     def receive(message: pipe.Message) -> None:
         if isinstance(message, pipe.Paths):
-            reached = list(working(message.states))
+            reached = working(message.states)
             if reached not in said:
                 said.append(reached)
                 print(json.dumps(reached), flush=True)
