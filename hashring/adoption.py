@@ -45,12 +45,12 @@ class View:
     def fit(self) -> tuple[Member, ...]:
         """Return the members that may adopt hosts.
 
-        They are up, not half alive, and fail on the fewest vital paths; in an
+        They are up, not half alive, and fail on the fewest paths; in an
         outage for all, these are all.
         """
         alive = [m for m in self.up() if not m.is_half_alive]
-        least = min((len(m.failing_vital_paths) for m in alive), default=0)
-        return tuple(m for m in alive if len(m.failing_vital_paths) == least)
+        least = min((len(m.failing_paths) for m in alive), default=0)
+        return tuple(m for m in alive if len(m.failing_paths) == least)
 
     def of_home(self, home: Host) -> tuple[Member, ...]:
         """Return the members whose home host is ``home``."""

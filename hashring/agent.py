@@ -363,7 +363,6 @@ class Agent:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
         states = self._path_states
-        vital = paths.vital(states)
         return dataclasses.replace(
             self._me,
             state=state,
@@ -379,9 +378,6 @@ class Agent:
             marks=self.pool.marks,
             working_paths=paths.working(states),
             failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
-            failing_vital_paths=paths.failing(
-                vital, now_s, PATH_PUBLISHED_AFTER_S
-            ),
             path_proofs=self._path_proofs.proofs(states),
             is_half_alive=self._half_alive.is_half_alive,
         )

@@ -83,8 +83,6 @@ class Member:
     """The services that the agent's workers reach."""
     failing_paths: tuple[Path, ...] = ()
     """The services that none of the agent's workers has reached lately."""
-    failing_vital_paths: tuple[Path, ...] = ()
-    """Those of them without which no request can be served."""
     path_proofs: tuple[PathProof, ...] = ()
     is_half_alive: bool = False
     """The agent serves no host, because it cannot and another agent can."""
@@ -107,7 +105,6 @@ class Member:
             'lease_term_s': self.lease_term_s,
             'working_paths': list(self.working_paths),
             'failing_paths': list(self.failing_paths),
-            'failing_vital_paths': list(self.failing_vital_paths),
             'path_proofs': [[p.path, p.boot] for p in self.path_proofs],
             'half_alive': self.is_half_alive,
             **({} if self.marks is None else {'marks': dict(self.marks)}),
@@ -143,7 +140,6 @@ class Member:
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
             working_paths=_paths(raw.get('working_paths', ())),
             failing_paths=_paths(raw.get('failing_paths', ())),
-            failing_vital_paths=_paths(raw.get('failing_vital_paths', ())),
             path_proofs=_path_proofs(raw.get('path_proofs', ())),
             is_half_alive=bool(raw.get('half_alive', False)),
             marks=parse_marks(raw['marks']) if 'marks' in raw else None,

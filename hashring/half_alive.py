@@ -3,9 +3,9 @@
 
 The lease proves that an agent reaches the coordination backend. It says
 nothing of the services that workers need, and one controller can lose one of
-them alone. An agent is half alive if a vital path has failed here for a while,
-and an agent that fails on fewer vital paths proves that the path works. If
-nobody can prove it, nobody moves: that is an outage.
+them alone. An agent is half alive if a path has failed here for a while, and
+an agent that fails on fewer paths proves that this one works. If nobody can
+prove it, nobody moves: that is an outage.
 
 It comes back when the paths have worked for a while, which is longer after
 each relapse, or when no other agent is left. Pure.
@@ -18,10 +18,10 @@ import attrs
 from hashring import backoff
 from hashring.adoption import View
 from hashring.group import Boot, Member, MemberState, PathProof
-from hashring.paths import Path, PathStates, failing, vital
+from hashring.paths import Path, PathStates, failing
 from hashring.ring import Host
 
-# All vital paths must have worked so many times ``half_alive_s`` before the
+# All paths must have worked so many times ``half_alive_s`` before the
 # agent comes back; this doubles with each relapse within an hour.
 _RETURN_FACTOR = 3
 _RETURN_MAX_S = 1800.0
@@ -79,12 +79,11 @@ class HalfAliveWatch:
         :param states: the paths of this agent
         :param view: the newest member list, read under a lease
         """
-        vital_states = vital(states)
         if self.cause is None:
-            self.cause = self._find_cause(vital_states, view, now_s)
+            self.cause = self._find_cause(states, view, now_s)
             if self.cause is not None:
                 self._begin(now_s)
-        elif self._may_return(self.cause, vital_states, view, now_s):
+        elif self._may_return(self.cause, states, view, now_s):
             self.cause = None
 
     def _begin(self, now_s: float) -> None:
@@ -103,7 +102,7 @@ class HalfAliveWatch:
             for member in self._others(view):
                 if (
                     proof in member.path_proofs
-                    and len(member.failing_vital_paths) < failing_count
+                    and len(member.failing_paths) < failing_count
                 ):
                     state = states[path]
                     since_s = state.failing_since_s or now_s

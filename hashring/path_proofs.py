@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Path proofs: which paths work here that fail for another agent.
 
-An agent publishes its vital paths that fail. The workers of every other agent
+An agent publishes which of its paths fail. The workers of every other agent
 test these paths then, and their agents publish a proof of each that had an
 answer. Thus an outage for all is told from a failure of one agent's path,
 however seldom the others use that path. Pure.
@@ -30,8 +30,7 @@ class PathProofs:
             for member in view.members
             if member.boot != self._boot
             for proof in (
-                PathProof(path, member.boot)
-                for path in member.failing_vital_paths
+                PathProof(path, member.boot) for path in member.failing_paths
             )
         }
 

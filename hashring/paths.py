@@ -24,8 +24,6 @@ class PathState:
     """Since when no request had an answer (CLOCK_BOOTTIME); None: it works."""
     why: str = ''
     """What the last failed request ended with; for operators."""
-    is_vital: bool = True
-    """Without this path, no request of a user can be served."""
     answered_s: float | None = None
     """When a request had its last answer (CLOCK_BOOTTIME); None: never."""
 
@@ -100,8 +98,3 @@ def failing(
             and now_s - state.failing_since_s >= after_s
         )
     )
-
-
-def vital(states: PathStates) -> PathStates:
-    """Return the paths without which no request can be served."""
-    return {path: s for path, s in states.items() if s.is_vital}

@@ -23,8 +23,6 @@ CONDUCTOR = Path('nova-conductor')
 IRONIC = Path('Ironic')
 PLACEMENT = Path('Placement')
 
-# Without Placement, no server is built, but all others are served.
-_NOT_VITAL = frozenset({PLACEMENT})
 # With 90 % loss of packets, a single request has an answer now and then.
 _ANSWERS_COUNT = 2
 # Answers that come closer together count as one: packets that were held up
@@ -115,17 +113,16 @@ class PathHealth:
         """Return the state of each path about which something was noted."""
         with self._lock:
             return {
-                path: _state(path, observed)
+                path: _state(observed)
                 for path, observed in self._observed.items()
             }
 
 
-def _state(path: Path, observed: _Observed) -> PathState:
+def _state(observed: _Observed) -> PathState:
     since_s, answered_s = observed.failing_since_s, observed.answered_s
     return PathState(
         failing_since_s=since_s,
         why='' if since_s is None else observed.why,
-        is_vital=path not in _NOT_VITAL,
         answered_s=None if math.isinf(answered_s) else answered_s,
     )
 

@@ -136,6 +136,8 @@ class ProbePace:
     """The worker reports its host up through nova-conductor."""
     ironic_s: float
     """The worker reads the changes of Ironic's nodes."""
+    placement_s: float | None = None
+    """None: while no node changes, a worker sends nothing to Placement."""
 
 
 def make_probes(
@@ -166,9 +168,9 @@ def make_probes(
         probe(RABBITMQ, _RABBITMQ_SILENCE_S, calls.rabbitmq, receives_rpc),
         probe(CONDUCTOR, pace.conductor_s + _SLACK_S, ping_conductor),
         probe(IRONIC, pace.ironic_s + _SLACK_S, calls.ironic),
-        # While no node changes, nothing is sent to Placement, and nobody needs
-        # it: the first request that fails begins the probes.
-        probe(PLACEMENT, None, calls.placement),
+        # Without traffic nobody needs Placement: the first request that fails
+        # begins the probes.
+        probe(PLACEMENT, pace.placement_s, calls.placement),
     )
 
 

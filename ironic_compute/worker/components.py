@@ -106,15 +106,19 @@ def make_path_observer(
     calls: probes.ProbeCalls,
     receives_rpc: Callable[[], bool],
     send: Callable[[pipe.Message], None],
+    placement_s: float | None = None,
 ) -> PathObserver:
     """Return the path observer of a worker, not started yet.
 
     :param receives_rpc: whether the worker's own queue is read at present
     :param send: sends a message to the agent
+    :param placement_s: seconds between two probes of Placement; None: it is
+        only probed after a failure
     """
     pace = probes.ProbePace(
         conductor_s=float(CONF.report_interval),
         ironic_s=CONF.ironic_compute.delta_interval_s,
+        placement_s=placement_s,
     )
     is_doubted = tenure.pool.is_doubted
     return PathObserver(

@@ -26,6 +26,8 @@ from resource_tracker.meter import NoMeter
 CONF = nova.conf.CONF
 
 _TOPIC = 'ironic-compute-paths'
+# Nothing else tells this process that Placement answers again.
+_PLACEMENT_S = 10.0
 
 
 class _Endpoint:
@@ -58,6 +60,7 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
         ),
         lambda: True,
         send,
+        placement_s=_PLACEMENT_S,
     )
     observer.start()
     send(pipe.IsServing())

@@ -118,9 +118,9 @@ def test_leaving_agent_adopts_nothing() -> None:
     assert hosts(one, C4, at_s=60.0) == set()
 
 
-def test_agent_that_fails_on_a_vital_path_does_not_adopt() -> None:
+def test_agent_that_fails_on_a_path_does_not_adopt() -> None:
     """It would give the host away again."""
-    sick = member(C1, failing_vital_paths=('RabbitMQ',))
+    sick = member(C1, failing_paths=('RabbitMQ',))
     members = (sick, member(C2), member(C3, is_half_alive=True))
     for home, expected in ((C1, set()), (C2, {C4}), (C3, set())):
         made = watch(home, *members)
@@ -132,8 +132,8 @@ def test_in_an_outage_for_all_hosts_are_adopted_as_ever() -> None:
     """The service may be back before the host's own agent is."""
     made = watch(
         C1,
-        member(C1, failing_vital_paths=('Ironic',)),
-        member(C2, failing_vital_paths=('Ironic',)),
+        member(C1, failing_paths=('Ironic',)),
+        member(C2, failing_paths=('Ironic',)),
     )
     hosts(made, C4, at_s=0.0)
     assert hosts(made, C4, at_s=4.0) == {C4}

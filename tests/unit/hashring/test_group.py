@@ -27,7 +27,6 @@ FULL = Member(
     lease_term_s=40.0,
     working_paths=(Path('Ironic'),),
     failing_paths=(Path('RabbitMQ'),),
-    failing_vital_paths=(Path('RabbitMQ'),),
     path_proofs=(PathProof(Path('Ironic'), Boot('b2')),),
     is_half_alive=True,
     marks=((Host('c8'), 3), (Host('c9'), 1)),
@@ -44,7 +43,7 @@ def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
     later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
-    later |= {'working_paths', 'failing_paths', 'failing_vital_paths'}
+    later |= {'working_paths', 'failing_paths'}
     for name in later | {'path_proofs', 'half_alive'}:
         del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()

@@ -12,7 +12,6 @@ from hashring.paths import Path, PathState
 from hashring.ring import Host
 
 RABBITMQ, IRONIC = Path('RabbitMQ'), Path('Ironic')
-PLACEMENT = Path('Placement')
 BOOT = Boot('b1')
 ME = Member(Host('c1'), BOOT)
 WELL = Member(Host('c2'), Boot('b2'), path_proofs=(PathProof(RABBITMQ, BOOT),))
@@ -67,7 +66,7 @@ def test_path_that_fails_for_a_while_has_a_cause(
             id='proof of another path',
         ),
         pytest.param(
-            changed(WELL, failing_vital_paths=(IRONIC,)), id='as badly off'
+            changed(WELL, failing_paths=(IRONIC,)), id='as badly off'
         ),
         pytest.param(changed(WELL, is_half_alive=True), id='half alive'),
         pytest.param(changed(WELL, state=MemberState.LEAVING), id='leaving'),
@@ -85,17 +84,9 @@ def test_nobody_who_can_serve_means_nobody_moves(
 def test_agent_with_fewer_failures_serves(watch: HalfAliveWatch) -> None:
     """Two agents fail on different paths: one on two of them."""
     states = {**FAILS, IRONIC: PathState(999.0, 'refused')}
-    other = changed(WELL, failing_vital_paths=(Path('nova-conductor'),))
+    other = changed(WELL, failing_paths=(Path('nova-conductor'),))
     watch.update(states, View((ME, other)), 1000.0)
     assert watch.is_half_alive
-
-
-def test_path_that_is_not_vital_moves_nothing(watch: HalfAliveWatch) -> None:
-    """Without Placement, servers can be rebooted and deleted."""
-    other = changed(WELL, path_proofs=(PathProof(PLACEMENT, BOOT),))
-    states = {PLACEMENT: PathState(100.0, 'refused', is_vital=False)}
-    watch.update(states, View((ME, other)), 1000.0)
-    assert not watch.is_half_alive
 
 
 def test_zero_switches_it_off() -> None:

@@ -8,11 +8,11 @@ from hashring.paths import Path, PathState
 from hashring.ring import Host
 
 RABBITMQ, IRONIC = Path('RabbitMQ'), Path('Ironic')
-ME = Member(Host('c1'), Boot('b1'), failing_vital_paths=(IRONIC,))
+ME = Member(Host('c1'), Boot('b1'), failing_paths=(IRONIC,))
 
 
 def other(*paths: Path, boot: str = 'b2') -> Member:
-    return Member(Host('c2'), Boot(boot), failing_vital_paths=paths)
+    return Member(Host('c2'), Boot(boot), failing_paths=paths)
 
 
 def works(answered_s: float | None) -> dict[Path, PathState]:

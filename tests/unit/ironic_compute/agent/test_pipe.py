@@ -70,7 +70,7 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
         pipe.Paths(
             {
                 Path('RabbitMQ'): PathState(12.5, 'refused'),
-                Path('Placement'): PathState(is_vital=False),
+                Path('Placement'): PathState(answered_s=7.0),
             }
         ),
         HostAdded(Host('c9')),

@@ -9,7 +9,6 @@ from hashring.paths import PathState
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
-    PLACEMENT,
     RABBITMQ,
     PathHealth,
 )
@@ -105,14 +104,6 @@ def test_paths_are_independent(health: PathHealth) -> None:
     health.note_failure(RABBITMQ, 'refused')
     assert not health.is_failing(CONDUCTOR)
     assert health.is_failing(RABBITMQ)
-
-
-def test_only_placement_is_not_vital(health: PathHealth) -> None:
-    """Without Placement, servers are still deleted and rebooted."""
-    for path in (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT):
-        health.note_failure(path, 'refused')
-    vital = {p for p, state in health.states().items() if state.is_vital}
-    assert vital == {RABBITMQ, CONDUCTOR, IRONIC}
 
 
 def test_reason_is_one_short_line_without_secrets(health: PathHealth) -> None:
