@@ -122,6 +122,20 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     shelve_offload_instance = _drops_stale('shelve_offload_instance')
     unshelve_instance = _drops_stale('unshelve_instance')
 
+    def _reboot_instance(
+        self, context: Any, instance: Any, *args: Any
+    ) -> None:
+        """Reboot a server, unless another message has done it meanwhile.
+
+        Nova calls this with the lock of the server. While the message waited
+        for it, an earlier one that RabbitMQ had delivered again may have found
+        the task state that belongs to this one.
+        """
+        if _is_due(instance, _DUE_STATES['reboot_instance']):
+            super()._reboot_instance(context, instance, *args)
+        else:
+            drop('reboot_instance', instance)
+
     def terminate_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:

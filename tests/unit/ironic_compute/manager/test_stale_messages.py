@@ -107,3 +107,31 @@ def test_delete_cancels_the_build_of_its_server(
     )
     assert cancelled
     cancellations.raise_if_cancelled('s1')
+
+
+@pytest.mark.parametrize(
+    ('row', 'reboots_count'),
+    [(task_states.REBOOTING_HARD, 1), (None, 0)],
+)
+def test_reboot_that_another_one_has_done_is_dropped(
+    row: str | None,
+    reboots_count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message that RabbitMQ delivers again may do it while this one waits.
+
+    Nova then records the second one as failed, although its user asked before
+    the server was rebooted.
+    """
+    manager: Any = object.__new__(DropsStaleMessages)
+    rebooted: list[str] = []
+
+    def reboot(self: Any, context: Any, server: _Task, *args: Any) -> None:
+        rebooted.append(server.uuid)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_reboot_instance', reboot
+    )
+    # Nova calls it with the lock of the server.
+    manager._reboot_instance(None, _Task(uuid='s1', then=row), None, 'HARD')
+    assert len(rebooted) == reboots_count
