@@ -5,18 +5,27 @@ A message that was delivered stays with its connection until it is
 acknowledged. If the connection is lost, because its worker died, was frozen
 for long or lost the network, the message returns to its queue and is
 delivered again, while the first worker may still work on it.
+
+A machine whose path to RabbitMQ is cut notices nothing at once, nor does
+RabbitMQ: messages, acknowledgements and goodbyes arrive when the path heals,
+unless the connection was given up before.
 """
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
 from hashring.ring import Host
+from ironic_compute.paths.path_health import RABBITMQ
+from tests.simulation.paths import MachinePaths
 
 # RabbitMQ notices after this time that a process is frozen (``rpc_gating``
 # sets the heartbeats of a worker).
 SILENCE_S = 13.5
+# What a cut path holds up is sent again so often.
+RESEND_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +68,7 @@ class Connection:
         self.worker = worker
         self.wake = wake
         self.is_open = True
+        self._paths: MachinePaths = worker.machine.paths
         self._queue = queue
         self._received: list[Delivered] = []
         self._unacknowledged: dict[int, Message] = {}
@@ -71,20 +81,38 @@ class Connection:
 
     def receive(self) -> Delivered | None:
         """Return the next message, if one has come."""
-        return self._received.pop(0) if self._received else None
+        if not self._received or self._paths.loses_answers(RABBITMQ):
+            return None
+        return self._received.pop(0)
 
     def acknowledge(self, tag: int) -> None:
         """Forget a message, unless the connection was lost before."""
-        if self.is_open and self.worker.alive:
-            self._unacknowledged.pop(tag, None)
+        self._send(lambda: self._unacknowledged.pop(tag, None))
+
+    def _send(self, act: Callable[[], Any]) -> None:
+        """Have RabbitMQ do something as soon as the request arrives."""
+        if not (self.is_open and self.worker.alive):
+            return
+        if self._paths.loses_requests(RABBITMQ):
+            later = self._queue.world.kernel.later
+            later(RESEND_S, lambda: self._send(act))
+        else:
+            act()
 
     def stop(self) -> None:
         """Consume no further message; return those not received yet."""
+        self._send(self._cancel)
+
+    def _cancel(self) -> None:
         self._queue.remove(self)
         waiting, self._received = self._received, []
         for delivered in waiting:
             self._unacknowledged.pop(delivered.tag)
             self._queue.put(delivered.message, is_redelivered=True)
+
+    def say_goodbye(self) -> None:
+        """Close the connection; RabbitMQ may not hear of it for a while."""
+        self._send(self.close)
 
     def close(self) -> None:
         """Lose the connection: all messages return to the queue."""
@@ -100,7 +128,7 @@ class Queue:
     """The messages for one host."""
 
     def __init__(self, world: Any) -> None:
-        self._world = world
+        self.world = world
         self._ready: list[tuple[Message, bool]] = []
         self._consumers: list[Connection] = []
         self._tags = itertools.count(1)
@@ -125,8 +153,14 @@ class Queue:
     def _deliver(self) -> None:
         while self._ready and self._consumers:
             message, is_redelivered = self._ready.pop(0)
-            consumer = self._world.rng.choice(self._consumers)
+            consumer = self.world.rng.choice(self._consumers)
             consumer.put(Delivered(message, next(self._tags), is_redelivered))
+
+
+def is_cut(machine: Any) -> bool:
+    """Return whether a machine and RabbitMQ do not reach each other."""
+    paths: MachinePaths = machine.paths
+    return math.isfinite(paths.lost_since_s(RABBITMQ))
 
 
 class Broker:
@@ -144,9 +178,15 @@ class Broker:
     def connect(
         self, host: Host, worker: Any, wake: Callable[[], None]
     ) -> Connection:
-        """Consume the queue of a host."""
+        """Consume the queue of a host.
+
+        Without a path to RabbitMQ the connection is closed from the start.
+        """
         queue = self._queue(host)
         connection = Connection(queue, worker, wake)
+        if is_cut(worker.machine):
+            connection.is_open = False
+            return connection
         self._connections = [c for c in self._connections if c.is_open]
         self._connections.append(connection)
         queue.add(connection)
@@ -190,7 +230,9 @@ class Broker:
         if self._world.faults.occurs('slow'):
             delay_s = SILENCE_S
         for connection in self._connections_of(process):
-            self._world.kernel.later(delay_s, connection.close)
+            is_unheard = is_cut(connection.worker.machine)
+            wait_s = SILENCE_S if is_unheard else delay_s
+            self._world.kernel.later(wait_s, connection.close)
 
     def notice_frozen(self, process: Any) -> None:
         """Lose the connections of a process if it is frozen for long."""
@@ -198,6 +240,17 @@ class Broker:
         def close() -> None:
             for connection in self._connections_of(process):
                 if connection.worker.thaws_s > self._world.kernel.now_s:
+                    connection.close()
+
+        self._world.kernel.later(SILENCE_S, close)
+
+    def notice_cut(self, machine: Any) -> None:
+        """Lose the connections of a machine if it is cut off for long."""
+
+        def close() -> None:
+            lost_s = machine.paths.lost_since_s(RABBITMQ)
+            if self._world.kernel.now_s - lost_s >= SILENCE_S - 0.1:
+                for connection in self._connections_of(machine):
                     connection.close()
 
         self._world.kernel.later(SILENCE_S, close)

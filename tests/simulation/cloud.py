@@ -26,12 +26,14 @@ from tests.simulation.nova import (
     LATE_RELEASE,
     LATE_WRITE,
     LOST,
+    UNSAVED,
     NodeRecord,
     Nova,
     ServerRecord,
     ServiceRecord,
 )
 from tests.simulation.operator import Operator
+from tests.simulation.paths import PathFaults
 from tests.simulation.placement import Placement
 from tests.simulation.scheduling import Scheduler
 from tests.simulation.wire import SentRequest
@@ -67,6 +69,8 @@ class Cloud(World):
         self.scheduler = Scheduler(self)
         self.load = Load(self, self.rng.randint(3, 6))
         self.operator = Operator(self)
+        if self.environment.has_path_faults:
+            PathFaults(self)
 
     # For workers
 
@@ -298,8 +302,10 @@ class Cloud(World):
                     # delete whose message the broker has lost.
                     and not server.delete_asked
                     # Its build was repeated after its worker had died, and
-                    # then Placement did what the dead worker had asked.
+                    # then Placement did what the dead worker had asked; or
+                    # Nova had given the build up, could not save that, and
+                    # the recovery has completed it.
                     # ``nova-manage placement heal_allocations`` mends it.
-                    and LATE_RELEASE not in server.excuses
+                    and not server.excuses & {LATE_RELEASE, UNSAVED}
                 ):
                     yield f'{server.uuid} is active without an allocation'

@@ -8,6 +8,7 @@ daemon: it builds the real objects and runs them in simulated threads.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -26,6 +27,7 @@ from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
+from ironic_compute.paths.path_health import RABBITMQ
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
@@ -42,9 +44,9 @@ from tests.simulation.ironic import Client
 from tests.simulation.kernel import Kernel, Lock, Task
 from tests.simulation.nova import ServiceRecord
 from tests.simulation.nova_manager import FAILURES
+from tests.simulation.observing import ObservedWires, start_observer
 from tests.simulation.placement import Reporter
 from tests.simulation.rows import Server, Services
-from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
 
 PACE = Pace(
@@ -125,13 +127,16 @@ class ComputeWorker(Worker):
         super().__init__(world, machine, host, tenure)
         makeup = world.makeup
         self.pool: RecordingPoolView = RecordingPoolView(self)
-        self.wire = Wire(world, self)
-        self.client = Client(world, self.wire, self.gate)
+        wires = ObservedWires(self)
+        self._path_health = wires.health
+        self.wire = wires.conductor
+        self.placement_wire = wires.placement
+        self.client = Client(world, wires.ironic, self.gate)
         self.compute_nodes: ComputeNodes = makeup.compute_nodes(
             self.gate, self.clock, ROWS_PER_PAGE
         )
         self.services = Services(world.nova, self.wire)
-        self.reporter = Reporter(world, self.wire, self.gate)
+        self.reporter = Reporter(world, wires.placement, self.gate)
         claims = ClaimBook()
         self.unheld = UnheldNodes()
         self.held_nodes: HeldNodes = makeup.held_nodes(
@@ -277,6 +282,8 @@ class ComputeWorker(Worker):
 
     def start(self) -> None:
         """Report the host up, read its held nodes, start all loops."""
+        if self.world.environment.has_path_faults:
+            start_observer(self, self._path_health, self._receives)
         record = self._retried(self._service)
         if record is None:
             self.exit(1)
@@ -294,8 +301,14 @@ class ComputeWorker(Worker):
         ):
             self.spawn(run)
 
+    def _receives(self) -> bool:
+        """``RpcGating.should_receive``."""
+        return self.gate.is_open() and not self.draining
+
     def _retried(self, act: Callable[[], Any]) -> Any:
-        for _ in range(5):
+        # Nova's Service waits for nova-conductor as long as it takes.
+        is_endless = self.world.environment.has_path_faults
+        for _ in itertools.count() if is_endless else range(5):
             try:
                 return act()
             except Unreachable:
@@ -352,6 +365,8 @@ class ComputeWorker(Worker):
         self._rpc_gating.stop_receiving()
 
     def _cast_given(self, host: Host, nodes: list[NodeId]) -> None:
+        if self.machine.paths.loses_requests(RABBITMQ):
+            return
         message = Message('given', '', nodes=tuple(nodes))
         self.world.nova.broker.cast(host, message)
 

@@ -61,6 +61,12 @@ class Environment:
             self._terms_s = self._mixed.choice(TERMS_S)
         self._clocks = _choose('wrong clocks', seed)
         self._folders = _choose('wrong folders', seed)
+        # Machines lose their paths to services; in some worlds nothing else
+        # fails, so that it is certain what must follow.
+        self._path_rng = _choose('failing paths', seed)
+        self.has_only_path_faults = (
+            self._path_rng is not None and self._path_rng.random() < 0.5
+        )
         # An operator deletes Services and dismantles a machine.
         self.has_deletions = _choose('deletions', seed) is not None
 
@@ -68,6 +74,17 @@ class Environment:
     def is_mixed(self) -> bool:
         """Whether an operator changes `[coordination]` while agents run."""
         return self._mixed is not None
+
+    @property
+    def has_path_faults(self) -> bool:
+        """Whether machines lose their paths to services."""
+        return self._path_rng is not None
+
+    @property
+    def path_rng(self) -> random.Random:
+        """The generator of these faults."""
+        assert self._path_rng is not None
+        return self._path_rng
 
     def timing(self, usual: Timing) -> Timing:
         """Return the options of an agent that starts now."""

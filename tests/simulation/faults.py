@@ -90,6 +90,17 @@ class Faults:
             return 0.0
         return self._rng.choice(strengths)
 
+    def disarm(self) -> None:
+        """Let nothing fail; users act, and races of any cloud occur."""
+        self._rates = {
+            kind: rate if kind in USE else 0.0
+            for kind, rate in self._rates.items()
+        }
+        self._chances = {
+            kind: chance if kind in HABITS else 0.0
+            for kind, chance in self._chances.items()
+        }
+
     def plan(self, kind: str, cause: Callable[[], object]) -> None:
         """Let a fault of a machine occur repeatedly."""
         rate = self._rates[kind]

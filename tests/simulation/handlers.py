@@ -69,11 +69,12 @@ class Manager(IronicComputeManager, SimulatedNova):
         self.driver = worker.driver
         self.rt = worker.tracker
         self.in_progress = worker.live_tasks
-        self.reportclient = ReportClient(worker.world, worker.wire)
+        self.reportclient = ReportClient(worker.world, worker.placement_wire)
         self.compute_rpcapi: Any = ComputeRpcApi(worker.world, worker.wire)
         self.compute_task_api = worker.world.makeup.rescheduler(
             worker.world,
             worker.wire,
+            self.reportclient,
             self.compute_rpcapi,
             worker.gate,
             worker.clock,

@@ -12,6 +12,8 @@ from hashring.agent import Agent
 from hashring.group import Boot
 from hashring.ring import Host
 from hashring.workers import (
+    NO_HOST,
+    PathsObserved,
     ServiceFacts,
     ServicesRead,
     WorkerEvent,
@@ -23,6 +25,8 @@ from tests.fakes.controller import Controller
 from tests.simulation.disk import FOREIGN_FILES, Files, MemoryStateDir
 from tests.simulation.environment import Folder
 from tests.simulation.kernel import Clock, Process
+from tests.simulation.observing import PathWorker
+from tests.simulation.paths import MachinePaths
 from tests.simulation.worker import SILENCE_S, Worker
 
 TURN_MIN_S = 0.25
@@ -46,11 +50,10 @@ class Workers:
     ) -> None:
         if host in self.live:
             self._world.fail(f'{self.live[host].name} runs already')
-        if host not in self._world.homes:
+        if host not in (*self._world.homes, NO_HOST):
             self._world.fail(f'{self._machine.home} serves {host}, foreign')
-        worker = self._world.makeup.worker(
-            self._world, self._machine, host, tenure
-        )
+        kind = PathWorker if host == NO_HOST else self._world.makeup.worker
+        worker = kind(self._world, self._machine, host, tenure)
         self.live[host] = worker
         self._world.log(f'start {worker.name}')
 
@@ -86,7 +89,7 @@ class Workers:
 
     # For the workers and the world
 
-    def report(self, event: WorkerServing) -> None:
+    def report(self, event: WorkerServing | PathsObserved) -> None:
         self._events.append(event)
 
     def report_services(self, facts: dict[Host, ServiceFacts]) -> None:
@@ -186,6 +189,7 @@ class Machine(Controller, Process):
         self.cut_until_s = (
             0.0  # Without a route to the lock service until then.
         )
+        self.paths = MachinePaths(world.kernel)
         self.steady_until_s = 0.0  # No other cut begins until then.
         self.stays_dead = False
 

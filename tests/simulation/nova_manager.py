@@ -18,6 +18,7 @@ from nova.compute import manager as nova_manager
 from ironic_compute import errors
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Lock
+from tests.simulation.nova import UNSAVED
 
 FAILURES = (
     Unreachable,
@@ -45,7 +46,9 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
 
     def _excuse(self, server: str, why: object) -> None:
         """Note why the build of a server may fail."""
-        self._worker.world.excuse(server, repr(why))
+        self._worker.world.excuse(
+            server, why if isinstance(why, str) else repr(why)
+        )
 
     # Builds
 
@@ -64,12 +67,23 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
                     context, instance, **request
                 )
             if result == build_results.FAILED:
+                self._note_unsaved(instance.uuid)
                 self.reportclient.delete_allocation_for_instance(
                     context, instance.uuid, force=True
                 )
                 self._build_failed(request['node'])
             elif result == build_results.ACTIVE:
                 self._build_succeeded(request['node'])
+
+    def _note_unsaved(self, server: str) -> None:
+        """Note that Nova drops the allocation of a build that may go on.
+
+        If nova-conductor was not reached, the record of the server still says
+        that it is being built.
+        """
+        record = self._worker.world.nova.servers[server]
+        if record.task_state is not None:
+            self._excuse(server, UNSAVED)
 
     @contextlib.contextmanager
     def _tolerant(self, server: str) -> Iterator[None]:

@@ -39,8 +39,7 @@ class Listener:
 
     def cleanup(self) -> None:
         """Close the connection; its messages return to the queue."""
-        if self._connection.is_open:
-            self._connection.close()
+        self._connection.say_goodbye()
 
 
 class RpcServer:

@@ -256,6 +256,7 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
         self,
         world: Any,
         wire: Wire,
+        reportclient: ReportClient,
         compute_rpcapi: ComputeRpcApi,
         gate: Gate,
         clock: Clock,
@@ -265,7 +266,7 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
         self._gate = gate
         self._clock = clock
         self._compute_rpcapi = compute_rpcapi
-        self._reportclient = ReportClient(world, wire)
+        self._reportclient = reportclient
         self._scheduler = self
 
     def select_destinations(

@@ -11,8 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from hashring.paths import Path
 from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import RABBITMQ
 from tests.simulation.faults import Unreachable
+from tests.simulation.paths import Route
 
 # Seconds that the sender waits for a reply; nova-conductor goes on anyway.
 TIMEOUT_S = 6.0
@@ -49,24 +52,51 @@ class _Reply:
         self.error: Exception | None = None
 
 
-class Wire:
-    """All requests of one worker."""
+def _unnoted(send: Callable[[], Any]) -> Any:
+    """Send a request."""
+    return send()
 
-    def __init__(self, world: Any, worker: Any) -> None:
+
+class Wire:
+    """The requests of one worker to one service.
+
+    :param note: sends a request and notes whether it had an answer
+    """
+
+    def __init__(
+        self,
+        world: Any,
+        worker: Any,
+        service: Path,
+        note: Callable[[Callable[[], Any]], Any] = _unnoted,
+    ) -> None:
         self._world = world
         self._kernel = world.kernel
         self._faults = world.faults
         self._worker = worker
+        self._note = note
+        self._route = Route(world, worker.machine, service, TIMEOUT_S)
+        # All casts go to RabbitMQ.
+        self._cast_route = Route(world, worker.machine, RABBITMQ, TIMEOUT_S)
 
     def read(self, act: Callable[[], Any]) -> Any:
         """Send a reading request and return its result."""
+        return self._note(lambda: self._read(act))
+
+    def _read(self, act: Callable[[], Any]) -> Any:
         self._may_break_down()
         if self._faults.occurs('no answer'):
             self._kernel.sleep(1.0)
             raise Unreachable('no answer')
-        self._kernel.sleep(self._world.rng.uniform(0.002, 0.03))
-        value = act()
-        self._kernel.sleep(self._delay_s())
+        self._kernel.sleep(self._delay_s() + self._route.slow_s())
+        self._route.pass_request()
+        try:
+            value = act()
+        except self._world.ANSWERS:
+            self._route.pass_answer()
+            raise
+        self._kernel.sleep(self._delay_s() + self._route.slow_s())
+        self._route.pass_answer()
         return value
 
     def write(
@@ -76,16 +106,22 @@ class Wire:
 
         :param gated: check the gate first; False for a Service's report
         """
+        return self._note(lambda: self._write(act, gated))
+
+    def _write(self, act: Callable[[SentRequest], Any], gated: bool) -> Any:
         self._may_break_down()
         if gated:
             self._check_gate()
+        self._route.pass_request()
         reply = _Reply()
-        way_s = self._way_s()
+        way_s = self._way_s() + self._route.slow_s()
         self._kernel.later(way_s, self._carrier(act, way_s, reply))
         self.stick('stick')
-        self._kernel.sleep(min(way_s, TIMEOUT_S) + self._delay_s())
+        back_s = self._delay_s() + self._route.slow_s()
+        self._kernel.sleep(min(way_s, TIMEOUT_S) + back_s)
         if not reply.arrived or self._faults.occurs('lose'):
             raise Unreachable('no answer to a change')
+        self._route.pass_answer()
         if reply.error is not None:
             raise reply.error
         return reply.value
@@ -93,8 +129,10 @@ class Wire:
     def cast(self, act: Callable[[], Any]) -> None:
         """Send a message; the sender may end before or after that."""
         self._may_break_down()
+        self._cast_route.pass_request()
         self._kernel.later(self._delay_s(), act)
         self._kernel.sleep(2 * self._delay_s())
+        self._cast_route.pass_answer()
         self._may_break_down()
 
     def stick(self, kind: str) -> None:

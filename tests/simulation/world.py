@@ -50,6 +50,8 @@ class World:
         self.environment = Environment(seed)
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
+        if self.environment.has_only_path_faults:
+            self.faults.disarm()
         self.story: list[str] = []
         self.logs_all = False
         self.broken: Broken | None = None
@@ -190,6 +192,7 @@ class World:
         dead = self._find_lasting_dead()
         for machine in self.machines:
             machine.cut_until_s = 0.0
+            machine.paths.heal_all()
             machine.thaw()
             if machine.process is not None:
                 machine.process.thaw()

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a simulated worker observes its paths to the services.
+
+Real are ``PathHealth``, the probes, ``PathObserver`` without its threads, and
+``traffic``, which notes the worker's own requests. The path worker serves no
+host and only sends probes.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from hashring.paths import Path, PathState
+from hashring.workers import PathsObserved
+from ironic_compute import errors
+from ironic_compute.paths.path_health import (
+    CONDUCTOR,
+    IRONIC,
+    PLACEMENT,
+    RABBITMQ,
+    PathHealth,
+)
+from ironic_compute.paths.path_observer import PathObserver
+from ironic_compute.paths.probes import Probe
+from ironic_compute.paths.traffic import (
+    ConductorTraffic,
+    IronicTraffic,
+    PlacementTraffic,
+)
+from resource_tracker.meter import NoMeter
+from resource_tracker.node import NodeId
+from tests.simulation.faults import Unreachable
+from tests.simulation.wire import Wire
+from tests.simulation.worker import Worker
+
+# Seconds without an answer after which a path is probed: those of
+# ``make_probes`` for the simulated intervals of a worker's own requests.
+_SILENCES_S = {RABBITMQ: 10.0, CONDUCTOR: 12.0, IRONIC: 6.0, PLACEMENT: None}
+_FIRST_PROBE_S = 5.0
+
+
+class ObservedWires:
+    """The wires of a worker to the services, which note its requests."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.health = PathHealth(worker.clock)
+        self._worker = worker
+        self._clock = worker.clock
+        conductor = ConductorTraffic(self.health, worker.clock)
+        self.conductor = self._wire(CONDUCTOR, conductor.call)
+        self._ironic = IronicTraffic(
+            self.health, worker.clock, lambda action: contextlib.nullcontext()
+        )
+        self.ironic = self._wire(IRONIC, self._call_ironic)
+        self._placement = PlacementTraffic(
+            self.health, worker.clock, NoMeter()
+        )
+        self.placement = self._wire(PLACEMENT, self._call_placement)
+
+    def _wire(self, service: Path, note: Callable[..., Any]) -> Wire:
+        return Wire(self._worker.world, self._worker, service, note)
+
+    def _call_ironic(self, send: Callable[[], Any]) -> Any:
+        with self._ironic.request('request'):
+            try:
+                return send()
+            except Unreachable as exc:
+                raise errors.IronicUnavailable(str(exc)) from exc
+
+    def _call_placement(self, send: Callable[[], Any]) -> Any:
+        began_s, status = self._clock.now_s(), '200'
+        try:
+            return send()
+        except Unreachable:
+            status = 'none'
+            raise
+        finally:
+            self._placement.count_request(
+                'PUT', 'provider', status, self._clock.now_s() - began_s
+            )
+
+
+def start_observer(
+    worker: Worker, health: PathHealth, is_expected: Callable[[], bool]
+) -> None:
+    """Run the observer and its probes in simulated threads.
+
+    :param is_expected: whether the worker's own queue is read at present
+    """
+    is_doubted = worker.pool.is_doubted
+
+    def probe(service: Path, **parts: Any) -> Probe:
+        wire = Wire(worker.world, worker, service)
+        return Probe(
+            service,
+            _SILENCES_S[service],
+            lambda: wire.read(lambda: None),
+            health,
+            worker.clock,
+            is_doubted=is_doubted,
+            **parts,
+        )
+
+    observed = (
+        probe(RABBITMQ, is_expected=is_expected),
+        probe(CONDUCTOR),
+        probe(IRONIC),
+        probe(PLACEMENT),
+    )
+    observer = PathObserver(
+        health,
+        observed,
+        worker.clock,
+        lambda states: _send(worker, states),
+        is_doubted,
+    )
+    for each in observed:
+        _repeat(worker, each.try_probe, _FIRST_PROBE_S)
+    _repeat(worker, observer.report)
+
+
+def _send(worker: Worker, states: dict[Path, PathState]) -> None:
+    event = PathsObserved(worker.host, states, worker.tenure)
+    worker.machine.workers.report(event)
+
+
+def _repeat(
+    worker: Worker, act: Callable[[], float], first_wait_s: float = 0.0
+) -> None:
+    """Call a function again and again, as ``LoopThread`` does."""
+
+    def run() -> None:
+        while True:
+            worker.kernel.sleep(act())
+
+    worker.spawn(run, first_wait_s)
+
+
+class PathWorker(Worker):
+    """The worker of a half-alive agent, which serves no host."""
+
+    def start(self) -> None:
+        start_observer(self, PathHealth(self.clock), lambda: True)
+
+    def is_resuming(self) -> bool:
+        """Return False: it has no tasks."""
+        return False
+
+    def note_deleted(self, node: NodeId) -> None:
+        """Do nothing: it has no nodes."""
+
+    @property
+    def may_act(self) -> bool:
+        """Never: it changes nothing."""
+        return False
