@@ -76,13 +76,13 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
                 self._build_succeeded(request['node'])
 
     def _note_unsaved(self, server: str) -> None:
-        """Note that Nova drops the allocation of a build that may go on.
+        """Note that Nova drops the allocation of a server without an error.
 
-        If nova-conductor was not reached, the record of the server still says
-        that it is being built.
+        If nova-conductor was not reached, the record of the server does not
+        say that its build has failed.
         """
         record = self._worker.world.nova.servers[server]
-        if record.task_state is not None:
+        if record.vm_state != vm_states.ERROR:
             self._excuse(server, UNSAVED)
 
     @contextlib.contextmanager
