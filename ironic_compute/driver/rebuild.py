@@ -61,6 +61,8 @@ class Rebuild:
         node = self._waiter.read_node_of(instance).uuid
         fresh = self._request(request, node, preserve_ephemeral)
         self._deploy.wait_until_active(instance, node, fresh)
+        # Nova saves it together with the end of the task.
+        records.clear_before_rebuild(instance)
 
     def _request(
         self, request: BuildRequest, node: NodeId, preserve_ephemeral: bool

@@ -16,6 +16,8 @@ from nova import exception as nova_exception
 from nova import utils as nova_utils
 from nova.compute import task_states
 
+from ironic_compute.nodes import records
+
 _PREFIX: str = nova_utils.SM_IMAGE_PROP_PREFIX
 # Fields of the Instance that nova-api copies from properties of the image, and
 # their values if the image lacks the property.
@@ -71,6 +73,8 @@ class RefusedRebuilds:
                     task_states.REBUILD_SPAWNING,
                 ]
             )
+            # Nova saves it when it clears the task; recovery needs it before.
+            records.clear_before_rebuild(instance)
             raise
 
 

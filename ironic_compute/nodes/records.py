@@ -66,8 +66,13 @@ def note_before_rebuild(instance: Any, changed_at: str | None) -> None:
     instance.system_metadata[_BEFORE_REBUILD] = changed_at or ''
 
 
+def clear_before_rebuild(instance: Any) -> None:
+    """Remove the note of a rebuild that ended; the caller saves it later."""
+    instance.system_metadata.pop(_BEFORE_REBUILD, None)
+
+
 def before_rebuild(instance: Any) -> str | None:
-    """Return what was noted before a rebuild; None: it was noted nothing.
+    """Return what was noted before a rebuild; None: nothing was noted.
 
     Empty if Ironic had no time then.
     """

@@ -92,10 +92,12 @@ class InterruptedDeploys:
         :param requested_at: time of the user's request, by Nova's clock
         """
         facts = self._client.read_node_of_instance(instance.uuid)
+        has_changed = self._has_changed(facts, instance, requested_at)
+        # Saved with the end of the task. It may stay if the server is read
+        # again meanwhile; the next rebuild replaces it.
+        records.clear_before_rebuild(instance)
         if decisions.is_rebuild_started(
-            facts,
-            instance.task_state,
-            has_changed=self._has_changed(facts, instance, requested_at),
+            facts, instance.task_state, has_changed=has_changed
         ):
             self._wait_for_deploy(context, instance, facts.uuid)
         else:

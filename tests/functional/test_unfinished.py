@@ -17,6 +17,7 @@ from nova import exception, objects
 from nova.compute import manager as nova_manager
 from nova.compute import rpcapi, task_states, vm_states
 
+from ironic_compute.nodes import records
 from tests.functional import base, pool
 
 
@@ -174,16 +175,27 @@ class UnfinishedTest(UnfinishedTestCase):
         self.assertEqual([self.node], list(self.allocations(self.server)))
 
     def test_rebuild_that_ironic_finished_is_done_by_any_clock(self) -> None:
-        """Ironic's clock is hours behind that of Nova."""
+        """Ironic's clock is years behind that of Nova."""
         stamps = self.ironic.changed_at
         stamps[self.node] = '2020-01-01T00:00:00+00:00'
+        seen: list[dict[str, Any]] = []
+        request = self.ironic.set_provision_state
+
+        def note_and_send(*args: Any, **kwargs: Any) -> None:
+            row = self._row()
+            fields = 'task_state', 'system_metadata'
+            seen.append({name: getattr(row, name) for name in fields})
+            request(*args, **kwargs)
+
+        self.ironic.set_provision_state = note_and_send  # type: ignore[method-assign]
         self.api.post_server_action(
             self.server['id'], {'rebuild': {'imageRef': base.IMAGE_ID}}
         )
-        self.until(lambda: 'rebuild' in self.ironic.names(), 'the rebuild')
-        self.until(self._has_ended, 'the rebuild done')
+        self.until(lambda: seen and self._has_ended(), 'the rebuild done')
+        self.assertIsNone(records.before_rebuild(self._row()))
         stamps[self.node] = '2020-01-01T00:05:00+00:00'
-        self._leave(task_state=task_states.REBUILD_SPAWNING)
+        # As if the worker had been killed just after its request.
+        self._leave(**seen[0])
         self.until(self._has_ended, 'the rebuild done again')
         self.assertEqual('ACTIVE', self._shown()['status'])
 

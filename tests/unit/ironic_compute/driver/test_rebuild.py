@@ -95,8 +95,9 @@ def test_time_of_the_former_deploy_is_saved_with_rebuild_spawning(
         'save',
         lambda self, **k: saved.append(records.before_rebuild(self)),
     )
-    _rebuild(bench)
+    server = _rebuild(bench)
     assert saved == ['2026-11-02T07:04:00+00:00']
+    assert records.before_rebuild(server) is None
 
 
 def _refuse_request(bench):

@@ -64,3 +64,6 @@ def test_time_before_a_rebuild_is_saved_with_the_server(
     records.note_before_rebuild(server, changed_at)
     assert records.before_rebuild(server) == noted
     assert server.obj_what_changed() == {'system_metadata'}
+    records.clear_before_rebuild(server)
+    records.clear_before_rebuild(server)
+    assert server.system_metadata == {'image_min_ram': '0'}

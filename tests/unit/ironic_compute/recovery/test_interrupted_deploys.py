@@ -129,7 +129,10 @@ def test_a_rebuild_is_done_by_the_clock_of_ironic_alone(
     interrupted = ResumesOne(server, make_node('active'))
     interrupted._deploys._failures = _Failed(server.done)
     interrupted.changed_at = now
-    check_twice(interrupted)
+    interrupted.check()
+    assert records.before_rebuild(server) == before
+    interrupted.check()
+    assert records.before_rebuild(server) is None
     assert ('waited' in server.done) is is_done
     assert any('rebuild it again' in it for it in server.done) is not is_done
 
