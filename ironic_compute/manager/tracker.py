@@ -251,15 +251,31 @@ class BareMetalTracker:
         instance.launched_on = self.host
         instance.node = row.hypervisor_hostname
         instance.compute_id = row.id
-        instance.save()
+        # nova-conductor may carry this request out late, when the server is
+        # built on another host.
+        instance.save(expected_task_state=[instance.task_state])
 
     def abort_instance_claim(self, instance: Any, node: NodeId) -> None:
-        """Clear the host and node of an Instance and release its claim."""
+        """Clear the host and node of an Instance and release its claim.
+
+        They stay if the server has got another task since, because that may
+        be its build on another host.
+
+        :raises nova.exception.UnexpectedDeletingTaskStateError: the server is
+            to be deleted, and keeps its host
+        """
         try:
             instance.host = None
             instance.node = None
             instance.compute_id = None
-            instance.save()
+            instance.save(expected_task_state=[instance.task_state])
+        except nova_exception.UnexpectedDeletingTaskStateError:
+            raise
+        except nova_exception.UnexpectedTaskStateError as exc:
+            LOG.debug(
+                'Did not clear the host of server %(server)s: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
         finally:
             self._held_nodes.release_claim(node, instance.uuid)
 

@@ -19,6 +19,7 @@ from typing import Any
 import oslo_messaging
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
+from nova.compute import task_states
 from nova.compute import utils as compute_utils
 
 # The reasons by the method of Nova's manager. The manual repeats each one.
@@ -323,9 +324,18 @@ def _refuse_reimage(
     self: Any, context: Any, instance: Any, request: Mapping[str, Any]
 ) -> None:
     """Refuse a rebuild, and restore the metadata of the present image."""
-    instance.system_metadata = request['orig_sys_metadata']
-    instance.save()
+    _restore_metadata(instance, request)
     raise nova_exception.NovaException(REASONS['rebuild_instance'])
+
+
+def _restore_metadata(instance: Any, request: Mapping[str, Any]) -> None:
+    """Save the metadata that a server had before the request of a rebuild.
+
+    The metadata of a later rebuild would be lost if nova-conductor carried
+    this save out late.
+    """
+    instance.system_metadata = request['orig_sys_metadata']
+    instance.save(expected_task_state=[task_states.REBUILDING])
 
 
 @_refusal_of('rescue_instance')

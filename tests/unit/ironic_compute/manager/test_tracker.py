@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nova import exception as nova_exception
+from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
 from ironic_compute import errors
@@ -54,8 +55,34 @@ def _tracker(
     )
 
 
-def _claim(cloud: Cloud, one: One, save: Any, allocations: Any = None) -> Any:
-    instance = types.SimpleNamespace(uuid='server', save=save)
+class _Server(types.SimpleNamespace):
+    """An Instance object, and the task of its record in Nova's database."""
+
+    uuid = 'server'
+    vm_state = vm_states.BUILDING
+    task_state: str | None = None
+    current_task: str | None = None
+
+    def save(self, expected_task_state: list[str | None]) -> None:
+        """Save the changes if the record has an expected task."""
+        if self.current_task in expected_task_state:
+            self.saved = self.host
+            return
+        is_deleting = self.current_task == task_states.DELETING
+        raise (
+            nova_exception.UnexpectedDeletingTaskStateError
+            if is_deleting
+            else nova_exception.UnexpectedTaskStateError
+        )(instance_uuid=self.uuid, expected={}, actual={})
+
+
+def _claim(
+    cloud: Cloud,
+    one: One,
+    save: Callable[[], object],
+    allocations: Any = None,
+) -> Any:
+    instance = _Server(save=lambda expected_task_state: save())
     tracker = _tracker(cloud, one, one.rows)
     return tracker.instance_claim(None, instance, N, allocations)
 
@@ -138,7 +165,7 @@ class _Outage(ManualClock):
 
     def claim(self) -> None:
         """Claim the node for a build, as the manager does."""
-        instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+        instance = _Server()
         tracker = _tracker(
             self.cloud,
             self.one,
@@ -247,6 +274,44 @@ def test_node_is_reported_again_after_its_claim_failed() -> None:
     assert seen[-2:] == [Claim('server'), None]
 
 
+@pytest.mark.parametrize('task', [task_states.DELETING, task_states.SPAWNING])
+def test_server_with_another_task_is_not_claimed(task: str) -> None:
+    """The claim of a late request would overwrite the host of a new build."""
+    cloud, one = _just_started()
+    instance = _Server(current_task=task)
+    with pytest.raises(nova_exception.UnexpectedTaskStateError):
+        _tracker(cloud, one, one.rows).instance_claim(None, instance, N, {})
+    assert one.claims.consumer(N) is None
+
+
+@pytest.mark.parametrize(
+    ('task', 'error', 'saved'),
+    [
+        (None, nova_exception.InstanceDeployFailure, None),
+        (
+            task_states.DELETING,
+            nova_exception.UnexpectedDeletingTaskStateError,
+            C1,
+        ),
+        (task_states.NETWORKING, nova_exception.InstanceDeployFailure, C1),
+    ],
+)
+def test_failed_build_clears_the_host_of_its_own_server_only(
+    task: str | None, error: type[Exception], saved: Host | None
+) -> None:
+    """Recovery finds a delete by the host, and another build needs it."""
+    cloud, one = _just_started()
+    instance = _Server()
+    claim = _tracker(cloud, one, one.rows).instance_claim(
+        None, instance, N, {}
+    )
+    instance.current_task = task
+    with pytest.raises(error), claim:
+        raise nova_exception.InstanceDeployFailure('it is broken')
+    assert instance.saved == saved
+    assert one.claims.consumer(N) is None
+
+
 @pytest.mark.parametrize(
     ('error', 'host'),
     [
@@ -264,7 +329,7 @@ def test_build_that_its_delete_has_ended_keeps_its_host(
 ) -> None:
     """Recovery finds an interrupted delete by the host of the server."""
     cloud, one = _just_started()
-    instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+    instance = _Server()
     claim = _tracker(cloud, one, one.rows).instance_claim(
         None, instance, N, {}
     )
@@ -314,7 +379,7 @@ def _claim_meanwhile(
 ) -> None:
     """Call a function while a build waits for its node's row."""
     cloud, one = renewed
-    instance = types.SimpleNamespace(uuid='server', save=lambda: None)
+    instance = _Server()
     tracker = _tracker(cloud, one, one.rows, confirm_timeout_s=30.0)
     with futures.ThreadPoolExecutor(1) as executor:
         claiming = executor.submit(

@@ -3,6 +3,7 @@
 
 import pathlib
 import re
+import types
 
 import pytest
 from nova import objects
@@ -66,3 +67,18 @@ def test_rebuild_without_a_boot_volume_reaches_nova(by_position, monkeypatch):
     else:
         manager.rebuild_instance(None, None, **values)
         assert rebuilt == [values]
+
+
+def test_refused_rebuild_of_a_volume_saves_only_over_its_own_task():
+    """Carried out late, the save would undo the one of a later rebuild."""
+    saved = []
+    server = types.SimpleNamespace(
+        uuid='s1',
+        system_metadata={'image_min_ram': '1'},
+        save=lambda **expected: saved.append(expected),
+    )
+    unsupported._restore_metadata(
+        server, {'orig_sys_metadata': {'image_min_ram': '0'}}
+    )
+    assert saved == [{'expected_task_state': ['rebuilding']}]
+    assert server.system_metadata == {'image_min_ram': '0'}
