@@ -209,11 +209,12 @@ class Agent:
         """Decide whether this agent is half alive; needs a lease."""
         tenures = self.assignment.tenures() | self._path_worker.tenures()
         states = self._path_states = self._observed_paths.combined(tenures)
-        self._operator_log.log_paths(states, view.members, now_s)
+        watch = self._half_alive
+        if not watch.is_half_alive:  # Then its cause was logged.
+            self._operator_log.log_paths(states, view.members, now_s)
         if not held:
             return
         self._path_proofs.update(view, now_s)
-        watch = self._half_alive
         watch.update(states, view, now_s)
         self._operator_log.log_half_alive(
             watch.cause, watch.return_wait_s, now_s
