@@ -17,6 +17,7 @@ from nova import rpc as nova_rpc
 
 from ironic_compute.agent import pipe
 from ironic_compute.ironic_api.client import make_client
+from ironic_compute.metrics import Metrics
 from ironic_compute.nodes.placement_reports import make_placement
 from ironic_compute.paths import probes
 from ironic_compute.paths.path_health import PathHealth
@@ -43,6 +44,25 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
 
     :param send: sends a message to the agent
     """
+    health = PathHealth(tenure.clock)
+    observer = make_path_observer(
+        tenure,
+        health,
+        _make_calls(tenure),
+        lambda: True,
+        send,
+        placement_s=_PLACEMENT_S,
+    )
+    observer.start()
+    send(pipe.IsServing())
+    _serve_metrics(tenure, health)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    ended.wait()
+
+
+def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
+    """Return the requests of the probes; begins to receive their messages."""
     client = make_client(CONF, tenure.gate)
     placement = make_placement(tenure.clock, NoMeter())
     # One queue for each controller, whose own host this is.
@@ -50,23 +70,23 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
     # This blocks until RabbitMQ is reached.
     receive = nova_rpc.get_server(queue, [_Endpoint()]).start
     threading.Thread(target=receive, name='queue', daemon=True).start()
-    observer = make_path_observer(
-        tenure,
-        PathHealth(tenure.clock),
-        probes.ProbeCalls(
-            rabbitmq=lambda: _check_queue(queue),
-            ironic=lambda: client.check_access(probes.TIMEOUT_S),
-            placement=lambda: placement.check_access(probes.TIMEOUT_S),
-        ),
-        lambda: True,
-        send,
-        placement_s=_PLACEMENT_S,
+    return probes.ProbeCalls(
+        rabbitmq=lambda: _check_queue(queue),
+        ironic=lambda: client.check_access(probes.TIMEOUT_S),
+        placement=lambda: placement.check_access(probes.TIMEOUT_S),
     )
-    observer.start()
-    send(pipe.IsServing())
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    ended.wait()
+
+
+def _serve_metrics(tenure: Tenure, health: PathHealth) -> None:
+    """Serve the gauges of the paths where the home host's worker has them.
+
+    An alarm on them would end while the agent is half alive otherwise.
+    """
+    options = CONF.ironic_compute
+    if options.metrics_port:
+        metrics = Metrics(CONF.host, tenure.clock)
+        metrics.register_paths(health.states)
+        metrics.serve(options.metrics_address, options.metrics_port)
 
 
 def _check_queue(queue: oslo_messaging.Target) -> None:

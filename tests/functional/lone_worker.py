@@ -48,6 +48,7 @@ _WORK_S = 2.0
 _LONG_S = 600.0
 _MOMENT_S = 1.0
 _LOOKS_COUNT = 60
+_METRICS_PORT = 29279
 _CONFIG = """
 [DEFAULT]
 transport_url = fake://
@@ -244,6 +245,7 @@ def _serve_no_host() -> None:
                 print(json.dumps(reached), flush=True)
 
     _conduct()
+    process.CONF.set_override('metrics_port', _METRICS_PORT, 'ironic_compute')
     tenure = process.make_tenure(pipe.Appointment(NO_HOST, is_home=False))
     path_worker.run(tenure, receive)
 

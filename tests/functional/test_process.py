@@ -4,14 +4,17 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = _ROOT / 'tests/functional/lone_worker.py'
+_METRICS_URL = 'http://127.0.0.1:29279/metrics'
 # Nova 33 by itself would sleep for 45 s; a busy machine takes some.
 _SOON_S = 40.0
 
@@ -93,5 +96,8 @@ def test_worker_without_a_host_tells_what_it_reaches(backend: str) -> None:
     reached: list[str] = []
     while not {'RabbitMQ', 'nova-conductor'} <= set(reached):
         reached = json.loads(worker.stdout.readline())
+    with urllib.request.urlopen(_METRICS_URL, timeout=60) as answer:
+        gauges = answer.read().decode()
+    assert re.search(r'path_failing_seconds\{.*"RabbitMQ".*\} 0\.0', gauges)
     assert _end(worker) < _SOON_S
     assert worker.returncode == 0
