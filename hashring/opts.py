@@ -102,13 +102,13 @@ OPTS = [
         min=0.0,
         max=600.0,
         help='Seconds for which this agent must have failed to reach '
-        'RabbitMQ, nova-conductor, Ironic or Placement before it gives its '
-        'hosts to an agent that does; if no agent does, no host moves. It '
-        'takes them back when the service has answered for three times as '
-        'long, and twice as long after each relapse within an hour. Lower: '
-        'requests of users wait less. Higher: fewer moves because of short '
-        'failures. 0: hosts never move because of such a failure; otherwise '
-        'at least 10.',
+        'RabbitMQ, nova-conductor, Ironic, Placement or Neutron before it '
+        'gives its hosts to an agent that does; if no agent does, no host '
+        'moves. It takes them back when the service has answered for three '
+        'times as long, and twice as long after each relapse within an hour. '
+        'Lower: requests of users wait less. Higher: fewer moves because of '
+        'short failures. 0: hosts never move because of such a failure; '
+        'otherwise at least 10.',
     ),
     cfg.FloatOpt(
         'loop_interval_s',

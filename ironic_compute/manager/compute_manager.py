@@ -113,7 +113,9 @@ class IronicComputeManager(
             components.gate,
             self.clock,
         )
-        gated_writes.gate_placement(self.reportclient, components.gate)
+        gated_writes.gate_placement(
+            self.reportclient, components.gate, components.nova_placement
+        )
         self.driver.set_up(
             components.client,
             components.node_cache,

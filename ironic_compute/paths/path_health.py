@@ -7,10 +7,12 @@ error, is reached; only the absence of an answer and a rejected token are
 failures.
 """
 
+import contextlib
 import dataclasses
 import math
 import re
 import threading
+from collections.abc import Iterator
 
 import attrs
 from oslo_utils import strutils
@@ -22,6 +24,7 @@ RABBITMQ = Path('RabbitMQ')
 CONDUCTOR = Path('nova-conductor')
 IRONIC = Path('Ironic')
 PLACEMENT = Path('Placement')
+NEUTRON = Path('Neutron')
 
 # With 90 % loss of packets, a single request has an answer now and then.
 _ANSWERS_COUNT = 2
@@ -44,6 +47,14 @@ class _Observed:
     why: str = ''
     answers_count: int = 0
     """Answers in a row since the last failure."""
+    sent_s: list[float] = dataclasses.field(default_factory=list)
+    """When the requests were sent that have not ended yet."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any request has ended."""
+        is_failing = self.failing_since_s is not None
+        return is_failing or not math.isinf(self.answered_s)
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -97,6 +108,26 @@ class PathHealth:
                     now_s if began_s is None else began_s, now_s - COUNTED_S
                 )
 
+    @contextlib.contextmanager
+    def waiting(self, path: Path) -> Iterator[None]:
+        """Note that the request in the body waits for its answer."""
+        began_s = self._clock.now_s()
+        with self._lock:
+            sent_s = self._observed.setdefault(path, _Observed()).sent_s
+            sent_s.append(began_s)
+        try:
+            yield
+        finally:
+            with self._lock:
+                sent_s.remove(began_s)
+
+    def waits_s(self, path: Path) -> float:
+        """Return for how long a request has waited; 0.0 if none does."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            observed = self._observed.get(path, _Observed())
+            return now_s - min(observed.sent_s, default=now_s)
+
     def silent_s(self, path: Path) -> float:
         """Return the seconds since the last answer; infinite before it."""
         with self._lock:
@@ -115,6 +146,7 @@ class PathHealth:
             return {
                 path: _state(observed)
                 for path, observed in self._observed.items()
+                if observed.is_known
             }
 
 

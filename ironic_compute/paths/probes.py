@@ -11,12 +11,14 @@ from collections.abc import Callable
 import attrs
 from nova import baserpc
 from nova import context as nova_context
+from nova.network import neutron
 
 from hashring.clock import Clock
 from hashring.paths import Path
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
+    NEUTRON,
     PLACEMENT,
     RABBITMQ,
     PathHealth,
@@ -52,7 +54,7 @@ class Probe:
     :param send: sends one request and blocks until its answer; raises if
         there is none
     :param silence_s: seconds without an answer after which a probe is sent;
-        None: only while the path fails
+        None: only while the path fails, or while a request waits for long
     :param is_expected: whether an answer can be expected at present
     :param is_doubted: whether a path fails for another agent
     """
@@ -98,7 +100,9 @@ class Probe:
         if self._is_failing():
             return True
         silent_s = self._health.silent_s(self.path)
-        if self._is_doubted(self.path) and silent_s >= RETRY_S:
+        is_waiting = self._health.waits_s(self.path) >= TIMEOUT_S
+        is_doubted = self._is_doubted(self.path)
+        if (is_waiting or is_doubted) and silent_s >= RETRY_S:
             return True
         return self.silence_s is not None and silent_s >= self.silence_s
 
@@ -126,6 +130,7 @@ class ProbeCalls:
     rabbitmq: Callable[[], None]
     ironic: Callable[[], None]
     placement: Callable[[], None]
+    neutron: Callable[[], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,8 +141,8 @@ class ProbePace:
     """The worker reports its host up through nova-conductor."""
     ironic_s: float
     """The worker reads the changes of Ironic's nodes."""
-    placement_s: float | None = None
-    """None: while no node changes, a worker sends nothing to Placement."""
+    others_s: float | None = None
+    """To Placement and Neutron; None: while nothing changes, nothing."""
 
 
 def make_probes(
@@ -168,10 +173,21 @@ def make_probes(
         probe(RABBITMQ, _RABBITMQ_SILENCE_S, calls.rabbitmq, receives_rpc),
         probe(CONDUCTOR, pace.conductor_s + _SLACK_S, ping_conductor),
         probe(IRONIC, pace.ironic_s + _SLACK_S, calls.ironic),
-        # Without traffic nobody needs Placement: the first request that fails
-        # begins the probes.
-        probe(PLACEMENT, pace.placement_s, calls.placement),
+        # Without traffic nobody needs them: the first request that fails, or
+        # waits for long, begins the probes.
+        probe(PLACEMENT, pace.others_s, calls.placement),
+        probe(NEUTRON, pace.others_s, calls.neutron),
     )
+
+
+def ping_neutron() -> None:
+    """Read one network with Nova's client of Neutron; may block for minutes.
+
+    :raises Exception: there is no answer, or no valid token
+    """
+    context = nova_context.get_admin_context()
+    client = neutron.get_client(context, admin=True)
+    client.list_networks(fields='id', limit=1)
 
 
 def ping_conductor() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import oslo_messaging
+from keystoneauth1 import exceptions as ksa_exceptions
 
 from hashring.clock import Clock
 from hashring.paths import Path
@@ -110,6 +111,36 @@ class ConductorTraffic:
             raise
         self._health.note_answer(CONDUCTOR)
         return answer
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class SessionTraffic:
+    """Notes the requests that Nova's own clients send over HTTP.
+
+    :param path: the service; a failure of Keystone is one of this path, too
+    """
+
+    _path: Path
+    _health: PathHealth
+    _clock: Clock
+
+    def call(self, send: Callable[[], Any]) -> Any:
+        """Call ``send``, note whether there was an answer, and return it."""
+        began_s = self._clock.now_s()
+        try:
+            with self._health.waiting(self._path):
+                answer = send()
+        except ksa_exceptions.HttpError as exc:
+            self._note(exc.http_status, str(exc), began_s)
+            raise
+        except ksa_exceptions.ConnectionError as exc:
+            self._note(None, str(exc), began_s)
+            raise
+        self._note(answer.status_code, answer.reason or '', began_s)
+        return answer
+
+    def _note(self, status: int | None, why: str, began_s: float) -> None:
+        _note(self._health, self._path, status, why, began_s)
 
 
 def _note(

@@ -39,7 +39,7 @@ from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths import probes, traffic
-from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.path_health import PLACEMENT, PathHealth
 from ironic_compute.paths.path_observer import PathObserver
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
@@ -106,19 +106,19 @@ def make_path_observer(
     calls: probes.ProbeCalls,
     receives_rpc: Callable[[], bool],
     send: Callable[[pipe.Message], None],
-    placement_s: float | None = None,
+    others_s: float | None = None,
 ) -> PathObserver:
     """Return the path observer of a worker, not started yet.
 
     :param receives_rpc: whether the worker's own queue is read at present
     :param send: sends a message to the agent
-    :param placement_s: seconds between two probes of Placement; None: it is
-        only probed after a failure
+    :param others_s: seconds between two probes of Placement and Neutron; None:
+        they are only probed after a failure
     """
     pace = probes.ProbePace(
         conductor_s=float(CONF.report_interval),
         ironic_s=CONF.ironic_compute.delta_interval_s,
-        placement_s=placement_s,
+        others_s=others_s,
     )
     is_doubted = tenure.pool.is_doubted
     return PathObserver(
@@ -173,6 +173,10 @@ class Components:
         meter = traffic.PlacementTraffic(
             path_health, tenure.clock, self.metrics
         )
+        # Of Nova's own client of Placement.
+        self.nova_placement = traffic.SessionTraffic(
+            PLACEMENT, path_health, tenure.clock
+        )
         placement = placement or placement_reports.make_placement(
             tenure.clock, meter
         )
@@ -213,6 +217,7 @@ class Components:
                 ),
                 ironic=lambda: self.client.check_access(probes.TIMEOUT_S),
                 placement=lambda: placement.check_access(probes.TIMEOUT_S),
+                neutron=probes.ping_neutron,
             ),
             self.rpc_gating.should_receive,
             self._hooks.send,

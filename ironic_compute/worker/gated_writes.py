@@ -19,7 +19,7 @@ lost its host for good is killed while it waits, so nothing is sent then.
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import oslo_messaging
 from nova import exception as nova_exception
@@ -27,7 +27,6 @@ from nova import service_auth
 from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
-from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.worker.repeated_saves import is_saved
 
 # A remote method whose name begins with none of these counts as a write.
@@ -51,9 +50,22 @@ _TRIES_COUNT = 3
 _REPEATED_WRITES = ('save', 'delete', 'destroy', 'event_')
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
-# The groups of nova.conf whose sessions Nova keeps for other services.
-_SESSIONS = ('neutron', 'cinder')
 _HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
+
+
+class Traffic(Protocol):
+    """Notes the requests to one service."""
+
+    def call(self, send: Callable[[], Any]) -> Any:
+        """Call ``send``, note whether there was an answer, and return it."""
+
+
+class _NotNoted:
+    """Not every cloud has Cinder, and few servers need it."""
+
+    def call(self, send: Callable[[], Any]) -> Any:
+        """Call ``send`` and return its answer."""
+        return send()
 
 
 class GatedConductor(rpcapi.ConductorAPI):
@@ -64,7 +76,7 @@ class GatedConductor(rpcapi.ConductorAPI):
     :param traffic: notes whether the requests are answered
     """
 
-    def __init__(self, gate: Gate, traffic: ConductorTraffic) -> None:
+    def __init__(self, gate: Gate, traffic: Traffic) -> None:
         super().__init__()
         self._gate = gate
         self._traffic = traffic
@@ -129,43 +141,53 @@ class GatedConductor(rpcapi.ConductorAPI):
             self._gate.wait()
 
 
-def gate_placement(client: Any, gate: Gate) -> None:
+def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
     """Make the writes of a Placement client of Nova wait at the gate.
 
     The client is changed in place, so all its users wait from now on.
+
+    :param traffic: notes whether the writes are answered
     """
     for name in _PLACEMENT_WRITES:
-        setattr(client, name, _after(gate, getattr(client, name)))
+        setattr(client, name, _after(gate, traffic, getattr(client, name)))
 
 
-def _after(gate: Gate, send: Callable[..., Any]) -> Callable[..., Any]:
+def _after(
+    gate: Gate, traffic: Traffic, send: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(send)
     def wait_and_send(*args: Any, **kwargs: Any) -> Any:
         gate.wait()
-        return send(*args, **kwargs)
+        return traffic.call(lambda: send(*args, **kwargs))
 
     return wait_and_send
 
 
-def gate_sessions(gate: Gate) -> None:
+def gate_sessions(gate: Gate, neutron: Traffic) -> None:
     """Make the writes of Nova to Neutron and Cinder wait at the gate.
 
     Nova keeps one session for each service, which all its clients use. Call it
     once, after nova.conf was read.
+
+    :param neutron: notes whether the requests to Neutron are answered
     """
-    for group in _SESSIONS:
+    for group, traffic in (('neutron', neutron), ('cinder', _NotNoted())):
         session = service_auth.get_service_auth_session(group)
-        session.request = _after_for_writes(gate, session.request)
+        session.request = _after_for_writes(gate, traffic, session.request)
 
 
-def _after_for_writes(gate: Gate, send: Callable[..., Any]) -> Any:
+def _after_for_writes(
+    gate: Gate, traffic: Traffic, send: Callable[..., Any]
+) -> Any:
     @functools.wraps(send)
     def wait_and_send(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        request = functools.partial(send, url, method, *args, **kwargs)
         # Keystone gets its requests for tokens at once, because reads need
         # tokens, too. They are the requests that have no token themselves.
-        has_token = kwargs.get('authenticated') is not False
-        if has_token and method.upper() not in _HTTP_READS:
+        if kwargs.get('authenticated') is False:
+            return request()
+        if method.upper() not in _HTTP_READS:
             gate.wait()
-        return send(url, method, *args, **kwargs)
+        return traffic.call(request)
 
     return wait_and_send

@@ -27,8 +27,8 @@ from resource_tracker.meter import NoMeter
 CONF = nova.conf.CONF
 
 _TOPIC = 'ironic-compute-paths'
-# Nothing else tells this process that Placement answers again.
-_PLACEMENT_S = 10.0
+# Nothing else tells this process that Placement and Neutron answer again.
+_OTHERS_S = 10.0
 
 
 class _Endpoint:
@@ -51,7 +51,7 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
         _make_calls(tenure),
         lambda: True,
         send,
-        placement_s=_PLACEMENT_S,
+        others_s=_OTHERS_S,
     )
     observer.start()
     send(pipe.IsServing())
@@ -74,6 +74,7 @@ def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
         rabbitmq=lambda: _check_queue(queue),
         ironic=lambda: client.check_access(probes.TIMEOUT_S),
         placement=lambda: placement.check_access(probes.TIMEOUT_S),
+        neutron=probes.ping_neutron,
     )
 
 

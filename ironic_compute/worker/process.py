@@ -29,8 +29,8 @@ from hashring.workers import NO_HOST
 from ironic_compute import compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
-from ironic_compute.paths.path_health import PathHealth
-from ironic_compute.paths.traffic import ConductorTraffic
+from ironic_compute.paths.path_health import NEUTRON, PathHealth
+from ironic_compute.paths.traffic import ConductorTraffic, SessionTraffic
 from ironic_compute.pool.services import BINARY
 from ironic_compute.pool.view import PoolView
 from ironic_compute.worker import (
@@ -162,7 +162,8 @@ def make_service(
     traffic = ConductorTraffic(path_health, tenure.clock)
     conductor = gated_writes.GatedConductor(tenure.gate, traffic)
     objects_base.NovaObject.indirection_api = conductor
-    gated_writes.gate_sessions(tenure.gate)
+    neutron = SessionTraffic(NEUTRON, path_health, tenure.clock)
+    gated_writes.gate_sessions(tenure.gate, neutron)
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))
     hooks = WorkerHooks(send, _freeze_objects, os._exit)

@@ -13,6 +13,7 @@ from ironic_compute.paths import probes
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
+    NEUTRON,
     PLACEMENT,
     RABBITMQ,
     PathHealth,
@@ -204,9 +205,30 @@ def test_path_that_another_agent_doubts_is_probed_soon(
     assert ironic.arrived_count == 10
 
 
+def test_path_is_probed_while_a_request_waits_for_long(
+    clock: ManualClock,
+) -> None:
+    """Packets may be dropped, and the request has no time-out of its own."""
+    health = PathHealth(clock)
+    sent: list[float] = []
+    probe = Probe(
+        NEUTRON, None, lambda: sent.append(clock.now_s()), health, clock
+    )
+    with health.waiting(NEUTRON), health.waiting(NEUTRON):
+        assert health.states() == {}
+        for _ in range(12):
+            clock.advance(1)
+            probe.try_probe()
+    assert len(sent) == 2
+    clock.advance(60)
+    probe.try_probe()
+    assert len(sent) == 2
+
+
 def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     """An hour without traffic: messages and requests are counted."""
-    counts = dict.fromkeys((RABBITMQ, IRONIC, PLACEMENT), 0)
+    paths = (RABBITMQ, IRONIC, PLACEMENT, NEUTRON)
+    counts = dict.fromkeys(paths, 0)
 
     def count(path: str) -> None:
         counts[path] += 1
@@ -215,6 +237,7 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
         lambda: count(RABBITMQ),
         lambda: count(IRONIC),
         lambda: count(PLACEMENT),
+        lambda: count(NEUTRON),
     )
     health = PathHealth(clock)
     made = _make_probes(calls, health, clock)
@@ -229,7 +252,7 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     # The request and its answer, every ten seconds.
     assert 2 * counts[RABBITMQ] <= 3600 / 5
     assert counts[IRONIC] <= 1
-    assert counts[PLACEMENT] == 0
+    assert counts[PLACEMENT] == counts[NEUTRON] == 0
 
 
 def test_placement_is_probed_after_a_failure_until_it_answers(
@@ -242,7 +265,7 @@ def test_placement_is_probed_after_a_failure_until_it_answers(
         sent.append(clock.now_s())
 
     health = PathHealth(clock)
-    calls = probes.ProbeCalls(lambda: None, lambda: None, send)
+    calls = probes.ProbeCalls(lambda: None, lambda: None, send, lambda: None)
     (probe,) = (
         each
         for each in _make_probes(calls, health, clock)

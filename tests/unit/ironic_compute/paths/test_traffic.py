@@ -2,16 +2,19 @@
 """What the end of each request of a worker says about its path."""
 
 import contextlib
+import types
 from collections.abc import Iterator
 from typing import Any
 
 import oslo_messaging
 import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
 
 from ironic_compute import errors
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
+    NEUTRON,
     PLACEMENT,
     PathHealth,
 )
@@ -19,6 +22,7 @@ from ironic_compute.paths.traffic import (
     ConductorTraffic,
     IronicTraffic,
     PlacementTraffic,
+    SessionTraffic,
 )
 from resource_tracker.meter import NoMeter
 from tests.fakes.clock import ManualClock
@@ -219,3 +223,42 @@ def test_other_errors_of_the_conductor_note_nothing(
     with pytest.raises(oslo_messaging.MessageDeliveryFailure):
         ConductorTraffic(health, clock).call(fail)
     assert health.states() == {}
+
+
+@pytest.mark.parametrize(
+    ('error', 'fails'),
+    [
+        (ksa_exceptions.ConnectFailure('refused'), True),
+        (ksa_exceptions.ConnectTimeout('no answer'), True),
+        (ksa_exceptions.Unauthorized('token'), True),
+        (ksa_exceptions.NotFound('no such port'), False),
+        (ksa_exceptions.ServiceUnavailable('proxy'), None),
+        (ksa_exceptions.EndpointNotFound(), None),
+        (None, False),
+    ],
+)
+def test_end_of_a_request_of_nova_tells_whether_a_service_is_reached(
+    health: PathHealth,
+    clock: ManualClock,
+    error: Exception | None,
+    fails: bool | None,
+) -> None:
+    """The caller gets the answer or the error."""
+
+    def send() -> Any:
+        assert health.waits_s(NEUTRON) == 0.0
+        clock.advance(3)
+        assert health.waits_s(NEUTRON) == 3.0
+        if error is not None:
+            raise error
+        return types.SimpleNamespace(status_code=204, reason='No Content')
+
+    traffic = SessionTraffic(NEUTRON, health, clock)
+    if error is None:
+        assert traffic.call(send).status_code == 204
+    else:
+        with pytest.raises(type(error)):
+            traffic.call(send)
+    assert health.waits_s(NEUTRON) == 0.0
+    assert health.is_failing(NEUTRON) is bool(fails)
+    assert (NEUTRON in health.states()) is (fails is not None)

@@ -194,18 +194,38 @@ def test_reads_do_not_wait(arrived: list[str]) -> None:
     ]
 
 
+class _Noted:
+    """Counts the requests whose answers are noted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def call(self, send: Callable[[], Any]) -> Any:
+        """See Traffic."""
+        self.count += 1
+        return send()
+
+
 @pytest.fixture
-def placement(gate: LeaseGate) -> tuple[Any, _Adapter]:
+def noted() -> _Noted:
+    return _Noted()
+
+
+@pytest.fixture
+def placement(gate: LeaseGate, noted: _Noted) -> tuple[Any, _Adapter]:
     """Nova's client of Placement, and what it sends with."""
     adapter = _Adapter()
     client = report.SchedulerReportClient(adapter)
-    gate_placement(client, gate)
+    gate_placement(client, gate, noted)
     return client, adapter
 
 
 @pytest.mark.parametrize('name', ['put', 'post', 'delete'])
 def test_writes_to_placement_wait(
-    name: str, gate: LeaseGate, placement: tuple[Any, _Adapter]
+    name: str,
+    gate: LeaseGate,
+    placement: tuple[Any, _Adapter],
+    noted: _Noted,
 ) -> None:
     """Each write waits and returns Placement's response."""
     client, adapter = placement
@@ -215,9 +235,11 @@ def test_writes_to_placement_wait(
     with _beside(lambda: answers.append(send(*arguments))) as ended:
         assert not ended.wait(0.2)
         assert adapter.arrived == []
+        assert noted.count == 0, 'it was not sent yet'
         gate.extend(110.0)
         assert ended.wait(60.0)
     assert adapter.arrived == [name]
+    assert noted.count == 1
     assert answers == [f'answer to {name}']
 
 
@@ -251,10 +273,10 @@ class _Transport(requests.adapters.BaseAdapter):
 
 
 @pytest.fixture
-def network(gate: LeaseGate) -> Iterator[_Transport]:
+def network(gate: LeaseGate, noted: _Noted) -> Iterator[_Transport]:
     """Nova's sessions with Neutron and Cinder, over a network of the test."""
     service_auth.reset_globals()
-    gate_sessions(gate)
+    gate_sessions(gate, noted)
     transport = _Transport()
     for group in ('neutron', 'cinder'):
         session = service_auth.get_service_auth_session(group)
@@ -301,11 +323,12 @@ def test_writes_to_neutron_wait(
 
 
 def test_neutron_is_read_while_the_gate_is_shut(
-    network: _Transport, neutron: Any
+    network: _Transport, neutron: Any, noted: _Noted
 ) -> None:
     """A read of Neutron is sent although the gate is shut."""
     neutron.show_port('p')
     assert network.arrived == ['GET /v2.0/ports/p']
+    assert noted.count == 1
 
 
 def test_writes_to_cinder_wait(gate: LeaseGate, network: _Transport) -> None:
@@ -324,9 +347,10 @@ def test_writes_to_cinder_wait(gate: LeaseGate, network: _Transport) -> None:
 
 
 def test_token_is_requested_while_the_gate_is_shut(
-    network: _Transport,
+    network: _Transport, noted: _Noted
 ) -> None:
     """Reads need a token, too, so a request for one does not wait."""
     session = service_auth.get_service_auth_session('neutron')
     session.post('http://keystone/v3/auth/tokens', authenticated=False)
     assert network.arrived == ['POST /v3/auth/tokens']
+    assert noted.count == 0, 'Keystone is another service'
