@@ -170,19 +170,7 @@ class Components:
             ).request
         )
         self.node_cache = NodeCache(tenure.clock)
-        meter = traffic.PlacementTraffic(
-            path_health, tenure.clock, self.metrics
-        )
-        # Of Nova's own client of Placement.
-        self.nova_placement = traffic.SessionTraffic(
-            PLACEMENT, path_health, tenure.clock
-        )
-        placement = placement or placement_reports.make_placement(
-            tenure.clock, meter
-        )
-        self.reconciler = placement_reports.make_reconciler(
-            CONF, tenure.host, tenure.gate, tenure.clock, meter, placement
-        )
+        placement = self._make_reporting(placement)
         self.path_observer = self._make_path_observer(placement)
         self.unheld = UnheldNodes()
         self.held_nodes = HeldNodes(
@@ -205,6 +193,24 @@ class Components:
             self._make_requests(mappings),
         )
         self._make_threads()
+
+    def _make_reporting(self, placement: Placement | None) -> Placement:
+        """Make what reports nodes to Placement; return the client."""
+        tenure = self._tenure
+        meter = traffic.PlacementTraffic(
+            self._path_health, tenure.clock, self.metrics
+        )
+        # Of Nova's own client of Placement.
+        self.nova_placement = traffic.SessionTraffic(
+            PLACEMENT, self._path_health, tenure.clock
+        )
+        placement = placement or placement_reports.make_placement(
+            tenure.clock, meter
+        )
+        self.reconciler = placement_reports.make_reconciler(
+            CONF, tenure.host, tenure.gate, tenure.clock, meter, placement
+        )
+        return placement
 
     def _make_path_observer(self, placement: Placement) -> PathObserver:
         host = self._tenure.host
