@@ -289,7 +289,7 @@ class Components:
             tenure.clock,
             request_read=lambda node: self.feed.request_read(node),
         )
-        self.feed = NodeFeed(
+        self.feed: NodeFeed = NodeFeed(
             CONF,
             self.client,
             self.node_changes,
