@@ -8,7 +8,7 @@ an agent that fails on fewer paths proves that this one works. If nobody can
 prove it, nobody moves: that is an outage.
 
 It comes back when the paths have worked for a while, which is longer after
-each relapse, or when no other agent is left. Pure.
+each relapse, or when no other agent is left that serves as well. Pure.
 """
 
 import dataclasses
@@ -21,6 +21,9 @@ from hashring.group import Boot, Member, MemberState, PathProof
 from hashring.paths import Path, PathStates, failing
 from hashring.ring import Host
 
+# At the end of an outage for all, this agent may notice so many seconds later
+# than others that the service answers again.
+_PROVEN_FOR_S = 10.0
 # All paths must have worked so many times ``half_alive_s`` before the
 # agent comes back; this doubles with each relapse within an hour.
 _RETURN_FACTOR = 3
@@ -57,8 +60,10 @@ class HalfAliveWatch:
         self.cause: Cause | None = None
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
+        # Failing path -> since when another agent has proven that it works.
+        self._proven_since_s: dict[Path, float] = {}
         self._works_since_s: float | None = None
-        self._alone_since_s: float | None = None
+        self._needed_since_s: float | None = None
 
     @property
     def is_half_alive(self) -> bool:
@@ -89,25 +94,41 @@ class HalfAliveWatch:
     def _begin(self, now_s: float) -> None:
         recent = [at_s for at_s in self._began_s if now_s - at_s < _RELAPSE_S]
         self._began_s = [*recent, now_s]
-        self._works_since_s = self._alone_since_s = None
+        self._works_since_s = self._needed_since_s = None
+        self._proven_since_s = {}
 
     def _find_cause(
         self, states: PathStates, view: View, now_s: float
     ) -> Cause | None:
         if not self._after_s:
             return None
-        failing_count = len(failing(states, now_s))
+        provers = self._find_provers(states, view, now_s)
+        self._proven_since_s = {
+            path: self._proven_since_s.get(path, now_s) for path in provers
+        }
         for path in failing(states, now_s, self._after_s):
-            proof = PathProof(path, self._boot)
-            for member in self._others(view):
-                if (
-                    proof in member.path_proofs
-                    and len(member.failing_paths) < failing_count
-                ):
-                    state = states[path]
-                    since_s = state.failing_since_s or now_s
-                    return Cause(path, since_s, state.why, member.home)
+            since_s = self._proven_since_s.get(path)
+            if _has_lasted(since_s, _PROVEN_FOR_S, now_s):
+                state = states[path]
+                failing_since_s = state.failing_since_s or now_s
+                return Cause(path, failing_since_s, state.why, provers[path])
         return None
+
+    def _find_provers(
+        self, states: PathStates, view: View, now_s: float
+    ) -> dict[Path, Host]:
+        """Return for each failing path the home of an agent that serves better.
+
+        It fails on fewer paths, and proves that this one works.
+        """
+        paths = failing(states, now_s)
+        return {
+            path: member.home
+            for path in paths
+            for member in self._others(view)
+            if PathProof(path, self._boot) in member.path_proofs
+            and len(member.failing_paths) < len(paths)
+        }
 
     def _others(self, view: View) -> list[Member]:
         """Return the members that serve, other than this agent."""
@@ -121,20 +142,23 @@ class HalfAliveWatch:
         self, cause: Cause, states: PathStates, view: View, now_s: float
     ) -> bool:
         # Without a report of the path that has failed, nothing is known.
-        works = cause.path in states and not failing(states, now_s)
+        is_known = cause.path in states
+        failing_count = len(failing(states, now_s))
+        works = is_known and not failing_count
         self._works_since_s = _since(works, self._works_since_s, now_s)
         # An agent that restarts will serve again; a member may be missing in
         # one list.
-        is_alone = not any(
+        is_needed = not any(
             m.boot != self._boot
             and m.state is not MemberState.LEAVING
             and not m.is_half_alive
+            and not (is_known and len(m.failing_paths) > failing_count)
             for m in view.members
         )
-        self._alone_since_s = _since(is_alone, self._alone_since_s, now_s)
+        self._needed_since_s = _since(is_needed, self._needed_since_s, now_s)
         return _has_lasted(
             self._works_since_s, self.return_wait_s, now_s
-        ) or _has_lasted(self._alone_since_s, self._after_s, now_s)
+        ) or _has_lasted(self._needed_since_s, self._after_s, now_s)
 
 
 def _since(holds: bool, since_s: float | None, now_s: float) -> float | None:

@@ -29,6 +29,9 @@ from ironic_compute.paths.path_health import (
 TIMEOUT_S = 5
 # While a path fails, here or for another agent, it is probed so often.
 RETRY_S = 5.0
+# Its second answer is requested so soon after the first one, so that the end
+# of a failure is known soon; see ``path_health`` for the least distance.
+_CONFIRM_S = 1.5
 # oslo.messaging would try to connect for ever, in spite of the time-out. One
 # retry is needed, because a connection is found broken by the first try.
 RETRIES_COUNT = 1
@@ -75,9 +78,15 @@ class Probe:
 
         :returns: seconds until the next call
         """
-        if self._is_due() and self._is_expected():
-            self._probe()
-        if self._is_failing() or self.silence_s is None:
+        now_s = self._clock.now_s()
+        is_answered = (
+            self._is_due() and self._is_expected() and self._probe()
+        )
+        if self._is_failing():
+            # A probe may have waited for its time-out already.
+            spent_s = self._clock.now_s() - now_s
+            return _CONFIRM_S if is_answered else max(RETRY_S - spent_s, 1.0)
+        if self.silence_s is None:
             return RETRY_S
         left_s = self.silence_s - self._health.silent_s(self.path)
         # The path may begin to fail meanwhile.
@@ -106,14 +115,17 @@ class Probe:
             return True
         return self.silence_s is not None and silent_s >= self.silence_s
 
-    def _probe(self) -> None:
+    def _probe(self) -> bool:
+        """Send a probe; return whether it had an answer."""
         self._began_s = began_s = self._clock.now_s()
         try:
             self._send()
         except Exception as exc:
             self._note_failure(str(exc) or type(exc).__name__, began_s)
+            return False
         else:
             self._health.note_answer(self.path)
+            return True
         finally:
             self._began_s = None
 

@@ -332,7 +332,7 @@ def test_host_of_a_half_alive_agent_moves_once_and_comes_back_once(
     run(world, 30)
     assert set(one.workers.live) == {C1}, 'nobody has proven anything'
     _observe(world, two, works=True)
-    run(world, 10)
+    run(world, 20)
     assert set(one.workers.live) == {NO_HOST}
     assert set(two.workers.live) == {C1, C2}
     run(world, 60)
@@ -361,7 +361,7 @@ def test_path_worker_ends_with_its_agent(world: World) -> None:
     _observe(world, one, works=False)
     run(world, 20)
     _observe(world, two, works=True)
-    run(world, 10)
+    run(world, 20)
     assert set(one.workers.live) == {NO_HOST}
     agent(one).request_stop(for_good=True)
     run(world, 10)

@@ -8,7 +8,7 @@ import pytest
 from hashring.adoption import View
 from hashring.group import Boot, Member, MemberState, PathProof
 from hashring.half_alive import HalfAliveWatch
-from hashring.paths import Path, PathState
+from hashring.paths import Path, PathState, PathStates
 from hashring.ring import Host
 
 RABBITMQ, IRONIC = Path('RabbitMQ'), Path('Ironic')
@@ -28,9 +28,17 @@ def watch() -> HalfAliveWatch:
 @pytest.fixture
 def half_alive(watch: HalfAliveWatch) -> HalfAliveWatch:
     """The same after it has given its hosts away at 115 s."""
-    watch.update(FAILS, View((ME, WELL)), 115.0)
+    fail(watch, FAILS, View((ME, WELL)), 115.0)
     assert watch.is_half_alive
     return watch
+
+
+def fail(
+    watch: HalfAliveWatch, states: PathStates, view: View, now_s: float
+) -> None:
+    """Let the others have proven for long enough that the path works."""
+    watch.update(states, view, now_s - 10.0)
+    watch.update(states, view, now_s)
 
 
 def changed(member: Member, **changes: object) -> Member:
@@ -41,7 +49,7 @@ def test_path_that_fails_for_a_while_has_a_cause(
     watch: HalfAliveWatch,
 ) -> None:
     """The cause names the path, the reason, and who reaches the service."""
-    watch.update(FAILS, View((ME, WELL)), 114.9)
+    fail(watch, FAILS, View((ME, WELL)), 114.9)
     assert watch.cause is None
     watch.update(FAILS, View((ME, WELL)), 115.0)
     assert watch.cause is not None
@@ -77,22 +85,39 @@ def test_nobody_who_can_serve_means_nobody_moves(
     watch: HalfAliveWatch, other: Member
 ) -> None:
     """An outage for all, or no agent that is better off."""
-    watch.update(FAILS, View((ME, other)), 1000.0)
+    fail(watch, FAILS, View((ME, other)), 1000.0)
     assert not watch.is_half_alive
+
+
+def test_end_of_an_outage_that_is_noticed_late_moves_nothing(
+    watch: HalfAliveWatch,
+) -> None:
+    """Other agents notice up to ten seconds earlier that a service is back."""
+    unproven = View((ME, changed(WELL, path_proofs=())))
+    watch.update(FAILS, unproven, 160.0)
+    watch.update(FAILS, View((ME, WELL)), 161.0)
+    watch.update(FAILS, View((ME, WELL)), 170.9)
+    assert not watch.is_half_alive
+    watch.update(WORKS, View((ME, WELL)), 171.0)
+    failing_again = {**FAILS, RABBITMQ: PathState(172.0, 'refused')}
+    watch.update(failing_again, View((ME, WELL)), 187.0)
+    assert not watch.is_half_alive
+    watch.update(failing_again, View((ME, WELL)), 197.0)
+    assert watch.is_half_alive
 
 
 def test_agent_with_fewer_failures_serves(watch: HalfAliveWatch) -> None:
     """Two agents fail on different paths: one on two of them."""
-    states = {**FAILS, IRONIC: PathState(999.0, 'refused')}
+    states = {**FAILS, IRONIC: PathState(980.0, 'refused')}
     other = changed(WELL, failing_paths=(Path('nova-conductor'),))
-    watch.update(states, View((ME, other)), 1000.0)
+    fail(watch, states, View((ME, other)), 1000.0)
     assert watch.is_half_alive
 
 
 def test_zero_switches_it_off() -> None:
     """An operator may prefer that hosts never move."""
     watch = HalfAliveWatch(BOOT, 0.0)
-    watch.update(FAILS, View((ME, WELL)), 1000.0)
+    fail(watch, FAILS, View((ME, WELL)), 1000.0)
     assert not watch.is_half_alive
 
 
@@ -126,7 +151,7 @@ def test_each_relapse_within_an_hour_doubles_the_wait(
     waits_s = []
     now_s = 1000.0
     for _ in range(8):
-        watch.update(FAILS, view, now_s)
+        fail(watch, FAILS, view, now_s)
         waits_s.append(watch.return_wait_s)
         watch.update(WORKS, view, now_s)
         now_s += waits_s[-1]
@@ -134,7 +159,7 @@ def test_each_relapse_within_an_hour_doubles_the_wait(
         assert not watch.is_half_alive
     assert waits_s[:6] == [45.0, 90.0, 180.0, 360.0, 720.0, 1440.0]
     assert max(waits_s) == 1800.0
-    watch.update(FAILS, view, now_s + 3600.0)
+    fail(watch, FAILS, view, now_s + 3600.0)
     assert watch.return_wait_s == 45.0
 
 
@@ -154,6 +179,22 @@ def test_agent_that_is_alone_serves_as_well_as_it_can(
     half_alive.update(FAILS, View((ME, *gone)), 214.9)
     assert half_alive.is_half_alive
     half_alive.update(FAILS, View((ME, *gone)), 215.0)
+    assert not half_alive.is_half_alive
+
+
+def test_agent_is_needed_if_all_others_fail_on_more_paths(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """The agent that serves its hosts meanwhile has lost a path, too."""
+    view = View((ME, changed(WELL, failing_paths=(IRONIC,))))
+    half_alive.update({}, view, 120.0)
+    half_alive.update({}, view, 140.0)
+    half_alive.update(FAILS, view, 150.0)
+    half_alive.update(FAILS, view, 170.0)
+    half_alive.update(WORKS, view, 175.0)
+    half_alive.update(WORKS, view, 189.9)
+    assert half_alive.is_half_alive
+    half_alive.update(WORKS, view, 190.0)
     assert not half_alive.is_half_alive
 
 

@@ -113,6 +113,23 @@ def test_failing_path_is_probed_until_it_works(
     assert not ironic.health.is_failing(IRONIC)
 
 
+def test_one_lost_answer_is_forgotten_within_eight_seconds(
+    ironic: _Ironic, clock: ManualClock
+) -> None:
+    """It must not last as long as a failure for which hosts move."""
+
+    def lose_answer() -> None:
+        clock.advance(probes.TIMEOUT_S)
+        ironic.error = OSError('timed out')
+
+    ironic.on_request = lose_answer
+    _live(ironic, clock, probes.TIMEOUT_S)
+    assert ironic.health.is_failing(IRONIC)
+    ironic.on_request, ironic.error = lambda: None, None
+    _live(ironic, clock, 3.0)
+    assert not ironic.health.is_failing(IRONIC)
+
+
 def test_failure_of_the_traffic_is_followed_up(
     ironic: _Ironic, clock: ManualClock
 ) -> None:
