@@ -33,6 +33,7 @@ from tests.simulation.nova import (
     ServiceRecord,
 )
 from tests.simulation.operator import Operator
+from tests.simulation.path_checks import PathChecks
 from tests.simulation.paths import PathFaults
 from tests.simulation.placement import Placement
 from tests.simulation.scheduling import Scheduler
@@ -69,8 +70,10 @@ class Cloud(World):
         self.scheduler = Scheduler(self)
         self.load = Load(self, self.rng.randint(3, 6))
         self.operator = Operator(self)
+        self.path_checks: PathChecks | None = None
         if self.environment.has_path_faults:
             PathFaults(self)
+            self.path_checks = PathChecks(self)
 
     # For workers
 

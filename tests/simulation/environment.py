@@ -69,6 +69,9 @@ class Environment:
         )
         # An operator deletes Services and dismantles a machine.
         self.has_deletions = _choose('deletions', seed) is not None
+        if self.has_only_path_faults:
+            self._mixed = self._clocks = self._folders = None
+            self.has_deletions = False
 
     @property
     def is_mixed(self) -> bool:

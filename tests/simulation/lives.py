@@ -11,6 +11,10 @@ from tests.simulation.world import World
 
 STORM_S = 120.0
 CALM_S = 360.0
+# In worlds in which paths fail, both last longer: an agent that was half alive
+# for the n-th time waits 45 s * 2 ** (n - 1) before it serves again.
+PATHS_STORM_FACTOR = 2.0
+PATHS_CALM_S = 720.0
 
 
 def run(
@@ -27,9 +31,12 @@ def run(
     :raises Broken: an invariant was violated, or a host is not served in the
         calm
     """
+    environment = Environment(seed)
     backend = BACKENDS[seed % len(BACKENDS)]
-    if Environment(seed).is_on_folder:
+    if environment.is_on_folder:
         backend = FOLDER
+    if environment.has_path_faults:
+        storm_s, calm_s = storm_s * PATHS_STORM_FACTOR, PATHS_CALM_S
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
     world.logs_all = whole_story

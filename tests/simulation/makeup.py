@@ -32,9 +32,8 @@ from tests.simulation.worker import Gate, Worker
 from tests.unit.hashring import coordination
 
 # Shorter than the default, to save simulated time. A drain may take longer
-# than the lease term, so that a lease can lapse during it. An agent that is
-# half alive is back 30 s after its first failure, 60 s after its second one.
-TIMING = Timing(settle_s=5.0, drain_timeout_s=60.0, half_alive_s=10.0)
+# than the lease term, so that a lease can lapse during it.
+TIMING = Timing(settle_s=5.0, drain_timeout_s=60.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -172,8 +172,9 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
         instance.vm_state, instance.task_state = vm_states.ACTIVE, None
         try:
             instance.save((former,))
-        except Unreachable:
+        except Unreachable as exc:
             # Nova then fails the build although the row may be ACTIVE.
+            self._excuse(instance.uuid, exc)
             record = self._worker.world.nova.servers[instance.uuid]
             record.was_active, record.is_given_up = False, True
             raise

@@ -7,7 +7,7 @@ host and only sends probes.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hashring.paths import Path, PathState
@@ -36,6 +36,7 @@ from tests.simulation.worker import Worker
 # Seconds without an answer after which a path is probed: those of
 # ``make_probes`` for the simulated intervals of a worker's own requests.
 _SILENCES_S = {RABBITMQ: 10.0, CONDUCTOR: 12.0, IRONIC: 6.0, PLACEMENT: None}
+_PATH_WORKER_SILENCES_S = _SILENCES_S | {PLACEMENT: 10.0}
 _FIRST_PROBE_S = 5.0
 
 
@@ -81,7 +82,10 @@ class ObservedWires:
 
 
 def start_observer(
-    worker: Worker, health: PathHealth, is_expected: Callable[[], bool]
+    worker: Worker,
+    health: PathHealth,
+    is_expected: Callable[[], bool],
+    silences_s: Mapping[Path, float | None] = _SILENCES_S,
 ) -> None:
     """Run the observer and its probes in simulated threads.
 
@@ -93,7 +97,7 @@ def start_observer(
         wire = Wire(worker.world, worker, service)
         return Probe(
             service,
-            _SILENCES_S[service],
+            silences_s[service],
             lambda: wire.read(lambda: None),
             health,
             worker.clock,
@@ -140,7 +144,12 @@ class PathWorker(Worker):
     """The worker of a half-alive agent, which serves no host."""
 
     def start(self) -> None:
-        start_observer(self, PathHealth(self.clock), lambda: True)
+        start_observer(
+            self,
+            PathHealth(self.clock),
+            lambda: True,
+            _PATH_WORKER_SILENCES_S,
+        )
 
     def is_resuming(self) -> bool:
         """Return False: it has no tasks."""

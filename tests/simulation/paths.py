@@ -22,16 +22,17 @@ from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel
 
 PATHS = (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT)
-VITAL_PATHS = (RABBITMQ, CONDUCTOR, IRONIC)
+# Services that a worker sends requests to, whatever happens.
+BUSY_PATHS = (RABBITMQ, CONDUCTOR, IRONIC)
 # The paths that a request to a service needs.
 _NEEDED = {path: (path,) for path in PATHS} | {
     CONDUCTOR: (RABBITMQ, CONDUCTOR)
 }
 # How often paths are cut, per second.
-RATES_PER_S = (0.01, 0.02, 0.05)
+RATES_PER_S = (0.005, 0.015, 0.05)
 # How long, in seconds. A path that is cut for the last of them fails for long
 # enough to be noticed, proven to work elsewhere, and acted upon.
-CUTS_S = (3.0, 12.0, 30.0, 70.0)
+CUTS_S = (3.0, 12.0, 30.0, 130.0)
 # By how much the cuts and the ends of cuts of several machines differ.
 SPREADS_S = (0.0, 2.0, 10.0)
 REFUSED_S = 0.1
@@ -165,7 +166,7 @@ class PathFaults:
 
     def _fail_for_all(self) -> None:
         """Cut all machines off from one service: its outage."""
-        self._fail_for(self._world.machines, self._rng.choice(VITAL_PATHS))
+        self._fail_for(self._world.machines, self._rng.choice(PATHS))
 
     def _fail_for(self, machines: list[Any], service: Path) -> None:
         loss = self._rng.choice((Loss.ALL, Loss.ALL, *Loss))

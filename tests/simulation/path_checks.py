@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of half-alive agents against what is true of the paths.
+
+The checks know which paths are cut, and since when; agents know only what
+their workers have observed. In a world in which only paths fail, it is also
+checked that what must happen does happen.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from hashring.group import Boot, Member, MemberState
+from hashring.half_alive import Cause
+from hashring.paths import Path
+from hashring.ring import Host
+from hashring.workers import NO_HOST
+from tests.simulation.paths import BUSY_PATHS, PATHS, Loss
+
+STEP_S = 0.5
+# An agent publishes a failure after five seconds, and whoever proves that the
+# path works must have had its answer after that; less the one per cent by
+# which clocks differ, and a step.
+PROVEN_AFTER_S = 4.0
+# The agent knows that a path answers again after a probe that was under way
+# has failed (6 s), a pause (1 s), two answers (1.5 s), a report and a turn.
+NOTICED_S = 11.0
+# A failure is noticed after up to 17 s; the other agents need up to 25 s to
+# prove that the path works there.
+HALF_ALIVE_S = 50.0
+# If that agent was half alive itself, it must know that its paths work, for as
+# long as a failure must last, before it serves again.
+BACK_S = 40.0
+# The lock is released, then tried by each other agent in its turn; the new
+# worker needs two seconds, and its gate a term if the backend forgets locks.
+ADOPTED_S = 25.0
+# What was published is known to all after two heartbeats.
+KNOWN_S = 8.0
+# A cut that is shorter than one probe moves nothing.
+SHORT_S = 4.0
+# A cut that is longer is certainly noticed.
+LONG_S = 20.0
+# Who was cut off for long must prove for ten seconds that its path works.
+PROVEN_FOR_S = 9.0
+RECENT_S = 30.0
+FIRST_WAIT_TERMS = 3
+
+
+@dataclasses.dataclass
+class _Facts:
+    """What is true of one machine and its present boot."""
+
+    boot: Boot | None = None
+    steady_since_s: float = math.inf
+    """Since when nothing but its paths fails."""
+    well_since_s: float = math.inf
+    """Since when all paths work, too."""
+    sick_since_s: float = math.inf
+    """Since when it has published that a path fails."""
+    fit_since_s: float = math.inf
+    """Since when it has published that all paths work."""
+    half_alive_since_s: float = math.inf
+    begins_count: int = 0
+    """How often it became half alive."""
+    needed_s: float = -math.inf
+    """When nobody else that could serve better was there last."""
+    whole_s: dict[Path, float] = dataclasses.field(default_factory=dict)
+    """When each path worked last."""
+    cuts_s: dict[Path, list[float]] = dataclasses.field(default_factory=dict)
+    """When each path was seen cut lately."""
+    long_cut_s: dict[Path, float] = dataclasses.field(default_factory=dict)
+    """When each path was cut last, after it had been cut for long."""
+    began_s: dict[Path, float] = dataclasses.field(default_factory=dict)
+    """Since when each path was cut without a longer pause."""
+
+
+class PathChecks:
+    """Checks a world each half second, and each worker that is started."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._is_certain = world.environment.has_only_path_faults
+        self._facts = {machine: _Facts() for machine in world.machines}
+        # The machine that served each host last.
+        self._served_by: dict[Host, Any] = {}
+        world.kernel.later(STEP_S, self._step)
+
+    @property
+    def _now_s(self) -> float:
+        return float(self._world.kernel.now_s)
+
+    def _since(self, since_s: float, holds: bool) -> float:
+        return min(since_s, self._now_s) if holds else math.inf
+
+    def _step(self) -> None:
+        self._world.kernel.later(STEP_S, self._step)
+        members = self._world.service.members()
+        for machine in self._world.machines:
+            self._update(machine, members)
+        for machine in self._world.machines:
+            self._check_half_alive(machine)
+            if self._is_certain and not self._world.faults.calm:
+                self._check_served(machine)
+
+    # What is true
+
+    def _update(self, machine: Any, members: tuple[Member, ...]) -> None:
+        agent = machine.agent
+        boot = None if agent is None else agent.heartbeat_thread._group.boot
+        if boot != self._facts[machine].boot:
+            self._facts[machine] = _Facts(boot)
+        facts = self._facts[machine]
+        facts.steady_since_s = self._since(
+            facts.steady_since_s, self._is_steady(machine)
+        )
+        is_well = not any(machine.paths.find(p, *Loss) for p in PATHS)
+        facts.well_since_s = self._since(
+            facts.well_since_s, is_well and math.isfinite(facts.steady_since_s)
+        )
+        for path in PATHS:
+            self._update_path(machine, facts, path)
+        self._update_published(facts, members)
+
+    def _is_steady(self, machine: Any) -> bool:
+        world, agent = self._world, machine.agent
+        if agent is None or agent.assignment.leaving is not None:
+            return False
+        processes = (machine.process, *machine.workers.live.values())
+        is_running = all(p.thaws_s <= self._now_s for p in processes)
+        lease = agent.heartbeat_thread.state().lease
+        return (
+            is_running
+            and world.service.up
+            and machine.cut_until_s <= self._now_s
+            and lease.held(machine.clock.now_s())
+        )
+
+    def _update_path(self, machine: Any, facts: _Facts, path: Path) -> None:
+        if math.isinf(machine.paths.lost_since_s(path)):
+            facts.whole_s[path] = self._now_s
+            return
+        cuts_s = facts.cuts_s.setdefault(path, [])
+        if not cuts_s or self._now_s - cuts_s[-1] > NOTICED_S:
+            facts.began_s[path] = self._now_s
+        cuts_s.append(self._now_s)
+        del cuts_s[: -int(RECENT_S / STEP_S)]
+        count = int(LONG_S / STEP_S)
+        if len(cuts_s) >= count and cuts_s[-1] - cuts_s[-count] < LONG_S:
+            facts.long_cut_s[path] = self._now_s
+
+    def _update_published(
+        self, facts: _Facts, members: tuple[Member, ...]
+    ) -> None:
+        serving = [
+            m
+            for m in members
+            if m.state is not MemberState.LEAVING and not m.is_half_alive
+        ]
+        mine = [m for m in serving if m.boot == facts.boot]
+        is_sick = any(m.failing_paths for m in mine)
+        facts.sick_since_s = self._since(facts.sick_since_s, is_sick)
+        facts.fit_since_s = self._since(
+            facts.fit_since_s, bool(mine) and not is_sick
+        )
+        if not any(
+            m.boot != facts.boot and not m.failing_paths for m in serving
+        ):
+            facts.needed_s = self._now_s
+
+    # When an agent becomes half alive, and when it comes back
+
+    def _check_half_alive(self, machine: Any) -> None:
+        facts, agent = self._facts[machine], machine.agent
+        cause = None if agent is None else agent._half_alive.cause
+        was_half_alive = math.isfinite(facts.half_alive_since_s)
+        if cause is not None and not was_half_alive:
+            self._world.log(f'{machine.home} is half alive: {cause.path}')
+            facts.begins_count += 1
+            self._check_begin(machine, facts, cause)
+        elif cause is None and was_half_alive:
+            self._world.log(f'{machine.home} is not half alive any more')
+            self._check_return(machine, facts)
+        facts.half_alive_since_s = self._since(
+            facts.half_alive_since_s, cause is not None
+        )
+
+    def _check_begin(self, machine: Any, facts: _Facts, cause: Cause) -> None:
+        age_s = machine.clock.now_s() - cause.since_s
+        if age_s < machine.timing.half_alive_s:
+            self._fail(machine, f'half alive after {age_s:.1f} s')
+        self._check_proof(machine, cause, age_s)
+        if self._is_certain:
+            self._check_cut(machine, facts, cause.path)
+
+    def _check_proof(self, machine: Any, cause: Cause, age_s: float) -> None:
+        """Check that the service can have answered the other agent."""
+        since_s = self._now_s - age_s + PROVEN_AFTER_S
+        path, peer = cause.path, cause.peer
+        others = [m for m in self._world.machines if m is not machine]
+        facts = next((self._facts[m] for m in others if m.home == peer), None)
+        if facts is None or facts.whole_s.get(path, -math.inf) < since_s:
+            self._fail(machine, f'half alive, and {peer} lacks {path}, too')
+        elif self._is_certain:
+            ended_s = facts.long_cut_s.get(path, -math.inf)
+            if self._now_s - ended_s < PROVEN_FOR_S:
+                self._fail(machine, f'half alive when {path} is back')
+
+    def _check_cut(self, machine: Any, facts: _Facts, path: Path) -> None:
+        cuts_s = facts.cuts_s.get(path, [])
+        recent = [at_s for at_s in cuts_s if self._now_s - at_s < RECENT_S]
+        if len(recent) * STEP_S < SHORT_S:
+            self._fail(machine, f'half alive after a moment without {path}')
+        lasted_s = self._now_s - facts.began_s[path]
+        if lasted_s < machine.timing.half_alive_s - 2.5:
+            self._fail(machine, f'half alive after {lasted_s:.1f} s')
+        if self._now_s - recent[-1] > NOTICED_S:
+            self._fail(machine, f'half alive, and {path} works again')
+
+    def _check_return(self, machine: Any, facts: _Facts) -> None:
+        """Check that the agent has waited, longer after each relapse."""
+        after_s = machine.timing.half_alive_s
+        wait_s = FIRST_WAIT_TERMS * after_s * 2 ** (facts.begins_count - 1)
+        worked_s = max(
+            facts.half_alive_since_s, *facts.long_cut_s.values(), 0.0
+        )
+        waited_s = self._now_s - worked_s
+        was_needed = self._now_s - facts.needed_s < 2 * after_s
+        if waited_s < 0.98 * wait_s - 1.0 and not was_needed:
+            self._fail(machine, f'serves again after {waited_s:.1f} s')
+
+    # Who serves
+
+    def note_start(self, machine: Any, host: Host) -> None:
+        """Check that a machine may start a worker of a host."""
+        if host == NO_HOST:
+            return
+        agent, former = machine.agent, self._served_by.get(host)
+        self._served_by[host] = machine
+        if agent is not None and agent._half_alive.is_half_alive:
+            self._fail(machine, f'half alive, and serves {host}')
+        if not self._is_certain or self._world.faults.calm:
+            return
+        if host != machine.home:
+            self._check_adopter(machine, host)
+        if former not in (None, machine):
+            self._check_move(machine, former, host)
+
+    def _check_adopter(self, machine: Any, host: Host) -> None:
+        known_s = self._now_s - KNOWN_S
+        is_better_there = any(
+            other.fit_since_s < known_s and other.steady_since_s < known_s
+            for other in self._facts.values()
+        )
+        facts = self._facts[machine]
+        is_sick = max(facts.sick_since_s, facts.steady_since_s) < known_s
+        if is_sick and is_better_there:
+            self._fail(machine, f'sick, and adopts {host}')
+
+    def _check_move(self, machine: Any, former: Any, host: Host) -> None:
+        """Check that a host leaves a machine for a reason only."""
+        is_steady = self._facts[former].steady_since_s < self._now_s
+        # A worker ends if its host has no Service.
+        has_service = host in self._world.nova.services
+        agent = former.agent
+        if (
+            machine.home != host
+            and is_steady
+            and has_service
+            and not (agent and agent._half_alive.is_half_alive)
+        ):
+            self._fail(machine, f'takes {host} from {former.home}')
+
+    def _check_served(self, machine: Any) -> None:
+        """Check that an agent gives its hosts away if it cannot serve."""
+        facts, world = self._facts[machine], self._world
+        cut_s = min(machine.paths.lost_since_s(p) for p in BUSY_PATHS)
+        others = [f for m, f in self._facts.items() if m is not machine]
+        begin_s = max(
+            cut_s, facts.steady_since_s, *(f.well_since_s for f in others)
+        )
+        lasts_s = self._now_s - begin_s - HALF_ALIVE_S
+        if any(f.begins_count for f in others):
+            lasts_s -= BACK_S
+        if lasts_s < 0.0:
+            return
+        if not machine.agent._half_alive.is_half_alive:
+            self._fail(machine, 'not half alive, though it cannot serve')
+        terms_s = max(m.timing.lease_term_s for m in world.machines)
+        home = machine.home
+        is_served = any(w.may_act for w in world.workers() if w.host == home)
+        is_known = home in world.nova.services and home in world.known()
+        if lasts_s > ADOPTED_S + terms_s and is_known and not is_served:
+            self._fail(machine, 'not served by an agent that can')
+
+    def _fail(self, machine: Any, what: str) -> None:
+        self._world.fail(f'{machine.home}: {what}')
