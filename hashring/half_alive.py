@@ -60,6 +60,9 @@ class HalfAliveWatch:
         self.cause: Cause | None = None
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
+        self._failing: tuple[Path, ...] = ()
+        # The proofs of earlier failures that were not withdrawn yet.
+        self._old_proofs: frozenset[tuple[Boot, Path]] = frozenset()
         # Failing path -> since when another agent has proven that it works.
         self._proven_since_s: dict[Path, float] = {}
         self._works_since_s: float | None = None
@@ -84,6 +87,7 @@ class HalfAliveWatch:
         :param states: the paths of this agent
         :param view: the newest member list, read under a lease
         """
+        self._note_old_proofs(failing(states, now_s), view)
         if self.cause is None:
             self.cause = self._find_cause(states, view, now_s)
             if self.cause is not None:
@@ -96,6 +100,24 @@ class HalfAliveWatch:
         self._began_s = [*recent, now_s]
         self._works_since_s = self._needed_since_s = None
         self._proven_since_s = {}
+
+    def _note_old_proofs(self, paths: tuple[Path, ...], view: View) -> None:
+        """Note the proofs that were there when their path began to fail.
+
+        This agent had not published the failure yet, so that nobody can have
+        proven anything about it.
+        """
+        self._old_proofs = frozenset(
+            (member.boot, proof.path)
+            for member in view.members
+            for proof in member.path_proofs
+            if proof.boot == self._boot
+            and (
+                proof.path not in self._failing
+                or (member.boot, proof.path) in self._old_proofs
+            )
+        )
+        self._failing = paths
 
     def _find_cause(
         self, states: PathStates, view: View, now_s: float
@@ -127,6 +149,7 @@ class HalfAliveWatch:
             for path in paths
             for member in self._others(view)
             if PathProof(path, self._boot) in member.path_proofs
+            and (member.boot, path) not in self._old_proofs
             and len(member.failing_paths) < len(paths)
         }
 

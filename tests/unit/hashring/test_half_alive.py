@@ -37,6 +37,8 @@ def fail(
     watch: HalfAliveWatch, states: PathStates, view: View, now_s: float
 ) -> None:
     """Let the others have proven for long enough that the path works."""
+    unproven = View(tuple(changed(m, path_proofs=()) for m in view.members))
+    watch.update(states, unproven, now_s - 11.0)
     watch.update(states, view, now_s - 10.0)
     watch.update(states, view, now_s)
 
@@ -100,9 +102,23 @@ def test_end_of_an_outage_that_is_noticed_late_moves_nothing(
     assert not watch.is_half_alive
     watch.update(WORKS, View((ME, WELL)), 171.0)
     failing_again = {**FAILS, RABBITMQ: PathState(172.0, 'refused')}
-    watch.update(failing_again, View((ME, WELL)), 187.0)
+    fail(watch, failing_again, View((ME, WELL)), 186.9)
     assert not watch.is_half_alive
-    watch.update(failing_again, View((ME, WELL)), 197.0)
+    fail(watch, failing_again, View((ME, WELL)), 197.0)
+    assert watch.is_half_alive
+
+
+def test_proof_of_an_earlier_failure_proves_nothing(
+    watch: HalfAliveWatch,
+) -> None:
+    """An agent that lost the coordination backend cannot withdraw it."""
+    view = View((ME, WELL))
+    fail(watch, {**FAILS, RABBITMQ: PathState(90.0, 'refused')}, view, 100.0)
+    watch.update(WORKS, view, 101.0)
+    for now_s in (103.0, 115.0, 130.0):
+        watch.update({**FAILS, RABBITMQ: PathState(102.0)}, view, now_s)
+        assert not watch.is_half_alive
+    fail(watch, FAILS, view, 150.0)
     assert watch.is_half_alive
 
 
