@@ -41,6 +41,13 @@ class MovesAtTheFirstProof(HalfAliveWatch):
         return super()._find_cause(states, view, now_s)
 
 
+class BelievesOldProofs(HalfAliveWatch):
+    """The proof of an earlier failure counts for a later one."""
+
+    def _note_old_proofs(self, paths: tuple[Path, ...], view: View) -> None:
+        pass
+
+
 class NeedsNoProof(HalfAliveWatch):
     """An agent that has not noticed the outage yet counts as well."""
 
@@ -142,6 +149,7 @@ def makeups(
         'half alive after a moment': _with_watch(MovesAfterAMoment),
         'half alive at the first proof': _with_watch(MovesAtTheFirstProof),
         'half alive without a proof': _with_watch(NeedsNoProof),
+        'proof of an earlier failure counts': _with_watch(BelievesOldProofs),
         'half alive alone': _with_watch(LetsGoAlone),
         'half alive for a moment': _with_watch(ReturnsAtOnce),
         'half alive again and again': _with_watch(WaitsAsLongAgain),
