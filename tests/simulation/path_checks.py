@@ -220,9 +220,9 @@ class PathChecks:
         """Check that the agent has waited, longer after each relapse."""
         after_s = machine.timing.half_alive_s
         wait_s = FIRST_WAIT_TERMS * after_s * 2 ** (facts.begins_count - 1)
-        worked_s = max(
-            facts.half_alive_since_s, *facts.long_cut_s.values(), 0.0
-        )
+        worked_s = facts.half_alive_since_s
+        if self._is_certain:
+            worked_s = max(worked_s, *facts.long_cut_s.values(), 0.0)
         waited_s = self._now_s - worked_s
         was_needed = self._now_s - facts.needed_s < 2 * after_s
         if waited_s < 0.98 * wait_s - 1.0 and not was_needed:

@@ -90,11 +90,17 @@ class WaitsAsLongAgain(HalfAliveWatch):
 
 
 class BelievesOldAnswers(PathProofs):
-    """An answer that came before the failure was published is a proof."""
+    """An answer that came before the failure is a proof."""
 
-    def update(self, view: View, now_s: float) -> None:
-        super().update(view, now_s)
-        self._read_at_s = dict.fromkeys(self._read_at_s, -math.inf)
+    def proofs(self, states: PathStates) -> tuple[PathProof, ...]:
+        return tuple(
+            sorted(
+                proof
+                for proof in self._read_at_s
+                if proof.path in states
+                and states[proof.path].answered_s is not None
+            )
+        )
 
 
 class AdoptsThoughSick(PresenceWatch):
@@ -162,4 +168,15 @@ def makeups(
 
 
 # Name of a defect -> a seed that detects it.
-SEEDS: dict[str, int] = {}
+SEEDS: dict[str, int] = {
+    'half alive after a moment': 1003,
+    'half alive at the first proof': 1003,
+    'half alive without a proof': 1045,
+    'proof of an earlier failure counts': 1124,
+    'half alive alone': 1001,
+    'half alive for a moment': 1003,
+    'half alive again and again': 1068,
+    'old answer counts as a proof': 1076,
+    'sick agent adopts': 1049,
+    'half-alive agent keeps its home': 1003,
+}
