@@ -47,10 +47,31 @@ FIRST_WAIT_TERMS = 3
 
 
 @dataclasses.dataclass
+class _PathFacts:
+    """What is true of one path of one machine."""
+
+    whole_s: float = -math.inf
+    """When it worked last."""
+    cuts_s: list[float] = dataclasses.field(default_factory=list)
+    """When it was seen cut lately."""
+    began_s: float = math.inf
+    """Since when it was cut without a longer pause."""
+    long_cut_s: float = -math.inf
+    """When it was cut last, after it had been cut for long."""
+
+
+def _new_paths() -> dict[Path, _PathFacts]:
+    return {path: _PathFacts() for path in PATHS}
+
+
+@dataclasses.dataclass
 class _Facts:
     """What is true of one machine and its present boot."""
 
     boot: Boot | None = None
+    paths: dict[Path, _PathFacts] = dataclasses.field(
+        default_factory=_new_paths
+    )
     steady_since_s: float = math.inf
     """Since when nothing but its paths fails."""
     well_since_s: float = math.inf
@@ -64,14 +85,6 @@ class _Facts:
     """How often it became half alive."""
     needed_s: float = -math.inf
     """When nobody else that could serve better was there last."""
-    whole_s: dict[Path, float] = dataclasses.field(default_factory=dict)
-    """When each path worked last."""
-    cuts_s: dict[Path, list[float]] = dataclasses.field(default_factory=dict)
-    """When each path was seen cut lately."""
-    long_cut_s: dict[Path, float] = dataclasses.field(default_factory=dict)
-    """When each path was cut last, after it had been cut for long."""
-    began_s: dict[Path, float] = dataclasses.field(default_factory=dict)
-    """Since when each path was cut without a longer pause."""
 
 
 class PathChecks:
@@ -107,9 +120,9 @@ class PathChecks:
     def _update(self, machine: Any, members: tuple[Member, ...]) -> None:
         agent = machine.agent
         boot = None if agent is None else agent.heartbeat_thread._group.boot
-        if boot != self._facts[machine].boot:
-            self._facts[machine] = _Facts(boot)
         facts = self._facts[machine]
+        if boot != facts.boot:
+            facts = self._facts[machine] = _Facts(boot, facts.paths)
         facts.steady_since_s = self._since(
             facts.steady_since_s, self._is_steady(machine)
         )
@@ -117,8 +130,9 @@ class PathChecks:
         facts.well_since_s = self._since(
             facts.well_since_s, is_well and math.isfinite(facts.steady_since_s)
         )
-        for path in PATHS:
-            self._update_path(machine, facts, path)
+        for path, path_facts in facts.paths.items():
+            is_cut = math.isfinite(machine.paths.lost_since_s(path))
+            self._update_path(path_facts, is_cut=is_cut)
         self._update_published(facts, members)
 
     def _is_steady(self, machine: Any) -> bool:
@@ -135,18 +149,18 @@ class PathChecks:
             and lease.held(machine.clock.now_s())
         )
 
-    def _update_path(self, machine: Any, facts: _Facts, path: Path) -> None:
-        if math.isinf(machine.paths.lost_since_s(path)):
-            facts.whole_s[path] = self._now_s
+    def _update_path(self, facts: _PathFacts, *, is_cut: bool) -> None:
+        now_s, cuts_s = self._now_s, facts.cuts_s
+        if not is_cut:
+            facts.whole_s = now_s
             return
-        cuts_s = facts.cuts_s.setdefault(path, [])
-        if not cuts_s or self._now_s - cuts_s[-1] > NOTICED_S:
-            facts.began_s[path] = self._now_s
-        cuts_s.append(self._now_s)
+        if not cuts_s or now_s - cuts_s[-1] > NOTICED_S:
+            facts.began_s = now_s
+        cuts_s.append(now_s)
         del cuts_s[: -int(RECENT_S / STEP_S)]
         count = int(LONG_S / STEP_S)
         if len(cuts_s) >= count and cuts_s[-1] - cuts_s[-count] < LONG_S:
-            facts.long_cut_s[path] = self._now_s
+            facts.long_cut_s = now_s
 
     def _update_published(
         self, facts: _Facts, members: tuple[Member, ...]
@@ -190,7 +204,7 @@ class PathChecks:
             self._fail(machine, f'half alive after {age_s:.1f} s')
         self._check_proof(machine, cause, age_s)
         if self._is_certain:
-            self._check_cut(machine, facts, cause.path)
+            self._check_cut(machine, facts.paths[cause.path], cause.path)
 
     def _check_proof(self, machine: Any, cause: Cause, age_s: float) -> None:
         """Check that the service can have answered the other agent."""
@@ -198,19 +212,17 @@ class PathChecks:
         path, peer = cause.path, cause.peer
         others = [m for m in self._world.machines if m is not machine]
         facts = next((self._facts[m] for m in others if m.home == peer), None)
-        if facts is None or facts.whole_s.get(path, -math.inf) < since_s:
+        if facts is None or facts.paths[path].whole_s < since_s:
             self._fail(machine, f'half alive, and {peer} lacks {path}, too')
         elif self._is_certain:
-            ended_s = facts.long_cut_s.get(path, -math.inf)
-            if self._now_s - ended_s < PROVEN_FOR_S:
+            if self._now_s - facts.paths[path].long_cut_s < PROVEN_FOR_S:
                 self._fail(machine, f'half alive when {path} is back')
 
-    def _check_cut(self, machine: Any, facts: _Facts, path: Path) -> None:
-        cuts_s = facts.cuts_s.get(path, [])
-        recent = [at_s for at_s in cuts_s if self._now_s - at_s < RECENT_S]
+    def _check_cut(self, machine: Any, facts: _PathFacts, path: Path) -> None:
+        recent = [s for s in facts.cuts_s if self._now_s - s < RECENT_S]
         if len(recent) * STEP_S < SHORT_S:
             self._fail(machine, f'half alive after a moment without {path}')
-        lasted_s = self._now_s - facts.began_s[path]
+        lasted_s = self._now_s - facts.began_s
         if lasted_s < machine.timing.half_alive_s - 2.5:
             self._fail(machine, f'half alive after {lasted_s:.1f} s')
         if self._now_s - recent[-1] > NOTICED_S:
@@ -222,7 +234,8 @@ class PathChecks:
         wait_s = FIRST_WAIT_TERMS * after_s * 2 ** (facts.begins_count - 1)
         worked_s = facts.half_alive_since_s
         if self._is_certain:
-            worked_s = max(worked_s, *facts.long_cut_s.values(), 0.0)
+            cuts_s = (path.long_cut_s for path in facts.paths.values())
+            worked_s = max(worked_s, *cuts_s)
         waited_s = self._now_s - worked_s
         was_needed = self._now_s - facts.needed_s < 2 * after_s
         if waited_s < 0.98 * wait_s - 1.0 and not was_needed:

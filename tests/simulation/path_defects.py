@@ -175,7 +175,7 @@ SEEDS: dict[str, int] = {
     'proof of an earlier failure counts': 1124,
     'half alive alone': 1001,
     'half alive for a moment': 1003,
-    'half alive again and again': 1068,
+    'half alive again and again': 1444,
     'old answer counts as a proof': 1076,
     'sick agent adopts': 1049,
     'half-alive agent keeps its home': 1003,

@@ -24,7 +24,12 @@ from ironic_compute.manager.rescheduling import FreshCandidates
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.faults import Unreachable
-from tests.simulation.nova import LATE_RELEASE, LATE_WRITE, ServerRecord
+from tests.simulation.nova import (
+    LATE_RELEASE,
+    LATE_WRITE,
+    UNRELEASED,
+    ServerRecord,
+)
 from tests.simulation.wire import SentRequest, Wire
 
 _ALTERNATES_COUNT = 2
@@ -167,6 +172,8 @@ class ReportClient:
         try:
             self._wire.wait_and_write(act)
         except Unreachable as exc:
+            if self._world.nova.servers[server].deleted:
+                self._world.excuse(server, UNRELEASED)
             raise nova_exception.AllocationDeleteFailed(
                 consumer_uuid=server, error=str(exc)
             ) from exc

@@ -2,7 +2,6 @@
 """What a cut path does to requests, answers, messages and acknowledgements."""
 
 import random
-from typing import Any
 
 import pytest
 
