@@ -214,9 +214,10 @@ class PathChecks:
         facts = next((self._facts[m] for m in others if m.home == peer), None)
         if facts is None or facts.paths[path].whole_s < since_s:
             self._fail(machine, f'half alive, and {peer} lacks {path}, too')
-        elif self._is_certain:
-            if self._now_s - facts.paths[path].long_cut_s < PROVEN_FOR_S:
-                self._fail(machine, f'half alive when {path} is back')
+            return
+        long_ago_s = self._now_s - facts.paths[path].long_cut_s
+        if self._is_certain and long_ago_s < PROVEN_FOR_S:
+            self._fail(machine, f'half alive when {path} is back')
 
     def _check_cut(self, machine: Any, facts: _PathFacts, path: Path) -> None:
         recent = [s for s in facts.cuts_s if self._now_s - s < RECENT_S]
