@@ -139,7 +139,7 @@ class HalfAliveWatch:
     def _find_provers(
         self, states: PathStates, view: View, now_s: float
     ) -> dict[Path, Host]:
-        """Return for each failing path the home of an agent that serves better.
+        """Return for each failing path the home of an agent better off.
 
         It fails on fewer paths, and proves that this one works.
         """
