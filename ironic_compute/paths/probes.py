@@ -79,9 +79,7 @@ class Probe:
         :returns: seconds until the next call
         """
         now_s = self._clock.now_s()
-        is_answered = (
-            self._is_due() and self._is_expected() and self._probe()
-        )
+        is_answered = self._is_due() and self._is_expected() and self._probe()
         if self._is_failing():
             # A probe may have waited for its time-out already.
             spent_s = self._clock.now_s() - now_s
