@@ -61,8 +61,9 @@ class HalfAliveWatch:
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
         self._failing: tuple[Path, ...] = ()
-        # The proofs of earlier failures that were not withdrawn yet.
-        self._old_proofs: frozenset[tuple[Boot, Path]] = frozenset()
+        # Proof of an earlier failure, by its publisher -> until when it may
+        # not have been withdrawn because its publisher is not connected.
+        self._old_proofs: dict[tuple[Boot, Path], float] = {}
         # Failing path -> since when another agent has proven that it works.
         self._proven_since_s: dict[Path, float] = {}
         self._works_since_s: float | None = None
@@ -87,7 +88,7 @@ class HalfAliveWatch:
         :param states: the paths of this agent
         :param view: the newest member list, read under a lease
         """
-        self._note_old_proofs(failing(states, now_s), view)
+        self._note_old_proofs(failing(states, now_s), view, now_s)
         if self.cause is None:
             self.cause = self._find_cause(states, view, now_s)
             if self.cause is not None:
@@ -101,22 +102,24 @@ class HalfAliveWatch:
         self._works_since_s = self._needed_since_s = None
         self._proven_since_s = {}
 
-    def _note_old_proofs(self, paths: tuple[Path, ...], view: View) -> None:
+    def _note_old_proofs(
+        self, paths: tuple[Path, ...], view: View, now_s: float
+    ) -> None:
         """Note the proofs that were there when their path began to fail.
 
         This agent had not published the failure yet, so that nobody can have
-        proven anything about it.
+        proven anything about it. An agent that is listed for longer than its
+        term has read the newer record, and would have withdrawn the proof.
         """
-        self._old_proofs = frozenset(
-            (member.boot, proof.path)
-            for member in view.members
-            for proof in member.path_proofs
-            if proof.boot == self._boot
-            and (
-                proof.path not in self._failing
-                or (member.boot, proof.path) in self._old_proofs
-            )
-        )
+        former, self._old_proofs = self._old_proofs, {}
+        for member in view.members:
+            for proof in member.path_proofs:
+                key = member.boot, proof.path
+                if proof.boot == self._boot:
+                    until_s = now_s + member.lease_term_s
+                    if proof.path in self._failing:
+                        until_s = former.get(key, now_s)
+                    self._old_proofs[key] = until_s
         self._failing = paths
 
     def _find_cause(
@@ -149,7 +152,7 @@ class HalfAliveWatch:
             for path in paths
             for member in self._others(view)
             if PathProof(path, self._boot) in member.path_proofs
-            and (member.boot, path) not in self._old_proofs
+            and self._old_proofs.get((member.boot, path), now_s) <= now_s
             and len(member.failing_paths) < len(paths)
         }
 

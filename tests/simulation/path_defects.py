@@ -15,6 +15,7 @@ from hashring.path_proofs import PathProofs
 from hashring.paths import Path, PathStates, failing
 from hashring.ring import Host
 from tests.simulation.makeup import Makeup, with_parts
+from tests.simulation.paths import PATHS
 
 
 class MovesAfterAMoment(HalfAliveWatch):
@@ -44,8 +45,11 @@ class MovesAtTheFirstProof(HalfAliveWatch):
 class BelievesOldProofs(HalfAliveWatch):
     """The proof of an earlier failure counts for a later one."""
 
-    def _note_old_proofs(self, paths: tuple[Path, ...], view: View) -> None:
-        pass
+    def _note_old_proofs(
+        self, paths: tuple[Path, ...], view: View, now_s: float
+    ) -> None:
+        self._failing = PATHS
+        super()._note_old_proofs(paths, view, now_s)
 
 
 class NeedsNoProof(HalfAliveWatch):

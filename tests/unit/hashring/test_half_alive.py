@@ -111,14 +111,15 @@ def test_end_of_an_outage_that_is_noticed_late_moves_nothing(
 def test_proof_of_an_earlier_failure_proves_nothing(
     watch: HalfAliveWatch,
 ) -> None:
-    """An agent that lost the coordination backend cannot withdraw it."""
-    view = View((ME, WELL))
+    """An agent cannot withdraw it until its entry ends, if it is cut off."""
+    view = View((ME, changed(WELL, lease_term_s=15.0)))
     fail(watch, {**FAILS, RABBITMQ: PathState(90.0, 'refused')}, view, 100.0)
     watch.update(WORKS, view, 101.0)
-    for now_s in (103.0, 115.0, 130.0):
-        watch.update({**FAILS, RABBITMQ: PathState(102.0)}, view, now_s)
+    fails_again = {**FAILS, RABBITMQ: PathState(102.0, 'refused')}
+    for now_s in (103.0, 115.0, 118.0, 127.9):
+        watch.update(fails_again, view, now_s)
         assert not watch.is_half_alive
-    fail(watch, FAILS, view, 150.0)
+    watch.update(fails_again, view, 128.0)
     assert watch.is_half_alive
 
 
