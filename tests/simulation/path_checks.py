@@ -25,11 +25,11 @@ PROVEN_AFTER_S = 4.0
 # The agent knows that a path answers again after a probe that was under way
 # has failed (6 s), a pause (1 s), two answers (1.5 s), a report and a turn.
 NOTICED_S = 11.0
-# A failure is noticed after up to 17 s; the other agents need up to 25 s to
-# prove that the path works there.
+# A failure is noticed after up to 17 s; another agent needs up to 16 s to
+# prove that the path works there, and the proof must last for ten seconds.
 HALF_ALIVE_S = 50.0
-# If that agent was half alive itself, it must know that its paths work, for as
-# long as a failure must last, before it serves again.
+# If the other agents were half alive, they must know that their paths work,
+# for as long as a failure must last, before they serve again.
 BACK_S = 40.0
 # The lock is released, then tried by each other agent in its turn; the new
 # worker needs two seconds, and its gate a term if the backend forgets locks.
