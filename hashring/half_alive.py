@@ -18,12 +18,14 @@ import attrs
 from hashring import backoff
 from hashring.adoption import View
 from hashring.group import Boot, Member, MemberState, PathProof
-from hashring.paths import Path, PathStates, failing
+from hashring.paths import Path, PathStates, failing, working
 from hashring.ring import Host
 
 # At the end of an outage for all, this agent may notice so many seconds later
 # than others that the service answers again.
 _PROVEN_FOR_S = 10.0
+# The proofs of others have come so many seconds after a failure, if any come.
+_PROOF_AWAITED_S = 30.0
 # All paths must have worked so many times ``half_alive_s`` before the
 # agent comes back; this doubles with each relapse within an hour.
 _RETURN_FACTOR = 3
@@ -156,6 +158,19 @@ class HalfAliveWatch:
             and len(member.failing_paths) < len(paths)
         }
 
+    def _could_others_serve(
+        self, states: PathStates, view: View, now_s: float
+    ) -> bool:
+        """Return whether a path fails here that may work for others.
+
+        A path that fails for all, such as one with a wrong password in all
+        configurations, must not keep this agent away for ever.
+        """
+        lasting = failing(states, now_s, _PROOF_AWAITED_S)
+        if set(failing(states, now_s)) - set(lasting):
+            return True
+        return bool(self._find_provers(states, view, now_s))
+
     def _others(self, view: View) -> list[Member]:
         """Return the members that serve, other than this agent."""
         return [
@@ -170,7 +185,9 @@ class HalfAliveWatch:
         # Without a report of the path that has failed, nothing is known.
         is_known = cause.path in states
         failing_count = len(failing(states, now_s))
-        works = is_known and not failing_count
+        works = cause.path in working(states) and not self._could_others_serve(
+            states, view, now_s
+        )
         self._works_since_s = _since(works, self._works_since_s, now_s)
         # An agent that restarts will serve again; a member may be missing in
         # one list.

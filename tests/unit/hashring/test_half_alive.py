@@ -223,3 +223,16 @@ def test_agent_that_restarts_will_serve_again(
     half_alive.update(FAILS, View((ME, other)), 200.0)
     half_alive.update(FAILS, View((ME, other)), 260.0)
     assert half_alive.is_half_alive
+
+
+def test_path_that_fails_for_all_does_not_keep_it_away(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """Another path may have a wrong password in all configurations."""
+    view = View((ME, changed(WELL, path_proofs=(), failing_paths=(IRONIC,))))
+    states = {**WORKS, IRONIC: PathState(120.0, 'wrong password')}
+    for now_s in (121.0, 149.0, 150.0, 194.0):
+        half_alive.update(states, view, now_s)
+        assert half_alive.is_half_alive, now_s
+    half_alive.update(states, view, 195.0)
+    assert not half_alive.is_half_alive
