@@ -193,7 +193,7 @@ class Cloud(World):
             if server.host is None:
                 self.fail(f'{server.uuid} was active, has lost its host')
         is_failed = server.vm_state == vm_states.ERROR
-        if is_failed and not (server.delete_asked or server.excuses):
+        if is_failed and not (server.delete_asked or server.may_fail()):
             self.fail(f'{server.uuid} is in ERROR without a reason')
 
     def check_receipt(self, worker: Any) -> None:

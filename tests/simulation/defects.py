@@ -492,7 +492,7 @@ SEEDS: dict[str, int] = {
     'message acknowledged at receipt': 7,
     'messages received past the lease': 0,
     'redelivered build dropped': 25,
-    'redelivered build not undone': 25,
+    'redelivered build not undone': 7,
     'redelivered build without its node': 12037,
     'loser of a node tries stale alternates': 0,
     'duplicate build let through': 25,

@@ -74,6 +74,13 @@ class ServerRecord:
     # Why its build may fail: see ``Cloud.check_server``.
     excuses: set[str] = dataclasses.field(default_factory=set)
 
+    def may_fail(self) -> bool:
+        """Return whether a reason was noted for which a build may fail.
+
+        Two excuses are only for an allocation that is missing.
+        """
+        return bool(self.excuses - {LATE_RELEASE, UNSAVED})
+
 
 def _unexpected(server: ServerRecord) -> Exception:
     kind = nova_exception.UnexpectedTaskStateError
