@@ -88,6 +88,11 @@ class Scheduler:
         if not nodes:
             self._world.excuse(server, 'no node is free')
             raise nova_exception.NoValidHost(reason='no node is free')
+        if is_late and server in self._world.placement.allocations:
+            # Nobody waits for this answer any more, and an alternate has been
+            # allocated meanwhile. Nova would allocate both nodes;
+            # ``nova-manage placement audit`` finds the second one.
+            return [self._selection(node) for node in nodes]
         self._world.placement.allocations[server] = nodes[0]
         self._world.log(f'{server} is scheduled anew to {nodes[0]}')
         return [self._selection(node) for node in nodes]
