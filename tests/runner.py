@@ -42,7 +42,9 @@ _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 _PYTEST = (sys.executable, '-m', 'pytest')
 _SIMULATION = (sys.executable, '-W', 'ignore', '-m', 'tests.simulation')
 
-# ``fast`` lives the first of the new seeds, ``rest`` all others.
+_LIVES = (*_SIMULATION, '--fixed')
+
+# ``fast`` lives the first of the fixed seeds, ``rest`` all others.
 _FIRST_LIVES = 300
 _ALL_LIVES = 2000
 
@@ -192,8 +194,8 @@ def _fast() -> list[Job]:
         *_lint(),
         _pytest('simulation, kept seeds', *quick, 'tests/simulation'),
         Job(
-            'simulation, new seeds',
-            (*_SIMULATION, '--skip', '0', '--seeds', f'{_FIRST_LIVES}'),
+            'simulation, first seeds',
+            (*_LIVES, '--skip', '0', '--seeds', f'{_FIRST_LIVES}'),
         ),
     ]
 
@@ -230,8 +232,8 @@ def _rest() -> list[Job]:
         ),
         *(
             Job(
-                f'simulation, other new seeds to {end}',
-                (*_SIMULATION, '--skip', f'{start}', '--seeds', f'{end}'),
+                f'simulation, other seeds to {end}',
+                (*_LIVES, '--skip', f'{start}', '--seeds', f'{end}'),
             )
             for start, end in (
                 (_FIRST_LIVES, middle),
