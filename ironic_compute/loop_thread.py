@@ -8,8 +8,29 @@ servers with the lease.
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 import attrs
+
+Act = Callable[[], float | None]
+
+
+class Loop(Protocol):
+    """What calls a function again and again; see :class:`LoopThread`."""
+
+    def start(self) -> None:
+        """Begin the calls."""
+
+    def wake(self) -> None:
+        """Make the next call now, or right after the present one."""
+
+    def stop(self) -> None:
+        """Make no further call; a call that has begun goes on."""
+
+
+# Makes a loop, not started yet, from its name, what it calls, and the seconds
+# until the first call. In production it is ``LoopThread``.
+NewLoop = Callable[[str, Act, float], Loop]
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -25,7 +46,7 @@ class LoopThread:
     """
 
     _name: str
-    _act: Callable[[], float | None]
+    _act: Act
     _first_wait_s: float = 0.0
 
     def __attrs_post_init__(self) -> None:

@@ -24,12 +24,17 @@ from ironic_compute.batching import HalfTimePause, paced_chunks, run_isolated
 from ironic_compute.feed import notifications
 from ironic_compute.feed.concurrent_reads import ConcurrentReads, RecordedReads
 from ironic_compute.feed.delivered import Delivered
-from ironic_compute.feed.notifications import Quality
+from ironic_compute.feed.notifications import (
+    NodeEvents,
+    Quality,
+    new_listener,
+)
 from ironic_compute.feed.read_queue import ReadQueue
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
 from ironic_compute.ironic_api import timestamps
 from ironic_compute.ironic_api.reader import IronicReader
+from ironic_compute.loop_thread import LoopThread, NewLoop
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -87,6 +92,8 @@ class NodeFeed:
     :param sink: receives the changes. If it raises an exception, the feed logs
         the exception and reads the node again later.
     :param host: the queue of this worker's notifications is named after it
+    :param new_loop: makes the loops that read Ironic and start the listener
+    :param new_listener: makes the listener, like ``notifications``
     """
 
     _conf: Any
@@ -94,12 +101,13 @@ class NodeFeed:
     _sink: Sink
     _clock: Clock
     _host: str
+    _new_loop: NewLoop = LoopThread
+    _new_listener: Callable[[Any, str, NodeEvents], Any] = new_listener
 
     def __attrs_post_init__(self) -> None:
         self._options = self._conf.ironic_compute
-        self._stopping = threading.Event()
-        self._must_audit = threading.Event()
-        self._read_queue = ReadQueue(self._read)
+        self._is_stopped = False
+        self._read_queue = ReadQueue(self._read, self._new_loop)
         self._watermark = Watermark(self._clock)
         self._concurrent_reads = ConcurrentReads()
         self._delivered = Delivered()
@@ -109,24 +117,37 @@ class NodeFeed:
         # Nodes that belonged to another pool when they were read last.
         self._outside_pool: set[str] = set()
         self._outage = _Outage()
+        # The wait after the last failure; 0 if the last audit succeeded.
+        self._audit_wait_s = 0.0
         self._listener: Any = None
         self._listen_since_s = 0.0
+        self._has_warned = False
+        self._make_loops()
+
+    def _make_loops(self) -> None:
+        interval_s = self._options.delta_interval_s
+        self._audit_loop = self._new_loop('audit', self._try_audit, 0.0)
+        self._loops = [
+            self._audit_loop,
+            self._new_loop('delta', self._try_delta, interval_s),
+        ]
+        if self._options.use_notifications:
+            self._loops.append(
+                self._new_loop('notifications', self._try_listen, 0.0)
+            )
 
     def start(self) -> None:
         """Start the threads of the feed; the audit reads all nodes first."""
         self._listen_since_s = self._clock.wall_s() - timestamps.SKEW_S
         self._read_queue.start()
-        for target, name in (
-            (self._keep_auditing, 'audit'),
-            (self._keep_reading_delta, 'delta'),
-            (self._keep_listening, 'notifications'),
-        ):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        for loop in self._loops:
+            loop.start()
 
     def stop(self) -> None:
         """Stop reading. A read in progress is still delivered."""
-        self._stopping.set()
-        self._must_audit.set()
+        self._is_stopped = True
+        for loop in self._loops:
+            loop.stop()
         self._read_queue.stop()
         if self._listener is not None:
             self._listener.stop()
@@ -261,15 +282,13 @@ class NodeFeed:
 
     # Audit and delta list
 
-    def _keep_auditing(self) -> None:
-        retry_s = 0.0
-        while not self._stopping.is_set():
-            if self._try_read(self._audit):
-                retry_s, wait_s = 0.0, self._options.audit_interval_s
-            else:
-                retry_s = wait_s = self._audit_retry_s(retry_s)
-            self._must_audit.wait(wait_s)
-            self._must_audit.clear()
+    def _try_audit(self) -> float:
+        """Read all nodes; return the seconds until the next audit or try."""
+        if self._try_read(self._audit):
+            self._audit_wait_s = 0.0
+            return float(self._options.audit_interval_s)
+        self._audit_wait_s = self._audit_retry_s(self._audit_wait_s)
+        return self._audit_wait_s
 
     def _audit_retry_s(self, last_s: float) -> float:
         """Return the seconds until the next try after an audit failed.
@@ -330,9 +349,10 @@ class NodeFeed:
         except Exception:
             LOG.exception('Could not process a list of all nodes')
 
-    def _keep_reading_delta(self) -> None:
-        while not self._stopping.wait(self._options.delta_interval_s):
-            self._try_read(self._read_delta)
+    def _try_delta(self) -> float:
+        """Read a delta list; return the seconds until the next one."""
+        self._try_read(self._read_delta)
+        return float(self._options.delta_interval_s)
 
     def _read_delta(self) -> None:
         """Read and deliver the nodes that changed since the watermark.
@@ -350,7 +370,7 @@ class NodeFeed:
             # moves again, the list would lack the same nodes.
             if self._watermark.advance_to(exc.newest, began_s):
                 LOG.warning('%(exc)s; reading all nodes', {'exc': exc})
-                self._must_audit.set()
+                self._audit_loop.wake()
         for waiting in (self._redelivery, self._missing):
             if (node := waiting.next_node()) is not None:
                 self.request_read(node)
@@ -396,38 +416,35 @@ class NodeFeed:
 
     # Notifications
 
-    def _keep_listening(self) -> None:
-        if not self._options.use_notifications:
-            return
-        log = LOG.warning
-        while not self._stopping.is_set():
-            try:
-                self._listen()
-                return
-            except Exception as exc:
-                log(
-                    "Could not listen to Ironic's notifications and will try "
-                    'again; changes are seen through the delta list: '
-                    '%(error)s',
-                    {'error': exc},
-                )
-                log = LOG.debug
-            self._stopping.wait(_RETRY_LISTENER_S)
+    def _try_listen(self) -> float | None:
+        """Start to listen; return the seconds until the next try, if any."""
+        try:
+            self._listen()
+        except Exception as exc:
+            LOG.log(
+                logging.DEBUG if self._has_warned else logging.WARNING,
+                "Could not listen to Ironic's notifications and will try "
+                'again; changes are seen through the delta list: %(error)s',
+                {'error': exc},
+            )
+            self._has_warned = True
+            return _RETRY_LISTENER_S
+        return None
 
     def _listen(self) -> None:
         """Start the notification listener; blocks while the broker is away."""
         skip_until_s = self._clock.now_s() + _SKIP_OLD_S
-        events = notifications.NodeEvents(
+        events = NodeEvents(
             self._accept_notification,
             self._listen_since_s,
             lambda: self._clock.now_s() < skip_until_s,
         )
-        listener = notifications.new_listener(self._conf, self._host, events)
+        listener = self._new_listener(self._conf, self._host, events)
         listener.start(override_pool_size=notifications.LISTENER_THREADS)
         # Assigned only now, because stop() of a listener whose start() has
         # not returned would block as well.
         self._listener = listener
-        if self._stopping.is_set():
+        if self._is_stopped:
             listener.stop()
 
 
