@@ -85,6 +85,8 @@ class Delivered:
 
         Fields that the record lacks keep the value delivered last, except the
         reservation: a notification of an end means that the lock is released.
+        The facts have no ``read_at_s``. With that of the facts delivered last
+        they would count as older than a list that was read in between.
 
         :returns: None if the record may not be later than the facts delivered
             last, is incomplete, or has other traits. Traits have no time
@@ -104,7 +106,11 @@ class Delivered:
             time = _time(notified)
             stamp = None if time is None else f'{time.isoformat()}+00:00'
             facts = dataclasses.replace(
-                last, **fields, reservation=None, updated_at=stamp
+                last,
+                **fields,
+                reservation=None,
+                updated_at=stamp,
+                read_at_s=None,
             )
             self._facts[facts.uuid] = facts
             self._notified.add(facts.uuid)

@@ -42,8 +42,9 @@ class NodeCache:
 
         Facts are older if their read began earlier. Ironic's ``updated_at``
         does not decide, because the clocks of its conductors differ and may
-        be set back. Facts of a notification are ordered like the read before
-        it; ``feed.delivered`` decides whether they are new.
+        be set back. Facts of a notification were not read: they replace what
+        is stored, because ``feed.delivered`` has decided that they are new,
+        and they are ordered like the read before them.
 
         :returns: whether the stored facts have changed
         """
@@ -224,10 +225,13 @@ def _is_older(facts: NodeFacts, known: NodeFacts) -> bool:
 
 
 def _stamped(facts: NodeFacts, known: NodeFacts) -> NodeFacts:
-    """Return ``facts`` with the known time stamp if they have none.
+    """Return ``facts`` with the known times where they have none.
 
-    The facts of a full list have no time stamps.
+    The facts of a full list have no ``updated_at``, those of a notification
+    no ``read_at_s``.
     """
-    if facts.updated_at is not None:
-        return facts
-    return dataclasses.replace(facts, updated_at=known.updated_at)
+    if facts.updated_at is None:
+        facts = dataclasses.replace(facts, updated_at=known.updated_at)
+    if facts.read_at_s is None:
+        facts = dataclasses.replace(facts, read_at_s=known.read_at_s)
+    return facts

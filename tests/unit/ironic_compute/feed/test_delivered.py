@@ -6,7 +6,9 @@ import dataclasses
 import pytest
 
 from ironic_compute.feed.delivered import Delivered
+from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts, NodeId
+from tests.fakes.clock import ManualClock
 
 FACTS = NodeFacts(
     NodeId('n1'),
@@ -106,6 +108,23 @@ def test_later_record_is_accepted(delivered: Delivered) -> None:
         updated_at='2026-01-01T00:00:01+00:00',
         shard='s1',
     )
+
+
+def test_accepted_record_is_not_ordered_like_the_read_before_it(
+    delivered: Delivered,
+) -> None:
+    """A list may have been read since, and its facts are older."""
+    cache = NodeCache(ManualClock())
+    delivered.accept_read(dataclasses.replace(FACTS, read_at_s=10.0))
+    cache.update_facts(dataclasses.replace(FACTS, read_at_s=20.0))
+    fields = {
+        'provision_state': 'active',
+        'updated_at': '2026-01-01T00:00:01Z',
+    }
+    facts = delivered.accept_notification({**RECORD, **fields})
+    assert facts is not None
+    assert cache.update_facts(facts)
+    assert not cache.update_facts(dataclasses.replace(FACTS, read_at_s=19.0))
 
 
 @pytest.mark.parametrize(

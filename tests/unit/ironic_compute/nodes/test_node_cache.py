@@ -79,6 +79,19 @@ def test_stamp_of_a_clock_that_is_ahead_makes_nothing_old():
     assert node_cache.facts('n1').provision_state == 'active'
 
 
+def test_notification_counts_after_a_list():
+    """Its facts were not read, so none that were read before are newer."""
+    node_cache = NodeCache(ManualClock())
+    node_cache.update_facts(node(provision_state='available', read_at_s=10.0))
+    assert node_cache.update_facts(
+        node(provision_state='active', updated_at=NEW, read_at_s=None)
+    )
+    assert not node_cache.update_facts(
+        node(provision_state='available', read_at_s=9.9)
+    )
+    assert node_cache.facts('n1').provision_state == 'active'
+
+
 def test_facts_of_the_same_second_count():
     """Stamps are whole seconds, so facts with an equal stamp are stored."""
     node_cache = NodeCache(ManualClock())
