@@ -64,6 +64,23 @@ _SHELL_FILES = (
     'devstack/settings',
     'devstack/lib/ironic-compute',
     'devstack/tools/ensure-venv',
+    'devstack/upgrade/settings',
+    'devstack/upgrade/shutdown.sh',
+    'devstack/upgrade/upgrade.sh',
+    *(
+        f'tests/unit/devstack/machine/{name}'
+        for name in (
+            'call',
+            'command',
+            'grenade/functions',
+            'grenade/grenaderc',
+            'ironic-library',
+            'prelude',
+            'stack',
+            'stubs',
+            'unstack',
+        )
+    ),
     '.ci/run',
 )
 _NOT_SPELLED = (

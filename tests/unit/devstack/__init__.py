@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the DevStack plugin and of the sample files."""
+"""Tests of the DevStack plugin, of the jobs and of the sample files."""
