@@ -87,14 +87,26 @@ class PresenceWatch:
     def __init__(self, boot: Boot, step_s: float) -> None:
         self._boot = boot
         self._step_s = step_s
-        self._view = View()
+        self._view = NOBODY
+        # Of the view: the hosts that other members serve, the home hosts
+        # whose agent is up, and whether any member restarts.
+        self._served: frozenset[Host] = frozenset()
+        self._homes_up: frozenset[Host] = frozenset()
+        self._any_restarts = False
         self._grace_until_s: dict[Host, float] = {}
         self._known_restarts: set[Boot] = set()
         self._orphan_since_s: dict[Host, float] = {}
 
     def update(self, view: View, now_s: float) -> None:
-        """Replace the member list by a newer one."""
-        self._view = view
+        """Replace the member list by a newer one.
+
+        Called in each turn of the main loop, most of the time with the list
+        of the turn before; only a restart makes a difference then.
+        """
+        if view is not self._view:
+            self._replace_view(view)
+        elif not self._any_restarts:
+            return
         listed = {m.boot for m in view.members}
         self._known_restarts &= listed
         for member in view.members:
@@ -102,6 +114,18 @@ class PresenceWatch:
                 self._note_restart(member, now_s)
             else:
                 self._grace_until_s.pop(member.home, None)
+
+    def _replace_view(self, view: View) -> None:
+        self._view = view
+        self._served = view.served_by_others(self._boot)
+        self._homes_up = frozenset(
+            m.home
+            for m in view.members
+            if m.state is MemberState.UP and m.wants_home
+        )
+        self._any_restarts = any(
+            m.state is MemberState.RESTARTING for m in view.members
+        )
 
     def _note_restart(self, member: Member, now_s: float) -> None:
         # The member's grace is the time that its next process has to start.
@@ -114,10 +138,7 @@ class PresenceWatch:
 
     def presence(self, home: Host, now_s: float) -> Presence:
         """Return whether the agent of ``home`` is up, expected or absent."""
-        if any(
-            m.state is MemberState.UP and m.wants_home
-            for m in self._view.of_home(home)
-        ):
+        if home in self._homes_up:
             return Presence.HOME
         if now_s < self._grace_until_s.get(home, 0.0):
             return Presence.EXPECTED
@@ -132,16 +153,16 @@ class PresenceWatch:
         :param mine: the hosts whose lock this agent has; they are not
             orphaned
         """
-        taken = mine | self._view.served_by_others(self._boot)
         orphans = sorted(
             host
             for host in known
-            if host not in taken
+            if host not in mine
+            and host not in self._served
             and self.presence(host, now_s) is Presence.ABSENT
         )
         since_s = self._orphan_since_s
         self._orphan_since_s = {h: since_s.get(h, now_s) for h in orphans}
-        rank = self._ranks(orphans)
+        rank = self._ranks(orphans) if orphans else {}
         return tuple(
             DueAdoption(host, now_s - self._orphan_since_s[host])
             for host in orphans

@@ -29,6 +29,7 @@ from hashring.host_states import (
     CERTAIN,
     UNCERTAIN,
     WITH_WORKER,
+    WITHOUT_LOCK,
     Hold,
     Phase,
     Signal,
@@ -79,7 +80,9 @@ class Assignment:
     def serving(self) -> tuple[Host, ...]:
         """Return the hosts whose lock this agent certainly has, sorted."""
         return tuple(
-            sorted(h.host for h in self._holds.values() if h.phase in CERTAIN)
+            sorted(
+                [h.host for h in self._holds.values() if h.phase in CERTAIN]
+            )
         )
 
     def phases(self) -> dict[Host, Phase]:
@@ -185,6 +188,8 @@ class Assignment:
                 self._lease_status = event
                 self._presence_watch.update(event.view, now_s)
                 self._lease_terms.update(event.view, now_s)
+            case events.Tick():
+                pass
             case events.KnownHosts(hosts=hosts):
                 self._known = hosts
             case events.HalfAlive(is_half_alive=is_half_alive):
@@ -203,8 +208,6 @@ class Assignment:
                 hold = self._holds.get(host)
                 if hold is not None and tenure in (0, hold.tenure):
                     hold.serves_since_s = now_s
-            case events.Tick():
-                pass
 
     # ---- results of lock requests
 
@@ -306,7 +309,8 @@ class Assignment:
             self._held_epoch = self._lease_status.epoch
             self._held_since_s = now_s
         for hold in list(self._holds.values()):
-            yield from self._advance(hold, now_s, in_force)
+            if hold.phase not in WITHOUT_LOCK:
+                yield from self._advance(hold, now_s, in_force)
         if self._leave is None and in_force:
             yield from self._check_duplicate_home(now_s)
         if self._leave is None and in_force:
@@ -398,7 +402,7 @@ class Assignment:
         mine = frozenset(
             hold.host
             for hold in self._holds.values()
-            if hold.phase not in (Phase.IDLE, Phase.TRYING)
+            if hold.phase not in WITHOUT_LOCK
         )
         foreign = self._known - {self._home}
         for due in self._presence_watch.due_adoptions(foreign, mine, now_s):

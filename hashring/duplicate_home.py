@@ -8,7 +8,7 @@ agent. `hashring.assignment` uses it. Pure; durations count from the moment
 at which this agent first saw the other entry.
 """
 
-from hashring.adoption import View
+from hashring.adoption import NOBODY, View
 from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 
@@ -30,26 +30,32 @@ class DuplicateHome:
         self._home = home
         self._boot = boot
         self._wait_s = wait_s
+        self._view = NOBODY
+        self._duplicates: list[Member] = []  # Of the view.
         self._since_s: dict[Boot, float] = {}
 
     def find_rival(self, view: View, now_s: float) -> Member | None:
         """Return another live agent that serves this home host, or None."""
-        duplicate_home = [
-            member
-            for member in view.of_home(self._home)
-            if member.boot != self._boot and member.state is MemberState.UP
-        ]
+        if view is not self._view:
+            self._view, self._duplicates = view, self._find_duplicates(view)
         since_s = self._since_s
         self._since_s = {
-            m.boot: since_s.get(m.boot, now_s) for m in duplicate_home
+            m.boot: since_s.get(m.boot, now_s) for m in self._duplicates
         }
-        for member in duplicate_home:
+        for member in self._duplicates:
             waited_s = now_s - self._since_s[member.boot]
             # The dead process may have had a longer term than this one.
             wait_s = max(self._wait_s, DEAD_ENTRY_TERMS * member.lease_term_s)
             if waited_s >= wait_s and self._home in member.serving:
                 return member
         return None
+
+    def _find_duplicates(self, view: View) -> list[Member]:
+        return [
+            member
+            for member in view.of_home(self._home)
+            if member.boot != self._boot and member.state is MemberState.UP
+        ]
 
     def message(self, rival: Member, view: View) -> str:
         """Return the error message with both machines' names and the cure."""

@@ -99,11 +99,12 @@ TRANSITIONS: Mapping[tuple[Phase, Signal], Phase] = {
     (Phase.RELEASING, Signal.RELEASED): Phase.IDLE,
 }
 
-WITH_WORKER = frozenset(
-    {Phase.SERVING, Phase.STOPPING, Phase.PAUSED, Phase.PROVING}
-)
-CERTAIN = frozenset({Phase.SERVING, Phase.STOPPING})
-UNCERTAIN = frozenset({Phase.PAUSED, Phase.PROVING})
+# Tuples, because they are searched in each turn of the main loop: a set would
+# call the hash function of `Enum`, which is slow, each time.
+WITHOUT_LOCK = (Phase.IDLE, Phase.TRYING)
+WITH_WORKER = (Phase.SERVING, Phase.STOPPING, Phase.PAUSED, Phase.PROVING)
+CERTAIN = (Phase.SERVING, Phase.STOPPING)
+UNCERTAIN = (Phase.PAUSED, Phase.PROVING)
 
 
 @dataclasses.dataclass(slots=True)

@@ -22,6 +22,7 @@ class LeaseTerms:
         self._own_s = own_s
         # Boot -> its term, and when the newest member list still had it.
         self._seen: dict[Boot, tuple[float, float]] = {}
+        self._longest_s = own_s
 
     def update(self, view: View, now_s: float) -> None:
         """Replace the member list; drop members whose term has ended since."""
@@ -31,10 +32,10 @@ class LeaseTerms:
             for boot, (term_s, seen_s) in self._seen.items()
             if now_s - seen_s <= term_s
         }
+        terms_s = [term_s for term_s, _ in self._seen.values()]
+        self._longest_s = max(terms_s, default=0.0)
 
     @property
     def longest_s(self) -> float:
         """The longest term of this agent and of all members, in seconds."""
-        return max(
-            [self._own_s, *(term_s for term_s, _ in self._seen.values())]
-        )
+        return max(self._own_s, self._longest_s)

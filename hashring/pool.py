@@ -48,6 +48,8 @@ class Pool:
         self._marks = dict(marks)
         self._facts: dict[Host, ServiceFacts] = {}
         self._view = NOBODY
+        # Whether all members of the view were merged since the last change.
+        self._is_merged = False
         self._agreed_since_s: float | None = None
         self._epoch = 0
         # The hosts that had servers when their worker was last heard of.
@@ -67,8 +69,16 @@ class Pool:
         """
         if epoch != self._epoch:
             self._agreed_since_s, self._epoch = None, epoch
-        self._view = view
-        for member in view.members:
+        if view is not self._view or not self._is_merged:
+            self._view = view
+            self._merge_members()
+        if not (in_force and self._all_agree()):
+            self._agreed_since_s = None
+        elif self._agreed_since_s is None:
+            self._agreed_since_s = now_s
+
+    def _merge_members(self) -> None:
+        for member in self._view.members:
             self._collected |= {member.home, *member.known}
             self.confirmed_mappings |= frozenset(member.confirmed_mappings)
             if member.home != self._home:
@@ -77,10 +87,7 @@ class Pool:
             for host, mark in member.marks or ():
                 self._marks[host] = max(mark, self._marks.get(host, 0))
         self._derive()
-        if not (in_force and self._all_agree()):
-            self._agreed_since_s = None
-        elif self._agreed_since_s is None:
-            self._agreed_since_s = now_s
+        self._is_merged = True
 
     def update_services(self, facts: Mapping[Host, ServiceFacts]) -> None:
         """Replace the Service records by those that a worker read from Nova.
@@ -177,6 +184,7 @@ class Pool:
         return bool(self._view.members) and not self.disagreeing_members()
 
     def _derive(self) -> None:
+        self._is_merged = False
         # The agent of a forgotten host makes the host known again. Other
         # agents do not, because its entry outlives a dead agent by a term.
         self._set_forgotten(self._home, is_forgotten=False)

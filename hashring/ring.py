@@ -72,7 +72,7 @@ def affinity(host: Host, candidate: str) -> bytes:
     return hashlib.sha256(f'{host}\n{candidate}'.encode()).digest()
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=16)
 def _build(hosts: frozenset[Host]) -> hashring.HashRing:
     """Return tooz's ring; equal `Ring`s share it, so it is only read."""
     return hashring.HashRing(
