@@ -9,7 +9,14 @@ existing row of the same uuid without an error, so it is no lock; ``save()``
 returns the row, which shows whether this host still holds it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+import weakref
+from collections.abc import (
+    Callable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Set,
+)
 from typing import Any
 
 import nova.conf
@@ -96,6 +103,11 @@ class ComputeNodes:
         self._clock = clock
         self._page_rows = page_rows
         self._context = nova_context.get_admin_context()
+        # Row -> the properties of its node, if the row agrees with them. An
+        # audit, which mostly finds no change, then costs little.
+        self._agreeing: MutableMapping[Any, Mapping[str, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def list_by_host(self, host: Host) -> list[Any]:
         """Return all rows whose holder is ``host``."""
@@ -209,12 +221,16 @@ class ComputeNodes:
 
         nova-conductor's answer updates ``row``; its host may have changed.
         """
+        if self._agreeing.get(row) == facts.properties:
+            return
         scheduler_fields = _set_fields(row, facts)
         # Changes of an earlier save that failed count too. Changes of other
         # fields do not, because a row of stock nova-compute contains a list
         # that always counts as changed.
         if row.obj_what_changed() & scheduler_fields:
             self._save(row)
+        else:
+            self._agreeing[row] = facts.properties
 
     def write_failed_builds(self, row: Any, count: int) -> None:
         """Write the number of successive failed builds on a node.
@@ -228,6 +244,8 @@ class ComputeNodes:
         self._save(row)
 
     def _save(self, row: Any) -> None:
+        # The answer may differ, and a save that fails is to be repeated.
+        self._agreeing.pop(row, None)
         self._gate.wait()
         row.save()
         intern_row(row)  # The answer has replaced all values.

@@ -56,8 +56,7 @@ class RowWriters:
         """
         running = {self._executor.submit(act, node): node for node in nodes}
         done = {}
-        for future in futures.as_completed(running):
-            node = running[future]
+        for future, node in running.items():
             error = future.exception()
             if error is None:
                 done[node] = future.result()
