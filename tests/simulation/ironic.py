@@ -6,6 +6,7 @@ It may answer with errors and with short or empty lists, but it answers
 """
 
 import dataclasses
+import operator
 from typing import Any
 
 from ironic_compute import errors
@@ -15,6 +16,10 @@ from tests.simulation.faults import Unreachable
 from tests.simulation.wire import SentRequest, Wire
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(NodeFacts))
+_READ_FIELDS = operator.attrgetter(*_FIELDS)
+# They write to a frozen value, too.
+_WRITE_FIELDS = tuple(vars(NodeFacts)[name].__set__ for name in _FIELDS)
+_WRITE_READ_AT = vars(NodeFacts)['read_at_s'].__set__
 _DEPLOYABLE = ProvisionState.AVAILABLE.value
 _HAS_SERVER = (
     ProvisionState.ACTIVE.value,
@@ -216,7 +221,7 @@ class Client:
 def _read_at(facts: NodeFacts, read_at_s: float) -> NodeFacts:
     """Return a copy with this time, in a fraction of ``replace``'s."""
     copy = object.__new__(NodeFacts)
-    for name in _FIELDS:
-        object.__setattr__(copy, name, getattr(facts, name))
-    object.__setattr__(copy, 'read_at_s', read_at_s)
+    for write, value in zip(_WRITE_FIELDS, _READ_FIELDS(facts), strict=True):
+        write(copy, value)
+    _WRITE_READ_AT(copy, read_at_s)
     return copy

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import greenlet
+from greenlet import getcurrent
 
 # The wall time of the start, in seconds since 1970.
 WALL_START_S = 1_700_000_000.0
@@ -70,33 +71,31 @@ class Kernel:
         self.now_s = 0.0
         self.steps_count = 0
         self.task: Task | None = None  # The running task.
-        self._rng = rng
+        self._random = rng.random
         self._events: list[Any] = []
-        self._hub: Any = None
+        self._hub = getcurrent()  # What makes the world also runs its steps.
         self._seq = 0
 
     # For the world
 
     def step(self) -> Process | None:
         """Run the next event; return the process that it belongs to."""
-        self._hub = greenlet.getcurrent()
         while True:
             at_s, _, _, target, alarm = heapq.heappop(self._events)
             if not isinstance(target, Task):
-                break
+                self.now_s = at_s
+                self.steps_count += 1
+                target()
+                return None
             if target.alarm != alarm or target.greenlet is None:
                 continue
             thaws_s = target.process.thaws_s
             if thaws_s <= at_s:
-                break
+                self.now_s = at_s
+                self.steps_count += 1
+                self._run(target)
+                return target.process
             self._push(thaws_s, target, alarm)
-        self.now_s = at_s
-        self.steps_count += 1
-        if isinstance(target, Task):
-            self._run(target)
-            return target.process
-        target()
-        return None
 
     def at(self, at_s: float, act: Callable[[], object]) -> None:
         """Run an action at this time."""
@@ -111,7 +110,7 @@ class Kernel:
     ) -> Task:
         """Start a task."""
         task = Task(process)
-        task.greenlet = greenlet.greenlet(run)
+        task.greenlet = greenlet.greenlet(run, self._hub)
         process.tasks[task] = None
         self._push(self.now_s + delay_s, task, 0)
         return task
@@ -126,7 +125,7 @@ class Kernel:
         for task in tasks:
             if task is not self.task and task.greenlet is not None:
                 doomed, task.greenlet = task.greenlet, None
-                doomed.parent = greenlet.getcurrent()
+                doomed.parent = getcurrent()
                 doomed.throw(greenlet.GreenletExit)
         return tasks
 
@@ -137,12 +136,12 @@ class Kernel:
         task = self.task
         if (
             task is None
-            or task.greenlet is not greenlet.getcurrent()
+            or task.greenlet is not getcurrent()
             or not task.process.alive
         ):
             raise greenlet.GreenletExit
-        task.alarm += 1
-        self._push(self.now_s + seconds, task, task.alarm)
+        alarm = task.alarm = task.alarm + 1
+        self._push(self.now_s + seconds, task, alarm)
         self._hub.switch()
 
     def idle(self, seconds: float) -> None:
@@ -164,7 +163,6 @@ class Kernel:
 
     def _run(self, task: Task) -> None:
         running = task.greenlet
-        running.parent = self._hub
         self.task = task
         try:
             running.switch()
@@ -175,9 +173,9 @@ class Kernel:
             task.process.tasks.pop(task, None)
 
     def _push(self, at_s: float, target: Any, alarm: int) -> None:
-        self._seq += 1
-        order = self._rng.random()  # A random order of simultaneous events.
-        heapq.heappush(self._events, (at_s, order, self._seq, target, alarm))
+        seq = self._seq = self._seq + 1
+        order = self._random()  # A random order of simultaneous events.
+        heapq.heappush(self._events, (at_s, order, seq, target, alarm))
 
 
 class Lock:

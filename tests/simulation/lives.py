@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the world of one seed through its storm and its calm."""
 
+import contextlib
 import logging
 import pathlib
+from collections.abc import Iterator
 
 from tests.simulation.cloud import Cloud
 from tests.simulation.environment import Environment
@@ -40,14 +42,26 @@ def run(
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
     world.logs_all = whole_story
-    logging.disable(logging.CRITICAL)
-    try:
-        with world.conductor.installed():
-            world.live(storm_s, calm_s)
-    finally:
-        logging.disable(logging.NOTSET)
-        world.end_all()
+    with silence():
+        try:
+            with world.conductor.installed():
+                world.live(storm_s, calm_s)
+        finally:
+            world.end_all()
     return world
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Log nothing; for many lives at once, since each change costs 1 ms."""
+    former = logging.root.manager.disable
+    if former < logging.CRITICAL:
+        logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        if former < logging.CRITICAL:
+            logging.disable(former)
 
 
 def kept() -> list[int]:

@@ -230,20 +230,19 @@ class World:
                     other = seen.setdefault(worker.host, worker)
                     if other is not worker:
                         self.fail(f'{worker.name} and {other.name} may act')
-        if seen:
-            self._check_successors(seen)
-
-    def _check_successors(self, seen: dict[Host, Any]) -> None:
-        """Check each worker that begins to act for a host."""
         for host, worker in seen.items():
-            former: Any = self._acting.get(host)
+            former = self._acting.get(host)
             if former is not worker:
-                if worker.name in self._acted:
-                    self.fail(f'{worker.name} acts again after {former.name}')
-                if former is not None:
-                    self._check_gap(former, worker)
-                    self._acted.add(former.name)
+                self._check_successor(former, worker)
                 self._acting[host] = worker
+
+    def _check_successor(self, former: Any, worker: Any) -> None:
+        """Check a worker that begins to act for a host."""
+        if worker.name in self._acted:
+            self.fail(f'{worker.name} acts again after {former.name}')
+        if former is not None:
+            self._check_gap(former, worker)
+            self._acted.add(former.name)
 
     def _check_gap(self, former: Any, worker: Any) -> None:
         """Check that the former worker's gate shut long enough ago."""
@@ -314,7 +313,7 @@ class World:
 
     def _step(self) -> None:
         process = self.kernel.step()
-        if self.broken:  # Some handler has caught the exception.
+        if self.broken is not None:  # Some handler has caught the exception.
             raise self.broken
         if not isinstance(process, AgentProcess):
             self.check()
