@@ -56,6 +56,12 @@ class Pool:
         self.with_servers: frozenset[Host] = frozenset()
         self.ring = Ring()
         self.known: frozenset[Host] = frozenset()
+        # The hosts whose Services the workers should read: the known hosts of
+        # all members, because another agent may have read the Service of a
+        # host after this agent found none.
+        self.hosts_to_read: frozenset[Host] = frozenset()
+        # The marks of hosts that were ever forgotten, to be published.
+        self.marks: Marks = ()
         self.confirmed_mappings = frozenset(confirmed_mappings)
         self._derive()
 
@@ -126,11 +132,6 @@ class Pool:
     def _is_forgotten(self, host: Host) -> bool:
         return self._marks.get(host, 0) % 2 == 1
 
-    @property
-    def marks(self) -> Marks:
-        """The marks of hosts that were ever forgotten, to be published."""
-        return tuple(sorted(self._marks.items()))
-
     def confirm_mapping(self, host: Host) -> None:
         """Record that an operator has confirmed a host's mapping to a cell.
 
@@ -139,21 +140,6 @@ class Pool:
         """
         self.confirmed_mappings |= {host}
         self._derive()
-
-    @property
-    def hosts_to_read(self) -> frozenset[Host]:
-        """The hosts whose Services the workers should read.
-
-        These are the known hosts of all members, because another agent may
-        have read the Service of a host after this agent found none.
-        """
-        published = {
-            host
-            for m in self._view.members
-            for host in m.known
-            if not self._is_forgotten(host)
-        }
-        return self.known | published
 
     def agreed_since_s(self, now_s: float) -> float | None:
         """Return since when all members publish this ring.
@@ -188,6 +174,7 @@ class Pool:
         # The agent of a forgotten host makes the host known again. Other
         # agents do not, because its entry outlives a dead agent by a term.
         self._set_forgotten(self._home, is_forgotten=False)
+        self.marks = tuple(sorted(self._marks.items()))
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
             # The worker of a present agent creates its host's Service, so a
@@ -200,6 +187,10 @@ class Pool:
             and (host in present or self._may_exist(host))
         }
         self.known = frozenset(self._collected)
+        published = {host for m in self._view.members for host in m.known}
+        self.hosts_to_read = self.known | {
+            host for host in published if not self._is_forgotten(host)
+        }
         self.confirmed_mappings = frozenset(
             host
             for host in self.confirmed_mappings
