@@ -88,6 +88,8 @@ class MachinePaths:
 
     def find(self, service: Path, *losses: Loss) -> Cut | None:
         """Return a failure of this kind on the way to a service."""
+        if not self._cuts:  # So it is nearly always.
+            return None
         for path in _NEEDED[service]:
             cut = self._cuts.get(path)
             if cut is not None and cut.loss in losses:

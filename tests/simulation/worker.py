@@ -122,6 +122,7 @@ class Worker(Process):
     def _begin(self) -> None:
         self.start()
         self.serving = True
+        self.world.note_serving(self)
         self.machine.workers.report(WorkerServing(self.host, self.tenure))
 
     def _drain(self) -> None:

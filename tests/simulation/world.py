@@ -58,6 +58,10 @@ class World:
         self.service = backend.new_service(
             self.kernel, makeup.timing.lease_term_s
         )
+        # All workers that have begun to serve, those that might act at the
+        # last check, and who acted last for each host.
+        self._serving: list[Any] = []
+        self._checked: list[Any] = []
         self._acting: dict[Host, Any] = {}
         self._acted: set[str] = set()
         self.homes = [Host(f'c{n + 1}') for n in range(hosts_count)]
@@ -99,6 +103,10 @@ class World:
         process.freeze(self.kernel.now_s + freeze_s)
         self.kernel.later(freeze_s, lambda: None)  # A step, hence a check.
         self.log(f'freeze {process.name} for {freeze_s:.1f} s')
+
+    def note_serving(self, worker: Any) -> None:
+        """Note a worker that begins to serve: from now on it may act."""
+        self._serving.append(worker)
 
     def workers(self) -> Iterator[Any]:
         """Yield all live workers."""
@@ -222,8 +230,19 @@ class World:
         needed after a step of a worker and after an action of the world,
         such as a thaw: an agent's step opens no gate.
         """
-        seen: dict[Host, Any] = {}
         now_s = self.kernel.now_s
+        acting = [
+            worker
+            for worker in self._serving
+            if worker.may_act and worker.thaws_s <= now_s
+        ]
+        if acting != self._checked:  # If the same may act, all is well again.
+            self._check_acting(now_s)
+            self._checked = acting
+            self._serving = [w for w in self._serving if w.alive]
+
+    def _check_acting(self, now_s: float) -> None:
+        seen: dict[Host, Any] = {}
         for machine in self.machines:
             for worker in machine.workers.live.values():
                 if worker.may_act and worker.thaws_s <= now_s:
