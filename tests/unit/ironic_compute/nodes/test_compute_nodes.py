@@ -79,6 +79,22 @@ def test_a_row_that_could_not_be_written_is_written_next_time(
     assert conductor.saved[1].keys() == {'stats', 'supported_hv_specs'}
 
 
+def test_a_row_that_agreed_is_written_after_a_failed_save_of_its_stats(
+    conductor: _Conductor, rows: ComputeNodes
+) -> None:
+    """The save is repeated, although the facts of the node are the same."""
+    row = objects.ComputeNode()
+    for _ in range(3):
+        rows.update_row(row, FACTS)
+    assert len(conductor.saved) == 1
+    conductor.is_away = True
+    with pytest.raises(TimeoutError):
+        rows.write_failed_builds(row, 7)
+    conductor.is_away = False
+    rows.update_row(row, FACTS)
+    assert conductor.saved[-1]['stats']['failed_builds'] == '7'  # type: ignore[index]
+
+
 def test_a_row_of_stock_nova_compute_is_not_written_needlessly(
     conductor: _Conductor, rows: ComputeNodes
 ) -> None:
