@@ -127,7 +127,8 @@ class HalfAliveWatch:
     def _find_cause(
         self, states: PathStates, view: View, now_s: float
     ) -> Cause | None:
-        if not self._after_s:
+        if not (self._after_s and self._failing):
+            self._proven_since_s = {}
             return None
         provers = self._find_provers(states, view, now_s)
         self._proven_since_s = {
