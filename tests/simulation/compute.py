@@ -42,7 +42,7 @@ from tests.simulation.faults import Unreachable
 from tests.simulation.handlers import LiveTasks
 from tests.simulation.ironic import Client
 from tests.simulation.kernel import Kernel, Lock, Task
-from tests.simulation.nova import ServiceRecord
+from tests.simulation.nova import ServiceRecord, copy_record
 from tests.simulation.nova_manager import FAILURES
 from tests.simulation.observing import ObservedWires, start_observer
 from tests.simulation.placement import Reporter
@@ -274,9 +274,7 @@ class ComputeWorker(Worker):
 
     def server_sent(self, uuid: str) -> Server:
         """Return a server as a message has it."""
-        return self.server_of(
-            dataclasses.replace(self.world.nova.servers[uuid])
-        )
+        return self.server_of(copy_record(self.world.nova.servers[uuid]))
 
     # Start
 

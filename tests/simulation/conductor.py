@@ -7,7 +7,6 @@ is the process whose task runs.
 """
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,7 +16,12 @@ from nova import objects
 from nova.objects import base
 from oslo_versionedobjects import base as ovo_base
 
-from tests.simulation.nova import NodeRecord, Nova, ServerRecord
+from tests.simulation.nova import (
+    NodeRecord,
+    Nova,
+    ServerRecord,
+    copy_record,
+)
 from tests.simulation.rows import Server
 
 objects.register_all()
@@ -171,7 +175,7 @@ class Conductor:
         ]
         worker = self._worker
         servers = [
-            Server(self._nova, worker.wire, dataclasses.replace(record))
+            Server(self._nova, worker.wire, copy_record(record))
             for record in found
         ]
         if 'task_state' in filters:
@@ -187,7 +191,7 @@ class Conductor:
         return [s.uuid for s in self._servers(context, {'host': host})]
 
     def _server(self, context: Any, server: str, **_: Any) -> Server:
-        record = dataclasses.replace(self._nova.server(server))
+        record = copy_record(self._nova.server(server))
         return Server(self._nova, self._worker.wire, record)
 
     def _service(self, context: Any, host: str) -> None:

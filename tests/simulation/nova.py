@@ -9,7 +9,7 @@ ComputeNode takes over a live row without an error.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
@@ -19,6 +19,8 @@ from ironic_compute.nodes.records import MADE, NEW
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Broker
 from tests.simulation.wire import SentRequest
+
+_RecordT = TypeVar('_RecordT')
 
 SERVICE_DOWN_S = 60.0
 # Reasons for which a build may fail, and leave its allocation.
@@ -80,6 +82,13 @@ class ServerRecord:
         Two excuses are only for an allocation that is missing.
         """
         return bool(self.excuses - {LATE_RELEASE, UNSAVED})
+
+
+def copy_record(record: _RecordT) -> _RecordT:
+    """Return a copy of a row, in a fraction of the time of ``replace``."""
+    copy = object.__new__(type(record))
+    vars(copy).update(vars(record))
+    return copy
 
 
 def _unexpected(server: ServerRecord) -> Exception:
@@ -200,7 +209,7 @@ class Nova:
         if request.late:
             record.came_late_s = now_s
         self._world.log(f'{request.sender} creates the row of {node}')
-        return dataclasses.replace(record)
+        return copy_record(record)
 
     def _id_of(self, node: str) -> int:
         former = self.rows.get(node)
@@ -222,7 +231,7 @@ class Nova:
         self._set(record, changes)
         if former != host and self._world.faults.occurs('boot meets push'):
             self._world.load.boot(node, former)
-        return dataclasses.replace(record)
+        return copy_record(record)
 
     @staticmethod
     def _set(record: NodeRecord, changes: Mapping[str, Any]) -> None:
@@ -272,7 +281,7 @@ class Nova:
         is_active = record.vm_state == vm_states.ACTIVE
         record.was_active |= is_active and not record.is_given_up
         self._world.check_server(record)
-        return dataclasses.replace(record)
+        return copy_record(record)
 
     def destroy_server(self, uuid: str) -> None:
         """``Instance.destroy``."""

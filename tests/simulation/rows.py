@@ -6,7 +6,6 @@ one request on the wire.
 """
 
 import contextlib
-import dataclasses
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +15,7 @@ from nova import exception as nova_exception
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from tests.simulation.faults import Unreachable
-from tests.simulation.nova import Nova, ServerRecord
+from tests.simulation.nova import Nova, ServerRecord, copy_record
 from tests.simulation.wire import SentRequest, Wire
 
 TRIES_COUNT = 3
@@ -60,9 +59,7 @@ class Server:
 
     def refresh(self) -> None:
         self._take(
-            self._wire.read(
-                lambda: dataclasses.replace(self._nova.server(self.uuid))
-            )
+            self._wire.read(lambda: copy_record(self._nova.server(self.uuid)))
         )
 
     def save(self, expected_task_state: Any = None) -> None:
@@ -81,7 +78,7 @@ class Server:
             saved = self._wire.read(lambda: self._nova.server(self.uuid))
             if not self._is_saved(saved, changes):
                 raise
-        self._take(dataclasses.replace(saved))
+        self._take(copy_record(saved))
 
     def _is_saved(self, record: ServerRecord, changes: dict[str, Any]) -> bool:
         """``repeated_saves.is_saved``."""
@@ -111,7 +108,7 @@ class Services:
     def read_records(self) -> None:
         self._records = self._wire.read(
             lambda: {
-                host: dataclasses.replace(record)
+                host: copy_record(record)
                 for host, record in self._nova.services.items()
             }
         )
