@@ -228,7 +228,7 @@ class ComputeNodes:
         # fields do not, because a row of stock nova-compute contains a list
         # that always counts as changed.
         if row.obj_what_changed() & scheduler_fields:
-            self._save(row)
+            self._write(row)
         else:
             self._agreeing[row] = facts.properties
 
@@ -241,11 +241,14 @@ class ComputeNodes:
         if int(stats.get(FAILED_BUILDS) or 0) == count:
             return
         row.stats = {**stats, FAILED_BUILDS: str(count)}
+        self._write(row)
+
+    def _write(self, row: Any) -> None:
+        # The answer may differ, and a save that fails is to be repeated.
+        self._agreeing.pop(row, None)
         self._save(row)
 
     def _save(self, row: Any) -> None:
-        # The answer may differ, and a save that fails is to be repeated.
-        self._agreeing.pop(row, None)
         self._gate.wait()
         row.save()
         intern_row(row)  # The answer has replaced all values.
@@ -257,7 +260,7 @@ class ComputeNodes:
             has taken it meanwhile
         """
         row.host, row.service_id = host, service_id
-        self._save(row)
+        self._write(row)
         return bool(row.host == host)
 
     def delete_row(self, row: Any) -> bool:
