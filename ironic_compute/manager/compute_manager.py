@@ -37,6 +37,7 @@ from hashring.ring import Host
 from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
@@ -116,6 +117,7 @@ class IronicComputeManager(
         gated_writes.gate_placement(
             self.reportclient, components.gate, components.nova_placement
         )
+        repeat_deletes(self.reportclient, self.clock)
         self.driver.set_up(
             components.client,
             components.node_cache,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes of servers: a delete goes on until the services answer.
 
-Nova puts a server to ERROR if nova-conductor, Neutron or Placement does not
-answer during its delete, and the user has to delete it again. Each step of a
-delete may be carried out twice, so the delete is done again instead.
+Nova puts a server to ERROR if nova-conductor or Neutron does not answer during
+its delete, and the user has to delete it again. Each step of a delete may be
+carried out twice, so the delete is done again instead. For Placement, see
+``allocation_deletes``.
 
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
@@ -33,7 +34,6 @@ _RETRY_S = 10.0
 _NO_ANSWER = (
     keystone_exceptions.ConnectionError,
     neutron_exceptions.ConnectionFailed,
-    nova_exception.AllocationDeleteFailed,
     oslo_messaging.MessagingTimeout,
 )
 

@@ -26,7 +26,6 @@ from tests.simulation.nova import (
     LATE_RELEASE,
     LATE_WRITE,
     LOST,
-    UNRELEASED,
     UNSAVED,
     NodeRecord,
     Nova,
@@ -42,7 +41,7 @@ from tests.simulation.wire import SentRequest
 from tests.simulation.world import REACH_S, World
 
 # Reasons for which a deleted server may keep an allocation.
-UNHEARD = frozenset({LATE_WRITE, LOST, UNRELEASED})
+UNHEARD = frozenset({LATE_WRITE, LOST})
 # Clocks differ by one per cent.
 SLACK = 0.97
 # Seconds between the decision to offer a node and the request.
@@ -249,8 +248,7 @@ class Cloud(World):
             server = self.nova.servers[uuid]
             if server.deleted and server.excuses & UNHEARD:
                 # It was scheduled when it was deleted, and nothing tells the
-                # new host, or that one did not reach Placement. ``nova-manage
-                # placement audit`` finds it.
+                # new host. ``nova-manage placement audit`` finds it.
                 continue
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from tests.simulation.broker import Message
@@ -70,6 +71,7 @@ class Manager(IronicComputeManager, SimulatedNova):
         self.rt = worker.tracker
         self.in_progress = worker.live_tasks
         self.reportclient = ReportClient(worker.world, worker.placement_wire)
+        repeat_deletes(self.reportclient, worker.clock)
         self.compute_rpcapi: Any = ComputeRpcApi(worker.world, worker.wire)
         self.compute_task_api = worker.world.makeup.rescheduler(
             worker.world,

@@ -27,7 +27,6 @@ SERVICE_DOWN_S = 60.0
 LATE_WRITE = 'a late write'
 LATE_RELEASE = 'its allocation was deleted late'
 LOST = 'its message was lost'
-UNRELEASED = 'Placement was not reached after its deletion'
 UNSAVED = 'the failure of its build was not saved'
 
 

@@ -14,6 +14,7 @@ from hashring.half_alive import Cause, HalfAliveWatch
 from hashring.path_proofs import PathProofs
 from hashring.paths import Path, PathStates, failing
 from hashring.ring import Host
+from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.paths import PATHS
 
@@ -126,6 +127,14 @@ class WantsItsHome(Assignment):
         return True
 
 
+class DeletesAllocationsOnce(Manager):
+    """The delete of an allocation that has no answer is not repeated."""
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker)
+        del self.reportclient.delete_allocation_for_instance
+
+
 def _with_watch(kind: type[HalfAliveWatch]) -> Makeup:
     def make(**arguments: Any) -> Agent:
         agent = Agent(**arguments)
@@ -168,6 +177,7 @@ def makeups(
         'half-alive agent keeps its home': with_parts(
             agent=with_assignment(WantsItsHome)
         ),
+        'allocation deleted once': with_parts(manager=DeletesAllocationsOnce),
     }
 
 
@@ -183,4 +193,5 @@ SEEDS: dict[str, int] = {
     'old answer counts as a proof': 1076,
     'sick agent adopts': 1049,
     'half-alive agent keeps its home': 1003,
+    'allocation deleted once': 1081,
 }

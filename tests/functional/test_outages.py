@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement refuses connections for a while, in mid-request.
+
+Placement itself goes on: it is the way from the worker to it that
+fails, as for a controller with a bad cable.
+"""
+
+import functools
+import threading
+from typing import Any
+
+from keystoneauth1 import exceptions as ksa_exceptions
+from nova import context as nova_context
+from nova import exception, objects
+from nova.compute import vm_states
+
+from tests.functional import base, pool
+
+
+class _Placement:
+    """The ways to Placement, on which some deletes of allocations fail."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+        self.sent: list[str] = []
+        self.has_failed = threading.Event()
+        self.may_fail = threading.Event()
+
+    def send(self, delete: Any, url: str, **kwargs: Any) -> Any:
+        """Send a DELETE; the first ones have no answer."""
+        if url.startswith('/allocations/'):
+            self.sent.append(url)
+            if self._failures:
+                assert self.may_fail.wait(120.0)
+                self.has_failed.set()
+                raise self._failures.pop(0)
+        return delete(url, **kwargs)
+
+
+class PlacementRefusesTest(pool.PoolTestCase):
+    """Placement refuses connections while an allocation is deleted."""
+
+    def setUp(self) -> None:
+        """Have a view of Nova's records."""
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+
+    def _let_fail(self, *failures: Exception) -> _Placement:
+        way = _Placement(*failures)
+        self.addCleanup(way.may_fail.set)
+        for host in self.workers:
+            client: Any = self.manager(host).reportclient
+            client.delete = functools.partial(way.send, client.delete)
+        return way
+
+    def _row(self, server: Any) -> Any:
+        return objects.Instance.get_by_uuid(self.context, server['id'])
+
+    def _is_gone(self, server: Any) -> bool:
+        try:
+            self._row(server)
+        except exception.InstanceNotFound:
+            return True
+        return False
+
+    def test_delete_ends_when_placement_has_deleted_the_allocation(
+        self,
+    ) -> None:
+        """Nova only logs a refusal, and the node would never be free again."""
+        server = self.boot(self.flavor)
+        way = self._let_fail(
+            ksa_exceptions.ConnectFailure('refused'),
+            ksa_exceptions.ConnectTimeout('timed out'),
+        )
+        self.api.delete_server(server['id'])
+        way.may_fail.set()
+        self.assertTrue(way.has_failed.wait(base.PATIENCE_S))
+        self.until(lambda: len(way.sent) == 2, 'another DELETE sent')
+        self.assertFalse(self._is_gone(server), 'deleted before its end')
+        self.assertNotEqual({}, self.allocations(server))
+        self._wait_until_deleted(server)
+        self.assertEqual({}, self.allocations(server))
+        self.assertEqual([f'/allocations/{server["id"]}'] * 3, way.sent)
+        teardowns = [c for c in self.ironic.calls if c[0] == 'deleted']
+        self.assertEqual(1, len(teardowns), 'the node was freed once')
+
+    def test_delete_needs_one_request_normally(self) -> None:
+        """A DELETE that has an answer is sent once."""
+        server = self.boot(self.flavor)
+        way = self._let_fail()
+        self.delete(server)
+        self.assertEqual([f'/allocations/{server["id"]}'], way.sent)
+        self.assertEqual({}, self.allocations(server))
+
+    def test_delete_that_was_cut_short_before_its_end_is_done(self) -> None:
+        """A worker is killed while its delete waits for Placement."""
+        server = self.boot(self.flavor)
+        node = self.node_of(server)
+        row = self._row(server)
+        self.manager(row.host).driver.free_node_of(row)
+        row.vm_state, row.task_state = vm_states.DELETED, None
+        row.save()
+        self.assertEqual([node], list(self.allocations(server)))
+        self.until(lambda: self._is_gone(server), 'the server gone')
+        self.assertEqual({}, self.allocations(server))
+        self.until(lambda: self.offered() == 8, 'its node offered')
+
+    def test_node_of_a_failed_build_is_free_again(self) -> None:
+        """A build that Ironic refuses ends without its allocation."""
+        way = self._let_fail(ksa_exceptions.ConnectFailure('refused'))
+        way.may_fail.set()
+        self.ironic.invalid['deploy'] = 'no such image'
+        request = self._build_server(
+            image_uuid=base.IMAGE_ID,
+            flavor_id=self.flavor['id'],
+            networks='none',
+        )
+        server = self.api.post_server({'server': request})
+        self.assertTrue(way.has_failed.wait(base.PATIENCE_S))
+        self._wait_for_state_change(server, 'ERROR')
+        self.until(lambda: not self.allocations(server), 'no allocation')

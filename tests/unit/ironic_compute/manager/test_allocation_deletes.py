@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The delete of an allocation goes on until Placement has answered."""
+
+import types
+from typing import Any
+
+import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
+from nova import exception as nova_exception
+from nova.scheduler.client import report
+
+from ironic_compute.manager.allocation_deletes import repeat_deletes
+from tests.fakes.clock import ManualClock
+
+
+class _Adapter:
+    """keystoneauth's end of the way to Placement."""
+
+    def __init__(self, *answers: Exception | int) -> None:
+        self.additional_headers: dict[str, str] = {}
+        self._answers = list(answers)
+        self.sent: list[str] = []
+
+    def delete(self, url: str, **arguments: Any) -> Any:
+        """Answer with the next status, or not at all."""
+        self.sent.append(url)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return _Response(status_code=answer, text='')
+
+
+class _Response(types.SimpleNamespace):
+    def __bool__(self) -> bool:
+        return bool(self.status_code < 400)
+
+
+def _delete(*answers: Exception | int) -> tuple[bool, int, float]:
+    """Delete an allocation with Nova's real client of Placement.
+
+    :returns: its result, the number of requests, and the seconds waited
+    """
+    adapter, clock = _Adapter(*answers), ManualClock()
+    client: Any = report.SchedulerReportClient(adapter)
+    repeat_deletes(client, clock)
+    begun_s = clock.now_s()
+    context = types.SimpleNamespace(global_id='req')
+    result = client.delete_allocation_for_instance(context, 's1', force=True)
+    return result, len(adapter.sent), clock.now_s() - begun_s
+
+
+@pytest.mark.parametrize(('status', 'result'), [(204, True), (404, False)])
+def test_an_answer_ends_the_delete(status: int, result: bool) -> None:
+    """One request is enough, also if there is no allocation."""
+    assert _delete(status) == (result, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    'failure',
+    [
+        ksa_exceptions.ConnectFailure(),
+        ksa_exceptions.ConnectTimeout(),
+        ksa_exceptions.SSLError(),
+        ksa_exceptions.Unauthorized(),
+        ksa_exceptions.DiscoveryFailure(),
+        503,
+        500,
+    ],
+)
+def test_a_delete_without_an_answer_is_sent_again(
+    failure: Exception | int,
+) -> None:
+    """Nova's client returns None after most of these errors."""
+    assert _delete(failure, failure, 204) == (True, 3, 20.0)
+
+
+def test_an_allocation_that_has_changed_is_read_again() -> None:
+    """With soft deletes Nova's client compares generations."""
+    clock = ManualClock()
+    tries = [
+        nova_exception.AllocationDeleteFailed(consumer_uuid='s', error='')
+    ]
+
+    def delete(*args: Any, **kwargs: Any) -> bool:
+        if tries:
+            raise tries.pop()
+        return True
+
+    client = types.SimpleNamespace(delete_allocation_for_instance=delete)
+    repeat_deletes(client, clock)
+    assert client.delete_allocation_for_instance(None, 's', force=False)
