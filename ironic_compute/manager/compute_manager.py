@@ -48,6 +48,7 @@ from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
@@ -342,6 +343,15 @@ class IronicComputeManager(
         # A delete that was requested meanwhile is not overwritten.
         instance.save(expected_task_state=[former])
         return True
+
+    def attach_interface(self, context: Any, **request: Any) -> Any:
+        """Attach a port while nova-api waits for the answer of this call.
+
+        Otherwise the port might be attached after nova-api has told its user
+        that it is not.
+        """
+        with waiting_at_most(CONF.rpc_response_timeout / 2):
+            return super().attach_interface(context, **request)
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         """Return the nodes on which a server has an allocation.

@@ -34,6 +34,7 @@ _RETRY_S = 10.0
 _NO_ANSWER = (
     keystone_exceptions.ConnectionError,
     neutron_exceptions.ConnectionFailed,
+    neutron_exceptions.ServiceUnavailable,
     oslo_messaging.MessagingTimeout,
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 from nova.compute import manager
 
 from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.in_progress import InProgress
 
 DISABLED_TASKS = frozenset(
@@ -47,7 +48,9 @@ class PeriodicTasks(manager.ComputeManager):
         Nova 34 returns None while it stops, which its own looping call would
         log as a crash.
         """
-        idle_s = super().periodic_tasks(context, raise_on_error)
+        # A task that does not reach Neutron must not delay all others.
+        with waiting_at_most(0.0):
+            idle_s = super().periodic_tasks(context, raise_on_error)
         return _STOPPING_IDLE_S if idle_s is None else idle_s
 
     def _sync_power_states(self, context: Any) -> None:

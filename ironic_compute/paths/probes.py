@@ -15,6 +15,7 @@ from nova.network import neutron
 
 from hashring.clock import Clock
 from hashring.paths import Path
+from ironic_compute.paths import repeated_requests
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
@@ -197,7 +198,8 @@ def ping_neutron() -> None:
     """
     context = nova_context.get_admin_context()
     client = neutron.get_client(context, admin=True)
-    client.list_networks(fields='id', limit=1)
+    with repeated_requests.waiting_at_most(0.0):
+        client.list_networks(fields='id', limit=1)
 
 
 def ping_conductor() -> None:

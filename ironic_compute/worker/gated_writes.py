@@ -18,7 +18,7 @@ lost its host for good is killed while it waits, so nothing is sent then.
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import oslo_messaging
@@ -66,6 +66,13 @@ class _NotNoted:
     def call(self, send: Callable[[], Any]) -> Any:
         """Call ``send`` and return its answer."""
         return send()
+
+
+class Repeats(Protocol):
+    """Sends a request again if it had no answer."""
+
+    def call(self, method: str, send: Callable[[], Any]) -> Any:
+        """Send a request and return its response."""
 
 
 class GatedConductor(rpcapi.ConductorAPI):
@@ -163,17 +170,29 @@ def _after(
     return wait_and_send
 
 
-def gate_sessions(gate: Gate, neutron: Traffic) -> None:
+def gate_sessions(gate: Gate, neutron: Traffic, repeats: Repeats) -> None:
     """Make the writes of Nova to Neutron and Cinder wait at the gate.
 
     Nova keeps one session for each service, which all its clients use. Call it
     once, after nova.conf was read.
 
     :param neutron: notes whether the requests to Neutron are answered
+    :param repeats: repeats the requests to Neutron; each try waits at the gate
     """
-    for group, traffic in (('neutron', neutron), ('cinder', _NotNoted())):
-        session = service_auth.get_service_auth_session(group)
-        session.request = _after_for_writes(gate, traffic, session.request)
+    session = service_auth.get_service_auth_session('cinder')
+    session.request = _after_for_writes(gate, _NotNoted(), session.request)
+    session = service_auth.get_service_auth_session('neutron')
+    session.request = _repeated(
+        repeats, _after_for_writes(gate, neutron, session.request)
+    )
+
+
+def _has_token(options: Mapping[str, Any]) -> bool:
+    """Return whether a request has a token; those to Keystone have none.
+
+    They are sent at once and not repeated, because reads need tokens, too.
+    """
+    return options.get('authenticated') is not False
 
 
 def _after_for_writes(
@@ -182,12 +201,24 @@ def _after_for_writes(
     @functools.wraps(send)
     def wait_and_send(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
         request = functools.partial(send, url, method, *args, **kwargs)
-        # Keystone gets its requests for tokens at once, because reads need
-        # tokens, too. They are the requests that have no token themselves.
-        if kwargs.get('authenticated') is False:
+        if not _has_token(kwargs):
             return request()
         if method.upper() not in _HTTP_READS:
             gate.wait()
         return traffic.call(request)
 
     return wait_and_send
+
+
+def _repeated(repeats: Repeats, send: Callable[..., Any]) -> Any:
+    @functools.wraps(send)
+    def repeat(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        if not _has_token(kwargs):
+            return send(url, method, *args, **kwargs)
+        # keystoneauth1 itself would repeat a write without the lease.
+        kwargs['connect_retries'] = 0
+        return repeats.call(
+            method.upper(), lambda: send(url, method, *args, **kwargs)
+        )
+
+    return repeat

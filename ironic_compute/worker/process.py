@@ -30,6 +30,10 @@ from ironic_compute import compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
+from ironic_compute.paths.repeated_requests import (
+    TAKE_OVER_S,
+    RepeatedRequests,
+)
 from ironic_compute.paths.traffic import ConductorTraffic, SessionTraffic
 from ironic_compute.pool.services import BINARY
 from ironic_compute.pool.view import PoolView
@@ -163,7 +167,10 @@ def make_service(
     conductor = gated_writes.GatedConductor(tenure.gate, traffic)
     objects_base.NovaObject.indirection_api = conductor
     neutron = SessionTraffic(NEUTRON, path_health, tenure.clock)
-    gated_writes.gate_sessions(tenure.gate, neutron)
+    repeats = RepeatedRequests(
+        tenure.clock, CONF.coordination.half_alive_s + TAKE_OVER_S
+    )
+    gated_writes.gate_sessions(tenure.gate, neutron, repeats)
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))
     hooks = WorkerHooks(send, _freeze_objects, os._exit)

@@ -1,20 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement refuses connections for a while, in mid-request.
+"""Placement or Neutron refuses connections for a while, in mid-request.
 
-Placement itself goes on: it is the way from the worker to it that
+The services themselves go on: it is the way from the worker to them that
 fails, as for a controller with a bad cable.
 """
 
 import functools
+import math
 import threading
+import types
+from collections.abc import Mapping
 from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import context as nova_context
 from nova import exception, objects
-from nova.compute import vm_states
+from nova.compute import task_states, vm_states
 
-from tests.functional import base, pool
+from hashring.clock import SystemClock
+from ironic_compute.gate import LeaseGate
+from ironic_compute.paths.path_health import NEUTRON, PathHealth
+from ironic_compute.paths.repeated_requests import RepeatedRequests
+from ironic_compute.paths.traffic import SessionTraffic
+from ironic_compute.worker import gated_writes
+from tests.functional import base, neutron, pool
+
+# Nova's own client would try for 3.5 s.
+_REFUSED_S = 8.0
+# A busy machine may need longer than the refusals last.
+_WAIT_S = 60.0
 
 
 class _Placement:
@@ -39,6 +53,8 @@ class _Placement:
 
 class PlacementRefusesTest(pool.PoolTestCase):
     """Placement refuses connections while an allocation is deleted."""
+
+    OPTIONS: Mapping[str, Any] = types.MappingProxyType({'unfinished_s': 1.0})
 
     def setUp(self) -> None:
         """Have a view of Nova's records."""
@@ -119,3 +135,86 @@ class PlacementRefusesTest(pool.PoolTestCase):
         self.assertTrue(way.has_failed.wait(base.PATIENCE_S))
         self._wait_for_state_change(server, 'ERROR')
         self.until(lambda: not self.allocations(server), 'no allocation')
+
+
+class NeutronRefusesTest(pool.PoolTestCase):
+    """Neutron refuses connections for longer than Nova itself tries."""
+
+    def setUp(self) -> None:
+        """Send the requests of both workers as one worker does."""
+        super().setUp()
+        self.network = neutron.use_http(self)
+        clock = SystemClock()
+        gate = LeaseGate(clock, math.inf)
+        traffic = SessionTraffic(NEUTRON, PathHealth(clock), clock)
+        repeats = RepeatedRequests(clock, _WAIT_S)
+        gated_writes.gate_sessions(gate, traffic, repeats)
+
+    def _boot_on_network(self) -> Any:
+        return self.boot(
+            self.flavor, networks=[{'uuid': self.neutron.network_1['id']}]
+        )
+
+    def _refuse(self, begin: str) -> None:
+        self.network.refuse(_REFUSED_S, lambda line: line.startswith(begin))
+
+    def _ports(self, server: Any) -> list[str]:
+        return [
+            port['id']
+            for port in self.neutron._ports.values()
+            if port['device_id'] == server['id']
+        ]
+
+    def test_boot_waits_for_neutron(self) -> None:
+        """The port that Nova was about to create exists once."""
+        self._refuse('POST /v2.0/ports')
+        server = self._boot_on_network()
+        self.assertNotEqual([], self.network.refused)
+        self.assertEqual(1, len(self._ports(server)))
+        self.assertEqual(
+            self._ports(server), self.ironic.list_vifs(self.node_of(server))
+        )
+
+    def test_boot_waits_for_neutron_with_its_port_made(self) -> None:
+        """The update of a port may be sent twice."""
+        self._refuse('PUT /v2.0/ports')
+        server = self._boot_on_network()
+        self.assertNotEqual([], self.network.refused)
+        self.assertEqual(1, len(self._ports(server)))
+
+    def test_reboot_and_delete_wait_for_neutron(self) -> None:
+        """Nova reads the ports for a reboot, and deletes them at the end."""
+        server = self._boot_on_network()
+        self._refuse('GET /v2.0/ports')
+        self._reboot_server(server, hard=True)
+        self.assertNotEqual([], self.network.refused)
+        self.assertNotIn('fault', self.api.get_server(server['id']))
+        self.assertEqual(
+            ['Success'],
+            [event['result'] for event in self.last_events(server)],
+        )
+        self.network.refused.clear()
+        self._refuse('DELETE /v2.0/ports')
+        self.delete(server)
+        self.assertNotEqual([], self.network.refused)
+        self.assertEqual([], self._ports(server))
+        self.assertEqual({}, self.allocations(server))
+
+    def test_port_of_a_killed_build_is_deleted(self) -> None:
+        """Its worker was killed while it waited for Neutron."""
+        server = self.boot(self.flavor)
+        context = nova_context.get_admin_context()
+        row = objects.Instance.get_by_uuid(context, server['id'])
+        self.ironic.change(
+            row.node, provision_state='available', instance_uuid=None
+        )
+        row.vm_state = vm_states.BUILDING
+        row.task_state = task_states.NETWORKING
+        row.save()
+        self.neutron.add_port({**self.neutron.port_2, 'device_id': row.uuid})
+        self._refuse('GET /v2.0/ports')
+        manager = self.manager(row.host)
+        self.assertTrue(manager.undo_interrupted_build(context, row, None))
+        self.assertNotEqual([], self.network.refused)
+        self.assertEqual([], self._ports(server))
+        self.assertNotEqual({}, self.allocations(server))

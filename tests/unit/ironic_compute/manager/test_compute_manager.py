@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compute manager's shutdown waits for threads, but not for Ironic."""
+"""For what the compute manager waits: at its shutdown, and for Neutron."""
 
 import contextlib
 import math
@@ -10,11 +10,14 @@ from typing import Any
 
 import nova.conf
 import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
+from nova.compute import manager as nova_manager
 
 from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
+from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
 
@@ -209,3 +212,26 @@ def test_a_build_that_ends_for_a_delete_keeps_its_host(
     with cancellations.cancel('s1' if arrived else 's2'):
         manager._nil_out_instance_obj_host_and_node(server)
     assert server.host == host
+
+
+def test_port_is_not_attached_after_the_caller_has_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova-api waits 60 s for the answer, and tells its user then."""
+    monkeypatch.setattr(CONF, 'rpc_response_timeout', 60, raising=False)
+    clock = ManualClock()
+
+    def refuse() -> None:
+        raise ksa_exceptions.ConnectTimeout
+
+    def attach(self: Any, context: Any, **request: Any) -> None:
+        assert request == {'port_id': 'p'}
+        RepeatedRequests(clock, 75.0).call('GET', refuse)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, 'attach_interface', attach
+    )
+    began_s = clock.now_s()
+    with pytest.raises(ksa_exceptions.ConnectTimeout):
+        _Manager().attach_interface(None, port_id='p')
+    assert clock.now_s() - began_s == 30.0

@@ -47,6 +47,7 @@ def _delete(
         keystone_exceptions.ConnectFailure(),
         keystone_exceptions.ConnectTimeout(),
         neutron_exceptions.ConnectionFailed(reason='refused'),
+        neutron_exceptions.ServiceUnavailable(),
     ],
 )
 def test_a_delete_without_an_answer_is_tried_until_it_succeeds(

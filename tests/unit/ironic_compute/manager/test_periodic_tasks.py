@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The power sync skips servers in progress; disabled tasks do not run."""
+"""Which periodic tasks run, on which servers, and how long they wait."""
 
+import contextlib
 import threading
 import time
 import types
@@ -8,11 +9,15 @@ from typing import Any
 
 import futurist
 import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import objects
+from nova.compute import manager as nova_manager
 
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
+from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.recovery.in_progress import InProgress
+from tests.fakes.clock import ManualClock
 
 
 class _Manager(PeriodicTasks):
@@ -74,3 +79,23 @@ def test_disabled_tasks_do_not_run() -> None:
     tasks = dict(IronicComputeManager._periodic_tasks)
     assert not DISABLED_TASKS & tasks.keys()
     assert tasks['_sync_power_states'] is PeriodicTasks._sync_power_states
+
+
+def test_periodic_task_does_not_wait_for_neutron(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All other tasks would wait with it, in their one thread."""
+    clock = ManualClock()
+
+    def refuse() -> None:
+        raise ksa_exceptions.ConnectTimeout
+
+    def run(self: Any, context: Any, raise_on_error: bool) -> float:
+        with contextlib.suppress(ksa_exceptions.ConnectTimeout):
+            RepeatedRequests(clock, 75.0).call('GET', refuse)
+        return 1.0
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'periodic_tasks', run)
+    began_s = clock.now_s()
+    assert object.__new__(_Manager).periodic_tasks(None) == 1.0
+    assert clock.now_s() == began_s

@@ -11,6 +11,7 @@ import nova.conf
 import pytest
 import requests
 from cinderclient import client as cinder_client
+from keystoneauth1 import exceptions as ksa_exceptions
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1 import noauth as none
 from nova import context as nova_context
@@ -21,6 +22,7 @@ from nova.scheduler.client import report
 
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.paths.traffic import ConductorTraffic
 from ironic_compute.worker.gated_writes import (
     GatedConductor,
@@ -78,9 +80,14 @@ class _Adapter:
 
 
 @pytest.fixture
-def gate() -> LeaseGate:
+def clock() -> ManualClock:
+    return ManualClock(100.0)
+
+
+@pytest.fixture
+def gate(clock: ManualClock) -> LeaseGate:
     """A gate that is shut."""
-    return LeaseGate(ManualClock(100.0))
+    return LeaseGate(clock)
 
 
 @pytest.fixture
@@ -258,10 +265,13 @@ class _Transport(requests.adapters.BaseAdapter):
     def __init__(self) -> None:
         super().__init__()
         self.arrived: list[str] = []
+        self.failures: list[Exception] = []
 
     def send(self, request: Any, *_: Any, **__: Any) -> requests.Response:
         """Note a request and answer it with an empty object."""
         self.arrived.append(f'{request.method} {request.path_url}')
+        if self.failures:
+            raise self.failures.pop(0)
         response = requests.Response()
         response.status_code, response.request = 200, request
         response.url, response.raw = request.url, io.BytesIO(b'{"port": {}}')
@@ -273,10 +283,12 @@ class _Transport(requests.adapters.BaseAdapter):
 
 
 @pytest.fixture
-def network(gate: LeaseGate, noted: _Noted) -> Iterator[_Transport]:
+def network(
+    gate: LeaseGate, noted: _Noted, clock: ManualClock
+) -> Iterator[_Transport]:
     """Nova's sessions with Neutron and Cinder, over a network of the test."""
     service_auth.reset_globals()
-    gate_sessions(gate, noted)
+    gate_sessions(gate, noted, RepeatedRequests(clock, 75.0))
     transport = _Transport()
     for group in ('neutron', 'cinder'):
         session = service_auth.get_service_auth_session(group)
@@ -329,6 +341,30 @@ def test_neutron_is_read_while_the_gate_is_shut(
     neutron.show_port('p')
     assert network.arrived == ['GET /v2.0/ports/p']
     assert noted.count == 1
+
+
+def test_write_that_is_repeated_needs_the_lease_again(
+    gate: LeaseGate, network: _Transport, neutron: Any, noted: _Noted
+) -> None:
+    """The lease has lapsed while the worker waited for Neutron."""
+    network.failures = [requests.ConnectTimeout()]
+    gate.extend(101.0)
+    with _beside(lambda: neutron.update_port('p', {})) as ended:
+        assert not ended.wait(0.2)
+        assert network.arrived == ['PUT /v2.0/ports/p']
+        assert noted.count == 1, 'the failure is known meanwhile'
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert network.arrived == ['PUT /v2.0/ports/p'] * 2
+
+
+def test_request_to_cinder_is_not_repeated(network: _Transport) -> None:
+    """Its client has retries of its own, and users see Cinder's errors."""
+    network.failures = [requests.ConnectTimeout()]
+    session = service_auth.get_service_auth_session('cinder')
+    with pytest.raises(ksa_exceptions.ConnectTimeout):
+        session.get('http://cinder/v3')
+    assert len(network.arrived) == 1
 
 
 def test_writes_to_cinder_wait(gate: LeaseGate, network: _Transport) -> None:

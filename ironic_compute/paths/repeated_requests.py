@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeats requests to Neutron that had no answer.
+
+Nova ends a reboot or a build in ERROR if Neutron refuses connections for four
+seconds. A daemon that alone does not reach Neutron gives its hosts away half a
+minute later, and the daemon that takes them does the request then; so each
+request waits long enough for that. If Neutron answers before, the request goes
+on here.
+
+keystoneauth1 could repeat requests, too (``[neutron] http_retries``). Decision
+0024 says why it does not.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+from keystoneauth1 import exceptions as ksa_exceptions
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+
+LOG = logging.getLogger(__name__)
+
+# When this daemon has failed for ``half_alive_s``, another one serves the host
+# within this time: 10 s for the proof, some 10 s to adopt it, and reserve.
+TAKE_OVER_S = 60.0
+_PAUSE_S = 3.0
+# Answers of a proxy that has not reached the service, or has lost it. Neutron
+# has certainly done nothing after the first one only. This matters for a POST,
+# which would create a port twice: a second PUT changes nothing, and Nova
+# accepts that the port of a second DELETE is gone.
+_NOT_DONE = frozenset({503})
+_UNCLEAR = frozenset({502, 503, 504})
+
+_longest_s: contextvars.ContextVar[float | None] = contextvars.ContextVar(
+    'longest_s', default=None
+)
+
+
+@contextlib.contextmanager
+def waiting_at_most(seconds: float) -> Iterator[None]:
+    """Let requests of this thread wait for so long only."""
+    token = _longest_s.set(seconds)
+    try:
+        yield
+    finally:
+        _longest_s.reset(token)
+
+
+class _Patience:
+    """How long one request still waits; begins with its first failure."""
+
+    def __init__(self, clock: Clock, wait_s: float) -> None:
+        longest_s = _longest_s.get()
+        self._clock = clock
+        self._wait_s = wait_s if longest_s is None else longest_s
+        self._give_up_s: float | None = None
+
+    def pause(self, why: object) -> bool:
+        """Block until the next try; return False at once if there is none."""
+        now_s = self._clock.now_s()
+        is_first = self._give_up_s is None
+        if self._give_up_s is None:
+            self._give_up_s = now_s + self._wait_s
+        if now_s + _PAUSE_S > self._give_up_s:
+            return False
+        if is_first:
+            LOG.warning(
+                'A request to Neutron is repeated for %(seconds)d s, because '
+                'it had no answer: %(error)s',
+                {'seconds': self._wait_s, 'error': why},
+            )
+        self._clock.sleep(_PAUSE_S)
+        return True
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class RepeatedRequests:
+    """Sends the requests of Nova's session with Neutron; any thread may call.
+
+    :param wait_s: seconds for which a request is repeated after its first
+        failure
+    """
+
+    _clock: Clock
+    _wait_s: float
+
+    def call(self, method: str, send: Callable[[], Any]) -> Any:
+        """Send a request and return its response; send it again if needed.
+
+        Blocks while Neutron does not answer, until the time is up. The last
+        failure is then returned or raised, as if it were the only one.
+
+        :param send: sends the request once
+        :raises keystoneauth1.exceptions.ConnectionError: there is no answer,
+            and the time is up, or the request must not be sent twice
+        """
+        patience = _Patience(self._clock, self._wait_s)
+        while True:
+            try:
+                response = send()
+            except ksa_exceptions.ConnectionError as exc:
+                is_safe = method != 'POST' or _is_refused(exc)
+                if not is_safe or not patience.pause(exc):
+                    raise
+                continue
+            status = response.status_code
+            is_safe = status in (_NOT_DONE if method == 'POST' else _UNCLEAR)
+            if not is_safe or not patience.pause(f'HTTP {status}'):
+                return response
+
+
+def _is_refused(exc: ksa_exceptions.ConnectionError) -> bool:
+    """Return whether the connection was refused, so that nothing was sent.
+
+    keystoneauth1 raises the same error if a connection breaks, and keeps that
+    of requests as its context, whose argument is urllib3's with a reason.
+    """
+    (broken, *_) = getattr(exc.__context__, 'args', ()) or (None,)
+    reason = getattr(broken, 'reason', None)
+    source = getattr(reason, '__context__', None)
+    return isinstance(source, ConnectionRefusedError)
