@@ -23,6 +23,10 @@ class ConfigError(IronicComputeError):
     """The configuration is wrong; the message has the option and the cure."""
 
 
+class GateShut(IronicComputeError, Retriable):
+    """The lease is not in force, and the request may not wait for it."""
+
+
 class NodeNotFound(IronicComputeError):
     """Ironic has no such node (404)."""
 

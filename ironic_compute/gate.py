@@ -6,14 +6,42 @@ the deadline passes on the worker's clock, the gate shuts by itself. Any thread
 may call; only ``wait`` blocks, and it holds no other lock.
 """
 
+import contextlib
+import contextvars
 import math
 import threading
+from collections.abc import Iterator
 from typing import Protocol
 
 from hashring.clock import Clock
-from ironic_compute.errors import ConfigError
+from ironic_compute.errors import ConfigError, GateShut
 
 _RECHECK_S = 1.0
+
+_may_wait = contextvars.ContextVar('may_wait', default=True)
+
+
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
+    """Let no request of the body wait at a gate.
+
+    For a request that follows from something that was read just before, and
+    may be wrong after a wait: the caller reads again instead.
+    """
+    token = _may_wait.set(False)
+    try:
+        yield
+    finally:
+        _may_wait.reset(token)
+
+
+def check_may_wait() -> None:
+    """Check that the caller may wait at a shut gate.
+
+    :raises GateShut: it is in the body of :func:`without_waiting`
+    """
+    if not _may_wait.get():
+        raise GateShut('The lease of this host is not in force')
 
 
 class Gate(Protocol):
@@ -54,9 +82,13 @@ class LeaseGate:
         return max(0.0, self._deadline_s - self._clock.now_s())
 
     def wait(self) -> None:
-        """Block until the lease is in force."""
+        """Block until the lease is in force.
+
+        :raises GateShut: it is not, and the caller may not wait
+        """
         with self._extended:
             while not self.is_open():
+                check_may_wait()
                 self._extended.wait(_RECHECK_S)
 
 

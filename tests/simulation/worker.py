@@ -16,7 +16,7 @@ from hashring.workers import (
     WorkerServing,
     WorkerView,
 )
-from ironic_compute.gate import LeaseGate
+from ironic_compute.gate import LeaseGate, check_may_wait
 from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from tests.simulation.kernel import Kernel, Process, Task
 
@@ -42,6 +42,7 @@ class Gate(LeaseGate):
     def wait(self) -> None:
         self._on_wait()
         while not self.is_open():
+            check_may_wait()
             self._kernel.sleep(0.5)
 
     def shut_for_s(self) -> float:

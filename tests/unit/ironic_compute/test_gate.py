@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from ironic_compute.errors import ConfigError
-from ironic_compute.gate import LeaseGate, NeverOpen
+from ironic_compute.errors import ConfigError, GateShut
+from ironic_compute.gate import LeaseGate, NeverOpen, without_waiting
 from tests.fakes.clock import ManualClock
 
 
@@ -29,6 +29,36 @@ def test_deadline_never_moves_back():
 def test_gate_starts_shut():
     """The gate is shut until the agent sends a deadline."""
     assert not LeaseGate(ManualClock(100.0)).is_open()
+
+
+def test_shut_gate_lets_nobody_wait_who_may_not():
+    """What was decided before a wait must be decided anew after it."""
+    clock = ManualClock(100.0)
+    gate = LeaseGate(clock, 110.0)
+    with without_waiting():
+        gate.wait()
+        clock.advance(10.0)
+        with pytest.raises(GateShut):
+            gate.wait()
+    gate.extend(120.0)
+    gate.wait()
+
+
+def test_others_wait_while_one_may_not():
+    """Only requests of the same thread are refused."""
+    gate, passed = LeaseGate(ManualClock(100.0)), threading.Event()
+
+    def write():
+        gate.wait()
+        passed.set()
+
+    with without_waiting():
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert not passed.wait(0.05)
+        gate.extend(110.0)
+        assert passed.wait(10.0)
+    thread.join()
 
 
 def test_waiting_thread_goes_on_when_the_lease_is_back():
