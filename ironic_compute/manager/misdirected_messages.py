@@ -143,12 +143,15 @@ class MessageForwarder:
         None if this host or no host of the pool holds it
     :param follow_server: gives a node with a server, if this host holds it, to
         the server's host
+    :param working_on: records that the calling thread handles a message about
+        a server; blocks while this host gives the server to another host
     :param read_location: reads a server's Instance record
     """
 
     _here: Host
     _find_holder: Callable[[NodeId], Host | None]
     _follow_server: Callable[[NodeId, str, Host], None]
+    working_on: Callable[[str], contextlib.AbstractContextManager[Any]]
     _read_location: Callable[[str], Location | None] = read_location
 
     def attach_to(self, server: Any) -> None:
@@ -164,9 +167,25 @@ class MessageForwarder:
     def _dispatch(
         self, handle: Callable[[Any], Any], topic: str, incoming: Any
     ) -> Any:
-        """Forward a message, handle it here, or do both with parts of it."""
+        """Forward a message, handle it here, or do both with parts of it.
+
+        The servers are recorded before their records are read. Otherwise a
+        server could leave this host between the read and the handler.
+        """
+        args = incoming.message.get('args') or {}
+        with contextlib.ExitStack() as stack:
+            for uuid in sorted({server.uuid for server in find_servers(args)}):
+                stack.enter_context(self.working_on(uuid))
+            return self._route(handle, topic, incoming, args)
+
+    def _route(
+        self,
+        handle: Callable[[Any], Any],
+        topic: str,
+        incoming: Any,
+        args: Mapping[str, Any],
+    ) -> Any:
         message = incoming.message
-        args = message.get('args') or {}
         hosts = self._find_hosts(args, incoming.ctxt.get(HOPS, 0))
         if hosts.keys() <= {self._here}:
             return handle(incoming)

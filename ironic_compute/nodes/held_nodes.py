@@ -363,6 +363,10 @@ class HeldNodes:
         self._claims.release(node, consumer)
         self.report_node(node)
 
+    def consumer(self, node: NodeId) -> str | None:
+        """Return the server whose build has claimed a node, or None."""
+        return self._claims.consumer(node)
+
     # Reports
 
     def report_node(self, node: NodeId) -> None:

@@ -20,6 +20,10 @@ NEW = 'ironic_compute_new'
 # a deleted row with the same uuid (bug 1839560).
 MADE = 'ironic_compute_made'
 
+# The name of the action in Nova's history of a server that was moved with its
+# node. No user has requested it.
+MOVE_ACTION = 'ironic-compute: move'
+
 # Key in a server's system_metadata: when the provision state of its node had
 # changed last, by Ironic's clock, before Ironic was asked for a rebuild.
 _BEFORE_REBUILD = 'ironic_compute_before_rebuild'

@@ -10,6 +10,7 @@ aggregates that are no host aggregates of Nova stay as they are.
 from collections.abc import Iterable
 from typing import Any
 
+import nova.conf
 from nova import context as nova_context
 from nova import objects
 from oslo_log import log as logging
@@ -17,7 +18,49 @@ from oslo_log import log as logging
 from hashring.ring import Host
 from resource_tracker.provider import Aggregates
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+_ZONE = 'availability_zone'
+
+
+def find_difference(one: Host, other: Host) -> str | None:
+    """Return what users could see of a move between two hosts; one RPC.
+
+    That is another availability zone. Other aggregates decide which servers
+    the scheduler accepts there, so a rebuild might be refused after a move.
+
+    :returns: completes a sentence that begins with both hosts; None if they
+        are in the same aggregates
+    :raises Exception: Nova does not answer, or its conductor has no API
+        database; an error loses its class on the message bus
+    """
+    found = list(
+        objects.AggregateList.get_all(nova_context.get_admin_context())
+    )
+    zones = [_zone_of(host, found) for host in (one, other)]
+    if zones[0] != zones[1]:
+        return (
+            f'are in different availability zones, {zones[0]} and {zones[1]}'
+        )
+    uneven = sorted(
+        each.name
+        for each in found
+        if (one in each.hosts) != (other in each.hosts)
+    )
+    if uneven:
+        return f'are not in the same aggregates: {", ".join(uneven)}'
+    return None
+
+
+def _zone_of(host: Host, aggregates: Iterable[Any]) -> str:
+    """Return the availability zone of a host, as nova-api shows it."""
+    zones = {
+        each.metadata[_ZONE]
+        for each in aggregates
+        if host in each.hosts and each.metadata.get(_ZONE)
+    }
+    return ','.join(sorted(zones)) or str(CONF.default_availability_zone)
 
 
 class HostAggregates:

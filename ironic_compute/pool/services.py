@@ -92,15 +92,25 @@ class ServiceDirectory:
 
     def read_exists(self, host: Host) -> bool:
         """Read from Nova whether a host has a Service record now; one RPC."""
-        found = objects.Service.get_by_host_and_binary(
+        return self.read_record(host) is not None
+
+    def read_record(self, host: Host) -> Any | None:
+        """Read the Service record of a host from Nova now; one RPC.
+
+        Any thread may call.
+        """
+        return objects.Service.get_by_host_and_binary(
             self._context, host, BINARY
         )
-        return found is not None
+
+    def is_record_up(self, record: Any) -> bool:
+        """Return whether a host was up when its record was read."""
+        return bool(self._liveness.service_is_up(record))
 
     def is_up(self, host: Host) -> bool:
         """Return whether the host was up when the records were read."""
         record = self._records.get(host)
-        return record is not None and self._liveness.service_is_up(record)
+        return record is not None and self.is_record_up(record)
 
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
         """Return whether each host exists, is mapped and is disabled.

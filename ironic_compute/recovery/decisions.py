@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeGuard
 from nova.compute import instance_actions, task_states, vm_states
 
 from ironic_compute.ironic_api.states import ProvisionState
-from ironic_compute.nodes.records import ServerRow
+from ironic_compute.nodes.records import MOVE_ACTION, ServerRow
 from resource_tracker.node import NodeFacts
 
 
@@ -272,6 +272,7 @@ class Action(Protocol):
 
     id: int
     action: str
+    request_id: str | None
 
 
 class ActionEvent(Protocol):
@@ -333,7 +334,7 @@ def find_neglect(server: RestingServer) -> Neglect | None:
 
 
 # Actions that Nova records without a user.
-_NO_REQUESTS = frozenset({'power-update'})
+_NO_REQUESTS = frozenset({'power-update', MOVE_ACTION})
 
 
 def find_last_request(actions: Iterable[Action]) -> Action | None:

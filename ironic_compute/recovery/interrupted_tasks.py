@@ -174,8 +174,7 @@ class InterruptedTasks:
         InstanceActionEventNotFound.
         """
         context = nova_context.get_admin_context()
-        actions = self._list_actions(instance)
-        last = next((a for a in actions if a.action != 'power-update'), None)
+        last = decisions.find_last_request(self._list_actions(instance))
         if last is not None and last.request_id:
             context.request_id = last.request_id
         return context

@@ -9,6 +9,7 @@ Each node is freed in a thread of its own, so that a slow or failing node never
 delays the others.
 """
 
+import queue
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -62,6 +63,7 @@ class StrayInstances:
 
     def __attrs_post_init__(self) -> None:
         self._checked: set[_Found] = set()
+        self._to_recheck: queue.SimpleQueue[_Found] = queue.SimpleQueue()
         self._failed_builds: frozenset[_Found] = frozenset()
         self._logged: set[_Found] = set()
 
@@ -69,12 +71,22 @@ class StrayInstances:
         """Check the servers on all held nodes again in the next round."""
         self._checked.clear()
 
+    def recheck(self, node: NodeId, server: str) -> None:
+        """Check one node and its server again in the next round.
+
+        Any thread may call; a round that is under way may have read the
+        records before.
+        """
+        self._to_recheck.put((node, server))
+
     def check(self) -> None:
         """Read the Instances of servers that are not checked yet; act on them.
 
         Blocks while Nova answers; nodes are freed in other threads.
         """
         self._end_claims()
+        while not self._to_recheck.empty():
+            self._checked.discard(self._to_recheck.get())
         found = {
             (facts.uuid, facts.instance_uuid)
             for facts in self._list_facts()

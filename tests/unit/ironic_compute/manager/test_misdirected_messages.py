@@ -28,6 +28,7 @@ from ironic_compute.delivery import Deliveries
 from ironic_compute.manager import misdirected_messages
 from ironic_compute.manager.forwarding import HOPS, HOPS_MAX
 from ironic_compute.manager.misdirected_messages import MessageForwarder
+from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.worker import late_acks
 from resource_tracker.node import NodeId
 
@@ -126,6 +127,7 @@ class _Hosts:
 
     def reset(self) -> None:
         """Forget all messages and records."""
+        self.work = InProgress()
         self.records = _Records()
         self.here, self.there = _Received(), _Received()
         self.sent = _Received()
@@ -155,6 +157,7 @@ class _Hosts:
             _HERE,
             lambda node: self.records.find_holder(node),
             lambda *given: self.records.follow(*given),
+            lambda server: self.work.shared(server),
             lambda server: self.records.read(server),
         )
         for server in self.servers_here:
@@ -396,6 +399,42 @@ def test_cast_is_acknowledged_when_the_broker_has_the_forwarded_one(
 
 
 # The records of a node with a server
+
+
+def test_message_waits_while_its_server_is_moved(hosts: _Hosts) -> None:
+    """It goes to the host that the server has after the move."""
+    hosts.records.put('c1')
+    with futures.ThreadPoolExecutor(1) as pool:
+        with hosts.work.exclusive(_ONE) as is_free:
+            assert is_free
+            answer = pool.submit(_send, hosts, 'get_console_output')
+            _wait(lambda: len(hosts.sent.messages) == 1)
+            with pytest.raises(futures.TimeoutError):
+                answer.result(timeout=0.2)
+            assert not hosts.here.messages
+            hosts.records.put('c2')
+        assert answer.result(timeout=_TIMEOUT_S) == 'the answer'
+    assert len(hosts.there.messages) == 1
+    assert not hosts.here.messages
+
+
+def test_server_is_not_moved_while_a_message_about_it_is_handled(
+    hosts: _Hosts,
+) -> None:
+    """The handler works on a server that is still here."""
+    hosts.records.put('c1')
+    free: list[bool] = []
+
+    def handle(incoming: Any) -> Any:
+        with hosts.work.exclusive(_ONE) as is_free:
+            free.append(is_free)
+        return 'done'
+
+    hosts.here.dispatch = handle  # type: ignore[method-assign]
+    assert _send(hosts, 'get_console_output') == 'done'
+    assert free == [False]
+    with hosts.work.exclusive(_ONE) as is_free:
+        assert is_free
 
 
 def test_node_follows_its_server_before_a_message_is_forwarded(

@@ -83,7 +83,8 @@ def _events(*finish_times: str | None) -> list[Any]:
         (['delete', 'create'], [None, 'ended'], False),
         (['reboot', 'delete'], [], False),
         (['create'], [], False),
-        (['power-update'], [], False),
+        (['ironic-compute: move', 'delete'], [None, None], True),
+        (['ironic-compute: move', 'power-update'], [], False),
         ([], [], False),
     ],
 )

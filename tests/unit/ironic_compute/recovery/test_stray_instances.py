@@ -102,6 +102,29 @@ def test_claim_of_a_push_is_kept() -> None:
         assert not one.held_nodes.is_free(NODE)
 
 
+def test_server_of_an_unfinished_move_is_checked_in_the_next_round() -> None:
+    """It was found here before, so else only the next audit would look."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    cloud.nodes[NODE] = NodeFacts(NODE, instance_uuid=SERVER)
+    one.held_nodes.accept_facts(cloud.nodes[NODE])
+    record = ServerRecord(SERVER, 0.0, 'active', None, one.host, NODE)
+    cloud.nova.servers[SERVER] = record
+    given: list[Any] = []
+    strays = _strays(
+        one, pytest.fail, give_to=lambda node, host: given.append(host)
+    )
+    strays.check()
+    record.host = Host('c2')
+    strays.check()
+    assert not given
+    strays.recheck(NODE, SERVER)
+    strays.check()
+    assert given == ['c2']
+
+
 def test_a_failed_transfer_does_not_delay_other_nodes() -> None:
     """If the transfer of a node fails, another node is freed as well."""
     nodes = [NodeId('node-0'), NodeId('node-1')]
