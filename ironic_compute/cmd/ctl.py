@@ -90,22 +90,102 @@ def forget_node(node: NodeId) -> str | None:
 
     :returns: None, or a sentence with the reason of a refusal
     """
-    from ironic_compute.nodes.compute_nodes import ComputeNodes
     from ironic_compute.ownership import peer_rpc
+
+    holder = _read_holder(node)
+    if holder is None:
+        return f'Nova has no record of node {node}; there is nothing to do'
+    try:
+        return peer_rpc.request_forget_node(holder, node)
+    except oslo_messaging.MessagingTimeout:
+        return _no_answer(node, holder)
+
+
+def _read_holder(node: NodeId) -> Host | None:
+    """Read which host holds a node; None if it has no record in Nova."""
+    from ironic_compute.nodes.compute_nodes import ComputeNodes
 
     compute_nodes = ComputeNodes(NeverOpen(), SystemClock())
     row = compute_nodes.list_by_nodes([node]).get(
         node
     ) or compute_nodes.read_by_name(node)
-    if row is None or not row.host:
-        return f'Nova has no record of node {node}; there is nothing to do'
-    try:
-        return peer_rpc.request_forget_node(Host(row.host), node)
-    except oslo_messaging.MessagingTimeout:
-        return (
-            f'Host {row.host} holds node {node} and does not answer; see '
-            f'"ironic-computectl host list"'
+    return Host(row.host) if row is not None and row.host else None
+
+
+def _no_answer(node: NodeId, holder: Host) -> str:
+    return (
+        f'Host {holder} holds node {node} and does not answer; see '
+        f'"ironic-computectl host list"'
+    )
+
+
+class NodeMove(_NodeCommand):
+    """Give a node and the server on it to another host of its pool.
+
+    The host that holds the node changes the records in Nova; the server runs
+    on, and requests of its users are done meanwhile. A node without a server
+    is refused, because the hash ring decides its host. The node stays on the
+    new host until its server is deleted.
+    """
+
+    def get_parser(self, prog_name: str) -> Any:
+        """Add the host, and the option of a dry run."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', help='the name of the new host in Nova')
+        parser.add_argument(
+            '--dry-run',
+            action='store_true',
+            help='only say whether the node would be moved now',
         )
+        return parser
+
+    def take_action(self, parsed_args: Any) -> None:
+        """Send the request to the host that holds the node.
+
+        :raises NovaRefused: with the reason
+        """
+        client = make_client(CONF, NeverOpen())
+        node = client.read_node(parsed_args.node).uuid
+        use_nova_conductor()
+        result = move_node(
+            node, Host(parsed_args.host), is_dry_run=parsed_args.dry_run
+        )
+        print(result, file=self.app.stdout)
+
+
+def move_node(node: NodeId, host: Host, *, is_dry_run: bool) -> str:
+    """Make the holder move a node; return the result as a sentence.
+
+    :raises NovaRefused: with the reason
+    """
+    from ironic_compute.ownership import peer_rpc
+
+    holder = _read_holder(node)
+    if holder is None:
+        raise NovaRefused(f'Nova has no record of node {node}')
+    try:
+        result = peer_rpc.request_move_node(
+            holder, node, host, is_dry_run=is_dry_run
+        )
+    except oslo_messaging.MessagingTimeout as exc:
+        raise NovaRefused(
+            f'{_no_answer(node, holder)}. It may still move the node'
+        ) from exc
+    except (
+        oslo_messaging.RemoteError,
+        oslo_messaging.UnsupportedVersion,
+    ) as exc:
+        raise NovaRefused(
+            f'Host {holder} holds node {node}, and its daemon is of an older '
+            f'release, which cannot move a node, or no ironic-compute'
+        ) from exc
+    if result.why_not is not None:
+        raise NovaRefused(result.why_not)
+    done = 'would move' if is_dry_run else 'moved'
+    return (
+        f'Node {node} with server {result.server} {done} from host '
+        f'{result.holder} to host {host}'
+    )
 
 
 def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:
@@ -128,7 +208,8 @@ class ControlApp(app.App):
             description='Shows the hosts and nodes of a pool of bare metal '
             'compute daemons: which daemon serves each host, and why a node '
             'is not offered to builds. Adds hosts to the pool, forgets hosts, '
-            'and removes the records of a node that left the pool.',
+            'removes the records of a node that left the pool, and moves '
+            'nodes with their servers.',
             version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
@@ -139,6 +220,7 @@ class ControlApp(app.App):
         self.command_manager.add_command('host mapped', HostMapped)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
+        self.command_manager.add_command('node move', NodeMove)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add the options that name configuration files."""

@@ -31,6 +31,7 @@ import nova.conf
 from nova import exception as nova_exception
 from nova import objects
 from nova.compute import task_states
+from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from hashring.ring import Host
@@ -48,6 +49,8 @@ from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
@@ -146,10 +149,25 @@ class IronicComputeManager(
             deleted_action=CONF.running_deleted_instance_action,
         )
         self._recovery_loop = self._make_recovery_loop(components, strays)
-        self.forwarder = MessageForwarder(
-            self.host, self._find_other_holder, strays.follow_server
-        )
+        self._make_moves(components, strays)
         self.additional_endpoints.append(components.peer_endpoint)
+
+    def _make_moves(
+        self, components: Components, strays: StrayInstances
+    ) -> None:
+        """Make what moves servers, and what forwards messages about them."""
+        messages = InProgress()
+        self.forwarder = MessageForwarder(
+            self.host,
+            self._find_other_holder,
+            strays.follow_server,
+            messages.shared,
+        )
+        self.evictor = components.make_evictor(
+            messages, self.in_progress, lockutils.lock, strays.recheck
+        )
+        moves = NodeMoves(components.held_nodes, components.pool, self.evictor)
+        self.additional_endpoints.append(peer_rpc.MovesEndpoint(moves))
 
     def _make_recovery_loop(
         self, components: Components, strays: StrayInstances

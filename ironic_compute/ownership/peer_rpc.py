@@ -9,6 +9,7 @@ or a sentence that tells the operator why nothing was done.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,11 +20,12 @@ from nova import rpc as nova_rpc
 from nova.compute import rpcapi
 
 from hashring.ring import Host
+from ironic_compute.ownership.node_moves import MoveResult, NodeMoves
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
-_VERSION = '1.2'
+_VERSION = '1.3'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
@@ -71,6 +73,26 @@ class PeerEndpoint:
         return self._requests.forget_host(Host(host))
 
 
+@attrs.define(eq=False, repr=False, slots=False)
+class MovesEndpoint:
+    """Receives an operator's requests to move nodes; since version 1.3."""
+
+    target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
+
+    _moves: NodeMoves
+
+    def move_node(
+        self, context: Any, node: str, host: str, is_dry_run: bool
+    ) -> dict[str, Any]:
+        """Move a held node with its server, or only check whether it can be.
+
+        :returns: the fields of ``node_moves.MoveResult``
+        """
+        moves = self._moves
+        act = moves.check if is_dry_run else moves.move
+        return dataclasses.asdict(act(NodeId(node), Host(host)))
+
+
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
     """Send ``host`` a cast that it now holds ``nodes``; does not block."""
     _client(host).cast(
@@ -115,6 +137,29 @@ def request_forget_host(to: Host, host: Host) -> str | None:
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
     return _call(to, 'forget_host', host, '1.2')
+
+
+def request_move_node(
+    holder: Host, node: NodeId, host: Host, *, is_dry_run: bool
+) -> MoveResult:
+    """Make the worker of ``holder`` move a node with its server; blocks.
+
+    :raises oslo_messaging.MessagingTimeout: no worker serves ``holder``, or it
+        has not answered in time and may still move the node
+    :raises oslo_messaging.RemoteError: the worker is of an older release
+    """
+    answer = (
+        _client(holder, '1.3')
+        .prepare(timeout=_REQUEST_TIMEOUT_S)
+        .call(
+            nova_context.get_admin_context(),
+            'move_node',
+            node=node,
+            host=host,
+            is_dry_run=is_dry_run,
+        )
+    )
+    return MoveResult(**answer)
 
 
 def _call(to: Host, name: str, host: Host, version: str) -> str | None:

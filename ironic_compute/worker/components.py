@@ -7,6 +7,7 @@ record, starts all threads when Nova starts to serve RPC, and stops them. The
 objects live as long as the process, which serves one host in one tenure.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -30,6 +31,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S, UnconfirmedRows
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.eviction import Evictor, WorkOnServer
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.operator_requests import OperatorRequests
@@ -41,6 +43,7 @@ from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths import probes, traffic
 from ironic_compute.paths.path_health import PLACEMENT, PathHealth
 from ironic_compute.paths.path_observer import PathObserver
+from ironic_compute.pool import host_aggregates
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.service_watcher import ServiceWatcher
@@ -332,6 +335,32 @@ class Components:
             tenure.gate,
             pace,
             self._writers,
+            peer_rpc.notify_given,
+        )
+
+    def make_evictor(
+        self,
+        messages: WorkOnServer,
+        in_progress: WorkOnServer,
+        lock_server: Callable[[str], contextlib.AbstractContextManager[Any]],
+        recheck: Callable[[NodeId, str], None],
+    ) -> Evictor:
+        """Make what gives a node and its server to another host.
+
+        The parameters are those of ``Evictor``.
+        """
+        return Evictor(
+            self.held_nodes,
+            self.compute_nodes,
+            self.client,
+            self.services,
+            self.pool,
+            self.gate,
+            messages,
+            in_progress,
+            lock_server,
+            host_aggregates.find_difference,
+            recheck,
             peer_rpc.notify_given,
         )
 

@@ -22,6 +22,7 @@ from tests.simulation.disk import FOREIGN_HOSTS
 from tests.simulation.ironic import Ironic
 from tests.simulation.kernel import Process
 from tests.simulation.load import Load
+from tests.simulation.moves import Moves
 from tests.simulation.nova import (
     LATE_RELEASE,
     LATE_WRITE,
@@ -72,6 +73,7 @@ class Cloud(World):
         self.scheduler = Scheduler(self)
         self.load = Load(self, self.rng.randint(3, 6))
         self.operator = Operator(self)
+        self.moves = Moves(self)
         self.path_checks: PathChecks | None = None
         if self.environment.has_path_faults:
             PathFaults(self)
@@ -232,6 +234,7 @@ class Cloud(World):
         return super().find_problem() or next(self._problems(), None)
 
     def _problems(self) -> Iterator[str]:
+        yield from self.moves.problems()
         yield from self._node_problems()
         yield from self._server_problems()
         if self.operator.forgotten_host in self.known():

@@ -24,10 +24,12 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
+from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths.path_health import RABBITMQ
+from ironic_compute.pool import host_aggregates
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
@@ -247,6 +249,22 @@ class ComputeWorker(Worker):
             self._begin_task,
         )
         self.manager.follow(self._strays)
+        self.evictor = makeup.evictor(
+            self.held_nodes,
+            self.compute_nodes,
+            self.client,
+            self.services,
+            self.pool,
+            self.gate,
+            self.manager.messages,
+            self.live_tasks,
+            self.manager._lock,
+            host_aggregates.find_difference,
+            self._strays.recheck,
+            self._cast_given,
+        )
+        self.world.moves.observe(self, self.evictor)
+        self.moves = NodeMoves(self.held_nodes, self.pool, self.evictor)
         self._lost = LostBuilds(
             self.held_nodes,
             failures,

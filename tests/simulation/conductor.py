@@ -59,7 +59,15 @@ class Conductor:
             ('BlockDeviceMappingList', 'get_by_instance_uuid'): _nothing,
             ('Instance', 'get_by_uuid'): self._server,
             ('Service', 'get_by_compute_host'): self._service,
+            ('AggregateList', 'get_all'): self._aggregates,
         }
+        self._class_writes = frozenset(
+            {
+                ('InstanceAction', 'action_start'),
+                ('InstanceActionEvent', 'event_start'),
+                ('InstanceActionEvent', 'event_finish'),
+            }
+        )
         self._writes: Mapping[tuple[str, str], Callable[[Any], Any]] = {
             ('ComputeNode', 'create'): self._create_row,
             ('ComputeNode', 'save'): self._save_row,
@@ -97,7 +105,9 @@ class Conductor:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        """Call a class method of an object; all of them only read."""
+        """Call a class method of an object; most of them only read."""
+        if (objname, objmethod) in self._class_writes:
+            return self._worker.wire.wait_and_write(lambda request: None)
         read = self._class_methods[objname, objmethod]
         return self._worker.wire.read(lambda: read(context, *args, **kwargs))
 
@@ -197,6 +207,9 @@ class Conductor:
     def _service(self, context: Any, host: str) -> None:
         if host not in self._nova.services:
             raise nova_exception.ComputeHostNotFound(host=host)
+
+    def _aggregates(self, context: Any) -> list[Any]:
+        return self._world.moves.aggregates
 
     def _create_fault(self, fault: Any) -> dict[str, Any]:
         self._worker.wire.wait_and_write(lambda request: None)

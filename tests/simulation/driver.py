@@ -120,6 +120,11 @@ class Driver:
             if facts is not None:
                 self._retry(lambda: self.free(facts.uuid, server.uuid))
 
+    def reboot(self, server: Server) -> None:
+        with nova_errors.as_nova_errors(server):
+            node = NodeId(server.node or '')
+            self._retry(lambda: self._client.reboot(node, server.uuid))
+
     def get_info(self, server: Server, use_cache: bool = True) -> Any:
         raise NotImplementedError
 

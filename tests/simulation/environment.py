@@ -21,6 +21,9 @@ PLAIN_COUNT = 1000
 # Only seeds below this have failing paths: of 430 new lives with them, the
 # checks called 6 wrong, and which of these are wrong is not known yet.
 PATHS_COUNT = 10_000
+# Only seeds below this have moves, so that the lives of all other seeds, which
+# every change lives, stay the same.
+MOVES_COUNT = 10_000
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
@@ -74,9 +77,18 @@ class Environment:
         )
         # An operator deletes Services and dismantles a machine.
         self.has_deletions = _choose('deletions', seed) is not None
+        # Operators move servers while users have them rebooted and deleted.
+        self._moves_rng = (
+            _choose('moves', seed) if seed < MOVES_COUNT else None
+        )
         if self.has_only_path_faults:
             self._mixed = self._clocks = self._folders = None
             self.has_deletions = False
+            self._moves_rng = None
+        if self.has_deletions:
+            # Nova may delete the Service of a host while a server comes to it,
+            # and no daemon can prevent it.
+            self._moves_rng = None
 
     @property
     def is_mixed(self) -> bool:
@@ -93,6 +105,17 @@ class Environment:
         """The generator of these faults."""
         assert self._path_rng is not None
         return self._path_rng
+
+    @property
+    def has_moves(self) -> bool:
+        """Whether operators move servers to other hosts."""
+        return self._moves_rng is not None
+
+    @property
+    def moves_rng(self) -> random.Random:
+        """The generator of these moves."""
+        assert self._moves_rng is not None
+        return self._moves_rng
 
     def timing(self, usual: Timing) -> Timing:
         """Return the options of an agent that starts now."""

@@ -12,9 +12,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from nova.compute import task_states
+
 from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.misdirected_messages import MessageForwarder
+from ironic_compute.manager.stale_messages import refresh
 from tests.simulation.broker import Message
 from tests.simulation.kernel import Kernel
 from tests.simulation.nova_manager import FAILURES, SimulatedNova
@@ -82,11 +85,21 @@ class Manager(IronicComputeManager, SimulatedNova):
             worker.clock,
         )
         self.network_api = _NoPorts()
+        self.messages = LiveTasks(worker.kernel)
 
     def follow(self, strays: Any) -> None:
         """Forward messages about servers that other hosts serve."""
+        moves = self._worker.world.moves
+
+        def follow(node: Any, server: str, host: Any) -> None:
+            strays.follow_server(node, server, host)
+            moves.note_follow(server)
+
         self.forwarder = MessageForwarder(
-            self.host, self._find_other_holder, strays.follow_server
+            self.host,
+            self._find_other_holder,
+            follow,
+            self.messages.shared,
         )
 
     def serve(self, message: Message) -> None:
@@ -96,8 +109,8 @@ class Manager(IronicComputeManager, SimulatedNova):
             match message.name:
                 case 'build':
                     self._serve_build(message)
-                case 'delete':
-                    self._serve_delete(message)
+                case 'delete' | 'reboot' | 'attach':
+                    self._serve_request(message)
                 case 'given':
                     self._worker.given(message.nodes)
         except FAILURES as exc:
@@ -110,17 +123,59 @@ class Manager(IronicComputeManager, SimulatedNova):
         context = types.SimpleNamespace()
         self.build_and_run_instance(context, server, **request_of(message))
 
-    def _serve_delete(self, message: Message) -> None:
-        host = self.forwarder._find_host(message.server, message.hops)
-        if host == self.host:
-            server = self._worker.server_sent(message.server)
-            self.terminate_instance(None, server, [])
-            return
+    def _serve_request(self, message: Message) -> None:
+        """``MessageForwarder._dispatch``."""
+        with self.forwarder.working_on(message.server):
+            host = self.forwarder._find_host(message.server, message.hops)
+            if host == self.host:
+                self._worker.world.moves.check_handler(self._worker, message)
+                server = self._worker.server_sent(message.server)
+                match message.name:
+                    case 'delete':
+                        self.terminate_instance(None, server, [])
+                    case 'reboot':
+                        self.reboot_instance(None, server, None, 'HARD')
+                    case 'attach':
+                        self._attach(server)
+                return
+            self._forward_request(message, host)
+
+    def _forward_request(self, message: Message, host: str) -> None:
         onward = dataclasses.replace(message, hops=message.hops + 1)
-        self._worker.world.log(f'delete of {message.server} goes to {host}')
+        self._worker.world.log(
+            f'{message.name} of {message.server} goes to {host}'
+        )
         self._worker.wire.cast(
             lambda: self._worker.world.nova.broker.cast(host, onward)
         )
+
+    def terminate_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        with self._worker.world.moves.working(self._worker, instance.uuid):
+            super().terminate_instance(context, instance, *args, **kwargs)
+
+    def reboot_instance(self, context: Any, instance: Any, *_: Any) -> None:
+        """Reboot as Nova does, but without the errors that its users see."""
+        with (
+            self._worker.world.moves.working(self._worker, instance.uuid),
+            self.in_progress.shared(instance.uuid),
+            self._lock(instance.uuid),
+        ):
+            due = (task_states.REBOOTING_HARD,)
+            if refresh(instance) and instance.task_state in due:
+                self._worker.driver.reboot(instance)
+                instance.task_state = None
+                instance.save(due)
+
+    def _attach(self, server: Any) -> None:
+        """``attach_volume``, which Nova does without a task."""
+        with (
+            self._worker.world.moves.working(self._worker, server.uuid),
+            self._lock(server.uuid),
+        ):
+            if refresh(server) and server.node is not None:
+                self._worker.client.attach(server.node, server.uuid)
 
 
 class _NoPorts:

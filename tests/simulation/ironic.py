@@ -134,6 +134,19 @@ class Ironic:
             lambda: self._pass(node, 'cleaning', _DEPLOYABLE),
         )
 
+    def reboot(self, request: SentRequest, node: NodeId, server: str) -> None:
+        if self.node(node).instance_uuid != server:
+            raise errors.NodeAssociated(f'{node} has not {server}')
+        self._world.moves.check_served(request, server)
+        self._world.log(f'{request.sender} reboots {server} on {node}')
+        self._world.nova.servers[server].is_reboot_due = False
+
+    def attach(self, request: SentRequest, node: NodeId, server: str) -> None:
+        if self.node(node).instance_uuid != server:
+            raise errors.NodeAssociated(f'{node} has not {server}')
+        self._world.moves.check_served(request, server)
+        self._world.log(f'{request.sender} attaches to {server} on {node}')
+
     def _pass(self, node: NodeId, before: str, after: str) -> None:
         if node in self.nodes and self.nodes[node].provision_state == before:
             self.change(node, provision_state=after)
@@ -198,6 +211,16 @@ class Client:
             lambda: self._ironic.of_instance(server)
         )
         return facts
+
+    def read_fields(self, node: NodeId, fields: list[str]) -> dict[str, Any]:
+        """Return nothing: no node has any of these fields."""
+        return {}
+
+    def attach(self, node: NodeId, server: str) -> None:
+        self._write(lambda request: self._ironic.attach(request, node, server))
+
+    def reboot(self, node: NodeId, server: str) -> None:
+        self._write(lambda request: self._ironic.reboot(request, node, server))
 
     def reserve_node(self, node: NodeId, server: str) -> None:
         self._write(

@@ -59,15 +59,17 @@ class Load:
 
     def _delete(self) -> None:
         world = self._world
+        if world.moves.keeps_server():
+            return
         servers = [
             s
             for s in world.nova.servers.values()
             if not s.deleted and not s.delete_asked
         ]
         if servers:
-            self._ask_delete(world.rng.choice(servers))
+            self.ask_delete(world.rng.choice(servers))
 
-    def _ask_delete(self, server: ServerRecord) -> None:
+    def ask_delete(self, server: ServerRecord) -> None:
         """Delete as nova-api does: by itself if the host is not up."""
         world = self._world
         world.log(f'delete {server.uuid} of {server.host}')
@@ -113,7 +115,7 @@ class Load:
         for server in self._world.nova.servers.values():
             failed = server.vm_state == vm_states.ERROR
             if failed and server.task_state is None and not server.deleted:
-                self._ask_delete(server)
+                self.ask_delete(server)
         self._world.kernel.later(20.0, self.clear_away)
 
     # Operators
@@ -129,6 +131,8 @@ class Load:
     def _half_evict(self) -> None:
         """Interrupt an evict after its first write."""
         world = self._world
+        if world.environment.has_moves:
+            return  # There the real ones are interrupted.
         servers = [
             s
             for s in world.nova.servers.values()
@@ -158,6 +162,8 @@ class Load:
     ) -> None:
         """Evict a server that a worker has just listed to resume its task."""
         idle = [s for s in servers if not worker.live_tasks.busy(s.uuid)]
+        if self._world.environment.has_moves:
+            return
         if idle and self._world.faults.occurs('evict meets resume'):
             self._evict_half(self._world.rng.choice(idle))
 

@@ -72,6 +72,7 @@ class ServerRecord:
     was_active: bool = False
     is_given_up: bool = False  # Nova ends its build, though it is ACTIVE.
     delete_asked: bool = False
+    is_reboot_due: bool = False  # A user waits for its reboot.
     # Why its build may fail: see ``Cloud.check_server``.
     excuses: set[str] = dataclasses.field(default_factory=set)
 
@@ -230,7 +231,10 @@ class Nova:
         self._set(record, changes)
         if former != host and self._world.faults.occurs('boot meets push'):
             self._world.load.boot(node, former)
-        return copy_record(record)
+        saved = copy_record(record)
+        if former != host:
+            self._world.moves.note_row(node)
+        return saved
 
     @staticmethod
     def _set(record: NodeRecord, changes: Mapping[str, Any]) -> None:
@@ -263,12 +267,18 @@ class Nova:
         uuid: str,
         changes: dict[str, Any],
         expected: Any,
+        expected_vm_states: Any = None,
     ) -> ServerRecord:
         """``Instance.save``."""
         record = self.server(uuid)
         self._world.check_resume(request, record)
         if expected is not None and record.task_state not in expected:
             raise _unexpected(record)
+        if expected_vm_states and record.vm_state not in expected_vm_states:
+            raise nova_exception.InstanceUpdateConflict(
+                instance_uuid=uuid, expected={}, actual={}
+            )
+        former = copy_record(record)
         if request.late:
             # It may overwrite the task of a build, whose last save is refused
             # then: Nova shows the server ACTIVE for a moment and fails it.
@@ -280,7 +290,9 @@ class Nova:
         is_active = record.vm_state == vm_states.ACTIVE
         record.was_active |= is_active and not record.is_given_up
         self._world.check_server(record)
-        return copy_record(record)
+        saved = copy_record(record)
+        self._world.moves.note_save(request, former, record)
+        return saved
 
     def destroy_server(self, uuid: str) -> None:
         """``Instance.destroy``."""

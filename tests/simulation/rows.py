@@ -6,6 +6,7 @@ one request on the wire.
 """
 
 import contextlib
+import copy
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -62,7 +63,9 @@ class Server:
             self._wire.read(lambda: copy_record(self._nova.server(self.uuid)))
         )
 
-    def save(self, expected_task_state: Any = None) -> None:
+    def save(
+        self, expected_task_state: Any = None, expected_vm_state: Any = None
+    ) -> None:
         changes = {
             name: getattr(self, name)
             for name in _FIELDS
@@ -71,7 +74,11 @@ class Server:
         try:
             saved = self._write(
                 lambda request: self._nova.save_server(
-                    request, self.uuid, changes, expected_task_state
+                    request,
+                    self.uuid,
+                    changes,
+                    expected_task_state,
+                    expected_vm_state,
                 )
             )
         except nova_exception.UnexpectedTaskStateError:
@@ -119,6 +126,14 @@ class Services:
 
     def read_exists(self, host: Host) -> bool:
         return self._wire.read(lambda: host in self._nova.services)
+
+    def read_record(self, host: Host) -> Any | None:
+        return self._wire.read(
+            lambda: copy.copy(self._nova.services.get(host))
+        )
+
+    def is_record_up(self, record: Any) -> bool:
+        return self._nova.is_up(record.host)
 
     def is_up(self, host: Host) -> bool:
         return self._nova.is_up(host)

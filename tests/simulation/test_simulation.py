@@ -13,16 +13,21 @@ import sys
 import pytest
 
 from tests.simulation import defects, lives
+from tests.simulation.environment import Environment
 from tests.simulation.world import Broken
 
 ROOT = pathlib.Path(__file__).parents[2]
 CLEAN_SEEDS = range(40)
+# The fixed seeds of the command line have no moves.
+MOVES_SEEDS = [s for s in range(1000, 1300) if Environment(s).has_moves]
 # More seeds are tried after the recorded one, which a change of the real
 # modules may have made useless.
 MORE_SEEDS_COUNT = 400
 
 
-@pytest.mark.parametrize('seed', sorted({*CLEAN_SEEDS, *lives.kept()}))
+@pytest.mark.parametrize(
+    'seed', sorted({*CLEAN_SEEDS, *MOVES_SEEDS, *lives.kept()})
+)
 def test_life(seed: int) -> None:
     """A seed violates no invariant, and all hosts are served again."""
     world = lives.run(seed)
@@ -43,6 +48,14 @@ def test_defect_is_seen(name: str) -> None:
         f'not seen; look for a seed that shows it and put it into SEEDS: '
         f'python -m tests.simulation --defect {name!r}'
     )
+
+
+def test_servers_move_in_some_worlds() -> None:
+    """Some moves are done, and some are refused."""
+    stories = [lives.run(seed).story for seed in MOVES_SEEDS[:10]]
+    lines = [line for story in stories for line in story if ' moves s' in line]
+    assert any(line.endswith(': done') for line in lines)
+    assert any(' has task ' in line for line in lines)
 
 
 def test_a_seed_is_one_life_in_every_process() -> None:

@@ -79,6 +79,12 @@ class Cloud:
                 log=lambda what: None,
                 check_creation=lambda request, row: None,
                 check_holder=self._note_move,
+                check_resume=lambda request, server: None,
+                check_server=lambda server: None,
+                moves=types.SimpleNamespace(
+                    note_row=lambda node: None,
+                    note_save=lambda request, former, record: None,
+                ),
                 check_removal=lambda request, node: self.removed.append(node),
             )
         )

@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from hashring.ring import Host
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.node_moves import MoveResult
 from resource_tracker.node import NodeId
 
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
@@ -32,6 +33,16 @@ class Requests:
         return f'cannot confirm {host}'
 
 
+class Moves:
+    """Moves each node, or only checks whether it can be moved."""
+
+    def move(self, node: NodeId, host: Host) -> MoveResult:
+        return MoveResult('c1', server=f'server of {node} moved to {host}')
+
+    def check(self, node: NodeId, host: Host) -> MoveResult:
+        return MoveResult('c1', why_not=f'cannot move {node} to {host}')
+
+
 class StockEndpoint:
     """The endpoint of a stock nova-compute: another RPC namespace."""
 
@@ -43,6 +54,7 @@ def _serve() -> Iterator[None]:
     """Start a worker's server of host c1 and a stock one of another host."""
     transport = oslo_messaging.get_rpc_transport(cfg.CONF, 'kombu+memory:////')
     requests: Any = Requests()
+    moves: Any = Moves()
     peer = peer_rpc.PeerEndpoint(
         GIVEN.put, lambda node: f'cannot forget {node}', requests
     )
@@ -50,10 +62,13 @@ def _serve() -> Iterator[None]:
         oslo_messaging.get_rpc_server(
             transport,
             oslo_messaging.Target(topic=rpcapi.RPC_TOPIC, server=host),
-            [endpoint],
+            endpoints,
             executor='threading',
         )
-        for host, endpoint in ((C1, peer), (STOCK, StockEndpoint()))
+        for host, endpoints in (
+            (C1, [peer, peer_rpc.MovesEndpoint(moves)]),
+            (STOCK, [StockEndpoint()]),
+        )
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nova_rpc, 'TRANSPORT', transport)
@@ -81,6 +96,24 @@ def test_requests_return_the_sentence_of_the_worker() -> None:
     assert forgotten == 'cannot forget c9'
     confirmed = peer_rpc.request_confirm_mapping(C1, Host('c9'))
     assert confirmed == 'cannot confirm c9'
+
+
+def test_moves_return_what_has_become_of_them() -> None:
+    """A dry run is another question to the same worker."""
+    results = [
+        peer_rpc.request_move_node(C1, N1, Host('c9'), is_dry_run=is_dry_run)
+        for is_dry_run in (False, True)
+    ]
+    assert results == [
+        MoveResult('c1', 'server of n1 moved to c9'),
+        MoveResult('c1', None, 'cannot move n1 to c9'),
+    ]
+
+
+def test_older_release_cannot_move_nodes() -> None:
+    """Its worker answers that it lacks the message."""
+    with pytest.raises(oslo_messaging.RemoteError):
+        peer_rpc.request_move_node(STOCK, N1, Host('c9'), is_dry_run=True)
 
 
 def test_stock_nova_compute_is_not_ironic_compute() -> None:

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eviction: a node and the server on it are given to another host of the pool.
+
+Only the worker that serves the present holder of the node evicts. It works on
+the server alone meanwhile: no message about the server is handled, and no
+recovery works on it. What follows from a read is written at once or not at all
+(``gate.without_waiting``). The order of the writes is the protocol:
+
+#. ``Instance.host``, with the task and VM state that were read. From now on
+   nova-api sends messages to the new host, and the former host forwards those
+   that it still gets.
+#. The holder in the node's row. If the worker ends before this write,
+   ``recovery.stray_instances`` makes the row follow the server: soon after the
+   start of the next worker, in each audit, and before a message is forwarded.
+#. ``nova_host_id`` in Ironic, and an action in Nova's history of the server.
+   Nothing depends on either, so an error is only logged.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import attrs
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova.compute import vm_states
+from oslo_log import log as logging
+
+from hashring.ring import Host
+from ironic_compute import errors
+from ironic_compute.gate import Gate, without_waiting
+from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.ironic_api.states import ProvisionState
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.records import MOVE_ACTION, clear_new_mark
+from ironic_compute.pool.services import ServiceDirectory
+from ironic_compute.pool.view import PoolView
+from resource_tracker.node import NodeFacts, NodeId
+
+LOG = logging.getLogger(__name__)
+
+# The name of the event in the history of a server. It is shown to the server's
+# user like the name of its action, so neither names a host. The event has the
+# former host in a field of its own, which only administrators see.
+_EVENT = 'ironic_compute_leave_host'
+
+# With other VM states a periodic task of Nova may work on the server at any
+# time: it offloads shelved servers and reclaims deleted ones.
+_MOVABLE = frozenset(
+    {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.ERROR}
+)
+_P = ProvisionState
+# Ironic neither deploys nor removes a server in these states, nor does it
+# change the mode in which the server runs.
+_AT_REST = frozenset(
+    {
+        _P.ACTIVE,
+        _P.DEPLOYFAIL,
+        _P.ERROR,
+        _P.RESCUE,
+        _P.RESCUEFAIL,
+        _P.UNRESCUEFAIL,
+    }
+)
+
+
+class WorkOnServer(Protocol):
+    """Records which threads work on a server; see ``recovery.in_progress``."""
+
+    def exclusive(
+        self, server: str
+    ) -> contextlib.AbstractContextManager[bool]:
+        """Yield True if no other thread works on a server, and none begins."""
+
+
+class Refused(errors.IronicComputeError):
+    """A node is not evicted now; the message says why, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What was read just before an eviction.
+
+    :param facts: the node in Ironic
+    :param instance: Nova's record of the server on it
+    :param consumer: the server whose build has claimed the node
+    """
+
+    node: NodeId
+    here: Host
+    target: Host
+    facts: NodeFacts
+    in_pool: bool
+    instance: Any
+    consumer: str | None
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class Evictor:
+    """Evicts nodes of one host; any thread may call, and all methods block.
+
+    :param messages: records which servers messages are handled about
+    :param in_progress: records which servers a thread works on otherwise
+    :param lock_server: takes Nova's own lock of a server
+    :param find_difference: what of a move users could see; see
+        ``pool.host_aggregates``
+    :param recheck: makes the recovery compare a node and its server again
+    :param notify_given: called with a host and the nodes it was given
+    """
+
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _client: IronicClient
+    _services: ServiceDirectory
+    _pool: PoolView
+    _gate: Gate
+    _messages: WorkOnServer
+    _in_progress: WorkOnServer
+    _lock_server: Callable[[str], contextlib.AbstractContextManager[Any]]
+    _find_difference: Callable[[Host, Host], str | None]
+    _recheck: Callable[[NodeId, str], None]
+    _notify_given: Callable[[Host, list[NodeId]], None]
+
+    def evict(self, node: NodeId, target: Host) -> str:
+        """Give a held node and its server to another host.
+
+        :returns: the server
+        :raises Refused: nothing was written; the message says why
+        """
+        server = self._read_server_on(node)
+        self._gate.wait()
+        with self._alone_with(server), self._lock_server(server):
+            self._evict(node, server, target)
+        LOG.info(
+            'Moved server %(server)s with node %(node)s from host %(here)s to '
+            'host %(target)s',
+            {
+                'server': server,
+                'node': node,
+                'here': self._held_nodes.host,
+                'target': target,
+            },
+        )
+        self._tell(node, server, target)
+        return server
+
+    def check(self, node: NodeId, target: Host) -> str:
+        """Read what :meth:`evict` would read, and write nothing.
+
+        :returns: the server
+        :raises Refused: :meth:`evict` would refuse now
+        """
+        server = self._read_server_on(node)
+        with (
+            self._alone_with(server),
+            self._held_nodes.locked_row(node) as row,
+        ):
+            self._check_target(target)
+            self._find(node, server, target, row)
+        return server
+
+    def _read_server_on(self, node: NodeId) -> str:
+        if self._held_nodes.row(node) is None:
+            raise Refused(f'Host {self._held_nodes.host} does not hold {node}')
+        facts = self._held_nodes.facts(node)
+        if facts is None or facts.instance_uuid is None:
+            raise Refused(f'Ironic shows no server on node {node}')
+        return facts.instance_uuid
+
+    @contextlib.contextmanager
+    def _alone_with(self, server: str) -> Iterator[None]:
+        with (
+            self._messages.exclusive(server) as without_message,
+            self._in_progress.exclusive(server) as without_work,
+        ):
+            if not (without_message and without_work):
+                raise Refused(
+                    f'A request for server {server} is being worked on; try '
+                    f'again when it has ended'
+                )
+            yield
+
+    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+        with self._held_nodes.locked_row(node) as row, without_waiting():
+            service_id = self._check_target(target)
+            found = self._find(node, server, target, row)
+            self._write_instance(found)
+            try:
+                self._write_row(row, target, service_id)
+                self._held_nodes.drop_node(node)
+            except Exception as exc:
+                # The server has moved, so its node must follow.
+                self._recheck(node, server)
+                LOG.warning(
+                    'Could not give node %(node)s to host %(host)s, where '
+                    'its server is; trying again later: %(error)s',
+                    {'node': node, 'host': target, 'error': exc},
+                )
+
+    def _check_target(self, target: Host) -> int:
+        """Check that a host can serve a server now.
+
+        :returns: the id of its Service record
+        :raises Refused: it cannot
+        """
+        here = self._held_nodes.host
+        if target == here:
+            raise Refused(f'The node is at host {target} already')
+        if target not in self._pool.known:
+            raise Refused(
+                f'Host {target} is not a host of this pool; see '
+                f'"ironic-computectl host list"'
+            )
+        record = _answered(lambda: self._services.read_record(target))
+        if record is None or record.disabled:
+            raise Refused(
+                f'Host {target} is disabled or unknown in Nova; see '
+                f'"openstack compute service list"'
+            )
+        if not self._services.is_record_up(record):
+            raise Refused(
+                f'Host {target} is down in Nova; try again when a daemon '
+                f'serves it'
+            )
+        if target not in self._pool.ring_status().ring.hosts:
+            raise Refused(
+                f'Host {target} takes no nodes yet; it may have to be mapped '
+                f'to a cell: nova-manage cell_v2 discover_hosts --by-service'
+            )
+        difference = _answered(lambda: self._find_difference(here, target))
+        if difference is not None:
+            raise Refused(f'Hosts {here} and {target} {difference}')
+        return int(record.id)
+
+    def _find(
+        self, node: NodeId, server: str, target: Host, row: Any | None
+    ) -> Found:
+        """Read the node and its server.
+
+        :raises Refused: they cannot be moved now
+        """
+        here = self._held_nodes.host
+        current = _answered(lambda: self._compute_nodes.read_by_name(node))
+        if row is None or current is None or current.host != here:
+            raise Refused(f'Host {here} does not hold node {node} any more')
+        facts = _answered(lambda: self._client.read_node(node))
+        found = Found(
+            node,
+            here,
+            target,
+            facts,
+            self._client.is_in_pool(facts),
+            _answered(lambda: _read_instance(server)),
+            self._held_nodes.consumer(node),
+        )
+        why_not = self._why_not(found)
+        if why_not is not None:
+            raise Refused(why_not)
+        return found
+
+    def _why_not(self, found: Found) -> str | None:
+        return why_not_movable(found)
+
+    def _write_instance(self, found: Found) -> None:
+        instance = found.instance
+        instance.host = found.target
+        try:
+            instance.save(
+                expected_vm_state=[instance.vm_state],
+                expected_task_state=[None],
+            )
+        except nova_exception.InstanceUpdateConflict as exc:
+            raise Refused(
+                f'A user has just requested something for server '
+                f'{instance.uuid}; try again when it has ended'
+            ) from exc
+        except nova_exception.InstanceNotFound as exc:
+            raise Refused(f'Server {instance.uuid} is gone') from exc
+        except Exception as exc:
+            # It may have been written, or may be written later.
+            self._recheck(found.node, instance.uuid)
+            if isinstance(exc, errors.GateShut):
+                raise _no_lease() from exc
+            raise Refused(
+                f'Nova did not say whether server {instance.uuid} has been '
+                f'moved: {exc}'
+            ) from exc
+
+    def _write_row(self, row: Any, target: Host, service_id: int) -> None:
+        clear_new_mark(row)
+        if not self._compute_nodes.write_holder(row, target, service_id):
+            raise Refused(f'Host {row.host} holds the node now')
+
+    def _tell(self, node: NodeId, server: str, target: Host) -> None:
+        """Tell the new host, which would else notice at its next audit.
+
+        Then write what only people read: Nova's history, and Ironic's field.
+        """
+        try:
+            self._notify_given(target, [node])
+            _write_action(server, self._held_nodes.host)
+            former = self._client.read_fields(node, ['instance_info'])
+            if (former.get('instance_info') or {}).get('nova_host_id'):
+                patch = {
+                    'path': '/instance_info/nova_host_id',
+                    'value': target,
+                }
+                self._client.patch_node(node, [{'op': 'add', **patch}])
+        except Exception as exc:
+            LOG.info(
+                'Server %(server)s has moved, which could not be told '
+                'everywhere: %(error)s',
+                {'server': server, 'error': exc},
+            )
+
+
+def why_not_movable(found: Found) -> str | None:
+    """Return why a node and its server cannot be moved now, or None."""
+    node, instance, facts = found.node, found.instance, found.facts
+    if instance is None or facts.instance_uuid != instance.uuid:
+        return f'Ironic and Nova differ about the server on node {node}'
+    if (instance.host, instance.node) != (found.here, node):
+        return (
+            f'Server {instance.uuid} is on host {instance.host} and node '
+            f'{instance.node} in Nova'
+        )
+    if instance.task_state is not None:
+        return (
+            f'Server {instance.uuid} has task {instance.task_state}; try '
+            f'again when it has ended'
+        )
+    if instance.vm_state not in _MOVABLE:
+        return (
+            f'Server {instance.uuid} is {instance.vm_state}; only a server '
+            f'that is {", ".join(sorted(_MOVABLE))} is moved'
+        )
+    if found.consumer not in (None, instance.uuid):
+        return f'Server {found.consumer} is being built on node {node}'
+    if ProvisionState.parse(facts.provision_state) not in _AT_REST:
+        return (
+            f'Node {node} is {facts.provision_state} in Ironic; try again '
+            f'when that has ended'
+        )
+    if not found.in_pool:
+        return (
+            f'Node {node} has left this pool (conductor group or shard); it '
+            f'cannot be moved within this pool'
+        )
+    return None
+
+
+def _read_instance(server: str) -> Any | None:
+    try:
+        return objects.Instance.get_by_uuid(
+            nova_context.get_admin_context(), server, expected_attrs=[]
+        )
+    except nova_exception.InstanceNotFound:
+        return None
+
+
+def _answered(read: Callable[[], Any]) -> Any:
+    """Return what a service answers.
+
+    :raises Refused: it does not answer, or with an error
+    """
+    try:
+        return read()
+    except errors.GateShut as exc:
+        raise _no_lease() from exc
+    except Exception as exc:
+        raise Refused(f'Nova or Ironic did not answer: {exc}') from exc
+
+
+def _no_lease() -> Refused:
+    return Refused(
+        'The daemon has lost the coordination backend for a moment; try again'
+    )
+
+
+def _write_action(server: str, former: Host) -> None:
+    context = nova_context.get_admin_context()
+    start = objects.InstanceAction.action_start
+    start(context, server, MOVE_ACTION, want_result=False)
+    event = objects.InstanceActionEvent
+    event.event_start(context, server, _EVENT, want_result=False, host=former)
+    event.event_finish(context, server, _EVENT, want_result=False)

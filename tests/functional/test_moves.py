@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that move to another host while users request something."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from nova import context as nova_context
+from nova import objects
+from nova.compute import rpcapi
+
+from hashring.ring import Host
+from ironic_compute.cmd import ctl, nova_access
+from ironic_compute.ownership.eviction import Refused
+from resource_tracker.node import NodeId
+from tests.functional import base, pool
+
+_OTHER = {'c1': 'c2', 'c2': 'c1'}
+
+
+class MoveTest(pool.PoolTestCase):
+    """A server on one of two hosts, which can be moved to the other one."""
+
+    def setUp(self) -> None:
+        """Boot one server."""
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.server = self.boot(self.flavor)
+        self.host = self._host()
+        self.target = _OTHER[self.host]
+        self.node = NodeId(self.node_of(self.server))
+        self.evictor = self.manager(self.host).evictor
+        facts = self.components(self.host).held_nodes
+        self.until(
+            lambda: (
+                (found := facts.facts(self.node)) is not None
+                and found.provision_state == 'active'
+            ),
+            'the server deployed',
+        )
+
+    def _host(self) -> str:
+        shown = self.api.get_server(self.server['id'])
+        return str(shown['OS-EXT-SRV-ATTR:host'])
+
+    def _move(self) -> None:
+        """Move the server when the thread that has built it has ended."""
+
+        def is_moved() -> bool:
+            with contextlib.suppress(Refused):
+                self.evictor.evict(self.node, Host(self.target))
+                return True
+            return False
+
+        self.until(is_moved, 'moved')
+
+    def _row(self) -> Any:
+        return objects.Instance.get_by_uuid(self.context, self.server['id'])
+
+    def _holder(self) -> str:
+        row = objects.ComputeNode.get_by_nodename(self.context, self.node)
+        return str(row.host)
+
+    def _assert_moved(self) -> None:
+        self.assertEqual((self.target, self.target), self._where())
+        self.until(lambda: self.node in self.held(self.target), 'it is held')
+        self.assertNotIn(self.node, self.held(self.host))
+
+    def _where(self) -> tuple[str, str]:
+        return self._host(), self._holder()
+
+    def _do(self, action: str, status: str, argument: Any = None) -> None:
+        """Have nova-api do something, and wait until it is done."""
+        self.action(self.server, action, argument)
+
+        def is_done() -> bool:
+            shown = self.api.get_server(self.server['id'])
+            task = shown['OS-EXT-STS:task_state']
+            return task is None and shown['status'] == status
+
+        self.until(is_done, f'{action} done')
+        self.assertEqual('Success', self.last_events(self.server)[0]['result'])
+
+    def test_moved_server_can_be_used_as_before(self) -> None:
+        """Its new host reboots, stops, starts, rebuilds and deletes it."""
+        nodes = list(self.allocations(self.server))
+        self._move()
+        self._assert_moved()
+        self._do('reboot', 'ACTIVE', {'type': 'HARD'})
+        self._do('os-stop', 'SHUTOFF')
+        self._do('os-start', 'ACTIVE')
+        self._do('rebuild', 'ACTIVE', {'imageRef': base.IMAGE_ID})
+        self.assertEqual(nodes, list(self.allocations(self.server)))
+        self.assertEqual(
+            self.target, self.ironic.infos[self.node]['nova_host_id']
+        )
+        self.assertEqual((self.target, self.target), self._where())
+        self.delete(self.server)
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all free')
+
+    def test_move_is_in_the_history_of_the_server(self) -> None:
+        """Administrators see the former host; the names tell nobody."""
+        self._move()
+        actions = self.api.get_instance_actions(self.server['id'])
+        self.assertEqual(
+            {'create', 'ironic-compute: move'}, {a['action'] for a in actions}
+        )
+        (event,) = self.last_events(self.server)
+        self.assertEqual('ironic_compute_leave_host', event['event'])
+        self.assertEqual(
+            (self.host, 'Success'), (event['host'], event['result'])
+        )
+
+    def test_nova_host_id_in_ironic_is_the_new_host(self) -> None:
+        """Ironic's operators see it; a deploy has written it."""
+        self.assertEqual(
+            self.host, self.ironic.infos[self.node]['nova_host_id']
+        )
+        self._move()
+        self.assertEqual(
+            self.target, self.ironic.infos[self.node]['nova_host_id']
+        )
+
+    def test_server_is_not_moved_while_it_is_rebooted(self) -> None:
+        """The reboot ends where it began; then the server moves."""
+        with self._held_up('reboot') as door:
+            self.action(self.server, 'reboot', {'type': 'HARD'})
+            self.until(door.is_waited_for.is_set, 'the reboot at work')
+            self.assertRaisesRegex(
+                Refused,
+                'is being worked on',
+                self.evictor.evict,
+                self.node,
+                Host(self.target),
+            )
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self._move()
+        self._assert_moved()
+
+    @contextlib.contextmanager
+    def _held_up(self, method: str) -> Iterator['_Door']:
+        """Hold a method of the present host's driver up."""
+        driver: Any = self.manager(self.host).driver
+        door, act = _Door(), getattr(driver, method)
+
+        def wait_and_act(*args: Any, **kwargs: Any) -> Any:
+            door.wait()
+            return act(*args, **kwargs)
+
+        setattr(driver, method, wait_and_act)
+        try:
+            yield door
+        finally:
+            setattr(driver, method, act)
+            door.opened.set()
+
+    def test_request_of_a_user_who_has_read_the_former_host(self) -> None:
+        """nova-api had read the record before the move."""
+        former, row = self._row(), self._row()
+        self._move()
+        row.task_state = former.task_state = 'powering-off'
+        row.save(expected_task_state=[None])
+        self.assertEqual(self.host, former.host)
+        rpcapi.ComputeAPI().stop_instance(self.context, former)
+        self._wait_for_state_change(self.server, 'SHUTOFF')
+        self.assertEqual((self.target, self.target), self._where())
+
+    def test_task_that_nova_api_has_saved_is_not_moved_away(self) -> None:
+        """Its message is still under way."""
+        row = self._row()
+        row.task_state = 'powering-off'
+        row.save()
+        self.until(self._is_refused_for_its_task, 'refused')
+        self.assertEqual((self.host, self.host), self._where())
+
+    def _is_refused_for_its_task(self) -> bool:
+        try:
+            self.evictor.evict(self.node, Host(self.target))
+        except Refused as exc:
+            return 'has task powering-off' in str(exc)
+        return False
+
+    def test_operator_moves_a_node(self) -> None:
+        """A dry run says what the run does then, or why it does nothing."""
+        self._assert_refused('at host .* already', self.host)
+        self._assert_refused('c9 is not a host of this pool', 'c9')
+        would = self._say(self.target, is_dry_run=True)
+        self.assertEqual((self.host, self.host), self._where())
+        done = self._say(self.target, is_dry_run=False)
+        self.assertEqual(would.replace('would move', 'moved'), done)
+        self._assert_moved()
+
+    def _assert_refused(self, why: str, host: str) -> None:
+        for is_dry_run in (True, False):
+            with self.assertRaisesRegex(nova_access.NovaRefused, why):
+                self._say(host, is_dry_run=is_dry_run)
+
+    def _say(self, host: str, *, is_dry_run: bool) -> str:
+        """Return what the command says once the build has ended."""
+        said: list[str] = []
+
+        def has_ended() -> bool:
+            try:
+                said.append(
+                    ctl.move_node(self.node, Host(host), is_dry_run=is_dry_run)
+                )
+            except nova_access.NovaRefused as exc:
+                if 'is being worked on' in str(exc):
+                    return False
+                raise
+            return True
+
+        self.until(has_ended, 'the build ended')
+        return said[0]
+
+    def test_delete_during_a_move_is_done_by_the_new_host(self) -> None:
+        """Between the two writes, nova-api sends it to the new host."""
+        rows: Any = self.components(self.host).compute_nodes
+        door, write = _Door(), rows.write_holder
+
+        def write_late(*args: Any) -> bool:
+            door.wait()
+            return bool(write(*args))
+
+        rows.write_holder = write_late
+        mover = threading.Thread(target=self._move)
+        mover.start()
+        self.addCleanup(mover.join)
+        self.addCleanup(door.opened.set)
+        self.until(door.is_waited_for.is_set, 'between the writes')
+        self.assertEqual((self.target, self.host), self._where())
+        deleted_by = self._record_deletes()
+        self.api.delete_server(self.server['id'])
+        door.opened.set()
+        self._wait_until_deleted(self.server)
+        self.assertEqual([self.target], deleted_by)
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all free')
+
+    def _record_deletes(self) -> list[str]:
+        """Return a list that grows by each host that deletes a server."""
+        deleted_by: list[str] = []
+        for host in self.workers:
+            driver: Any = self.manager(host).driver
+            destroy = driver.destroy
+
+            def record(
+                *args: Any, host: str = host, destroy: Any = destroy, **kw: Any
+            ) -> Any:
+                deleted_by.append(host)
+                return destroy(*args, **kw)
+
+            driver.destroy = record
+        return deleted_by
+
+    def test_node_whose_row_was_not_written_follows(self) -> None:
+        """As if the worker had ended between the two writes."""
+        rows: Any = self.components(self.host).compute_nodes
+        write, fails = rows.write_holder, [True]
+
+        def write_holder(*args: Any) -> bool:
+            if fails and fails.pop():
+                raise TimeoutError
+            return bool(write(*args))
+
+        rows.write_holder = write_holder
+        self._move()
+        self.assertFalse(fails)
+        self.until(lambda: self._holder() == self.target, 'it follows')
+        self._do('reboot', 'ACTIVE', {'type': 'HARD'})
+        self._assert_moved()
+
+    def test_server_does_not_leave_its_availability_zone(self) -> None:
+        """Its user would see another zone."""
+        made = self.api.post_aggregate(
+            {'aggregate': {'name': 'a', 'availability_zone': 'zone-2'}}
+        )
+        self.api.add_host_to_aggregate(made['id'], self.target)
+        self.until(self._is_refused_for_its_zone, 'refused')
+        self.assertEqual((self.host, self.host), self._where())
+
+    def _is_refused_for_its_zone(self) -> bool:
+        try:
+            self.evictor.evict(self.node, Host(self.target))
+        except Refused as exc:
+            return 'different availability zones, nova and zone-2' in str(exc)
+        return False
+
+
+class _Door:
+    """Holds threads up until it is opened."""
+
+    def __init__(self) -> None:
+        self.is_waited_for = threading.Event()
+        self.opened = threading.Event()
+
+    def wait(self) -> None:
+        self.is_waited_for.set()
+        assert self.opened.wait(120.0)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted defects of moves; see ``defects``."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hashring.ring import Host
+from ironic_compute.gate import without_waiting
+from ironic_compute.ownership.eviction import (
+    Evictor,
+    Found,
+    Refused,
+    why_not_movable,
+)
+from resource_tracker.node import NodeId
+from tests.simulation.handlers import Manager
+from tests.simulation.makeup import Makeup, with_parts
+
+
+class WritesRowFirst(Evictor):
+    """The row of a node gets its new host before the server does."""
+
+    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+        with self._held_nodes.locked_row(node) as row, without_waiting():
+            service_id = self._check_target(target)
+            found = self._find(node, server, target, row)
+            self._write_row(row, target, service_id)
+            self._held_nodes.drop_node(node)
+            self._write_instance(found)
+
+
+class MovesBusyServers(Evictor):
+    """A server is moved although it has a task."""
+
+    def _why_not(self, found: Found) -> str | None:
+        why_not = why_not_movable(found)
+        if why_not is not None and ' has task ' in why_not:
+            return None
+        return why_not
+
+    def _write_instance(self, found: Found) -> None:
+        found.instance.host = found.target
+        found.instance.save()
+
+
+class ForgetsTheTaskAtTheWrite(Evictor):
+    """The task is only checked when it is read, and not when it is written."""
+
+    def _write_instance(self, found: Found) -> None:
+        found.instance.host = found.target
+        found.instance.save()
+
+
+class IgnoresZones(Evictor):
+    """A server is moved into another availability zone."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._find_difference = lambda one, other: None
+
+
+class MovesTwiceAtOnce(Evictor):
+    """Two moves of a server read its record, and then both write it.
+
+    Nothing but moves is let in: neither messages nor recovery.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._moving: list[str] = []
+        self._lock_server = lambda server: contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _alone_with(self, server: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if server not in self._moving:
+                stack.enter_context(super()._alone_with(server))
+            self._moving.append(server)
+            stack.callback(self._moving.remove, server)
+            yield
+
+    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+        service_id = self._check_target(target)
+        row = self._held_nodes.row(node)
+        found = self._find(node, server, target, row)
+        with self._held_nodes.locked_row(node), without_waiting():
+            self._write_instance(found)
+            self._write_row(row, target, service_id)
+            self._held_nodes.drop_node(node)
+
+
+class MovesDuringADelete(Evictor):
+    """A server is moved while it is deleted, and not twice at once."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._moving: set[str] = set()
+
+    @contextlib.contextmanager
+    def _alone_with(self, server: str) -> Iterator[None]:
+        if server in self._moving:
+            raise Refused('It is being moved')
+        self._moving.add(server)
+        try:
+            yield
+        finally:
+            self._moving.discard(server)
+
+    def _why_not(self, found: Found) -> str | None:
+        why_not = why_not_movable(found)
+        if why_not is not None and ' is deleted' in why_not:
+            return None
+        return why_not
+
+
+class MovesBesideMessages(Evictor):
+    """A message may have chosen its host before the move."""
+
+    @contextlib.contextmanager
+    def _alone_with(self, server: str) -> Iterator[None]:
+        with self._in_progress.exclusive(server):
+            yield
+
+
+class ForwardsWithoutFollowing(Manager):
+    """A message is forwarded to the server's host, which lacks the node."""
+
+    def follow(self, strays: Any) -> None:
+        super().follow(strays)
+        self.forwarder._follow_server = lambda node, server, host: None
+
+
+MAKEUPS: Mapping[str, Makeup] = {
+    'row moved before the server': with_parts(evictor=WritesRowFirst),
+    'server with a task moved': with_parts(evictor=MovesBusyServers),
+    'task not compared at the write': with_parts(
+        evictor=ForgetsTheTaskAtTheWrite
+    ),
+    'server moved to another zone': with_parts(evictor=IgnoresZones),
+    'two moves of a server at once': with_parts(evictor=MovesTwiceAtOnce),
+    'server moved during its delete': with_parts(evictor=MovesDuringADelete),
+    'message handled during a move': with_parts(evictor=MovesBesideMessages),
+    'forward without follow': with_parts(manager=ForwardsWithoutFollowing),
+}
+
+# Name of a defect -> a seed that detects it.
+SEEDS: Mapping[str, int] = {
+    'row moved before the server': 1025,
+    'server with a task moved': 1030,
+    'task not compared at the write': 1030,
+    'server moved to another zone': 1025,
+    'two moves of a server at once': 1030,
+    'server moved during its delete': 1025,
+    'message handled during a move': 1025,
+    'forward without follow': 1030,
+}
