@@ -240,6 +240,21 @@ def test_subnode_meets_the_controller_in_etcd(subnode):
     assert backend == 'etcd3+http://192.0.2.1:2379'
 
 
+def test_controller_meets_the_subnodes_in_etcd(tmp_path):
+    """The controller runs etcd, and its agents use it."""
+    if not worlds.HAS_REFERENCE:
+        pytest.skip(worlds.WHY_SKIPPED)
+    variables = zuul.inherited(MULTINODE, 'vars')
+    assert variables['devstack_services']['etcd3'] is True
+    world = worlds.World(tmp_path)
+    topology = variables['devstack_localrc']['HOST_TOPOLOGY']
+    world.configure({'HOST_TOPOLOGY': topology})
+    name = 'IRONIC_COMPUTE_BACKEND_URL'
+    result = world.run_well('call', 'declare', '-p', name)
+    value = result.output.splitlines()[-1]
+    assert value == f'declare -- {name}="etcd3+http://192.0.2.1:2379"'
+
+
 def test_subnode_leaves_mapping_to_the_controller(subnode):
     """A subnode has no API database, so nova-manage could do nothing."""
     assert not any('nova-manage' in line for line in subnode.log)
