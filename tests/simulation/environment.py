@@ -32,6 +32,10 @@ RESTARTS_PER_S = 0.02
 # How far a wrong wall clock is ahead, in seconds; two of them differ by less
 # than five minutes.
 AHEAD_S = (-140.0, -90.0, -45.0, 0.0, 45.0, 90.0, 140.0)
+# How far the clocks of Ironic's conductors may be ahead, in seconds. NTP keeps
+# them within a minute of each other.
+CONDUCTORS_S = (-25.0, -9.0, -3.0, 0.0, 3.0, 9.0, 25.0)
+CONDUCTORS_COUNT = 3
 # How often a wrong wall clock steps.
 STEPS_PER_S = 0.02
 
@@ -81,6 +85,11 @@ class Environment:
         self._moves_rng = (
             _choose('moves', seed) if seed < MOVES_COUNT else None
         )
+        # The clocks of Ironic's conductors differ.
+        conductors = _choose('conductor clocks', seed)
+        self._ahead_s: list[float] = [0.0]
+        if conductors is not None:
+            self._ahead_s = conductors.sample(CONDUCTORS_S, CONDUCTORS_COUNT)
         if self.has_only_path_faults:
             self._mixed = self._clocks = self._folders = None
             self.has_deletions = False
@@ -135,6 +144,13 @@ class Environment:
     def ahead_s(self) -> float:
         """Return how far the wall clock of a machine is ahead from now on."""
         return self._clocks.choice(AHEAD_S) if self._clocks else 0.0
+
+    def conductor_ahead_s(self, number: int) -> float:
+        """Return how far a conductor's clock is ahead.
+
+        :param number: of a node, whose writes are all of one conductor
+        """
+        return self._ahead_s[number % len(self._ahead_s)]
 
     @property
     def has_wrong_folders(self) -> bool:

@@ -2,7 +2,8 @@
 """Simulated Ironic: nodes that deploy and clean in simulated time.
 
 It may answer with errors and with short or empty lists, but it answers
-"node not found" only for nodes that it does not have.
+"node not found" only for nodes that it does not have. Each change is stamped
+by the clock of the node's conductor, and sends a notification.
 """
 
 import dataclasses
@@ -10,9 +11,12 @@ import operator
 from typing import Any
 
 from ironic_compute import errors
+from ironic_compute.ironic_api import timestamps
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
+from tests.simulation.kernel import WALL_START_S
+from tests.simulation.notifications import Notifications
 from tests.simulation.wire import SentRequest, Wire
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(NodeFacts))
@@ -33,7 +37,7 @@ class Ironic:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._changes = 0
+        self.notifications = Notifications(world)
         self.ill_until_s = 0.0
         world.faults.plan('ironic ill', self._fall_ill)
         self.nodes: dict[NodeId, NodeFacts] = {}
@@ -56,18 +60,33 @@ class Ironic:
             resource_class='baremetal',
             provision_state=_DEPLOYABLE,
             power_state='power off',
-            updated_at=self._stamp(),
+            updated_at=self._stamp(node),
         )
+        self.notifications.publish('create.end', self.nodes[node])
 
-    def _stamp(self) -> str:
-        self._changes += 1
-        return f'{self._changes:08}'
+    def _stamp(self, node: NodeId) -> str:
+        """Return the time by the clock of the conductor of a node."""
+        number = int(node.removeprefix('n'))
+        ahead_s = self._world.environment.conductor_ahead_s(number)
+        return timestamps.at(WALL_START_S + self._world.kernel.now_s + ahead_s)
 
-    def change(self, node: NodeId, **fields: Any) -> None:
-        """Change fields of a node."""
-        self.nodes[node] = dataclasses.replace(
-            self.nodes[node], updated_at=self._stamp(), **fields
+    def change(self, node: NodeId, event: str, **fields: Any) -> None:
+        """Change fields of a node; send a notification of this event."""
+        facts = self.nodes[node] = dataclasses.replace(
+            self.nodes[node], updated_at=self._stamp(node), **fields
         )
+        self.notifications.publish(event, facts)
+
+    def remove(self, node: NodeId) -> None:
+        """Delete a node."""
+        self.notifications.publish('delete.end', self.nodes.pop(node))
+
+    def changed_since(self, stamp: str) -> list[NodeFacts]:
+        """Return the nodes changed at this time or later, newest first."""
+        nodes = self.nodes.values()
+        found = [n for n in nodes if (n.updated_at or '') >= stamp]
+        found.sort(key=lambda facts: facts.updated_at or '', reverse=True)
+        return found
 
     def node(self, node: NodeId) -> NodeFacts:
         if node not in self.nodes:
@@ -88,7 +107,7 @@ class Ironic:
             raise errors.NodeAssociated(f'{server} is on another node')
         if facts.instance_uuid is None:
             self._world.log(f'{request.sender} reserves {node} for {server}')
-            self.change(node, instance_uuid=server)
+            self.change(node, 'update.end', instance_uuid=server)
 
     def release(self, request: SentRequest, node: NodeId, server: str) -> None:
         """Remove the reservation of a server that is not deployed."""
@@ -97,7 +116,7 @@ class Ironic:
             raise errors.NodeAssociated(f'{node} has not {server}')
         if facts.provision_state in _HAS_SERVER:
             raise errors.IronicRefused(f'{node} is deployed')
-        self.change(node, instance_uuid=None)
+        self.change(node, 'update.end', instance_uuid=None)
 
     def deploy(self, request: SentRequest, node: NodeId, server: str) -> None:
         facts = self.node(node)
@@ -106,7 +125,7 @@ class Ironic:
         if facts.provision_state != _DEPLOYABLE:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
         self._world.log(f'{request.sender} deploys {server} on {node}')
-        self.change(node, provision_state='deploying')
+        self.change(node, 'provision_set.success', provision_state='deploying')
         rng = self._world.rng
         failed = self._world.faults.occurs('deploy fails')
         end = 'deploy failed' if failed else 'active'
@@ -128,7 +147,12 @@ class Ironic:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
         self._world.check_undeploy(request, server)
         self._world.log(f'{request.sender} undeploys {server} from {node}')
-        self.change(node, provision_state='cleaning', instance_uuid=None)
+        self.change(
+            node,
+            'provision_set.success',
+            provision_state='cleaning',
+            instance_uuid=None,
+        )
         self._world.kernel.later(
             self._world.rng.choice((1.0, 8.0)),
             lambda: self._pass(node, 'cleaning', _DEPLOYABLE),
@@ -149,7 +173,9 @@ class Ironic:
 
     def _pass(self, node: NodeId, before: str, after: str) -> None:
         if node in self.nodes and self.nodes[node].provision_state == before:
-            self.change(node, provision_state=after)
+            is_error = after == ProvisionState.DEPLOYFAIL.value
+            event = 'provision_set.error' if is_error else 'provision_set.end'
+            self.change(node, event, provision_state=after)
 
 
 class Client:
@@ -191,6 +217,14 @@ class Client:
                 if self._world.rng.random() < share
             }
         return found
+
+    def list_changed_nodes(self, since: str | None) -> list[NodeFacts]:
+        """Return the nodes changed at this time or later, newest first."""
+        if self._ironic.is_ill:
+            raise errors.IronicUnavailable('500 Internal Server Error')
+        read_at_s = self._world.kernel.now_s
+        found = self._read(lambda: self._ironic.changed_since(since or ''))
+        return [_read_at(facts, read_at_s) for facts in found]
 
     def read_node(self, node: NodeId) -> NodeFacts:
         if self._ironic.is_ill:

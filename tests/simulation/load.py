@@ -195,7 +195,7 @@ class Load:
         if nodes:
             node = world.rng.choice(nodes)
             world.log(f'{node} leaves Ironic')
-            del world.ironic.nodes[node]
+            world.ironic.remove(node)
             if not world.faults.occurs('message lost'):
                 for worker in world.workers():
                     worker.note_deleted(node)
