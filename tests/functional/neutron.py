@@ -9,7 +9,6 @@ transport which asks the fixture, or which refuses connections.
 import http
 import io
 import json
-import socket
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from keystoneauth1 import loading as ks_loading
 from nova import exception as nova_exception
 from nova import service_auth
 from nova.network import neutron as nova_neutron
+from urllib3 import exceptions as urllib3_exceptions
 
 CONF = nova.conf.CONF
 URL = 'http://neutron'
@@ -29,7 +29,7 @@ _get_client = nova_neutron.get_client
 _BOOLEANS = {'True': True, 'False': False}
 
 
-class NeutronTransport(requests.adapters.HTTPAdapter):
+class NeutronTransport(requests.adapters.BaseAdapter):
     """The network between one process and Neutron.
 
     :param fixture: answers the requests
@@ -58,11 +58,12 @@ class NeutronTransport(requests.adapters.HTTPAdapter):
         line = f'{request.method} {request.path_url}'
         if self._refuses(line):
             self.refused.append(line)
-            request = request.copy()
-            request.url = f'http://127.0.0.1:{_closed_port()}/'
-            return super().send(request, *args, **kwargs)
+            raise _refusal(request)
         self.arrived.append(line)
         return self._answer(request)
+
+    def close(self) -> None:
+        """Close nothing."""
 
     def _refuses(self, line: str) -> bool:
         if self._refused_until_s < 0.0 and self._is_refused(line):
@@ -111,12 +112,23 @@ class NeutronTransport(requests.adapters.HTTPAdapter):
         return getattr(self._fixture, f'list_{plural}')(**wanted)
 
 
-def _closed_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(('127.0.0.1', 0))
-        port: int = unused.getsockname()[1]
-        return port
+def _refusal(request: Any) -> requests.ConnectionError:
+    """Return the error of requests for a connection that is refused.
+
+    A real connection is not tried, because Nova's fixtures replace them in
+    this process, and their error has another form.
+    """
+    # urllib3 has these errors keep their connections, and there are none.
+    new_connection_error: Any = urllib3_exceptions.NewConnectionError
+    max_retry_error: Any = urllib3_exceptions.MaxRetryError
+    try:
+        try:
+            raise ConnectionRefusedError('refused')
+        except ConnectionRefusedError as exc:
+            raise new_connection_error(None, 'refused') from exc
+    except new_connection_error as exc:
+        reason = max_retry_error(None, request.url, exc)
+        return requests.ConnectionError(reason, request=request)
 
 
 def use_http(test: Any) -> NeutronTransport:

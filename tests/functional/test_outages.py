@@ -158,6 +158,17 @@ class NeutronRefusesTest(pool.PoolTestCase):
     def _refuse(self, begin: str) -> None:
         self.network.refuse(_REFUSED_S, lambda line: line.startswith(begin))
 
+    def _assert_built_once(self, server: Any) -> None:
+        """Assert that no build failed and was rescheduled."""
+        self.assertNotEqual([], self.network.refused)
+        builds = [
+            event['result']
+            for event in self.last_events(server)
+            if event['event'] == 'compute__do_build_and_run_instance'
+        ]
+        self.assertEqual(['Success'], builds)
+        self.assertEqual(1, len(self._ports(server)))
+
     def _ports(self, server: Any) -> list[str]:
         return [
             port['id']
@@ -169,8 +180,7 @@ class NeutronRefusesTest(pool.PoolTestCase):
         """The port that Nova was about to create exists once."""
         self._refuse('POST /v2.0/ports')
         server = self._boot_on_network()
-        self.assertNotEqual([], self.network.refused)
-        self.assertEqual(1, len(self._ports(server)))
+        self._assert_built_once(server)
         self.assertEqual(
             self._ports(server), self.ironic.list_vifs(self.node_of(server))
         )
@@ -178,9 +188,7 @@ class NeutronRefusesTest(pool.PoolTestCase):
     def test_boot_waits_for_neutron_with_its_port_made(self) -> None:
         """The update of a port may be sent twice."""
         self._refuse('PUT /v2.0/ports')
-        server = self._boot_on_network()
-        self.assertNotEqual([], self.network.refused)
-        self.assertEqual(1, len(self._ports(server)))
+        self._assert_built_once(self._boot_on_network())
 
     def test_reboot_and_delete_wait_for_neutron(self) -> None:
         """Nova reads the ports for a reboot, and deletes them at the end."""
