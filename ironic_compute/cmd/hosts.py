@@ -21,6 +21,9 @@ from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 
 CONF = nova.conf.CONF
 
+# The columns of ``host list``.
+COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
+
 Pools = Mapping[str, Iterable[Member]]
 Send = Callable[[Host], str | None]
 
@@ -163,8 +166,7 @@ class HostList(lister.Lister):
 
         :raises NovaRefused: the pool has no agent
         """
-        columns = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
-        return columns, host_rows(members_of(_own_pool(), _pools()))
+        return COLUMNS, host_rows(members_of(_own_pool(), _pools()))
 
 
 class _HostCommand(command.Command):
