@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files for Kolla Ansible, merged into its own templates."""
+
+import importlib
+import json
+
+import pytest
+
+import hashring.opts
+from tests.unit.install import options
+from tests.unit.install.files import (
+    CONTRIB,
+    Ini,
+    containerfile,
+    parse_ini,
+    read_ini,
+    read_yaml,
+    reference,
+    render,
+)
+
+FOLDER = CONTRIB / 'kolla-ansible'
+OVERRIDE = FOLDER / 'config' / 'nova' / 'nova-compute-ironic.conf'
+_ROLES = ('kolla-ansible', 'ansible', 'roles')
+_VALUES = {
+    'service_name': 'nova-compute-ironic',
+    'ansible_facts': {'hostname': 'ctl1', 'nodename': 'ctl1'},
+    'nova_cell_rpc_transport_url': 'rabbit://u:p@ctl1:5672/',
+    'api_interface_address': '192.0.2.1',
+    'etcd_protocol': 'http',
+    'etcd_client_port': '2379',
+    'om_rpc_port': '5672',
+}
+
+
+def _nova_conf() -> Ini:
+    """Return the nova.conf of the container, as Kolla merges it."""
+    template = reference(*_ROLES, 'nova-cell', 'templates', 'nova.conf.j2')
+    merged = parse_ini(render(template.read_text(), **_VALUES))
+    ours = parse_ini(render(OVERRIDE.read_text(), **_VALUES))
+    for section, values in ours.items():
+        merged.setdefault(section, {}).update(values)
+    return merged
+
+
+def test_container_gets_the_coordination_backend() -> None:
+    """The merged nova.conf has Kolla's options and ours."""
+    conf = _nova_conf()
+    backend = conf['coordination']['backend_url']
+    assert backend == 'etcd3+http://192.0.2.1:2379'
+    assert conf['DEFAULT']['host'] == 'ctl1-ironic'
+    assert conf['DEFAULT']['compute_driver'] == 'ironic.IronicDriver'
+    registry = options.of_the_daemon()
+    assert conf['coordination'].keys() <= registry['coordination']
+
+
+def test_kolla_overrides_no_option_of_ours() -> None:
+    """No section of Kolla's template is one of this project."""
+    template = reference(*_ROLES, 'nova-cell', 'templates', 'nova.conf.j2')
+    theirs = parse_ini(render(template.read_text(), **_VALUES))
+    ours = {'coordination', 'ironic_compute', 'resource_tracker'}
+    assert not ours & theirs.keys()
+
+
+def test_kolla_merges_the_override_from_this_path() -> None:
+    """The role reads nova/nova-compute-ironic.conf of the own folder."""
+    tasks = reference(*_ROLES, 'nova-cell', 'tasks', 'config.yml').read_text()
+    path = '{{ node_custom_config }}/nova/{{ item.key }}.conf'
+    assert path in tasks
+    assert path.replace('{{ item.key }}', 'nova-compute-ironic').endswith(
+        f'nova/{OVERRIDE.name}'
+    )
+
+
+def test_command_of_the_container_is_the_daemon() -> None:
+    """What Kolla starts is the script that the image writes."""
+    template = reference(
+        *_ROLES, 'nova-cell', 'templates', 'nova-compute-ironic.json.j2'
+    )
+    started = json.loads(render(template.read_text()))['command']
+    steps = dict.fromkeys(
+        r for i, r in containerfile(FOLDER / 'Containerfile')
+    )
+    (script,) = (s for s in steps if s.startswith('printf'))
+    assert script.endswith(f'> /var/lib/kolla/venv/bin/{started}')
+    assert 'exec /var/lib/kolla/venv/bin/ironic-compute "$@"' in script
+
+
+def test_image_keeps_the_versions_of_kolla() -> None:
+    """pip gets what is installed as constraints, and the user is Nova's."""
+    steps = containerfile(FOLDER / 'Containerfile')
+    runs = [rest for instruction, rest in steps if instruction == 'RUN']
+    (listed,) = (run for run in runs if ' pip list ' in run)
+    (installed,) = (run for run in runs if ' pip install ' in run)
+    assert runs.index(listed) < runs.index(installed)
+    kept = listed.rpartition(' ')[2]
+    assert f'--constraint {kept} ' in installed
+    assert steps[-1] == ('USER', 'nova')
+    assert any(
+        r.endswith('-o nova -g nova /var/lib/ironic-compute') for r in runs
+    )
+
+
+@pytest.mark.parametrize(
+    ('item', 'volume'), [(None, 'ironic_compute'), (2, 'ironic_compute_2')]
+)
+def test_each_container_has_a_state_of_its_own(
+    item: int | None, volume: str
+) -> None:
+    """Two containers on one controller do not share a volume."""
+    variables = read_yaml(FOLDER / 'globals.yml')
+    (template,) = variables['nova_compute_ironic_extra_volumes']
+    values = {} if item is None else {'item': item}
+    assert render(template, **values) == f'{volume}:/var/lib/ironic-compute'
+
+
+def test_health_check_finds_the_workers() -> None:
+    """It searches for a name that the title of each worker begins with."""
+    variables = read_yaml(FOLDER / 'globals.yml')
+    kind, command = variables['nova_compute_ironic_healthcheck_test']
+    program, name, port = render(command, om_rpc_port='5672').split()
+    assert (kind, program, port) == ('CMD-SHELL', 'healthcheck_port', '5672')
+    process = importlib.import_module('ironic_compute.worker.process')
+    assert name == process.PROG
+
+
+def test_daemon_ends_before_kolla_kills_it() -> None:
+    """docker_graceful_timeout is 60 s in Kolla; half a minute is reserved."""
+    drain_s = float(read_ini(OVERRIDE)['coordination']['drain_timeout_s'])
+    assert drain_s + 30 <= 60
+    assert drain_s < hashring.opts.Timing().drain_timeout_s

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests for Kubernetes and OpenStack-Helm."""
+
+import importlib
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from oslo_config import cfg
+
+import hashring.opts
+from ironic_compute import config
+from tests.unit.install import options
+from tests.unit.install.files import CONTRIB, containerfile, read_yaml
+
+FOLDER = CONTRIB / 'kubernetes'
+_KUBECTL = shutil.which('kubectl')
+
+Object = dict[str, Any]
+
+
+def _objects() -> dict[str, Object]:
+    text = (FOLDER / 'ironic-compute.yaml').read_text()
+    return {each['kind']: each for each in yaml.safe_load_all(text)}
+
+
+def _pod(stateful_set: Object | None = None) -> Object:
+    found = stateful_set or _objects()['StatefulSet']
+    pod: Object = found['spec']['template']['spec']
+    return pod
+
+
+def _container(pod: Object | None = None) -> Object:
+    (found,) = (pod or _pod())['containers']
+    container: Object = found
+    return container
+
+
+def _render(folder: str) -> dict[str, Object]:
+    if _KUBECTL is None:
+        pytest.skip('kubectl is not installed')
+    done = subprocess.run(
+        [_KUBECTL, 'kustomize', str(CONTRIB / folder)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return {each['kind']: each for each in yaml.safe_load_all(done.stdout)}
+
+
+def test_selectors_find_the_pods() -> None:
+    """Service, budget and StatefulSet select what the template labels."""
+    objects = _objects()
+    spec = objects['StatefulSet']['spec']
+    labels = spec['template']['metadata']['labels']
+    assert spec['selector']['matchLabels'] == labels
+    assert objects['Service']['spec']['selector'] == labels
+    budget = objects['PodDisruptionBudget']['spec']
+    assert budget['selector']['matchLabels'] == labels
+    assert spec['serviceName'] == objects['Service']['metadata']['name']
+
+
+def test_each_mount_has_its_volume() -> None:
+    """A volume that is mounted is declared, and the state is kept."""
+    claims = _objects()['StatefulSet']['spec']['volumeClaimTemplates']
+    kept = {claim['metadata']['name'] for claim in claims}
+    declared = kept | {volume['name'] for volume in _pod()['volumes']}
+    mounts = {m['mountPath']: m for m in _container()['volumeMounts']}
+    assert {mount['name'] for mount in mounts.values()} == declared
+    config.register_opts(conf := cfg.ConfigOpts())
+    conf([], default_config_files=[])
+    assert mounts[conf.ironic_compute.state_path]['name'] in kept
+    assert str(pathlib.Path(config.OWN_CONFIG).parent) in mounts
+
+
+def test_pod_names_the_host() -> None:
+    """The variable sets [DEFAULT] host, and wins over the file."""
+    (variable,) = _container()['env']
+    path = variable['valueFrom']['fieldRef']['fieldPath']
+    prefix, _, name = variable['name'].lower().partition('__')
+    group = prefix.removeprefix('os_').upper()
+    assert (group, name, path) == ('DEFAULT', 'host', 'metadata.name')
+    assert name in options.of_the_daemon()[group]
+
+
+def test_variable_wins_over_the_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oslo.config reads the environment before nova.conf."""
+    monkeypatch.setenv('OS_DEFAULT__HOST', 'ironic-compute-0')
+    (tmp_path / 'nova.conf').write_text('[DEFAULT]\nhost = c1\n')
+    conf = cfg.ConfigOpts()
+    conf.register_opt(cfg.StrOpt('host'))
+    conf([], default_config_files=[str(tmp_path / 'nova.conf')])
+    assert conf.host == 'ironic-compute-0'
+
+
+def test_pod_has_time_to_stop() -> None:
+    """It stops itself before it is killed, and later than it may drain."""
+    conf = cfg.ConfigOpts()
+    hashring.opts.register_opts(conf)
+    path = str(FOLDER / 'ironic-compute.conf')
+    conf([], default_config_files=[path], use_env=False)
+    hashring.opts.check_options(conf)
+    grace_s = _pod()['terminationGracePeriodSeconds']
+    assert grace_s >= conf.coordination.drain_timeout_s + 30
+    command = _container()['lifecycle']['preStop']['exec']['command']
+    words = shlex.split(command[-1])
+    assert words[:3] == ['kill', '-USR1', '1']
+    assert conf.coordination.drain_timeout_s < float(words[-1]) < grace_s
+
+
+def test_stop_signal_is_one_of_the_agent() -> None:
+    """The agent takes SIGUSR1 as an order to stop for good."""
+    module = importlib.import_module('ironic_compute.agent.signals')
+
+    class Agent:
+        for_good = False
+
+        def request_stop(self, *, for_good: bool = False) -> None:
+            self.for_good = for_good
+
+    before = {n: signal.getsignal(n) for n in range(1, 16) if n not in (9,)}
+    agent = Agent()
+    try:
+        module.AgentSignals(None, '', None).install(agent)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert agent.for_good
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_probes_run_the_check_of_the_image() -> None:
+    """Startup and liveness ask the agent alone, one after the other."""
+    container = _container()
+    path = CONTRIB / 'container' / 'Containerfile'
+    copied = [r for i, r in containerfile(path) if i == 'COPY']
+    period_s = 15  # WATCHDOG_USEC of the image.
+    assert f'WATCHDOG_USEC={period_s}000000' in path.read_text()
+    for name in ('startupProbe', 'livenessProbe'):
+        (program,) = container[name]['exec']['command']
+        assert any(each.endswith(f'/bin/{program}') for each in copied)
+        assert container[name]['timeoutSeconds'] > period_s
+        assert container[name]['periodSeconds'] > period_s
+
+
+_HOST_LIST = """#!/bin/sh
+test "$*" = "host list -f value -c Host -c State" || exit 2
+printf 'ironic-compute-0 %s\\nironic-compute-01 home\\n' "$STATE"
+"""
+
+
+@pytest.mark.parametrize(
+    ('state', 'status'),
+    [('home', 0), ('adopted', 1), ('not served', 1)],
+)
+def test_ready_if_the_own_host_is_at_home(
+    state: str, status: int, tmp_path: pathlib.Path
+) -> None:
+    """The probe reads the row of its own host, and its state only."""
+    program = tmp_path / 'ironic-computectl'
+    program.write_text(_HOST_LIST)
+    program.chmod(0o755)
+    environ = {
+        'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+        'OS_DEFAULT__HOST': 'ironic-compute-0',
+        'STATE': state,
+    }
+    command = _container()['readinessProbe']['exec']['command']
+    assert subprocess.run(command, env=environ).returncode == status
+
+
+def test_columns_of_the_probe_exist() -> None:
+    """``host list`` has the columns, and the state of a home host is home."""
+    hosts = importlib.import_module('ironic_compute.cmd.hosts')
+    assert {'Host', 'State'} <= set(hosts.COLUMNS)
+
+
+def test_container_has_no_rights() -> None:
+    """It is not root, has no capability and writes into volumes only."""
+    pod, container = _pod(), _container()
+    assert pod['securityContext']['runAsNonRoot'] is True
+    uid = pod['securityContext']['runAsUser']
+    path = CONTRIB / 'container' / 'Containerfile'
+    assert ('ARG', f'UID={uid}') in containerfile(path)
+    rights = container['securityContext']
+    assert rights['readOnlyRootFilesystem'] is True
+    assert rights['allowPrivilegeEscalation'] is False
+    assert rights['capabilities'] == {'drop': ['ALL']}
+
+
+def test_kustomize_fills_in_image_and_configuration() -> None:
+    """The image has a registry, and the pods the file of the folder."""
+    objects = _render('kubernetes')
+    pod = _pod(objects['StatefulSet'])
+    image = read_yaml(FOLDER / 'kustomization.yaml')['images'][0]
+    expected = f'{image["newName"]}:{image["newTag"]}'
+    assert _container(pod)['image'] == expected
+    volumes = {volume['name']: volume for volume in pod['volumes']}
+    name = volumes['ironic-compute-conf']['configMap']['name']
+    assert name == objects['ConfigMap']['metadata']['name']
+    text = (FOLDER / 'ironic-compute.conf').read_text()
+    assert objects['ConfigMap']['data'] == {'ironic-compute.conf': text}
+
+
+def test_openstack_helm_pods_read_the_secrets_of_the_chart() -> None:
+    """nova.conf is that of the chart; the rest of the pod stays the same."""
+    plain = _pod(_render('kubernetes')['StatefulSet'])
+    pod = _pod(_render('openstack-helm')['StatefulSet'])
+    mounts = {m['mountPath']: m for m in _container(pod)['volumeMounts']}
+    before = {m['mountPath'] for m in _container(plain)['volumeMounts']}
+    added = {'/etc/nova/logging.conf', '/etc/nova/nova.conf.d'}
+    assert mounts.keys() == before | added
+    assert mounts['/etc/nova/nova.conf']['subPath'] == 'nova-compute.conf'
+    volumes = {volume['name']: volume for volume in pod['volumes']}
+    assert volumes['nova-conf']['secret'] == {'secretName': 'nova-etc'}
+    assert {m['name'] for m in mounts.values()} - {'state'} == volumes.keys()
+    for name in ('livenessProbe', 'readinessProbe', 'lifecycle', 'env'):
+        assert _container(pod)[name] == _container(plain)[name]
+
+
+def test_openstack_helm_runs_no_nova_compute() -> None:
+    """The chart makes its secrets for Ironic, and no pod."""
+    values = read_yaml(CONTRIB / 'openstack-helm' / 'values.yaml')
+    assert values['manifests'] == {'statefulset_compute_ironic': True}
+    assert values['pod']['replicas'] == {'compute_ironic': 0}
+
+
+@pytest.mark.parametrize('folder', ['kubernetes', 'openstack-helm'])
+def test_objects_agree_with_the_schema_of_kubernetes(folder: str) -> None:
+    """Every field is one of Kubernetes, with a value of its type."""
+    validate = pytest.importorskip(
+        'kubernetes_validate', reason='kubernetes-validate is not installed'
+    )
+    for each in _render(folder).values():
+        validate.validate(each, validate.latest_version(), strict=True)
