@@ -10,6 +10,8 @@ from typing import Any
 
 from nova import context as nova_context
 from nova import objects
+from nova.cmd import manage
+from nova.exception import NovaException
 from nova.tests.functional.api import client as api_client
 
 from hashring.ring import Host
@@ -128,6 +130,28 @@ class OldRowsTest(pool.PoolTestCase):
             set(odd), components.compute_nodes.list_legacy_nodes(2)
         )
         self.assertIsNone(components.compute_nodes.list_legacy_nodes(1))
+
+    def test_nova_manage_moves_what_stopped_daemons_leave(self) -> None:
+        """The way back to a single nova-compute, as the manual has it."""
+        server = self.boot(self.make_flavor())
+        node = self.node_of(server)
+        for host in self.workers:
+            self.manager(host)._recovery_loop.stop()
+            self.components(host).stop()
+        (row,) = self._rows(node)
+        source = objects.Service.get_by_compute_host(self.context, row.host)
+        (target,) = {'c1', 'c2'} - {row.host}
+        move = manage.DbCommands().ironic_compute_node_move
+        with self.assertRaisesRegex(NovaException, 'not yet forced down'):
+            move(node, target)
+        source.forced_down = True
+        source.save()
+        move(node, target)
+        (row,) = self._rows(node)
+        service = objects.Service.get_by_compute_host(self.context, target)
+        self.assertEqual((target, service.id), (row.host, row.service_id))
+        instance = objects.Instance.get_by_uuid(self.context, server['id'])
+        self.assertEqual((target, node), (instance.host, instance.node))
 
     def _copy(self, known: Any, node: str, own: str, host: str) -> Any:
         """Make a row like another one; return it."""

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.install.files import PAGES, ROOT, commands, quoted
+from tests.unit.install.files import (
+    PAGES,
+    ROOT,
+    commands,
+    containerfile,
+    quoted,
+)
 
 _OURS = re.compile('ironic-compute(ctl|-status|-worker)?')
 
@@ -108,3 +114,21 @@ def test_files_of_the_repository_exist(page: pathlib.Path) -> None:
     words += [w for each in commands(page) for w in each]
     named += [w for w in words if re.match('(contrib/|constraints-)', w)]
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_images_have_the_arguments_of_their_builds() -> None:
+    """Each --build-arg is an ARG of the Containerfile that is built."""
+    builds = [call for call in _of('podman') if call[0] == 'build']
+    assert len(builds) == 2
+    for call in builds:
+        path = ROOT / call[-1] / 'Containerfile'
+        if '-f' in call:
+            path = ROOT / call[call.index('-f') + 1]
+        given = [w for w in call if re.match('[A-Z]+=', w)]
+        known = {
+            rest.partition('=')[0]
+            for instruction, rest in containerfile(path)
+            if instruction == 'ARG'
+        }
+        assert given
+        assert {each.partition('=')[0] for each in given} <= known
