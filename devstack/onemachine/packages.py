@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from onemachine.layout import REPOSITORY, REQUIREMENTS, Layout
 from onemachine.progress import CloudError, print_line, step
@@ -26,9 +26,18 @@ _BACKENDS = {
 _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')
 
 
-def ensure_debian(backend: str | None = None) -> None:
-    """Install the Debian packages that are missing."""
-    wanted = {**_ALWAYS, **_BACKENDS.get(backend or '', {})}
+def ensure_debian(
+    backend: str | None = None, programs: Mapping[str, str] | None = None
+) -> None:
+    """Install the Debian packages that are missing.
+
+    :param programs: further programs, with their packages
+    """
+    wanted = {
+        **_ALWAYS,
+        **_BACKENDS.get(backend or '', {}),
+        **(programs or {}),
+    }
     missing = [p for name, p in wanted.items() if shutil.which(name) is None]
     if not _has_venv_and_headers():
         missing += ['python3-venv', 'python3-dev']
