@@ -19,6 +19,7 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import instructions
 from ironic_compute.agent import exit_codes
+from ironic_compute.cmd.drain import HostDrain, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain
 from ironic_compute.cmd.hosts import (
     HostAdopt,
@@ -207,7 +208,7 @@ class ControlApp(app.App):
         super().__init__(
             description='Shows the hosts and nodes of a pool of bare metal '
             'compute daemons: which daemon serves each host, and why a node '
-            'is not offered to builds. Adds hosts to the pool, forgets hosts, '
+            'is not offered to builds. Adds, empties and forgets hosts, '
             'removes the records of a node that left the pool, and moves '
             'nodes with their servers.',
             version=instructions.version(),
@@ -218,6 +219,8 @@ class ControlApp(app.App):
         self.command_manager.add_command('host adopt', HostAdopt)
         self.command_manager.add_command('host forget', HostForget)
         self.command_manager.add_command('host mapped', HostMapped)
+        self.command_manager.add_command('host drain', HostDrain)
+        self.command_manager.add_command('host undrain', HostUndrain)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
         self.command_manager.add_command('node move', NodeMove)

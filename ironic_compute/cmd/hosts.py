@@ -224,7 +224,7 @@ class HostForget(_HostCommand):
     Nova, and while it has nodes or servers. To undo it, start a daemon of this
     host again, or run "host adopt". Example:
 
-      openstack compute service set --disable c3 nova-compute
+      ironic-computectl host drain c3 --wait
       ironic-computectl host forget c3
     """
 

@@ -38,6 +38,7 @@ from hashring.ring import Host
 from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
+from ironic_compute.loop_thread import LoopThread
 from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.build_messages import BuildMessages
@@ -50,6 +51,7 @@ from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.draining import ROUND_INTERVAL_S
 from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_deploy_started
@@ -166,8 +168,14 @@ class IronicComputeManager(
         self.evictor = components.make_evictor(
             messages, self.in_progress, lockutils.lock, strays.recheck
         )
+        draining = components.make_draining(self.evictor)
+        self._drain_thread = LoopThread(
+            'drain', draining.try_round, ROUND_INTERVAL_S
+        )
         moves = NodeMoves(components.held_nodes, components.pool, self.evictor)
-        self.additional_endpoints.append(peer_rpc.MovesEndpoint(moves))
+        self.additional_endpoints.append(
+            peer_rpc.MovesEndpoint(moves, draining)
+        )
 
     def _make_recovery_loop(
         self, components: Components, strays: StrayInstances
@@ -240,6 +248,7 @@ class IronicComputeManager(
         super().post_start_hook()
         self._components.start()
         self._recovery_loop.start()
+        self._drain_thread.start()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
         """Block until the only busy threads are those that wait for Ironic.
@@ -250,6 +259,7 @@ class IronicComputeManager(
         # Messages wait in the queue for the next worker, and recovery would
         # take their builds for lost ones.
         self._recovery_loop.stop()
+        self._drain_thread.stop()
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
@@ -284,6 +294,7 @@ class IronicComputeManager(
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
         self._recovery_loop.stop()
+        self._drain_thread.stop()
         self._components.stop()
         super().cleanup_host()
 

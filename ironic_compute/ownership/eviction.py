@@ -35,7 +35,11 @@ from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.records import MOVE_ACTION, clear_new_mark
+from ironic_compute.nodes.records import (
+    MOVE_ACTION,
+    ServerRow,
+    clear_new_mark,
+)
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
@@ -158,7 +162,7 @@ class Evictor:
             self._alone_with(server),
             self._held_nodes.locked_row(node) as row,
         ):
-            self._check_target(target)
+            self.check_target(target)
             self._find(node, server, target, row)
         return server
 
@@ -185,7 +189,7 @@ class Evictor:
 
     def _evict(self, node: NodeId, server: str, target: Host) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
-            service_id = self._check_target(target)
+            service_id = self.check_target(target)
             found = self._find(node, server, target, row)
             self._write_instance(found)
             try:
@@ -200,7 +204,7 @@ class Evictor:
                     {'node': node, 'host': target, 'error': exc},
                 )
 
-    def _check_target(self, target: Host) -> int:
+    def check_target(self, target: Host) -> int:
         """Check that a host can serve a server now.
 
         :returns: the id of its Service record
@@ -327,16 +331,9 @@ def why_not_movable(found: Found) -> str | None:
             f'Server {instance.uuid} is on host {instance.host} and node '
             f'{instance.node} in Nova'
         )
-    if instance.task_state is not None:
-        return (
-            f'Server {instance.uuid} has task {instance.task_state}; try '
-            f'again when it has ended'
-        )
-    if instance.vm_state not in _MOVABLE:
-        return (
-            f'Server {instance.uuid} is {instance.vm_state}; only a server '
-            f'that is {", ".join(sorted(_MOVABLE))} is moved'
-        )
+    busy = _why_busy(instance.uuid, instance)
+    if busy is not None:
+        return busy
     if found.consumer not in (None, instance.uuid):
         return f'Server {found.consumer} is being built on node {node}'
     if ProvisionState.parse(facts.provision_state) not in _AT_REST:
@@ -348,6 +345,29 @@ def why_not_movable(found: Found) -> str | None:
         return (
             f'Node {node} has left this pool (conductor group or shard); it '
             f'cannot be moved within this pool'
+        )
+    return None
+
+
+def why_server_stays(
+    server: str, row: ServerRow | None, here: Host
+) -> str | None:
+    """Return why a server cannot be moved, by its record alone, or None."""
+    if row is None or row.deleted or row.host != here:
+        return f'Server {server} is not on host {here} in Nova'
+    return _why_busy(server, row)
+
+
+def _why_busy(server: str, state: Any) -> str | None:
+    if state.task_state is not None:
+        return (
+            f'Server {server} has task {state.task_state}; try again when it '
+            f'has ended'
+        )
+    if state.vm_state not in _MOVABLE:
+        return (
+            f'Server {server} is {state.vm_state}; only a server that is '
+            f'{", ".join(sorted(_MOVABLE))} is moved'
         )
     return None
 

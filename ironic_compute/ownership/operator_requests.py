@@ -111,8 +111,8 @@ class OperatorRequests:
         status = self._pool.ring_status()
         if host in status.ring.hosts:
             return (
-                f'Host {host} still gets nodes; run: openstack compute '
-                f'service set --disable {host} nova-compute'
+                f'Host {host} still gets nodes; run: ironic-computectl host '
+                f'drain {host} --wait'
             )
         if not status.agreed:
             return (
@@ -125,9 +125,8 @@ class OperatorRequests:
         nodes_count = len(self._compute_nodes.list_by_host(host))
         if nodes_count:
             return (
-                f'Host {host} holds {nodes_count} nodes; once it is disabled, '
-                f'its free nodes move to other hosts, and nodes with a server '
-                f'when the server is deleted'
+                f'Host {host} holds {nodes_count} nodes; run: '
+                f'ironic-computectl host drain {host} --wait'
             )
         servers_count = len(self._compute_nodes.list_servers_of_host(host))
         if servers_count:

@@ -20,6 +20,7 @@ from nova import rpc as nova_rpc
 from nova.compute import rpcapi
 
 from hashring.ring import Host
+from ironic_compute.ownership.draining import Draining, PlannedMove
 from ironic_compute.ownership.node_moves import MoveResult, NodeMoves
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
@@ -80,6 +81,7 @@ class MovesEndpoint:
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
 
     _moves: NodeMoves
+    _draining: Draining
 
     def move_node(
         self, context: Any, node: str, host: str, is_dry_run: bool
@@ -91,6 +93,18 @@ class MovesEndpoint:
         moves = self._moves
         act = moves.check if is_dry_run else moves.move
         return dataclasses.asdict(act(NodeId(node), Host(host)))
+
+    def drain_host(self, context: Any, limit: int | None) -> str | None:
+        """Store the order to drain the host of this worker."""
+        return self._draining.begin(limit)
+
+    def undrain_host(self, context: Any) -> str | None:
+        """Enable the host of this worker again, if it is drained."""
+        return self._draining.end()
+
+    def drain_plan(self, context: Any) -> list[dict[str, Any]]:
+        """Return the fields of each ``draining.PlannedMove`` of this host."""
+        return [dataclasses.asdict(move) for move in self._draining.plan()]
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
@@ -148,18 +162,45 @@ def request_move_node(
         has not answered in time and may still move the node
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    answer = (
-        _client(holder, '1.3')
-        .prepare(timeout=_REQUEST_TIMEOUT_S)
-        .call(
-            nova_context.get_admin_context(),
-            'move_node',
-            node=node,
-            host=host,
-            is_dry_run=is_dry_run,
-        )
+    answer = _call_moves(
+        holder, 'move_node', node=node, host=host, is_dry_run=is_dry_run
     )
     return MoveResult(**answer)
+
+
+def request_drain(host: Host, limit: int | None) -> str | None:
+    """Make the worker of a host store the order to drain it; blocks.
+
+    :param limit: servers that are moved in a minute at most
+    :returns: None, or a sentence with the reason of a refusal
+    :raises oslo_messaging.MessagingTimeout: no worker serves the host
+    :raises oslo_messaging.RemoteError: the worker is of an older release
+    """
+    answer: str | None = _call_moves(host, 'drain_host', limit=limit)
+    return answer
+
+
+def request_undrain(host: Host) -> str | None:
+    """Make the worker of a host enable it again, if it is drained; blocks.
+
+    It returns and raises what :func:`request_drain` does.
+    """
+    answer: str | None = _call_moves(host, 'undrain_host')
+    return answer
+
+
+def request_drain_plan(host: Host) -> list[PlannedMove]:
+    """Return what a drain of a host would move, or has left; blocks.
+
+    It raises what :func:`request_drain` does.
+    """
+    answer = _call_moves(host, 'drain_plan')
+    return [PlannedMove(**fields) for fields in answer]
+
+
+def _call_moves(to: Host, name: str, /, **arguments: Any) -> Any:
+    client = _client(to, '1.3').prepare(timeout=_REQUEST_TIMEOUT_S)
+    return client.call(nova_context.get_admin_context(), name, **arguments)
 
 
 def _call(to: Host, name: str, host: Host, version: str) -> str | None:

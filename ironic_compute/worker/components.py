@@ -31,6 +31,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S, UnconfirmedRows
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import Evictor, WorkOnServer
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
@@ -362,6 +363,20 @@ class Components:
             host_aggregates.find_difference,
             recheck,
             peer_rpc.notify_given,
+        )
+
+    def make_draining(self, evictor: Evictor) -> Draining:
+        """Make what gives all nodes of this host away, if it is drained."""
+        return Draining(
+            self.held_nodes,
+            self.compute_nodes,
+            self.services,
+            self.pool,
+            self.gate,
+            self.clock,
+            evictor,
+            CONF.ironic_compute.settle_s,
+            self.read_services_soon,
         )
 
     def _given(self, nodes: Iterable[NodeId]) -> None:

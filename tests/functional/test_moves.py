@@ -3,7 +3,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nova import context as nova_context
@@ -12,6 +12,7 @@ from nova.compute import rpcapi
 
 from hashring.ring import Host
 from ironic_compute.cmd import ctl, nova_access
+from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.eviction import Refused
 from resource_tracker.node import NodeId
 from tests.functional import base, pool
@@ -285,6 +286,65 @@ class MoveTest(pool.PoolTestCase):
         except Refused as exc:
             return 'different availability zones, nova and zone-2' in str(exc)
         return False
+
+
+class DrainTest(pool.PoolTestCase):
+    """A host with servers is emptied, and takes nodes again."""
+
+    def setUp(self) -> None:
+        """Boot two servers; the host of the first one is to be drained."""
+        super().setUp()
+        self.servers = [self.boot(self.flavor) for _ in range(2)]
+        self.host = self._host(self.servers[0])
+        self.target = _OTHER[self.host]
+
+    def _host(self, server: Mapping[str, Any]) -> str:
+        shown = self.api.get_server(server['id'])
+        return str(shown['OS-EXT-SRV-ATTR:host'])
+
+    def _service(self) -> Mapping[str, Any]:
+        (found,) = self.api.get_services(host=self.host)
+        return found
+
+    def test_drained_host_is_empty_and_comes_back(self) -> None:
+        """What the plan has shown is done, and nothing else."""
+        here = Host(self.host)
+        plan = peer_rpc.request_drain_plan(here)
+        self.assertEqual({m.node for m in plan}, self.held(self.host))
+        self.assertEqual({self.target}, {m.target for m in plan})
+        self.assertEqual(None, peer_rpc.request_drain(here, None))
+        self.assertEqual('disabled', self._service()['status'])
+        self.assertEqual(
+            'ironic-compute: draining', self._service()['disabled_reason']
+        )
+        # As the agents do when their workers have read that.
+        pool.TheCloud.show(self.target)
+        self.until(lambda: not self.held(self.host), 'it is empty')
+        self.assertEqual([], peer_rpc.request_drain_plan(here))
+        for server in self.servers:
+            self.assertEqual(self.target, self._host(server))
+            self.action(server, 'reboot', {'type': 'HARD'})
+            self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual(None, peer_rpc.request_undrain(here))
+        self.assertEqual('enabled', self._service()['status'])
+        pool.TheCloud.show(self.host, self.target)
+        self.until(lambda: self.held(self.host), 'free nodes come back')
+        for server in self.servers:
+            self.assertEqual(self.target, self._host(server))
+            self.delete(server)
+
+    def test_host_that_an_operator_has_disabled_is_not_drained(self) -> None:
+        """Nor does the end of a drain enable it."""
+        self.api.put_service(
+            self._service()['id'],
+            {'status': 'disabled', 'disabled_reason': 'a new disk'},
+        )
+        for why_not in (
+            peer_rpc.request_drain(Host(self.host), None),
+            peer_rpc.request_undrain(Host(self.host)),
+        ):
+            self.assertIn('with the reason a new disk', why_not or '')
+        self.assertEqual('a new disk', self._service()['disabled_reason'])
 
 
 class _Door:

@@ -226,6 +226,7 @@ class Cloud(World):
         super().heal()
         for record in self.nova.services.values():
             record.disabled = False
+        self.moves.keep_draining()
         self.operator.restart_daemons()
         self.load.end_the_storm()
         self.load.clear_away()
@@ -261,7 +262,7 @@ class Cloud(World):
         ring = Ring(
             host
             for host, service in self.nova.services.items()
-            if service.mapped and host in known
+            if service.mapped and host in known and not service.disabled
         )
         for node, facts in self.ironic.nodes.items():
             row = self.nova.live_row(node)

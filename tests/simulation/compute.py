@@ -264,6 +264,17 @@ class ComputeWorker(Worker):
             self._cast_given,
         )
         self.world.moves.observe(self, self.evictor)
+        self.drain = makeup.draining(
+            self.held_nodes,
+            self.compute_nodes,
+            self.services,
+            self.pool,
+            self.gate,
+            self.clock,
+            self.evictor,
+            self.machine.timing.settle_s,
+            lambda: None,
+        )
         self.moves = NodeMoves(self.held_nodes, self.pool, self.evictor)
         self._lost = LostBuilds(
             self.held_nodes,
@@ -449,6 +460,8 @@ class ComputeWorker(Worker):
         while True:
             self._tolerant(self.rebalancer.run_round)
             self._tolerant(self.removal.run_round)
+            if self.world.environment.has_moves:
+                self._tolerant(self.drain.run_round)
             self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
 

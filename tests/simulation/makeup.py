@@ -15,6 +15,7 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S
+from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import Evictor
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
@@ -56,6 +57,7 @@ class Makeup:
     resume: Callable[..., InterruptedTasks] = InterruptedTasks
     strays: Callable[..., StrayInstances] = StrayInstances
     evictor: Callable[..., Evictor] = Evictor
+    draining: Callable[..., Draining] = Draining
     manager: Callable[..., Manager] = Manager
     rescheduler: Callable[..., Rescheduler] = Rescheduler
     rpc_server: Callable[..., RpcServer] = RpcServer

@@ -7,6 +7,7 @@ from typing import Any
 
 from hashring.ring import Host
 from ironic_compute.gate import without_waiting
+from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import (
     Evictor,
     Found,
@@ -23,7 +24,7 @@ class WritesRowFirst(Evictor):
 
     def _evict(self, node: NodeId, server: str, target: Host) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
-            service_id = self._check_target(target)
+            service_id = self.check_target(target)
             found = self._find(node, server, target, row)
             self._write_row(row, target, service_id)
             self._held_nodes.drop_node(node)
@@ -81,7 +82,7 @@ class MovesTwiceAtOnce(Evictor):
             yield
 
     def _evict(self, node: NodeId, server: str, target: Host) -> None:
-        service_id = self._check_target(target)
+        service_id = self.check_target(target)
         row = self._held_nodes.row(node)
         found = self._find(node, server, target, row)
         with self._held_nodes.locked_row(node), without_waiting():
@@ -131,6 +132,13 @@ class ForwardsWithoutFollowing(Manager):
         self.forwarder._follow_server = lambda node, server, host: None
 
 
+class LeavesServersOnDrainedHosts(Draining):
+    """Only the free nodes of a drained host go away."""
+
+    def run_round(self) -> None:
+        pass
+
+
 MAKEUPS: Mapping[str, Makeup] = {
     'row moved before the server': with_parts(evictor=WritesRowFirst),
     'server with a task moved': with_parts(evictor=MovesBusyServers),
@@ -142,16 +150,20 @@ MAKEUPS: Mapping[str, Makeup] = {
     'server moved during its delete': with_parts(evictor=MovesDuringADelete),
     'message handled during a move': with_parts(evictor=MovesBesideMessages),
     'forward without follow': with_parts(manager=ForwardsWithoutFollowing),
+    'servers left on a drained host': with_parts(
+        draining=LeavesServersOnDrainedHosts
+    ),
 }
 
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
-    'row moved before the server': 1025,
+    'row moved before the server': 1030,
     'server with a task moved': 1030,
     'task not compared at the write': 1030,
     'server moved to another zone': 1025,
     'two moves of a server at once': 1030,
-    'server moved during its delete': 1025,
-    'message handled during a move': 1025,
-    'forward without follow': 1030,
+    'server moved during its delete': 1030,
+    'message handled during a move': 1030,
+    'forward without follow': 1547,
+    'servers left on a drained host': 1105,
 }

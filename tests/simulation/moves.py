@@ -17,6 +17,7 @@ from typing import Any
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
+from ironic_compute.ownership.draining import reason_of
 from ironic_compute.ownership.eviction import Evictor
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
@@ -26,6 +27,7 @@ from tests.simulation.wire import SentRequest
 
 # How often an operator orders a move, and a user a reboot or a volume.
 ORDERS_PER_S = (0.5, 2.0)
+DRAINS_PER_S = (0.01, 0.03)
 REBOOTS_PER_S = (0.05, 0.2)
 # How likely a world has a host in another availability zone.
 ZONE_CHANCE = 0.4
@@ -58,12 +60,14 @@ class Moves:
         self._moved_s: dict[str, list[float]] = {}
         self._excused: set[str] = set()
         self._built_s: dict[str, float] = {}
+        self._drained: Host | None = None
         self._is_on = world.environment.has_moves
         if not self._is_on:
             return
         self._rng = world.environment.moves_rng
         self._make_zones()
         self._repeat(self._rng.choice(ORDERS_PER_S), self._order)
+        self._repeat(self._rng.choice(DRAINS_PER_S), self._drain_or_undrain)
         self._repeat(self._rng.choice(REBOOTS_PER_S), self._ask_any_reboot)
         self._repeat(self._rng.choice(REBOOTS_PER_S), self._attach_any)
 
@@ -143,6 +147,19 @@ class Moves:
             f'{worker.name} moves {server.uuid} to {host}: '
             f'{result.why_not or "done"}'
         )
+
+    def _drain_or_undrain(self) -> None:
+        """Have a host drained, or enabled if it is; not the last one."""
+        services = self._world.nova.services
+        enabled = [h for h in services if not services[h].disabled]
+        host = self._rng.choice(self._world.homes)
+        record = services.get(host)
+        if record is None or (enabled == [host] and not record.disabled):
+            return
+        record.disabled = not record.disabled
+        limit = self._rng.choice((None, None, 2))
+        record.disabled_reason = reason_of(limit) if record.disabled else None
+        self._world.log(f'{host}: {record.disabled_reason or "enabled"}')
 
     def _servers(self) -> list[ServerRecord]:
         servers = self._world.nova.servers.values()
@@ -351,8 +368,22 @@ class Moves:
 
     # The end
 
+    def keep_draining(self) -> None:
+        """Have one host drained in the calm, in some worlds."""
+        services, known = self._world.nova.services, self._world.known()
+        if not self._is_on or len(self.aggregates) > 1:
+            return
+        hosts = [h for h in self._world.homes if h in services and h in known]
+        if len(hosts) > 1 and self._rng.random() < 0.5:
+            self._drained = host = self._rng.choice(hosts)
+            services[host].disabled = True
+            services[host].disabled_reason = reason_of(None)
+            self._world.log(f'{host} is drained in the calm')
+
     def problems(self) -> Iterator[str]:
-        """Yield the servers whose user still waits."""
+        """Yield the servers whose user still waits, and a drain's rest."""
+        if self._drained is not None and self._world.nova.uses(self._drained):
+            yield f'{self._drained} is drained, and is not empty'
         for server in self._servers() if self._is_on else ():
             if server.is_reboot_due and not server.delete_asked:
                 yield f'{server.uuid} was never rebooted'

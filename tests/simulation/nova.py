@@ -38,6 +38,7 @@ class ServiceRecord:
     host: Host
     mapped: bool = False
     disabled: bool = False
+    disabled_reason: str | None = None
     reported_s: float = 0.0
 
 

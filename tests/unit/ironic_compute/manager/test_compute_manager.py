@@ -52,9 +52,12 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
             WaitingThreads(),
         )
         self.did: list[str] = []
-        self.recovers = True
+        self.recovers = self.drains = True
         self._recovery_loop: Any = types.SimpleNamespace(
             stop=lambda: setattr(self, 'recovers', False)
+        )
+        self._drain_thread: Any = types.SimpleNamespace(
+            stop=lambda: setattr(self, 'drains', False)
         )
         self.driver = types.SimpleNamespace(
             list_waiting_threads=self.waiting_threads.idents
@@ -137,7 +140,7 @@ def test_recovery_begins_nothing_while_the_worker_drains() -> None:
     with _in_other_thread(lambda: manager.in_progress.shared('s1')) as end:
 
         def look() -> None:
-            seen.append(manager.recovers)
+            seen.append(manager.recovers or manager.drains)
             end()
 
         manager.clock.then = look

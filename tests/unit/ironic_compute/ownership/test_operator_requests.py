@@ -224,7 +224,7 @@ def test_host_with_nodes_or_servers_is_not_forgotten(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ('ring', 'agreed', 'sentence'),
-    [(('c1', 'c9'), True, '--disable c9'), (('c1',), False, 'do not agree')],
+    [(('c1', 'c9'), True, 'host drain c9'), (('c1',), False, 'do not agree')],
 )
 def test_host_that_may_get_nodes_is_not_forgotten(
     desk: Desk, ring: tuple[str, ...], sentence: str, *, agreed: bool

@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from hashring.ring import Host
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.draining import PlannedMove
 from ironic_compute.ownership.node_moves import MoveResult
 from resource_tracker.node import NodeId
 
@@ -43,6 +44,19 @@ class Moves:
         return MoveResult('c1', why_not=f'cannot move {node} to {host}')
 
 
+class Drain:
+    """Refuses the orders of an operator, and has a plan."""
+
+    def begin(self, limit: int | None) -> str:
+        return f'cannot drain, {limit} a minute'
+
+    def end(self) -> str:
+        return 'cannot end'
+
+    def plan(self) -> list[PlannedMove]:
+        return [PlannedMove('n1', 's1', 'c9', 'it has a task')]
+
+
 class StockEndpoint:
     """The endpoint of a stock nova-compute: another RPC namespace."""
 
@@ -55,6 +69,7 @@ def _serve() -> Iterator[None]:
     transport = oslo_messaging.get_rpc_transport(cfg.CONF, 'kombu+memory:////')
     requests: Any = Requests()
     moves: Any = Moves()
+    drain: Any = Drain()
     peer = peer_rpc.PeerEndpoint(
         GIVEN.put, lambda node: f'cannot forget {node}', requests
     )
@@ -66,7 +81,7 @@ def _serve() -> Iterator[None]:
             executor='threading',
         )
         for host, endpoints in (
-            (C1, [peer, peer_rpc.MovesEndpoint(moves)]),
+            (C1, [peer, peer_rpc.MovesEndpoint(moves, drain)]),
             (STOCK, [StockEndpoint()]),
         )
     ]
@@ -108,6 +123,14 @@ def test_moves_return_what_has_become_of_them() -> None:
         MoveResult('c1', 'server of n1 moved to c9'),
         MoveResult('c1', None, 'cannot move n1 to c9'),
     ]
+
+
+def test_drain_is_ordered_and_its_plan_is_read() -> None:
+    """The plan arrives as it was sent, with the reasons."""
+    assert peer_rpc.request_drain(C1, 7) == 'cannot drain, 7 a minute'
+    assert peer_rpc.request_undrain(C1) == 'cannot end'
+    plan = [PlannedMove('n1', 's1', 'c9', 'it has a task')]
+    assert peer_rpc.request_drain_plan(C1) == plan
 
 
 def test_older_release_cannot_move_nodes() -> None:

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host gives all its nodes away, and its order is stored in Nova."""
+
+import types
+from typing import Any
+
+import pytest
+from nova.compute import task_states
+
+from hashring.ring import Host, Ring
+from ironic_compute.ownership.draining import (
+    MARK,
+    Draining,
+    PlannedMove,
+    reason_of,
+)
+from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
+
+
+class Drained(Desk):
+    """Host c1 with one server on a node, and its drain.
+
+    :param record: the Service record of c1, as Nova has it
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(patch)
+        self.changes: list[str] = []
+        self.record = types.SimpleNamespace(
+            id=1,
+            disabled=False,
+            disabled_reason=None,
+            save=lambda: self.changes.append('saved'),
+        )
+        services: Any = self.one.services
+        read, find = services.read_record, services.find_record
+        services.read_record = lambda host: (
+            self.record if host == C1 else read(host)
+        )
+        services.find_record = lambda host: (
+            self.record if host == C1 else find(host)
+        )
+        rows: Any = self.one.rows
+        self.draining = Draining(
+            self.one.held_nodes,
+            rows,
+            services,
+            self.one.pool,
+            self.gate,
+            self.cloud.clock,
+            self.evictor,
+            settle_s=5.0,
+            services_changed=lambda: self.changes.append('read again'),
+        )
+
+    def order(
+        self, limit: int | None = None, *, waits_s: float = 10.0
+    ) -> None:
+        """Have the host drained, and let all agents read that."""
+        assert self.draining.begin(limit) is None
+        self.cloud.show('c2')
+        self.cloud.clock.advance(waits_s)
+
+    def add_servers(self, count: int) -> None:
+        """Deploy further servers on nodes of c1."""
+        for number, node in enumerate(self.other_nodes()[:count], 2):
+            self.node = node
+            self.change_node(
+                instance_uuid=f's{number}', provision_state='active'
+            )
+            record = self.server
+            self.cloud.nova.servers[f's{number}'] = type(record)(
+                f's{number}', 0.0, 'active', None, C1, node
+            )
+        self.one.audit()
+
+    def other_nodes(self) -> list[Any]:
+        """Return the nodes of c1 without a server."""
+        nodes = sorted(self.one.held_nodes.rows())
+        return [n for n in nodes if self.one.held_nodes.is_free(n)]
+
+    def moved(self) -> list[str]:
+        """Return the servers that are on c2."""
+        servers = self.cloud.nova.servers.values()
+        return sorted(s.uuid for s in servers if s.host == C2)
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Drained:
+    """Host c1 of two, with a server."""
+    return Drained(monkeypatch)
+
+
+def test_order_is_stored_in_nova(desk: Drained) -> None:
+    """Whoever serves the host next finds it there."""
+    assert desk.draining.begin(None) is None
+    assert (desk.record.disabled, desk.record.disabled_reason) == (True, MARK)
+    assert desk.changes == ['saved', 'read again']
+    assert desk.draining.begin(7) is None
+    assert desk.record.disabled_reason == reason_of(7)
+    assert desk.draining.end() is None
+    assert (desk.record.disabled, desk.record.disabled_reason) == (False, None)
+
+
+@pytest.mark.parametrize('act', ['begin', 'end'])
+def test_host_that_somebody_else_has_disabled_is_left_alone(
+    desk: Drained, act: str
+) -> None:
+    """Its reason is shown, and kept."""
+    desk.record.disabled, desk.record.disabled_reason = True, 'a new disk'
+    request = getattr(desk.draining, act)
+    why_not = request(None) if act == 'begin' else request()
+    assert 'the reason a new disk; enable it first' in (why_not or '')
+    assert not desk.changes
+
+
+def test_last_host_is_not_drained(desk: Drained) -> None:
+    """Its nodes could go nowhere."""
+    desk.cloud.show('c1')
+    assert 'is the only host' in (desk.draining.begin(None) or '')
+    assert not desk.changes
+
+
+def test_plan_is_what_the_drain_does(desk: Drained) -> None:
+    """Before the order it shows each node; afterwards what is left."""
+    plan = desk.draining.plan()
+    assert plan == [
+        PlannedMove(node, S1 if node == desk.node else None, C2)
+        for node in sorted(desk.one.held_nodes.rows())
+    ]
+    assert not desk.writes
+    desk.order()
+    desk.draining.run_round()
+    assert desk.moved() == [S1]
+    assert desk.draining.plan() == [m for m in plan if m.server is None]
+
+
+def test_plan_says_why_a_node_waits(desk: Drained) -> None:
+    """A server with a task stays until it has ended."""
+    desk.server.task_state = task_states.REBOOTING
+    desk.one.claims.claim(desk.free, 's9')
+    reasons = {m.node: m.why_not for m in desk.draining.plan() if m.why_not}
+    assert 'has task rebooting' in reasons[desk.node]
+    assert 'is being built on' in reasons[desk.free]
+    desk.order()
+    desk.draining.run_round()
+    assert not desk.moved()
+    desk.server.task_state = None
+    desk.draining.run_round()
+    assert desk.moved() == [S1]
+
+
+def test_plan_says_that_no_host_may_take_a_server(desk: Drained) -> None:
+    """The target is checked once, for all its servers."""
+    desk.zone('a', 'c1', availability_zone='zone-1')
+    (why_not,) = {m.why_not for m in desk.draining.plan() if m.server}
+    assert 'availability zones' in (why_not or '')
+    desk.order()
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_plan_without_any_other_host_moves_nothing(desk: Drained) -> None:
+    """The ring was emptied after the order."""
+    desk.order()
+    desk.cloud.show()
+    desk.cloud.clock.advance(10.0)
+    (move,) = [m for m in desk.draining.plan() if m.server]
+    assert move.target is None
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_server_that_is_gone_in_nova_is_not_moved(desk: Drained) -> None:
+    """Recovery frees its node."""
+    desk.server.deleted = True
+    (move,) = [m for m in desk.draining.plan() if m.server]
+    assert 'is not on host c1 in Nova' in (move.why_not or '')
+
+
+@pytest.mark.parametrize('reason', [None, 'a new disk'])
+def test_disabled_host_keeps_its_servers(
+    desk: Drained, reason: str | None
+) -> None:
+    """Only our mark has them moved."""
+    desk.record.disabled, desk.record.disabled_reason = True, reason
+    desk.cloud.show('c2')
+    desk.cloud.clock.advance(10.0)
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_nothing_moves_before_all_agents_know(desk: Drained) -> None:
+    """Another host's agent may still have this host in its ring."""
+    desk.order(waits_s=1.0)
+    desk.draining.run_round()
+    assert not desk.moved()
+    desk.cloud.show('c2', agreed=False)
+    desk.cloud.clock.advance(10.0)
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_host_in_the_ring_is_not_drained(desk: Drained) -> None:
+    """It would get its free nodes back."""
+    assert desk.draining.begin(None) is None
+    desk.cloud.clock.advance(10.0)
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_nothing_moves_without_the_lease(desk: Drained) -> None:
+    """The round is left out instead of waiting."""
+    desk.order()
+    desk.gate._deadline_s = 0.0
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
+def test_limit_holds_for_a_minute(desk: Drained) -> None:
+    """The rest follows as time goes on."""
+    desk.add_servers(2)
+    desk.order(limit=2)
+    desk.draining.run_round()
+    assert len(desk.moved()) == 2
+    desk.cloud.clock.advance(30.0)
+    desk.draining.run_round()
+    assert len(desk.moved()) == 2
+    desk.cloud.clock.advance(31.0)
+    desk.draining.run_round()
+    assert len(desk.moved()) == 3
+
+
+def test_drain_ends_when_the_host_is_enabled(desk: Drained) -> None:
+    """Also in the middle of a round."""
+    desk.add_servers(2)
+    desk.order()
+    desk.before_save = lambda: setattr(desk.record, 'disabled', False)
+    desk.draining.run_round()
+    assert len(desk.moved()) == 1
+
+
+def test_error_of_one_round_is_logged(
+    desk: Drained, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next round tries again."""
+    desk.order()
+    desk.one.rows.read_servers = None  # type: ignore[assignment,method-assign]
+    assert desk.draining.try_round() == 5.0
+    assert 'Could not drain this host' in caplog.text
+
+
+def test_targets_are_those_of_the_ring_without_the_host(
+    desk: Drained,
+) -> None:
+    """The rest of the ring stays as it is."""
+    desk.cloud.add('c3')
+    desk.cloud.show('c1', 'c2', 'c3')
+    ring = Ring([C2, Host('c3')])
+    for move in desk.draining.plan():
+        assert move.target == ring.target(move.node)
