@@ -11,6 +11,7 @@ so.
 import attrs
 
 from hashring.clock import Clock
+from ironic_compute.nodes import records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.pacing import RowWriters
@@ -34,7 +35,9 @@ class RowConfirmation:
     _confirm_s: float
 
     def __attrs_post_init__(self) -> None:
-        self._new_since_s: dict[NodeId, float] = {}
+        # Unconfirmed row, by its node and incarnation -> when this worker
+        # first saw it. A node can get another row between two calls.
+        self._new_since_s: dict[tuple[NodeId, str], float] = {}
 
     def confirm_due_rows(self) -> None:
         """Read the rows that are due; offer their nodes in Placement.
@@ -63,15 +66,27 @@ class RowConfirmation:
         """
         now_s, confirm_s = self._clock.now_s(), self._confirm_s
         self._new_since_s = {
-            node: self._new_since_s.get(node, now_s)
-            for node in sorted(self._held_nodes.unconfirmed_rows.nodes())
+            row: self._new_since_s.get(row, now_s)
+            for row in self._list_unconfirmed()
         }
         status, host = self._pool.ring_status(), self._held_nodes.host
         is_long_agreed = (status.agreed_for_s or 0.0) >= confirm_s
         agreed_until_s = status.agreed_until_s if is_long_agreed else 0.0
         return [
             node
-            for node, since_s in self._new_since_s.items()
+            for (node, _), since_s in self._new_since_s.items()
             if now_s - since_s >= confirm_s
             or (since_s <= agreed_until_s and status.ring.target(node) == host)
+        ]
+
+    def _list_unconfirmed(self) -> list[tuple[NodeId, str]]:
+        """Return the unconfirmed nodes, each with its row's incarnation."""
+        rows = {
+            node: self._held_nodes.row(node)
+            for node in sorted(self._held_nodes.unconfirmed_rows.nodes())
+        }
+        return [
+            (node, records.incarnation_of(row))
+            for node, row in rows.items()
+            if row is not None
         ]

@@ -104,6 +104,22 @@ def test_row_that_another_host_overwrote_is_dropped(cloud: Cloud) -> None:
     assert not one.held_nodes.rows()
 
 
+def test_row_that_is_created_again_waits_as_long_again(cloud: Cloud) -> None:
+    """An operator has deleted the Service, and Nova its rows with it."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    one.new_nodes.reset_from_list({node: cloud.nodes[node]})
+    one.rebalancer.run_round()
+    cloud.nova.rows[node].deleted = True
+    cloud.clock.advance(0.6)
+    one.held_nodes.drop_node(node)
+    one.unheld.add(cloud.nodes[node])
+    cloud.show('c1')
+    cloud.clock.advance(0.6)
+    one.rebalancer.run_round()
+    assert one.held_nodes.unconfirmed_rows.nodes() == {node}
+    assert not cloud.providers
+
+
 def test_pushed_row_is_confirmed(cloud: Cloud) -> None:
     """The write that gives the node away also marks its row as not new."""
     one = cloud.hosts[C1]
