@@ -30,6 +30,14 @@ LOG = logging.getLogger(__name__)
 BUILD = inspect.signature(
     nova_manager.ComputeManager._do_build_and_run_instance
 )
+# The task states of a build that has claimed a node.
+_BEGUN = frozenset(
+    {
+        task_states.NETWORKING,
+        task_states.BLOCK_DEVICE_MAPPING,
+        task_states.SPAWNING,
+    }
+)
 # Seconds until a build is tried again that cannot begin, because Nova, Ironic
 # or Placement does not answer.
 _RETRY_S = 10.0
@@ -108,13 +116,14 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         )
 
     def _is_interrupted(self, instance: Any) -> bool:
-        """Return whether a worker of this host has started a build.
+        """Return whether a worker has started a build here and has ended.
 
         A delete that was requested since is served by its own message.
         """
         building = instance.vm_state == vm_states.BUILDING
         is_deleting = instance.task_state == task_states.DELETING
-        return building and instance.host == self.host and not is_deleting
+        is_here = instance.host == self.host or _is_released(instance)
+        return building and is_here and not is_deleting
 
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -170,7 +179,8 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         message = delivery.current()
         if not stale_messages.refresh(instance):
             return True
-        if not is_unbuilt(instance.vm_state, instance.host):
+        is_begun = message is not None and _is_released(instance)
+        if is_begun or not is_unbuilt(instance.vm_state, instance.host):
             if message is None or not self._is_interrupted(instance):
                 return False
             networks = request['requested_networks']
@@ -223,6 +233,15 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             request_spec=request['request_spec'],
             host_lists=None,
         )
+
+
+def _is_released(instance: Any) -> bool:
+    """Return whether a build has failed, and its worker ended just then.
+
+    It had released the node, but Nova's next step was not saved. Nova itself
+    refuses to build a server with such a task state.
+    """
+    return instance.host is None and instance.task_state in _BEGUN
 
 
 def _may_repeat(filter_properties: Mapping[str, Any]) -> bool:

@@ -151,12 +151,20 @@ def _build_again(
     return built
 
 
+@pytest.mark.parametrize(
+    'then',
+    [
+        (vm_states.BUILDING, 'c1'),
+        # The worker ended between the end of its claim and the reschedule.
+        (vm_states.BUILDING, None, task_states.NETWORKING),
+        (vm_states.BUILDING, None, task_states.SPAWNING),
+    ],
+)
 def test_interrupted_build_of_this_host_is_undone_and_built_anew(
-    monkeypatch: pytest.MonkeyPatch,
+    then: tuple[str | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its message is acknowledged when the second build has ended."""
     manager = _Redelivered()
-    then = (vm_states.BUILDING, 'c1')
     assert _build_again(manager, then, monkeypatch) == ['s1']
     assert manager.undone == ['networks']
     assert manager.acks
