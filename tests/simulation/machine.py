@@ -52,12 +52,12 @@ class Workers:
             self._world.fail(f'{self.live[host].name} runs already')
         if host not in (*self._world.homes, NO_HOST):
             self._world.fail(f'{self._machine.home} serves {host}, foreign')
-        if self._world.path_checks is not None:
-            self._world.path_checks.note_start(self._machine, host)
         kind = PathWorker if host == NO_HOST else self._world.makeup.worker
         worker = kind(self._world, self._machine, host, tenure)
         self.live[host] = worker
         self._world.log(f'start {worker.name}')
+        if self._world.path_checks is not None:
+            self._world.path_checks.note_start(worker)
 
     def stop(self, host: Host) -> None:
         if host in self.live:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import Any
 
-from hashring.group import Boot, Member, MemberState
+from hashring.group import Boot, Member, MemberState, PathProof
 from hashring.half_alive import Cause
 from hashring.paths import Path
 from hashring.ring import Host
@@ -42,6 +42,8 @@ SHORT_S = 4.0
 LONG_S = 20.0
 # Who was cut off for long must prove for ten seconds that its path works.
 PROVEN_FOR_S = 9.0
+# A proof is published up to 16 s after the path works, and then to be known.
+PROVEN_S = 16.0 + KNOWN_S
 RECENT_S = 30.0
 FIRST_WAIT_TERMS = 3
 
@@ -58,6 +60,8 @@ class _PathFacts:
     """Since when it was cut without a longer pause."""
     long_cut_s: float = -math.inf
     """When it was cut last, after it had been cut for long."""
+    missed_s: float = -math.inf
+    """When it was so while an agent was there on which no path fails."""
 
 
 def _new_paths() -> dict[Path, _PathFacts]:
@@ -81,10 +85,16 @@ class _Facts:
     fit_since_s: float = math.inf
     """Since when it has published that all paths work."""
     half_alive_since_s: float = math.inf
+    cause: Path | None = None
+    """The path because of which it is half alive, or was last."""
     begins_count: int = 0
     """How often it became half alive."""
     needed_s: float = -math.inf
     """When nobody else that could serve better was there last."""
+    home_wanted_s: float = -math.inf
+    """When it last published that it wants its home host."""
+    proofs_s: dict[PathProof, float] = dataclasses.field(default_factory=dict)
+    """When it last published each proof, as an agent that serves."""
 
 
 class PathChecks:
@@ -94,8 +104,10 @@ class PathChecks:
         self._world = world
         self._is_certain = world.environment.has_only_path_faults
         self._facts = {machine: _Facts() for machine in world.machines}
-        # The machine that served each host last.
-        self._served_by: dict[Host, Any] = {}
+        # The last worker of each host.
+        self._workers: dict[Host, Any] = {}
+        # The workers that were seen to drain.
+        self._draining: set[Any] = set()
         world.kernel.later(STEP_S, self._step)
 
     @property
@@ -111,6 +123,8 @@ class PathChecks:
         for machine in self._world.machines:
             self._update(machine, members)
         for machine in self._world.machines:
+            self._note_missed_paths(machine)
+            self._note_drains(machine)
             self._check_half_alive(machine)
             if self._is_certain and not self._world.faults.calm:
                 self._check_served(machine)
@@ -180,6 +194,24 @@ class PathChecks:
             m.boot != facts.boot and not m.failing_paths for m in serving
         ):
             facts.needed_s = self._now_s
+        for member in mine:
+            facts.proofs_s |= dict.fromkeys(member.path_proofs, self._now_s)
+            if member.state is MemberState.UP and member.wants_home:
+                facts.home_wanted_s = self._now_s
+
+    def _note_missed_paths(self, machine: Any) -> None:
+        """Note which paths fail on a machine and certainly work elsewhere."""
+        proven_s = self._now_s - PROVEN_S
+        is_better_there = any(
+            max(other.well_since_s, other.fit_since_s) < proven_s
+            for other in self._others(machine).values()
+        )
+        for path_facts in self._facts[machine].paths.values():
+            if is_better_there and path_facts.long_cut_s == self._now_s:
+                path_facts.missed_s = self._now_s
+
+    def _others(self, machine: Any) -> dict[Any, _Facts]:
+        return {m: f for m, f in self._facts.items() if m is not machine}
 
     # When an agent becomes half alive, and when it comes back
 
@@ -190,6 +222,7 @@ class PathChecks:
         if cause is not None and not was_half_alive:
             self._world.log(f'{machine.home} is half alive: {cause.path}')
             facts.begins_count += 1
+            facts.cause = cause.path
             self._check_begin(machine, facts, cause)
         elif cause is None and was_half_alive:
             self._world.log(f'{machine.home} is not half alive any more')
@@ -209,15 +242,27 @@ class PathChecks:
     def _check_proof(self, machine: Any, cause: Cause, age_s: float) -> None:
         """Check that the service can have answered the other agent."""
         since_s = self._now_s - age_s + PROVEN_AFTER_S
-        path, peer = cause.path, cause.peer
-        others = [m for m in self._world.machines if m is not machine]
-        facts = next((self._facts[m] for m in others if m.home == peer), None)
+        path, peer, others = cause.path, cause.peer, self._others(machine)
+        facts = next((f for m, f in others.items() if m.home == peer), None)
         if facts is None or facts.paths[path].whole_s < since_s:
             self._fail(machine, f'half alive, and {peer} lacks {path}, too')
-            return
-        long_ago_s = self._now_s - facts.paths[path].long_cut_s
-        if self._is_certain and long_ago_s < PROVEN_FOR_S:
+        elif self._is_certain and not self._was_proven(machine, path):
             self._fail(machine, f'half alive when {path} is back')
+
+    def _was_proven(self, machine: Any, path: Path) -> bool:
+        """Return whether any agent had the path for as long as it takes.
+
+        It need not be the agent that is named as the peer: of several agents
+        that prove the path, one may have been cut off until just now.
+        """
+        boot = self._facts[machine].boot
+        assert boot is not None
+        proof, since_s = PathProof(path, boot), self._now_s - PROVEN_FOR_S
+        return any(
+            facts.proofs_s.get(proof, -math.inf) >= since_s - KNOWN_S
+            and facts.paths[path].long_cut_s <= since_s
+            for facts in self._others(machine).values()
+        )
 
     def _check_cut(self, machine: Any, facts: _PathFacts, path: Path) -> None:
         recent = [s for s in facts.cuts_s if self._now_s - s < RECENT_S]
@@ -230,13 +275,20 @@ class PathChecks:
             self._fail(machine, f'half alive, and {path} works again')
 
     def _check_return(self, machine: Any, facts: _Facts) -> None:
-        """Check that the agent has waited, longer after each relapse."""
+        """Check that the agent has waited, longer after each relapse.
+
+        The path that was the cause must have worked meanwhile. Another path
+        may have failed, unless an agent was there that had all paths: if it
+        fails for all, no agent serves better than this one.
+        """
         after_s = machine.timing.half_alive_s
         wait_s = FIRST_WAIT_TERMS * after_s * 2 ** (facts.begins_count - 1)
         worked_s = facts.half_alive_since_s
         if self._is_certain:
-            cuts_s = (path.long_cut_s for path in facts.paths.values())
-            worked_s = max(worked_s, *cuts_s)
+            assert facts.cause is not None
+            missed_s = (path.missed_s for path in facts.paths.values())
+            cause_cut_s = facts.paths[facts.cause].long_cut_s
+            worked_s = max(worked_s, cause_cut_s, *missed_s)
         waited_s = self._now_s - worked_s
         was_needed = self._now_s - facts.needed_s < 2 * after_s
         if waited_s < 0.98 * wait_s - 1.0 and not was_needed:
@@ -244,20 +296,21 @@ class PathChecks:
 
     # Who serves
 
-    def note_start(self, machine: Any, host: Host) -> None:
-        """Check that a machine may start a worker of a host."""
+    def note_start(self, worker: Any) -> None:
+        """Check that a machine may start a worker."""
+        machine, host = worker.machine, worker.host
         if host == NO_HOST:
             return
-        agent, former = machine.agent, self._served_by.get(host)
-        self._served_by[host] = machine
+        agent, former = machine.agent, self._workers.get(host)
+        self._workers[host] = worker
         if agent is not None and agent._half_alive.is_half_alive:
             self._fail(machine, f'half alive, and serves {host}')
         if not self._is_certain or self._world.faults.calm:
             return
         if host != machine.home:
             self._check_adopter(machine, host)
-        if former not in (None, machine):
-            self._check_move(machine, former, host)
+        if former is not None and former.machine is not machine:
+            self._check_move(machine, former)
 
     def _check_adopter(self, machine: Any, host: Host) -> None:
         known_s = self._now_s - KNOWN_S
@@ -270,19 +323,41 @@ class PathChecks:
         if is_sick and is_better_there:
             self._fail(machine, f'sick, and adopts {host}')
 
-    def _check_move(self, machine: Any, former: Any, host: Host) -> None:
-        """Check that a host leaves a machine for a reason only."""
-        is_steady = self._facts[former].steady_since_s < self._now_s
+    def _check_move(self, machine: Any, former: Any) -> None:
+        """Check that a host leaves a machine for a reason only.
+
+        A worker that drains hands its host back to its home. That may take a
+        minute; if the home becomes half alive meanwhile, the drain goes on
+        nevertheless, and any agent may adopt the host after it.
+        """
+        host, agent = former.host, former.machine.agent
+        is_steady = self._facts[former.machine].steady_since_s < self._now_s
         # A worker ends if its host has no Service.
         has_service = host in self._world.nova.services
-        agent = former.agent
         if (
             machine.home != host
             and is_steady
             and has_service
+            and not former.draining
             and not (agent and agent._half_alive.is_half_alive)
         ):
-            self._fail(machine, f'takes {host} from {former.home}')
+            self._fail(machine, f'takes {host} from {former.machine.home}')
+
+    def _note_drains(self, machine: Any) -> None:
+        """Check of each worker that begins to drain that its home wants it."""
+        agent = machine.agent
+        if agent is None or agent.assignment.leaving is not None:
+            return
+        for worker in machine.workers.live.values():
+            if worker.draining and worker not in self._draining:
+                self._draining.add(worker)
+                wanted_s = self._home_wanted_s(worker.host)
+                if self._is_certain and self._now_s - wanted_s > KNOWN_S:
+                    self._fail(machine, f'drains {worker.host}, unwanted')
+
+    def _home_wanted_s(self, host: Host) -> float:
+        homes = (f for m, f in self._facts.items() if m.home == host)
+        return max((f.home_wanted_s for f in homes), default=-math.inf)
 
     def _check_served(self, machine: Any) -> None:
         """Check that an agent gives its hosts away if it cannot serve."""
