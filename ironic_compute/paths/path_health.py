@@ -47,6 +47,8 @@ class _Observed:
     why: str = ''
     answers_count: int = 0
     """Answers in a row since the last failure."""
+    counted_s: float = -math.inf
+    """When the last of them came."""
     sent_s: list[float] = dataclasses.field(default_factory=list)
     """When the requests were sent that have not ended yet."""
 
@@ -76,11 +78,13 @@ class PathHealth:
         now_s = self._clock.now_s()
         with self._lock:
             observed = self._observed.setdefault(path, _Observed())
+            # Not since the last answer: a busy worker has one all the time.
             if (
                 not observed.answers_count
-                or now_s - observed.answered_s >= _APART_S
+                or now_s - observed.counted_s >= _APART_S
             ):
                 observed.answers_count += 1
+                observed.counted_s = now_s
             observed.answered_s = now_s
             if observed.answers_count >= _ANSWERS_COUNT:
                 observed.failing_since_s = None

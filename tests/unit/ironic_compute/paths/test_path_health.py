@@ -84,6 +84,19 @@ def test_answers_that_come_together_are_one(
     assert health.is_failing(IRONIC)
 
 
+def test_path_works_again_though_a_busy_worker_has_answers_all_the_time(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """The distance counts from the last answer that was counted."""
+    health.note_failure(IRONIC, 'refused')
+    for _ in range(4):
+        health.note_answer(IRONIC)
+        clock.advance(0.3)
+    assert health.is_failing(IRONIC)
+    health.note_answer(IRONIC)
+    assert not health.is_failing(IRONIC)
+
+
 def test_failure_older_than_the_last_answer_is_ignored(
     health: PathHealth, clock: ManualClock
 ) -> None:
