@@ -94,7 +94,7 @@ class _Facts:
     home_wanted_s: float = -math.inf
     """When it last published that it wants its home host."""
     proofs_s: dict[PathProof, float] = dataclasses.field(default_factory=dict)
-    """When it last published each proof, as an agent that serves."""
+    """When each of its proofs, as of an agent that serves, was last listed."""
 
 
 class PathChecks:
@@ -122,6 +122,7 @@ class PathChecks:
         members = self._world.service.members()
         for machine in self._world.machines:
             self._update(machine, members)
+            self._note_proofs(machine, members)
         for machine in self._world.machines:
             self._note_missed_paths(machine)
             self._note_drains(machine)
@@ -136,7 +137,9 @@ class PathChecks:
         boot = None if agent is None else agent.heartbeat_thread._group.boot
         facts = self._facts[machine]
         if boot != facts.boot:
-            facts = self._facts[machine] = _Facts(boot, facts.paths)
+            facts = self._facts[machine] = _Facts(
+                boot, facts.paths, proofs_s=facts.proofs_s
+            )
         facts.steady_since_s = self._since(
             facts.steady_since_s, self._is_steady(machine)
         )
@@ -194,10 +197,15 @@ class PathChecks:
             m.boot != facts.boot and not m.failing_paths for m in serving
         ):
             facts.needed_s = self._now_s
-        for member in mine:
-            facts.proofs_s |= dict.fromkeys(member.path_proofs, self._now_s)
-            if member.state is MemberState.UP and member.wants_home:
-                facts.home_wanted_s = self._now_s
+        if any(m.state is MemberState.UP and m.wants_home for m in mine):
+            facts.home_wanted_s = self._now_s
+
+    def _note_proofs(self, machine: Any, members: tuple[Member, ...]) -> None:
+        """Note the listed proofs, also of an agent that has just ended."""
+        proofs_s = self._facts[machine].proofs_s
+        for member in members:
+            if member.home == machine.home and not member.is_half_alive:
+                proofs_s |= dict.fromkeys(member.path_proofs, self._now_s)
 
     def _note_missed_paths(self, machine: Any) -> None:
         """Note which paths fail on a machine and certainly work elsewhere."""
