@@ -69,6 +69,16 @@ def _new_paths() -> dict[Path, _PathFacts]:
 
 
 @dataclasses.dataclass
+class _ListedFacts:
+    """What others read of one machine; its record outlives its agent."""
+
+    home_wanted_s: float = -math.inf
+    """When its record last said that it wants its home host."""
+    proofs_s: dict[PathProof, float] = dataclasses.field(default_factory=dict)
+    """When its record last had each proof, as of an agent that serves."""
+
+
+@dataclasses.dataclass
 class _Facts:
     """What is true of one machine and its present boot."""
 
@@ -76,6 +86,7 @@ class _Facts:
     paths: dict[Path, _PathFacts] = dataclasses.field(
         default_factory=_new_paths
     )
+    listed: _ListedFacts = dataclasses.field(default_factory=_ListedFacts)
     steady_since_s: float = math.inf
     """Since when nothing but its paths fails."""
     well_since_s: float = math.inf
@@ -91,10 +102,6 @@ class _Facts:
     """How often it became half alive."""
     needed_s: float = -math.inf
     """When nobody else that could serve better was there last."""
-    home_wanted_s: float = -math.inf
-    """When it last published that it wants its home host."""
-    proofs_s: dict[PathProof, float] = dataclasses.field(default_factory=dict)
-    """When each of its proofs, as of an agent that serves, was last listed."""
 
 
 class PathChecks:
@@ -122,7 +129,8 @@ class PathChecks:
         members = self._world.service.members()
         for machine in self._world.machines:
             self._update(machine, members)
-            self._note_proofs(machine, members)
+            listed = [m for m in members if m.home == machine.home]
+            self._note_listed(self._facts[machine].listed, listed)
         for machine in self._world.machines:
             self._note_missed_paths(machine)
             self._note_drains(machine)
@@ -138,7 +146,7 @@ class PathChecks:
         facts = self._facts[machine]
         if boot != facts.boot:
             facts = self._facts[machine] = _Facts(
-                boot, facts.paths, proofs_s=facts.proofs_s
+                boot, facts.paths, facts.listed
             )
         facts.steady_since_s = self._since(
             facts.steady_since_s, self._is_steady(machine)
@@ -197,15 +205,16 @@ class PathChecks:
             m.boot != facts.boot and not m.failing_paths for m in serving
         ):
             facts.needed_s = self._now_s
-        if any(m.state is MemberState.UP and m.wants_home for m in mine):
-            facts.home_wanted_s = self._now_s
 
-    def _note_proofs(self, machine: Any, members: tuple[Member, ...]) -> None:
-        """Note the listed proofs, also of an agent that has just ended."""
-        proofs_s = self._facts[machine].proofs_s
+    def _note_listed(
+        self, facts: _ListedFacts, members: list[Member]
+    ) -> None:
         for member in members:
-            if member.home == machine.home and not member.is_half_alive:
-                proofs_s |= dict.fromkeys(member.path_proofs, self._now_s)
+            if not member.is_half_alive:
+                proofs = dict.fromkeys(member.path_proofs, self._now_s)
+                facts.proofs_s |= proofs
+            if member.state is MemberState.UP and member.wants_home:
+                facts.home_wanted_s = self._now_s
 
     def _note_missed_paths(self, machine: Any) -> None:
         """Note which paths fail on a machine and certainly work elsewhere."""
@@ -267,7 +276,7 @@ class PathChecks:
         assert boot is not None
         proof, since_s = PathProof(path, boot), self._now_s - PROVEN_FOR_S
         return any(
-            facts.proofs_s.get(proof, -math.inf) >= since_s - KNOWN_S
+            facts.listed.proofs_s.get(proof, -math.inf) >= since_s - KNOWN_S
             and facts.paths[path].long_cut_s <= since_s
             for facts in self._others(machine).values()
         )
@@ -364,7 +373,7 @@ class PathChecks:
                     self._fail(machine, f'drains {worker.host}, unwanted')
 
     def _home_wanted_s(self, host: Host) -> float:
-        homes = (f for m, f in self._facts.items() if m.home == host)
+        homes = (f.listed for m, f in self._facts.items() if m.home == host)
         return max((f.home_wanted_s for f in homes), default=-math.inf)
 
     def _check_served(self, machine: Any) -> None:
