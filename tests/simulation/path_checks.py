@@ -129,8 +129,7 @@ class PathChecks:
         members = self._world.service.members()
         for machine in self._world.machines:
             self._update(machine, members)
-            listed = [m for m in members if m.home == machine.home]
-            self._note_listed(self._facts[machine].listed, listed)
+            self._note_listed(machine, members)
         for machine in self._world.machines:
             self._note_missed_paths(machine)
             self._note_drains(machine)
@@ -206,15 +205,19 @@ class PathChecks:
         ):
             facts.needed_s = self._now_s
 
-    def _note_listed(
-        self, facts: _ListedFacts, members: list[Member]
-    ) -> None:
+    def _note_listed(self, machine: Any, members: tuple[Member, ...]) -> None:
+        facts = self._facts[machine].listed
         for member in members:
+            if member.home != machine.home:
+                continue
+            wants_home = member.wants_home
+            if member.is_half_alive and wants_home:
+                self._fail(machine, 'half alive, and wants its home')
+            if member.state is MemberState.UP and wants_home:
+                facts.home_wanted_s = self._now_s
             if not member.is_half_alive:
                 proofs = dict.fromkeys(member.path_proofs, self._now_s)
                 facts.proofs_s |= proofs
-            if member.state is MemberState.UP and member.wants_home:
-                facts.home_wanted_s = self._now_s
 
     def _note_missed_paths(self, machine: Any) -> None:
         """Note which paths fail on a machine and certainly work elsewhere."""
