@@ -476,7 +476,7 @@ SEEDS: dict[str, int] = {
     'draining past the lease': 23,
     'exit of an older tenure believed': 16,
     'own term counts': 20157,
-    'forgotten host comes back': 1028,
+    'forgotten host comes back': 1016,
     'foreign folder believed': 1000,
     'row saved without the gate': 48,
     'row deleted without the gate': 148,

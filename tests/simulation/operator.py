@@ -14,6 +14,9 @@ from hashring.workers import HostForgotten
 # How often a Service is deleted.
 DELETIONS_PER_S = 0.02
 TRY_S = 5.0
+# So often, and so many times, a worker sends the request to its agent.
+SEND_S = 0.5
+SENDS_MAX = 20
 
 
 class Operator:
@@ -60,10 +63,32 @@ class Operator:
             world.kernel.later(TRY_S, lambda: self._try_forget(host))
             return
         world.log(f'{worker.name} has {host} forgotten')
-        worker.machine.workers.report(HostForgotten(host))
-        self._is_forgotten = True
-        if world.rng.random() < 0.5:
-            world.kernel.later(TRY_S, lambda: self._delete_service(host))
+        deletes = world.rng.random() < 0.5
+        self._send_forget(worker, host, deletes, SENDS_MAX)
+
+    def _send_forget(
+        self, worker: Any, host: Host, deletes: bool, sends_count: int
+    ) -> None:
+        """``OperatorRequests._send``: send until the worker's view shows it.
+
+        :param deletes: whether the Service is deleted then
+        """
+        world = self._world
+        if host not in worker.pool.known:
+            self._is_forgotten = True
+            if deletes:
+                world.kernel.later(TRY_S, lambda: self._delete_service(host))
+        elif worker.alive and sends_count:
+            worker.machine.workers.report(HostForgotten(host))
+            world.kernel.later(
+                SEND_S,
+                lambda: self._send_forget(
+                    worker, host, deletes, sends_count - 1
+                ),
+            )
+        else:
+            world.log(f'{worker.name} did not have {host} forgotten')
+            self._try_forget(host)
 
     def _may_forget(self, worker: Any, host: Host) -> bool:
         """``hosts.forget`` and ``OperatorRequests.forget_host``."""
