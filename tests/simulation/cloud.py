@@ -35,7 +35,6 @@ from tests.simulation.nova import (
 )
 from tests.simulation.operator import Operator
 from tests.simulation.path_checks import PathChecks
-from tests.simulation.paths import PathFaults
 from tests.simulation.placement import Placement
 from tests.simulation.scheduling import Scheduler
 from tests.simulation.wire import SentRequest
@@ -76,7 +75,7 @@ class Cloud(World):
         self.moves = Moves(self)
         self.path_checks: PathChecks | None = None
         if self.environment.has_path_faults:
-            PathFaults(self)
+            self.makeup.path_faults(self)
             self.path_checks = PathChecks(self)
 
     # For workers

@@ -28,6 +28,7 @@ from tests.simulation.compute import ComputeWorker
 from tests.simulation.disk import MemoryStateDir
 from tests.simulation.handlers import Manager
 from tests.simulation.kernel import Kernel
+from tests.simulation.paths import PathFaults
 from tests.simulation.rpc import RpcServer
 from tests.simulation.scheduling import Rescheduler
 from tests.simulation.worker import Gate, Worker
@@ -62,6 +63,7 @@ class Makeup:
     rescheduler: Callable[..., Rescheduler] = Rescheduler
     rpc_server: Callable[..., RpcServer] = RpcServer
     rpc_gating: Callable[..., RpcGating] = RpcGating
+    path_faults: Callable[..., object] = PathFaults
 
 
 class LenientService(coordination.Service):

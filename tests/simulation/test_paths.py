@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cut path does to requests, answers, messages and acknowledgements."""
 
+import itertools
 import random
 
 import pytest
 
 from hashring.paths import Path
 from ironic_compute.paths.path_health import CONDUCTOR, IRONIC, RABBITMQ
-from tests.simulation import broker, lives
+from tests.simulation import broker, flapping, lives
 from tests.simulation.environment import Environment
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel, Process
@@ -149,3 +150,33 @@ def test_some_worlds_have_half_alive_agents() -> None:
 
 def _has_path_faults(seed: int) -> bool:
     return Environment(seed).has_only_path_faults
+
+
+@pytest.mark.parametrize(
+    ('away_s', 'fewest_count'),
+    [
+        (10.0, 0),
+        # So long that it must be noticed: the count does see moves.
+        (35.0, 1),
+    ],
+)
+def test_path_that_comes_and_goes_moves_hosts_three_times_at_most(
+    away_s: float, fewest_count: int
+) -> None:
+    """It is away for some seconds and there for 15, during ten minutes."""
+    for seed in itertools.islice(flapping.seeds(1000), 2):
+        moves_count = flapping.count_moves(seed, away_s, 15.0)
+        assert fewest_count <= moves_count <= 3
+
+
+def test_moves_are_starts_on_another_machine() -> None:
+    """A worker that starts again where it was is no move."""
+    story = [
+        '    1.00 start worker c1.1@c1.1',
+        '    2.00 start worker c2.1@c2.1',
+        '    3.00 start worker c1.2@c1.1',
+        '    4.00 start worker .1@c1.1',
+        '    5.00 start worker c1.2@c2.1',
+        '    6.00 start worker c1.3@c1.2',
+    ]
+    assert flapping.count_in(story) == 2
