@@ -494,7 +494,7 @@ SEEDS: dict[str, int] = {
     'messages received past the lease': 0,
     'redelivered build dropped': 25,
     'redelivered build not undone': 7,
-    'redelivered build without its node': 522,
+    'redelivered build without its node': 9427,
     'loser of a node tries stale alternates': 0,
     'duplicate build let through': 25,
     **path_defects.SEEDS,
