@@ -18,9 +18,6 @@ CHANCE = 0.25
 FOLDER_CHANCE = 0.1
 # The seeds below this have no kind.
 PLAIN_COUNT = 1000
-# Only seeds below this have failing paths: new lives with them end well, but
-# not all of those that every change lives have been lived with them.
-PATHS_COUNT = 10_000
 # Only seeds below this have moves, so that the lives of all other seeds, which
 # every change lives, stay the same.
 MOVES_COUNT = 10_000
@@ -73,9 +70,7 @@ class Environment:
         self._folders = _choose('wrong folders', seed)
         # Machines lose their paths to services; in some worlds nothing else
         # fails, so that it is certain what must follow.
-        self._path_rng = (
-            _choose('failing paths', seed) if seed < PATHS_COUNT else None
-        )
+        self._path_rng = _choose('failing paths', seed)
         self.has_only_path_faults = (
             self._path_rng is not None and self._path_rng.random() < 0.5
         )
