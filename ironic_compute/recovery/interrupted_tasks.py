@@ -18,7 +18,12 @@ import attrs
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
-from nova.compute import instance_actions, power_state, vm_states
+from nova.compute import (
+    instance_actions,
+    power_state,
+    task_states,
+    vm_states,
+)
 from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
@@ -251,10 +256,15 @@ class InterruptedTasks:
         self._manager.reboot_instance(context, instance, None, 'HARD')
 
     def _end_reboot(self, context: Any, instance: Any) -> None:
-        """End a reboot that had started; reboot again if the node is off."""
+        """End a reboot that had started; reboot again if the node is off.
+
+        Nova accepts only the type of reboot that fits the task state.
+        """
         state = self._driver.get_info(instance, use_cache=False).state
         if state != power_state.RUNNING:
-            self._reboot_hard(context, instance)
+            is_soft = instance.task_state in task_states.soft_reboot_states
+            repeat = self._reboot_soft if is_soft else self._reboot_hard
+            repeat(context, instance)
             return
         instance.power_state = state
         instance.vm_state = vm_states.ACTIVE

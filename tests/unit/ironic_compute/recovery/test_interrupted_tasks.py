@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
-from nova.compute import vm_states
 
 from ironic_compute.recovery.interrupted_tasks import (
     WITHOUT_TASK_EVERY,
@@ -195,3 +195,27 @@ def test_server_without_a_task_is_handled_at_its_second_list(
     for _ in range(WITHOUT_TASK_EVERY + 1):
         interrupted.check()
     assert server.done
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'kind'),
+    [
+        (tasks.REBOOT_STARTED, 'SOFT'),
+        (tasks.REBOOT_STARTED_HARD, 'HARD'),
+    ],
+)
+def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
+    task_state: str, kind: str
+) -> None:
+    """Nova refuses a hard reboot of a server with the task of a soft one."""
+    server = make_server(vm_states.ACTIVE, task_state)
+    interrupted = ResumesOne(server, make_node('active'))
+    components = interrupted._manager
+    components.get_info = lambda instance, use_cache: types.SimpleNamespace(
+        state=power_state.SHUTDOWN
+    )
+    components.reboot_instance = lambda context, instance, devices, kind: (
+        server.done.append(kind)
+    )
+    interrupted.check()
+    assert server.done == [kind]
