@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import attrs
 from nova import context as nova_context
-from nova.compute import power_state, vm_states
+from nova.compute import power_state, task_states, vm_states
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -20,7 +20,7 @@ from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes import records
 from ironic_compute.recovery import decisions
-from ironic_compute.recovery.failures import TaskFailures, clear_task
+from ironic_compute.recovery.failures import TaskFailures
 from resource_tracker.node import NodeFacts
 
 LOG = logging.getLogger(__name__)
@@ -92,7 +92,9 @@ class InterruptedDeploys:
         :param requested_at: time of the user's request, by Nova's clock
         """
         facts = self._client.read_node_of_instance(instance.uuid)
-        has_changed = self._has_changed(facts, instance, requested_at)
+        has_changed = has_node_changed(
+            self._client, facts, instance, requested_at
+        )
         # Saved with the end of the task. It may stay if the server is read
         # again meanwhile; the next rebuild replaces it.
         records.clear_before_rebuild(instance)
@@ -109,31 +111,12 @@ class InterruptedDeploys:
                 f'rebuild it again',
             )
 
-    def _has_changed(
-        self,
-        facts: NodeFacts | None,
-        instance: Any,
-        since: datetime.datetime | None,
-    ) -> bool:
-        """Return whether a node's provision state changed for a rebuild.
-
-        The clocks of Nova and Ironic may differ. ``since`` is only used for a
-        rebuild that stock nova-compute, or an older worker, has begun.
-        """
-        if facts is None:
-            return False
-        fields = self._client.read_fields(facts.uuid, [_CHANGED_AT])
-        before, now = records.before_rebuild(instance), fields[_CHANGED_AT]
-        if before is None:
-            return _is_later(now, since)
-        return bool(now) and not _is_same_time(now, before)
-
     def continue_unshelve(self, context: Any, instance: Any) -> None:
         """Wait for an unshelve that Ironic has started, or undo it.
 
         After an undone unshelve the server is shelved as before.
         """
-        _restore_key(instance)
+        restore_key(instance)
         facts = self._client.read_node_of_instance(instance.uuid)
         if decisions.is_deploy_started(facts):
             self._wait_for_deploy(context, instance, facts.uuid)
@@ -167,15 +150,40 @@ class InterruptedDeploys:
         if is_new and are_ports_gone(self._network_api, instance):
             end(context, instance, _WITHOUT_PORTS)
             return
+        # Nova stops a server that was stopped before its rebuild; a later
+        # round of recovery does this.
+        was_stopped = instance.vm_state == vm_states.STOPPED
+        next_task = task_states.POWERING_OFF if was_stopped else None
         instance.vm_state = vm_states.ACTIVE
         instance.power_state = power_state.RUNNING
         instance.launched_at = instance.launched_at or timeutils.utcnow()
-        clear_task(instance)
+        instance.task_state = next_task
+        instance.save(expected_task_state=[task_state])
         LOG.info(
             'Finished the interrupted deploy of server %(server)s on node '
             '%(node)s',
             {'server': instance.uuid, 'node': node},
         )
+
+
+def has_node_changed(
+    client: IronicClient,
+    facts: NodeFacts | None,
+    instance: Any,
+    since: datetime.datetime | None = None,
+) -> bool:
+    """Return whether a node's provision state changed for a rebuild.
+
+    The clocks of Nova and Ironic may differ. ``since`` is only used for a
+    rebuild that stock nova-compute, or an older worker, has begun.
+    """
+    if facts is None:
+        return False
+    fields = client.read_fields(facts.uuid, [_CHANGED_AT])
+    before, now = records.before_rebuild(instance), fields[_CHANGED_AT]
+    if before is None:
+        return _is_later(now, since)
+    return bool(now) and not _is_same_time(now, before)
 
 
 def _is_later(stamp: str | None, than: datetime.datetime | None) -> bool:
@@ -214,7 +222,7 @@ def are_ports_gone(network_api: Any, instance: Any) -> bool:
     return ports.isdisjoint(port['id'] for port in found['ports'])
 
 
-def _restore_key(instance: Any) -> None:
+def restore_key(instance: Any) -> None:
     """Put a server's public key back into its Instance record.
 
     Nova removes the key from the record while it unshelves a server.

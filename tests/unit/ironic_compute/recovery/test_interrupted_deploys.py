@@ -194,3 +194,11 @@ def test_a_build_without_ports_is_ended_instead_of_active(
     interrupted.ports = ports
     check_twice(interrupted)
     assert server.done[:2] == ['waited', *ends]
+
+
+def test_server_that_was_stopped_is_stopped_after_its_rebuild() -> None:
+    """Nova does so, too; recovery does the stop in a later round."""
+    server = make_server(vm_states.STOPPED, tasks.REBUILD_SPAWNING)
+    check_twice(ResumesOne(server, make_node('deploying')))
+    assert server.done[:2] == ['waited', 'saved c1 powering-off']
+    assert server.vm_state == vm_states.ACTIVE
