@@ -9,7 +9,7 @@ import pytest
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
-from nova.compute import task_states
+from nova.compute import task_states, vm_states
 from nova.objects import base as objects_base
 
 from hashring.clock import Clock
@@ -123,6 +123,44 @@ def test_save_of_other_fields_fails_while_a_delete_is_requested(
     instance.obj_reset_changes()
     with pytest.raises(nova_exception.UnexpectedTaskStateError):
         instance.save(expected_task_state=[None])
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'is_saved'),
+    [
+        (vm_states.ACTIVE, task_states.SHELVING, True),
+        (vm_states.ACTIVE, task_states.DELETING, False),
+        (vm_states.BUILDING, task_states.SPAWNING, False),
+    ],
+)
+def test_end_of_a_build_is_saved_if_the_next_task_was_accepted(
+    vm_state: str,
+    task_state: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_saved: bool,
+) -> None:
+    """The user saw the server ACTIVE before the worker had the answer.
+
+    Nova would fail the build, and clear the task that the user requested.
+    """
+
+    class HasTask(_Conductor):
+        def call(self, context: Any, method: str, **arguments: Any) -> Any:
+            found = super().call(context, method, **arguments)
+            found.vm_state = vm_state
+            return found
+
+    objects.register_all()
+    monkeypatch.setattr(
+        objects_base.NovaObject, 'indirection_api', HasTask(task_state)
+    )
+    context = nova_context.get_admin_context()
+    instance = objects.Instance(context, uuid=_UUID)
+    instance.vm_state, instance.task_state = vm_states.ACTIVE, None
+    expected = pytest.raises(nova_exception.UnexpectedTaskStateError)
+    with contextlib.nullcontext() if is_saved else expected:
+        instance.save(expected_task_state=[task_states.SPAWNING])
 
 
 def test_row_of_a_node_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
