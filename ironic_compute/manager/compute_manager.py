@@ -7,16 +7,19 @@ the handlers of a build, which forward a build to the holder of its node; and
 everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, ForwardsBuilds,
-PeriodicTasks, UnsupportedOperations, RefusedRebuilds, BuildMessages,
-DropsStaleMessages, RepeatedDeletes, Nova's ComputeManager.
+PeriodicTasks, UnsupportedOperations, RefusedRebuilds, RepeatedDeploys,
+BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving, Nova's
+ComputeManager.
 ForwardsBuilds comes before all handlers, because it forwards a build to
 another host before any other class handles the message. DropsStaleMessages
 comes after them, because most of its methods call Nova's handlers directly: a
 handler of a later class would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
-Nova handles it. PeriodicTasks overrides only the power sync, and
-RefusedRebuilds and RepeatedDeletes only a step of Nova's build, rebuild and
-delete, so their places among these classes do not matter.
+Nova handles it. RepeatedDeploys precedes it, too, because it puts a server
+back before its message would count as stale. PeriodicTasks overrides only the
+power sync, and RefusedRebuilds, RepeatedDeletes and RepeatedShelving only a
+step of Nova's build, rebuild, delete and shelving, so their places among these
+classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -41,25 +44,32 @@ from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.loop_thread import LoopThread
 from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
-from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
+from ironic_compute.manager.repeated_deploys import RepeatedDeploys
 from ironic_compute.manager.rescheduling import FreshCandidates
+from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.draining import ROUND_INTERVAL_S
 from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.paths.repeated_requests import waiting_at_most
-from ironic_compute.recovery.decisions import is_deploy_started
+from ironic_compute.recovery.decisions import (
+    is_active,
+    is_deploy_started,
+    is_rebuild_started,
+)
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
 from ironic_compute.recovery.interrupted_deploys import (
     InterruptedDeploys,
     are_ports_gone,
+    has_node_changed,
+    restore_key,
 )
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
@@ -97,8 +107,9 @@ class IronicComputeManager(
     PeriodicTasks,
     UnsupportedOperations,
     RefusedRebuilds,
-    BuildMessages,
+    RepeatedDeploys,
     RepeatedDeletes,
+    RepeatedShelving,
 ):
     """Nova's ComputeManager for one host and its held nodes.
 
@@ -381,6 +392,44 @@ class IronicComputeManager(
         """
         with waiting_at_most(CONF.rpc_response_timeout / 2):
             return super().attach_interface(context, **request)
+
+    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
+        """Undo an unshelve that an earlier worker of this host has begun.
+
+        The server keeps its allocation; its volumes keep their attachments.
+
+        :returns: False if Ironic has taken the deploy over
+        """
+        client = self._components.client
+        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
+            return False
+        self.driver.free_node_of(instance)
+        restore_key(instance)
+        self._nil_out_instance_obj_host_and_node(instance)
+        instance.task_state = task_states.UNSHELVING
+        instance.save(expected_task_state=[task_states.SPAWNING])
+        return True
+
+    def is_rebuild_begun(self, instance: Any) -> bool:
+        """Return whether Ironic has begun, or ended, a rebuild."""
+        client = self._components.client
+        facts = client.read_node_of_instance(instance.uuid)
+        return is_rebuild_started(
+            facts,
+            instance.task_state,
+            has_changed=has_node_changed(client, facts, instance),
+        )
+
+    def has_active_node(self, instance: Any) -> bool:
+        """Return whether the node of a server is active; reads Ironic."""
+        client = self._components.client
+        return is_active(client.read_node_of_instance(instance.uuid))
+
+    def finish_shelving(self, context: Any, instance: Any) -> None:
+        """Free all that a server has, and save it as shelved."""
+        TaskFailures(self._free_build, self._free_node).leave_shelved(
+            context, instance, 'its shelving was interrupted, and is finished'
+        )
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         """Return the nodes on which a server has an allocation.

@@ -31,7 +31,8 @@ LOG = logging.getLogger(__name__)
 
 # Seconds until a delete is tried again.
 _RETRY_S = 10.0
-_NO_ANSWER = (
+# The errors that show that a service did not answer.
+NO_ANSWER = (
     keystone_exceptions.ConnectionError,
     neutron_exceptions.ConnectionFailed,
     neutron_exceptions.ServiceUnavailable,
@@ -54,7 +55,7 @@ class RepeatedDeletes(nova_manager.ComputeManager):
             try:
                 super()._delete_instance(context, instance, bdms)
                 return
-            except _NO_ANSWER as exc:
+            except NO_ANSWER as exc:
                 LOG.warning(
                     'The delete of server %(server)s waits until all '
                     'services answer: %(error)s',

@@ -28,10 +28,13 @@ LOG = logging.getLogger(__name__)
 
 # The task states of an Instance with which an RPC message is not stale, by the
 # name of the message.
+_REBOOT_STATES: dict[str, frozenset[str]] = {
+    'SOFT': frozenset(task_states.soft_reboot_states),
+    'HARD': frozenset(task_states.hard_reboot_states),
+}
+SHELVING = frozenset({task_states.SHELVING, task_states.SHELVING_OFFLOADING})
 _DUE_STATES: dict[str, frozenset[str]] = {
-    'reboot_instance': frozenset(
-        {*task_states.soft_reboot_states, *task_states.hard_reboot_states}
-    ),
+    'reboot_instance': frozenset().union(*_REBOOT_STATES.values()),
     'stop_instance': frozenset({task_states.POWERING_OFF}),
     'start_instance': frozenset({task_states.POWERING_ON}),
     'rescue_instance': frozenset({task_states.RESCUING}),
@@ -41,9 +44,7 @@ _DUE_STATES: dict[str, frozenset[str]] = {
     'restore_instance': frozenset({task_states.RESTORING}),
     # nova-api sends this message for both task states if the root disk is a
     # volume.
-    'shelve_offload_instance': frozenset(
-        {task_states.SHELVING, task_states.SHELVING_OFFLOADING}
-    ),
+    'shelve_offload_instance': SHELVING,
     'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
 
@@ -60,7 +61,7 @@ def _drops_stale(name: str) -> Callable[..., Any]:
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         with self.in_progress.shared(instance.uuid):
-            if _is_due(instance, _DUE_STATES[name]):
+            if is_due(instance, _DUE_STATES[name]):
                 return inherited(self, context, instance, *args, **kwargs)
         return drop(name, instance)
 
@@ -91,7 +92,8 @@ def refresh(instance: Any) -> bool:
     return True
 
 
-def _is_due(instance: Any, states: frozenset[str]) -> bool:
+def is_due(instance: Any, states: frozenset[str]) -> bool:
+    """Read an Instance again; return whether it has one of these tasks."""
     return refresh(instance) and instance.task_state in states
 
 
@@ -123,16 +125,17 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     unshelve_instance = _drops_stale('unshelve_instance')
 
     def _reboot_instance(
-        self, context: Any, instance: Any, *args: Any
+        self, context: Any, instance: Any, devices: Any, reboot_type: str
     ) -> None:
         """Reboot a server, unless another message has done it meanwhile.
 
         Nova calls this with the lock of the server. While the message waited
         for it, an earlier one that RabbitMQ had delivered again may have found
-        the task state that belongs to this one.
+        the task state that belongs to this one. An earlier one of the other
+        type is not for the present task.
         """
-        if _is_due(instance, _DUE_STATES['reboot_instance']):
-            super()._reboot_instance(context, instance, *args)
+        if is_due(instance, _REBOOT_STATES[reboot_type]):
+            super()._reboot_instance(context, instance, devices, reboot_type)
         else:
             drop('reboot_instance', instance)
 

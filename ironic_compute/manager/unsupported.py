@@ -13,7 +13,7 @@ freezes the intervals of its periodic tasks.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
@@ -140,6 +140,16 @@ _REBUILD_ARGS = tuple(
 )[3:]
 
 
+def rebuild_request(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of ``rebuild_instance`` after the instance.
+
+    Nova's RPC proxy for older callers passes arguments by position.
+    """
+    return {**dict(zip(_REBUILD_ARGS, args, strict=False)), **kwargs}
+
+
 class UnsupportedOperations:
     """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
@@ -203,8 +213,7 @@ class UnsupportedOperations:
         would be a deploy as well, so it is refused, too.
         """
         parent: Method = super().rebuild_instance  # type: ignore[misc]
-        # Nova's RPC proxy for older callers passes arguments by position.
-        request = {**dict(zip(_REBUILD_ARGS, args, strict=False)), **kwargs}
+        request = rebuild_request(args, kwargs)
         if request['recreate']:
             return _refuse_evacuation(self, context, instance, request)
         if compute_utils.is_volume_backed_instance(

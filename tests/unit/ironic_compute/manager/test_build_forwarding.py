@@ -97,7 +97,9 @@ def test_unshelving_is_handled_here_if_it_may_not_be_forwarded(
 ) -> None:
     """Without another holder, or after three hops, Nova's handler runs."""
     manager = _manager(monkeypatch, holder)
-    message = ('s', 'image', {forwarding.HOPS: hops_count}, 'n', 'spec', [])
+    server = types.SimpleNamespace(obj_get_changes=dict, refresh=lambda: None)
+    rest = 'image', {forwarding.HOPS: hops_count}, 'n', 'spec', []
+    message = (server, *rest)
     manager.unshelve_instance('ctx', *message)
     assert manager.handled == ['n', message]
     assert not manager.compute_rpcapi.casts

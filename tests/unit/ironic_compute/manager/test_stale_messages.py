@@ -111,7 +111,12 @@ def test_delete_cancels_the_build_of_its_server(
 
 @pytest.mark.parametrize(
     ('row', 'reboots_count'),
-    [(task_states.REBOOTING_HARD, 1), (None, 0)],
+    [
+        (task_states.REBOOTING_HARD, 1),
+        (None, 0),
+        # An older message must not be recorded as failed.
+        (task_states.REBOOT_STARTED, 0),
+    ],
 )
 def test_reboot_that_another_one_has_done_is_dropped(
     row: str | None,

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rebuilds and unshelves whose message RabbitMQ delivers again.
+
+RabbitMQ delivers the message again if its worker ended before Ironic had taken
+the deploy over. Nova has saved another task state by then, with which the
+message would count as stale, and recovery could only end the request, because
+the server's record lacks what the message has. Therefore the record is put
+back to the state in which Nova accepts the message.
+
+An older rebuild may be delivered again while a newer one waits. Its image
+would be deployed although the record has the newer one, so it is dropped.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova.compute import task_states, vm_states
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute import delivery
+from ironic_compute.manager import stale_messages
+from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.unsupported import rebuild_request
+from ironic_compute.nodes import records
+from resource_tracker.node import NodeId
+
+LOG = logging.getLogger(__name__)
+
+# Seconds until it is tried again to find out how far a request has come.
+_RETRY_S = 10.0
+
+
+class RepeatedDeploys(BuildMessages):
+    """Nova's ComputeManager, whose interrupted rebuilds begin anew."""
+
+    clock: Clock
+    host: Host
+
+    def is_rebuild_begun(self, instance: Any) -> bool:
+        """Return whether Ironic has begun, or ended, a rebuild."""
+        raise NotImplementedError
+
+    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
+        """Undo what is left of an unshelve; False if Ironic has begun it."""
+        raise NotImplementedError
+
+    def rebuild_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Rebuild a server, unless a newer rebuild was requested."""
+        image = rebuild_request(args, kwargs)['image_ref']
+        self._prepare(instance, lambda: self._restart_rebuild(instance, image))
+        if image and instance.image_ref != image:
+            return stale_messages.drop('rebuild_instance', instance)
+        return super().rebuild_instance(context, instance, *args, **kwargs)
+
+    def unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        *args: Any,
+    ) -> Any:
+        """Unshelve a server, or free what was allocated to a deleted one."""
+        self._prepare(
+            instance,
+            lambda: self._restart_unshelve(context, instance, node),
+        )
+        if not stale_messages.refresh(instance):
+            # It has got its allocation after its delete, from a conductor
+            # that did not know of the delete.
+            self.reportclient.delete_allocation_for_instance(
+                context, instance.uuid, force=True
+            )
+            return stale_messages.drop('unshelve_instance', instance)
+        return super().unshelve_instance(
+            context, instance, image, filter_properties, node, *args
+        )
+
+    def _prepare(self, instance: Any, restart: Callable[[], None]) -> None:
+        """Put a server back whose request an earlier worker has begun.
+
+        Blocks until that is found out; RabbitMQ keeps the message. Does
+        nothing while another thread works on the server.
+        """
+        message = delivery.current()
+        is_repeated = message is not None and message.is_redelivered
+        while stale_messages.refresh(instance) and is_repeated:
+            try:
+                with self.in_progress.exclusive(instance.uuid) as is_free:
+                    if is_free:
+                        restart()
+                return
+            except Exception as exc:
+                LOG.warning(
+                    'The request for server %(server)s cannot be begun anew '
+                    'yet: %(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+            self.clock.sleep(_RETRY_S)
+
+    def _restart_rebuild(self, instance: Any, image: str) -> None:
+        is_interrupted = (
+            instance.task_state == task_states.REBUILD_SPAWNING
+            and instance.host == self.host
+            and instance.image_ref == image
+            # Without the note, stock nova-compute has begun it.
+            and records.before_rebuild(instance) is not None
+        )
+        if is_interrupted and not self.is_rebuild_begun(instance):
+            _log_restart('rebuild', instance)
+            records.clear_before_rebuild(instance)
+            instance.task_state = task_states.REBUILDING
+            instance.save(expected_task_state=[task_states.REBUILD_SPAWNING])
+
+    def _restart_unshelve(
+        self, context: Any, instance: Any, node: str | None
+    ) -> None:
+        is_interrupted = (
+            instance.vm_state == vm_states.SHELVED_OFFLOADED
+            and instance.task_state == task_states.SPAWNING
+            and instance.host in (None, self.host)
+            # Without it, another node may be allocated to the server.
+            and NodeId(node or '')
+            in self.list_allocated_nodes(context, instance.uuid)
+        )
+        if is_interrupted and self.undo_interrupted_unshelve(
+            context, instance
+        ):
+            _log_restart('unshelve', instance)
+
+
+def _log_restart(name: str, instance: Any) -> None:
+    LOG.info(
+        'Beginning the %(name)s of server %(server)s anew, because its worker '
+        'has ended before Ironic had taken it over',
+        {'name': name, 'server': instance.uuid},
+    )

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shelving of servers: it goes on until the services answer.
+
+Nova frees the node of a server before it deletes the allocation and saves the
+new state. If a service does not answer in between, or the worker ends, Nova
+leaves an ACTIVE server without a node; the same message, delivered again,
+would fail because there is no node to switch off. Each step may be carried out
+twice, so the shelving is done again, and without the node if it is free.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+from typing import Any
+
+from nova.compute import manager as nova_manager
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute import errors
+from ironic_compute.manager.deletes import NO_ANSWER
+from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
+
+LOG = logging.getLogger(__name__)
+
+# Seconds until the shelving is tried again.
+_RETRY_S = 10.0
+
+
+class RepeatedShelving(nova_manager.ComputeManager):
+    """Nova's ComputeManager, with a shelving that outlasts an outage.
+
+    The record is read again before each try: another message may have shelved
+    the server while this one waited for the lock, and the server may be in use
+    again.
+    """
+
+    clock: Clock
+
+    def has_active_node(self, instance: Any) -> bool:
+        """Return whether the node of a server is active; reads Ironic."""
+        raise NotImplementedError
+
+    def finish_shelving(self, context: Any, instance: Any) -> None:
+        """Free all that a server has, and save it as shelved."""
+        raise NotImplementedError
+
+    def _shelve_offload_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Shelve a server; blocks until each service has answered.
+
+        Nova calls this method with the server's lock held. RabbitMQ keeps the
+        message of the request meanwhile.
+        """
+        while is_due(instance, SHELVING):
+            try:
+                if self.has_active_node(instance):
+                    super()._shelve_offload_instance(
+                        context, instance, *args, **kwargs
+                    )
+                else:
+                    self.finish_shelving(context, instance)
+                return
+            except Exception as exc:
+                if not _has_no_answer(exc):
+                    raise
+                LOG.warning(
+                    'The shelving of server %(server)s waits until all '
+                    'services answer: %(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+            self.clock.sleep(_RETRY_S)
+        drop('shelve_offload_instance', instance)
+
+
+def _has_no_answer(exc: BaseException) -> bool:
+    """Return whether a service did not answer, which may change."""
+    kinds = (*NO_ANSWER, errors.IronicUnavailable)
+    return isinstance(exc, kinds) or isinstance(exc.__cause__, kinds)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rebuilds and unshelves begin anew if their worker has ended too early."""
+
+import types
+from typing import Any
+
+import pytest
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
+
+from ironic_compute.delivery import Delivery
+from ironic_compute.manager.repeated_deploys import RepeatedDeploys
+from ironic_compute.nodes import records
+from ironic_compute.recovery.in_progress import InProgress
+from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
+
+
+class _Server(types.SimpleNamespace):
+    """A server; ``is_gone``: Nova has deleted it."""
+
+    def obj_get_changes(self) -> dict[str, Any]:
+        return {}
+
+    def refresh(self) -> None:
+        if self.is_gone:
+            raise nova_exception.InstanceNotFound(instance_id=self.uuid)
+
+    def save(self, expected_task_state: list[str]) -> None:
+        self.saved.append((*expected_task_state, self.task_state))
+
+
+class _Manager(RepeatedDeploys):
+    """The manager of host c1, whose former worker has ended."""
+
+    def __init__(self, *, is_begun: bool = False) -> None:
+        self.host: Any = 'c1'
+        self.clock = ManualClock()
+        self.in_progress = InProgress()
+        self.is_begun = is_begun
+        self.nodes = ['n1']
+        self.done: list[str] = []
+        self.reportclient = types.SimpleNamespace(
+            delete_allocation_for_instance=lambda context, server, force: (
+                self.done.append('released')
+            )
+        )
+
+    def is_rebuild_begun(self, instance: Any) -> bool:
+        return self.is_begun
+
+    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
+        if not self.is_begun:
+            self.done.append('undone')
+            instance.task_state = task_states.UNSHELVING
+        return not self.is_begun
+
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        return [NodeId(node) for node in self.nodes]
+
+
+@pytest.fixture(autouse=True)
+def nova(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Nova's handlers only note that they were called.
+
+    The handlers that drop stale messages have Nova's own ones in them.
+    """
+    for name in ('rebuild_instance', 'unshelve_instance'):
+        drop = vars(nova_manager.ComputeManager).get(name)
+        assert drop is not None
+
+        def handle(self: Any, context: Any, instance: Any, *_: Any) -> None:
+            self.done.append(f'served {instance.task_state}')
+
+        monkeypatch.setattr(RepeatedDeploys.__mro__[2], name, handle)
+
+
+def _rebuilding(**fields: Any) -> _Server:
+    server = _Server(
+        uuid='s1',
+        host='c1',
+        image_ref='new',
+        vm_state=vm_states.ACTIVE,
+        task_state=task_states.REBUILD_SPAWNING,
+        system_metadata={},
+        is_gone=False,
+        saved=[],
+    )
+    records.note_before_rebuild(server, '')
+    vars(server).update(fields)
+    return server
+
+
+def _rebuild(
+    manager: _Manager, server: _Server, *, is_redelivered: bool = True
+) -> list[str]:
+    delivery = Delivery(lambda: None, is_redelivered)
+    with delivery.handled():
+        manager.rebuild_instance(None, server, 'old', 'new')
+    return manager.done
+
+
+def test_redelivered_rebuild_begins_anew() -> None:
+    """Its worker ended between its last save and the request to Ironic."""
+    server = _rebuilding()
+    assert _rebuild(_Manager(), server) == ['served rebuilding']
+    assert server.saved == [('rebuild_spawning', 'rebuilding')]
+    assert records.before_rebuild(server) is None
+
+
+def test_redelivered_rebuild_that_ironic_has_begun_is_left_alone() -> None:
+    """Recovery waits for it; a second deploy would wipe the disk again."""
+    server = _rebuilding()
+    assert _rebuild(_Manager(is_begun=True), server) == [
+        'served rebuild_spawning'
+    ]
+    assert server.saved == []
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'host': 'c2'},
+        {'task_state': task_states.REBUILDING},
+        {'system_metadata': {}},
+    ],
+)
+def test_other_rebuilds_are_left_alone(fields: Any) -> None:
+    """They have another host, were not begun, or stock Nova has begun them."""
+    server = _rebuilding(**fields)
+    _rebuild(_Manager(), server)
+    assert server.saved == []
+
+
+def test_first_delivery_of_a_rebuild_puts_nothing_back() -> None:
+    """Another message has begun the rebuild that the record shows."""
+    server = _rebuilding()
+    _rebuild(_Manager(), server, is_redelivered=False)
+    assert server.saved == []
+
+
+def test_rebuild_that_a_thread_works_on_is_left_alone() -> None:
+    """A message of an older rebuild must not disturb the newer one."""
+    server, manager = _rebuilding(), _Manager()
+    with manager.in_progress.shared('s1'):
+        _rebuild(manager, server)
+    assert server.saved == []
+
+
+def test_rebuild_with_another_image_than_the_record_is_dropped() -> None:
+    """It is older than the rebuild that the record shows.
+
+    It would deploy the older image, and the newer message would be dropped.
+    """
+    server = _rebuilding(task_state=task_states.REBUILDING, image_ref='newest')
+    assert _rebuild(_Manager(), server, is_redelivered=False) == []
+
+
+def test_restart_waits_until_the_services_answer() -> None:
+    """The message stays with RabbitMQ meanwhile."""
+    manager, answers = _Manager(), [OSError('no answer'), False]
+
+    def is_begun(instance: Any) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    manager.is_rebuild_begun = is_begun  # type: ignore[method-assign]
+    assert _rebuild(manager, _rebuilding()) == ['served rebuilding']
+    assert not answers
+
+
+def _unshelve(manager: _Manager, **fields: Any) -> list[str]:
+    server = _rebuilding(
+        vm_state=vm_states.SHELVED_OFFLOADED,
+        task_state=task_states.SPAWNING,
+    )
+    vars(server).update(fields)
+    with Delivery(lambda: None, True).handled():
+        manager.unshelve_instance(None, server, None, {}, 'n1', None, [])
+    return manager.done
+
+
+@pytest.mark.parametrize('host', [None, 'c1'])
+def test_redelivered_unshelve_begins_anew(host: str | None) -> None:
+    """Its worker ended before or after the claim."""
+    assert _unshelve(_Manager(), host=host) == ['undone', 'served unshelving']
+
+
+def test_redelivered_unshelve_that_ironic_has_begun_is_left_alone() -> None:
+    """Recovery waits for the deploy."""
+    assert _unshelve(_Manager(is_begun=True)) == ['served spawning']
+
+
+@pytest.mark.parametrize('nodes', [[], ['n2']])
+def test_unshelve_that_has_lost_its_node_is_left_alone(
+    nodes: list[str],
+) -> None:
+    """Another server may have the node, or this one another node."""
+    manager = _Manager()
+    manager.nodes = nodes
+    assert _unshelve(manager) == ['served spawning']
+
+
+def test_unshelve_of_a_deleted_server_frees_its_allocation() -> None:
+    """The conductor allocated a node after the server was deleted."""
+    assert _unshelve(_Manager(), is_gone=True) == ['released']

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shelving of a server ends, also after an outage or a crash."""
+
+import types
+from typing import Any
+
+import pytest
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+from nova.compute import task_states
+
+from ironic_compute import errors
+from ironic_compute.manager.shelving import RepeatedShelving
+from tests.fakes.clock import ManualClock
+
+_NO_PLACEMENT = nova_exception.AllocationDeleteFailed(
+    consumer_uuid='s1', error='no answer'
+)
+_NO_IRONIC = nova_exception.InstancePowerOffFailure(reason='no answer')
+_NO_IRONIC.__cause__ = errors.IronicUnavailable('no answer')
+
+
+class _Shelving(RepeatedShelving):
+    """A manager; Nova's shelving frees the node and then raises errors."""
+
+    def __init__(self, answers: list[Exception], *, has_node: bool) -> None:
+        self.clock = ManualClock()
+        self.done: list[str] = []
+        self.has_node = has_node
+        self.answers = answers
+
+    def has_active_node(self, instance: Any) -> bool:
+        return self.has_node
+
+    def finish_shelving(self, context: Any, instance: Any) -> None:
+        self.done.append('finished')
+
+
+def _shelve(
+    manager: _Shelving,
+    monkeypatch: pytest.MonkeyPatch,
+    task_state: str | None = task_states.SHELVING,
+) -> list[str]:
+    def shelve(self: Any, *args: Any) -> None:
+        self.done.append('shelved')
+        if self.answers:
+            self.has_node = isinstance(self.answers[0].__cause__, Exception)
+            raise self.answers.pop(0)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_shelve_offload_instance', shelve
+    )
+    server = types.SimpleNamespace(
+        uuid='s1',
+        task_state=task_state,
+        obj_get_changes=dict,
+        refresh=lambda: None,
+    )
+    manager._shelve_offload_instance(None, server, True)
+    return manager.done
+
+
+def test_server_with_a_node_is_shelved_by_nova(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is done twice if all services answer."""
+    assert _shelve(_Shelving([], has_node=True), monkeypatch) == ['shelved']
+
+
+def test_redelivered_shelving_of_a_freed_node_is_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The former worker ended after it had freed the node.
+
+    Nova would fail to switch it off, and leave an ACTIVE server without a
+    node.
+    """
+    assert _shelve(_Shelving([], has_node=False), monkeypatch) == ['finished']
+
+
+def test_shelving_goes_on_when_placement_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node is free by then, and Nova would leave the server ACTIVE."""
+    manager = _Shelving([_NO_PLACEMENT], has_node=True)
+    assert _shelve(manager, monkeypatch) == ['shelved', 'finished']
+
+
+def test_shelving_goes_on_when_ironic_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ironic was away before the node was freed."""
+    manager = _Shelving([_NO_IRONIC], has_node=True)
+    assert _shelve(manager, monkeypatch) == ['shelved', 'shelved']
+
+
+def test_shelving_that_ironic_refuses_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is an answer."""
+    refused = nova_exception.InstancePowerOffFailure(reason='no')
+    with pytest.raises(nova_exception.InstancePowerOffFailure):
+        _shelve(_Shelving([refused], has_node=True), monkeypatch)
+
+
+def test_shelving_of_a_server_that_is_in_use_again_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another message has shelved it while this one waited for the lock."""
+    manager = _Shelving([], has_node=True)
+    assert _shelve(manager, monkeypatch, task_state=None) == []
