@@ -58,18 +58,12 @@ from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.draining import ROUND_INTERVAL_S
 from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.paths.repeated_requests import waiting_at_most
-from ironic_compute.recovery.decisions import (
-    is_active,
-    is_deploy_started,
-    is_rebuild_started,
-)
+from ironic_compute.recovery.decisions import is_active, is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
 from ironic_compute.recovery.interrupted_deploys import (
     InterruptedDeploys,
     are_ports_gone,
-    has_node_changed,
-    restore_key,
 )
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
@@ -392,33 +386,6 @@ class IronicComputeManager(
         """
         with waiting_at_most(CONF.rpc_response_timeout / 2):
             return super().attach_interface(context, **request)
-
-    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
-        """Undo an unshelve that an earlier worker of this host has begun.
-
-        The server keeps its allocation; its volumes keep their attachments.
-
-        :returns: False if Ironic has taken the deploy over
-        """
-        client = self._components.client
-        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
-            return False
-        self.driver.free_node_of(instance)
-        restore_key(instance)
-        self._nil_out_instance_obj_host_and_node(instance)
-        instance.task_state = task_states.UNSHELVING
-        instance.save(expected_task_state=[task_states.SPAWNING])
-        return True
-
-    def is_rebuild_begun(self, instance: Any) -> bool:
-        """Return whether Ironic has begun, or ended, a rebuild."""
-        client = self._components.client
-        facts = client.read_node_of_instance(instance.uuid)
-        return is_rebuild_started(
-            facts,
-            instance.task_state,
-            has_changed=has_node_changed(client, facts, instance),
-        )
 
     def has_active_node(self, instance: Any) -> bool:
         """Return whether the node of a server is active; reads Ironic."""

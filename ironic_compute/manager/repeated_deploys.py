@@ -26,6 +26,15 @@ from ironic_compute.manager import stale_messages
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
+from ironic_compute.recovery.decisions import (
+    is_deploy_started,
+    is_rebuild_started,
+)
+from ironic_compute.recovery.interrupted_deploys import (
+    has_node_changed,
+    restore_key,
+)
+from ironic_compute.worker.components import Components
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -39,14 +48,35 @@ class RepeatedDeploys(BuildMessages):
 
     clock: Clock
     host: Host
+    driver: Any
+    _components: Components
+
+    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
+        """Undo an unshelve that an earlier worker of this host has begun.
+
+        The server keeps its allocation; its volumes keep their attachments.
+
+        :returns: False if Ironic has taken the deploy over
+        """
+        client = self._components.client
+        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
+            return False
+        self.driver.free_node_of(instance)
+        restore_key(instance)
+        self._nil_out_instance_obj_host_and_node(instance)
+        instance.task_state = task_states.UNSHELVING
+        instance.save(expected_task_state=[task_states.SPAWNING])
+        return True
 
     def is_rebuild_begun(self, instance: Any) -> bool:
         """Return whether Ironic has begun, or ended, a rebuild."""
-        raise NotImplementedError
-
-    def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
-        """Undo what is left of an unshelve; False if Ironic has begun it."""
-        raise NotImplementedError
+        client = self._components.client
+        facts = client.read_node_of_instance(instance.uuid)
+        return is_rebuild_started(
+            facts,
+            instance.task_state,
+            has_changed=has_node_changed(client, facts, instance),
+        )
 
     def rebuild_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -35,6 +35,7 @@ class Message:
     :param id: the id that oslo.messaging gives it; a copy has the same
     :param properties: the filter properties of a build
     :param alternates: the hosts that the scheduler chose besides the first
+    :param request: the id of the user's request, if it is for a task
     """
 
     name: str
@@ -45,6 +46,7 @@ class Message:
     id: str = ''
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     alternates: tuple[Any, ...] = ()
+    request: str = ''
 
 
 @dataclasses.dataclass(frozen=True)

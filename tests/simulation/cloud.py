@@ -37,6 +37,8 @@ from tests.simulation.operator import Operator
 from tests.simulation.path_checks import PathChecks
 from tests.simulation.placement import Placement
 from tests.simulation.scheduling import Scheduler
+from tests.simulation.task_checks import TaskChecks
+from tests.simulation.tasks import DETAILED, TaskUsers
 from tests.simulation.wire import SentRequest
 from tests.simulation.world import REACH_S, World
 
@@ -69,8 +71,12 @@ class Cloud(World):
                 )
         self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
+        self.tasks = TaskUsers(self)
+        self.task_checks = TaskChecks(self)
         self.scheduler = Scheduler(self)
-        self.load = Load(self, self.rng.randint(3, 6))
+        # Servers that are shelved and unshelved need more nodes.
+        nodes_count = self.rng.randint(3, 6) + 3 * self.tasks.is_on
+        self.load = Load(self, nodes_count)
         self.operator = Operator(self)
         self.moves = Moves(self)
         self.path_checks: PathChecks | None = None
@@ -109,6 +115,8 @@ class Cloud(World):
         """Note that the broker itself has lost a message."""
         if message.name == 'build':
             self.excuse(message.server, LOST)
+        if message.name in DETAILED:
+            self.tasks.excuse(message.server, LOST)
 
     # Lost connections
 
@@ -187,6 +195,9 @@ class Cloud(World):
         answer, Ironic has failed the deploy, no node was free, the broker has
         lost the message, or a late write has changed the record.
         """
+        if server.requests:
+            self.task_checks.check_server(server)
+            return
         if server.was_active and not server.delete_asked:
             if server.vm_state != vm_states.ACTIVE:
                 self.fail(f'{server.uuid} was active, is {server.vm_state}')
@@ -215,7 +226,9 @@ class Cloud(World):
     def check_undeploy(self, request: SentRequest, uuid: str) -> None:
         """Check that no server is undeployed before its deletion."""
         server = self.nova.servers[uuid]
-        if server.was_active and not server.delete_asked:
+        if server.requests:
+            self.task_checks.check_undeploy(request, server)
+        elif server.was_active and not server.delete_asked:
             self.fail(f'{request.sender} undeploys {uuid}, which is in use')
 
     # The calm
@@ -223,6 +236,10 @@ class Cloud(World):
     def heal(self) -> None:
         self.operator.return_machine()
         super().heal()
+        if self.tasks.is_on:
+            # In other worlds, tasks of a process that is thawed early wait
+            # until it would have thawed. RabbitMQ notices nothing of that.
+            self.kernel.run_postponed()
         for record in self.nova.services.values():
             record.disabled = False
         self.moves.keep_draining()
@@ -298,7 +315,9 @@ class Cloud(World):
             lost = server.host is None and server.vm_state == vm_states.ERROR
             if server.task_state is not None and not lost:
                 yield f'{server.uuid} is {server.task_state} for ever'
-            if server.vm_state not in (vm_states.ACTIVE, vm_states.ERROR):
+            if server.requests and not server.delete_asked:
+                yield from self.task_checks.problems(server)
+            elif server.vm_state not in (vm_states.ACTIVE, vm_states.ERROR):
                 yield f'{server.uuid} is {server.vm_state} for ever'
             if server.vm_state == vm_states.ACTIVE:
                 facts = self.ironic.nodes.get(NodeId(server.node or ''))

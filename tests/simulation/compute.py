@@ -33,7 +33,6 @@ from ironic_compute.pool import host_aggregates
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
-from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
@@ -49,6 +48,7 @@ from tests.simulation.nova_manager import FAILURES
 from tests.simulation.observing import ObservedWires, start_observer
 from tests.simulation.placement import Reporter
 from tests.simulation.rows import Server, Services
+from tests.simulation.scheduling import ReportClient
 from tests.simulation.worker import Worker
 
 PACE = Pace(
@@ -133,7 +133,10 @@ class ComputeWorker(Worker):
         self._path_health = wires.health
         self.wire = wires.conductor
         self.placement_wire = wires.placement
-        self.client = Client(world, wires.ironic, self.gate)
+        self.live_tasks = LiveTasks(self.kernel)
+        self.client = Client(
+            world, wires.ironic, self.gate, self.live_tasks.server_at_work
+        )
         self.compute_nodes: ComputeNodes = makeup.compute_nodes(
             self.gate, self.clock, ROWS_PER_PAGE
         )
@@ -174,11 +177,13 @@ class ComputeWorker(Worker):
             claims,
             self.compute_nodes,
             self.client,  # type: ignore[arg-type]
-            None,
+            ReportClient(world, wires.placement),
             self._requested_reads.add,
             confirm_timeout_s=2 * PACE.confirm_s,
+            repeat_read=lambda server, read: self.driver.repeat_read(read),
         )
-        self.driver = Driver(world, self.client, self.held_nodes.accept_facts)
+        observe = self.held_nodes.accept_facts
+        self.driver = Driver(world, self.client, observe, self.excuse_task)
         self._make_recovery()
         self._make_rpc()
         self._resuming: set[Task] = set()
@@ -221,13 +226,12 @@ class ComputeWorker(Worker):
 
     def _make_recovery(self) -> None:
         makeup = self.world.makeup
-        self.live_tasks = LiveTasks(self.kernel)
         self.manager: Any = makeup.manager(self)
         failures = TaskFailures(
             self.manager._free_build, self.manager._free_node
         )
         client: Any = self.client
-        deploys = InterruptedDeploys(client, self.driver, failures, None)
+        deploys = makeup.deploys(client, self.driver, failures, None)
         self._resume = makeup.resume(
             self.host,
             self.manager,
@@ -295,6 +299,10 @@ class ComputeWorker(Worker):
     def is_resuming(self) -> bool:
         """Return whether the running task continues an interrupted one."""
         return self.kernel.task in self._resuming
+
+    def excuse_task(self, why: str) -> None:
+        """Note why the task that the running thread works on may fail."""
+        self.world.tasks.excuse(self.live_tasks.server_at_work(), why)
 
     # Records
 

@@ -7,25 +7,32 @@ is the process whose task runs.
 """
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nova import exception as nova_exception
 from nova import objects
+from nova import rpc as nova_rpc
+from nova import utils as nova_utils
 from nova.objects import base
 from oslo_versionedobjects import base as ovo_base
 
+from tests.simulation.faults import Unreachable
 from tests.simulation.nova import (
     NodeRecord,
     Nova,
     ServerRecord,
     copy_record,
 )
-from tests.simulation.rows import Server
+from tests.simulation.requests import TaskRequest
+from tests.simulation.rows import TRIES_COUNT, Disks, Server
 
 objects.register_all()
 
+# Objects that the tasks of servers read; their requests are sent again.
+_READ_BY_TASKS = frozenset({'BlockDeviceMappingList', 'InstanceActionList'})
 _find_versions = ovo_base.obj_tree_get_versions
 _found: dict[str, dict[str, str]] = {}
 
@@ -55,8 +62,8 @@ class Conductor:
             ('InstanceList', 'get_by_filters'): self._servers,
             ('InstanceList', 'get_by_host_and_node'): self._servers_on,
             ('InstanceList', 'get_uuids_by_host'): self._uuids_by_host,
-            ('InstanceActionList', 'get_by_instance_uuid'): _nothing,
-            ('BlockDeviceMappingList', 'get_by_instance_uuid'): _nothing,
+            ('InstanceActionList', 'get_by_instance_uuid'): self._actions,
+            ('BlockDeviceMappingList', 'get_by_instance_uuid'): self._disks,
             ('Instance', 'get_by_uuid'): self._server,
             ('Service', 'get_by_compute_host'): self._service,
             ('AggregateList', 'get_all'): self._aggregates,
@@ -68,6 +75,13 @@ class Conductor:
                 ('InstanceActionEvent', 'event_finish'),
             }
         )
+        self._event_writes: Mapping[tuple[str, str], Callable[..., Any]] = {
+            ('InstanceActionEvent', 'event_start'): self._start_event,
+            (
+                'InstanceActionEvent',
+                'event_finish_with_failure',
+            ): self._finish_event,
+        }
         self._writes: Mapping[tuple[str, str], Callable[[Any], Any]] = {
             ('ComputeNode', 'create'): self._create_row,
             ('ComputeNode', 'save'): self._save_row,
@@ -79,6 +93,12 @@ class Conductor:
     def installed(self) -> Iterator[None]:
         """Answer the requests of Nova's objects of this process."""
         former = base.NovaObject.indirection_api
+        synchronized, nova_utils.synchronized = (
+            nova_utils.synchronized,
+            self._synchronized,
+        )
+        notifiers = nova_rpc.LEGACY_NOTIFIER, nova_rpc.NOTIFIER
+        nova_rpc.LEGACY_NOTIFIER = nova_rpc.NOTIFIER = _NoNotifier()
         base.NovaObject.indirection_api = self
         ovo_base.obj_tree_get_versions = _versions
         try:
@@ -88,7 +108,22 @@ class Conductor:
                 yield
         finally:
             base.NovaObject.indirection_api = former
+            nova_utils.synchronized = synchronized
+            nova_rpc.LEGACY_NOTIFIER, nova_rpc.NOTIFIER = notifiers
             ovo_base.obj_tree_get_versions = _find_versions
+
+    def _synchronized(self, server: str) -> Callable[..., Any]:
+        """``nova.utils.synchronized``: the lock of a server, in a worker."""
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with self._worker.manager._lock(server):
+                    return function(*args, **kwargs)
+
+            return run
+
+        return decorate
 
     @property
     def _worker(self) -> Any:
@@ -106,9 +141,14 @@ class Conductor:
         kwargs: Any,
     ) -> Any:
         """Call a class method of an object; most of them only read."""
+        write = self._event_writes.get((objname, objmethod))
+        if write is not None and self._world.tasks.is_on:
+            return write(context, *args, **kwargs)
         if (objname, objmethod) in self._class_writes:
             return self._worker.wire.wait_and_write(lambda request: None)
         read = self._class_methods[objname, objmethod]
+        if objname in _READ_BY_TASKS and self._world.tasks.is_on:
+            return self._read(lambda: read(context, *args, **kwargs))
         return self._worker.wire.read(lambda: read(context, *args, **kwargs))
 
     def object_action(
@@ -211,14 +251,85 @@ class Conductor:
     def _aggregates(self, context: Any) -> list[Any]:
         return self._world.moves.aggregates
 
+    # What only tasks use
+
+    def _read(self, act: Callable[[], Any]) -> Any:
+        """Read; again if there is no answer, as ``gated_writes`` does."""
+        wire = self._worker.wire
+        for _ in range(TRIES_COUNT - 1):
+            with contextlib.suppress(Unreachable):
+                return wire.read(act)
+        with wire.as_last_try():
+            return wire.read(act)
+
+    def _write(self, act: Callable[[Any], Any]) -> Any:
+        """Write; again if there is no answer, as ``gated_writes`` does."""
+        wire = self._worker.wire
+        for _ in range(TRIES_COUNT - 1):
+            with contextlib.suppress(Unreachable):
+                return wire.wait_and_write(act)
+        with wire.as_last_try():
+            return wire.wait_and_write(act)
+
+    def _actions(
+        self, context: Any, server: str, **_: Any
+    ) -> list[TaskRequest]:
+        return self._nova.servers[server].requests[::-1]
+
+    def _disks(self, context: Any, server: str) -> Disks:
+        return Disks.of(self._nova.servers[server].has_root_volume)
+
+    def _request(self, context: Any, server: str) -> TaskRequest:
+        """Return the request of an action, or the last one: see Nova's DB."""
+        requests = self._nova.servers[server].requests
+        for request in requests:
+            if request.id == context.request_id:
+                return request
+        if context.project_id or not requests:
+            raise nova_exception.InstanceActionNotFound(
+                request_id=context.request_id, instance_uuid=server
+            )
+        return requests[-1]
+
+    def _start_event(
+        self, context: Any, server: str, name: str, **_: Any
+    ) -> None:
+        self._world.kernel.require_task()
+        self._write(
+            lambda sent: self._request(context, server).start_event(name)
+        )
+
+    def _finish_event(
+        self, context: Any, server: str, name: str, **results: Any
+    ) -> None:
+        self._world.kernel.require_task()
+        has_failed = results['exc_tb'] is not None
+
+        def finish(sent: Any) -> None:
+            request = self._request(context, server)
+            request.finish_event(name, 'Error' if has_failed else 'Success')
+            self._world.task_checks.check_event(
+                server, request, name, results['exc_val']
+            )
+
+        self._write(finish)
+
     def _create_fault(self, fault: Any) -> dict[str, Any]:
         self._worker.wire.wait_and_write(lambda request: None)
         return {}
 
 
-def _nothing(context: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    """Return no records: the simulation has none of this kind."""
-    return []
+class _NoNotifier:
+    """Nova's notifier; notifications are off."""
+
+    def prepare(self, **_: Any) -> '_NoNotifier':
+        return self
+
+    def is_enabled(self) -> bool:
+        return False
+
+    def error(self, *_: Any) -> None:
+        """Do nothing."""
 
 
 def _row(context: Any, record: NodeRecord) -> Any:

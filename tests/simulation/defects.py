@@ -33,7 +33,7 @@ from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation import move_defects, path_defects
+from tests.simulation import move_defects, path_defects, task_defects
 from tests.simulation.broker import Connection, Delivered
 from tests.simulation.disk import MemoryStateDir
 from tests.simulation.handlers import Manager
@@ -459,6 +459,7 @@ MAKEUPS: dict[str, Makeup] = {
     'duplicate build let through': with_parts(manager=BuildsEachMessage),
     **path_defects.makeups(_agent_with_assignment),
     **move_defects.MAKEUPS,
+    **task_defects.MAKEUPS,
 }
 
 # Name of a defect -> a seed that detects it. If a change of the simulation
@@ -499,4 +500,5 @@ SEEDS: dict[str, int] = {
     'duplicate build let through': 25,
     **path_defects.SEEDS,
     **move_defects.SEEDS,
+    **task_defects.SEEDS,
 }

@@ -10,27 +10,44 @@ from nova.compute import task_states
 
 from ironic_compute import delivery, errors
 from ironic_compute.driver import nova_errors
+from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.cancellations import Cancellations
+from ironic_compute.driver.power import Power
+from ironic_compute.driver.queries import Queries
+from ironic_compute.driver.rebuild import Rebuild
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel
 from tests.simulation.rows import Server
+from tests.simulation.waiter import Deploy, Waiter
 
 WAIT_S = 3.0
 RETRIES_COUNT = 5
 
 
 class Driver:
-    """A driver that deploys and undeploys servers."""
+    """A driver; real are its power actions, rebuilds and queries."""
 
-    def __init__(self, world: Any, client: Any, observe: Any) -> None:
+    def __init__(
+        self,
+        world: Any,
+        client: Any,
+        observe: Any,
+        excuse_task: Callable[[str], object],
+    ) -> None:
         self._world = world
         self._kernel: Kernel = world.kernel
         self._client = client
         self._observe = observe
+        self._excuse_task = excuse_task
         self._cancellations = Cancellations()
         self.cancel_build = self._cancellations.cancel
         self.is_build_cancelled = self._cancellations.is_cancelled
+        waiter: Any = Waiter(world.kernel, client, observe, excuse_task)
+        deploy: Any = Deploy(world, waiter, self.wait_for_deploy)
+        self._power = Power(waiter)
+        self._queries = Queries(waiter)
+        self._rebuild = Rebuild(waiter, deploy)
 
     # Builds
 
@@ -48,17 +65,25 @@ class Driver:
         self._retry(lambda: self._client.reserve_node(node, server.uuid))
         return node
 
+    def repeat_read(self, read: Callable[[], Any]) -> Any:
+        """Read the node of a build; in worlds with tasks, more than once."""
+        return self._retry(read) if self._world.tasks.is_on else read()
+
     def _retry(self, request: Callable[[], Any]) -> Any:
         for _ in range(RETRIES_COUNT):
             with contextlib.suppress(errors.IronicUnavailable):
                 return request()
             self._kernel.sleep(WAIT_S)
-        return request()
+        try:
+            return request()
+        except errors.IronicUnavailable as exc:
+            self._excuse_task(repr(exc))
+            raise
 
     def failed_spawn_cleanup(self, server: Server) -> None:
         self.free_node_of(server)
 
-    def spawn(self, server: Server) -> None:
+    def spawn(self, context: Any, server: Server, *_: Any, **__: Any) -> None:
         with nova_errors.as_nova_build_errors(server):
             node = self._reserve(server)
             try:
@@ -111,6 +136,9 @@ class Driver:
             self._client.undeploy(node, server)
         else:
             self._client.release_node(node, server)
+            if self._world.tasks.is_on:
+                with contextlib.suppress(errors.IronicComputeError):
+                    self._observe(self._client.read_node(node))
 
     def free_node_of(self, server: Server) -> None:
         with nova_errors.as_nova_errors(server):
@@ -120,13 +148,69 @@ class Driver:
             if facts is not None:
                 self._retry(lambda: self.free(facts.uuid, server.uuid))
 
-    def reboot(self, server: Server) -> None:
+    def destroy(self, context: Any, server: Server, *args: Any) -> None:
+        self.free_node_of(server)
+
+    def assume_node(
+        self, server: Server, node: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context of no effect: no server has volumes to attach."""
+        return contextlib.nullcontext()
+
+    # Tasks of servers, as in the real driver
+
+    def rebuild(
+        self,
+        context: Any,
+        instance: Server,
+        image_meta: Any,
+        bdms: Any,
+        preserve_ephemeral: bool,
+    ) -> None:
+        with nova_errors.as_nova_build_errors(instance):
+            request = BuildRequest(
+                context, instance, image_meta, [], None, None
+            )
+            self._rebuild.rebuild(request, bdms, preserve_ephemeral)
+
+    def reboot(
+        self,
+        context: Any,
+        instance: Server,
+        network_info: Any,
+        reboot_type: str,
+        **_: Any,
+    ) -> None:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.InstanceRebootFailure
+        ):
+            self._power.reboot(instance, reboot_type)
+
+    def power_off(
+        self, instance: Server, timeout: int = 0, retry_interval: int = 0
+    ) -> None:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.InstancePowerOffFailure
+        ):
+            self._power.power_off(instance, timeout)
+
+    def power_on(self, context: Any, instance: Server, *args: Any) -> None:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.InstancePowerOnFailure
+        ):
+            self._power.power_on(instance)
+
+    def get_info(self, instance: Server, use_cache: bool = True) -> Any:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.VirtDriverNotReady
+        ):
+            return self._queries.read_info(instance, use_cache)
+
+    def reboot_node(self, server: Server) -> None:
+        """Reboot a server as worlds with moves do: Ironic counts it only."""
         with nova_errors.as_nova_errors(server):
             node = NodeId(server.node or '')
             self._retry(lambda: self._client.reboot(node, server.uuid))
-
-    def get_info(self, server: Server, use_cache: bool = True) -> Any:
-        raise NotImplementedError
 
 
 def _check_deletion(server: Server) -> None:

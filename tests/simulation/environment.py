@@ -85,14 +85,19 @@ class Environment:
         self._ahead_s: list[float] = [0.0]
         if conductors is not None:
             self._ahead_s = conductors.sample(CONDUCTORS_S, CONDUCTORS_COUNT)
+        # Users reboot, stop, start, rebuild, shelve and unshelve servers.
+        self._task_rng = _choose('tasks', seed)
         if self.has_only_path_faults:
             self._mixed = self._clocks = self._folders = None
+            self._task_rng = None
             self.has_deletions = False
             self._moves_rng = None
         if self.has_deletions:
             # Nova may delete the Service of a host while a server comes to it,
             # and no daemon can prevent it.
             self._moves_rng = None
+        if self.has_moves:
+            self._task_rng = None
 
     @property
     def is_mixed(self) -> bool:
@@ -120,6 +125,11 @@ class Environment:
         """The generator of these moves."""
         assert self._moves_rng is not None
         return self._moves_rng
+
+    @property
+    def task_rng(self) -> random.Random | None:
+        """The generator of the tasks of servers; None: there are none."""
+        return self._task_rng
 
     def timing(self, usual: Timing) -> Timing:
         """Return the options of an agent that starts now."""

@@ -7,11 +7,14 @@ or built anew, how a build is undone and a delete repeated. Nova's own part is
 """
 
 import contextlib
+import copy
 import dataclasses
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import oslo_messaging
+from nova import context as nova_context
 from nova.compute import task_states
 
 from ironic_compute.manager.allocation_deletes import repeat_deletes
@@ -21,6 +24,7 @@ from ironic_compute.manager.stale_messages import refresh
 from tests.simulation.broker import Message
 from tests.simulation.kernel import Kernel
 from tests.simulation.nova_manager import FAILURES, SimulatedNova
+from tests.simulation.rows import Disks
 from tests.simulation.scheduling import (
     ComputeRpcApi,
     ReportClient,
@@ -35,6 +39,24 @@ class LiveTasks:
         self._kernel = kernel
         self._working: dict[str, int] = {}
         self._alone: dict[str, Any] = {}
+        # The servers that each thread works on, the innermost last.
+        self._at_work: dict[Any, list[str]] = {}
+
+    def server_at_work(self) -> str:
+        """Return the server that the running thread works on, or nothing."""
+        servers = self._at_work.get(self._kernel.task)
+        return servers[-1] if servers else ''
+
+    @contextlib.contextmanager
+    def _noted(self, server: str) -> Iterator[None]:
+        task = self._kernel.task
+        self._at_work.setdefault(task, []).append(server)
+        try:
+            yield
+        finally:
+            self._at_work[task].pop()
+            if not self._at_work[task]:
+                del self._at_work[task]
 
     def busy(self, server: str) -> bool:
         """Return whether any task works on a server."""
@@ -46,7 +68,8 @@ class LiveTasks:
             self._kernel.sleep(0.5)
         self._working[server] = self._working.get(server, 0) + 1
         try:
-            yield
+            with self._noted(server):
+                yield
         finally:
             self._working[server] -= 1
 
@@ -56,7 +79,8 @@ class LiveTasks:
         if free:
             self._alone[server] = self._kernel.task
         try:
-            yield free
+            with self._noted(server):
+                yield free
         finally:
             if free:
                 del self._alone[server]
@@ -113,7 +137,9 @@ class Manager(IronicComputeManager, SimulatedNova):
                     self._serve_request(message)
                 case 'given':
                     self._worker.given(message.nodes)
-        except FAILURES as exc:
+                case _:
+                    self._serve_task(message)
+        except (*FAILURES, oslo_messaging.ExpectedException) as exc:
             if message.name == 'build':
                 self._excuse(message.server, exc)
             world.log(f'{self._worker.name}: {message.name} {exc!r}')
@@ -155,8 +181,14 @@ class Manager(IronicComputeManager, SimulatedNova):
         with self._worker.world.moves.working(self._worker, instance.uuid):
             super().terminate_instance(context, instance, *args, **kwargs)
 
-    def reboot_instance(self, context: Any, instance: Any, *_: Any) -> None:
-        """Reboot as Nova does, but without the errors that its users see."""
+    def reboot_instance(self, context: Any, instance: Any, *rest: Any) -> None:
+        """Reboot as Nova does, but without the errors that its users see.
+
+        Worlds with tasks have Nova's own way.
+        """
+        if self._worker.world.tasks.is_on:
+            super().reboot_instance(context, instance, *rest)
+            return
         with (
             self._worker.world.moves.working(self._worker, instance.uuid),
             self.in_progress.shared(instance.uuid),
@@ -164,7 +196,7 @@ class Manager(IronicComputeManager, SimulatedNova):
         ):
             due = (task_states.REBOOTING_HARD,)
             if refresh(instance) and instance.task_state in due:
-                self._worker.driver.reboot(instance)
+                self._worker.driver.reboot_node(instance)
                 instance.task_state = None
                 instance.save(due)
 
@@ -177,6 +209,88 @@ class Manager(IronicComputeManager, SimulatedNova):
             if refresh(server) and server.node is not None:
                 self._worker.client.attach(server.node, server.uuid)
 
+    def _serve_task(self, message: Message) -> None:
+        host = self.host
+        if message.name != 'unshelve':
+            host = self.forwarder._find_host(message.server, message.hops)
+        if host == self.host:
+            context = nova_context.RequestContext(
+                'user', 'project', is_admin=True, request_id=message.request
+            )
+            server = self._worker.server_sent(message.server)
+            _TASKS[message.name](self, context, server, message)
+            return
+        onward = dataclasses.replace(message, hops=message.hops + 1)
+        self._worker.world.log(
+            f'{message.name} of {message.server} goes to {host}'
+        )
+        self._worker.wire.cast(
+            lambda: self._worker.world.nova.broker.cast(host, onward)
+        )
+
+
+def rebuild(
+    manager: Any,
+    context: Any,
+    server: Any,
+    image: str,
+    former: str,
+    metadata: Mapping[str, str],
+) -> None:
+    """Have a manager serve a rebuild, as its message asks for."""
+    manager.rebuild_instance(
+        context,
+        server,
+        orig_image_ref=former,
+        image_ref=image,
+        injected_files=[],
+        new_pass=None,
+        orig_sys_metadata=dict(metadata),
+        bdms=Disks.of(False),
+        recreate=False,
+        on_shared_storage=False,
+        preserve_ephemeral=False,
+        migration=None,
+        scheduled_node=None,
+        limits=None,
+        request_spec=None,
+        accel_uuids=[],
+    )
+
+
+# Name of a message -> what it has the manager do.
+_TASKS: Mapping[str, Callable[[Any, Any, Any, Message], None]] = {
+    'reboot SOFT': lambda manager, context, server, message: (
+        manager.reboot_instance(context, server, None, 'SOFT')
+    ),
+    'reboot HARD': lambda manager, context, server, message: (
+        manager.reboot_instance(context, server, None, 'HARD')
+    ),
+    'stop': lambda manager, context, server, message: manager.stop_instance(
+        context, server, True
+    ),
+    'start': lambda manager, context, server, message: manager.start_instance(
+        context, server
+    ),
+    'rebuild': lambda manager, context, server, message: rebuild(
+        manager, context, server, **message.properties
+    ),
+    'shelve': lambda manager, context, server, message: (
+        manager.shelve_offload_instance(context, server, True, [])
+    ),
+    'unshelve': lambda manager, context, server, message: (
+        manager.unshelve_instance(
+            context,
+            server,
+            None,
+            copy.deepcopy(message.properties),
+            message.node,
+            None,
+            [],
+        )
+    ),
+}
+
 
 class _NoPorts:
     """Nova's client of Neutron; no server has a port."""
@@ -186,3 +300,5 @@ class _NoPorts:
 
     def unbind_ports(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
+
+    setup_instance_network_on_host = unbind_ports

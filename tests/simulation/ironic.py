@@ -8,6 +8,7 @@ by the clock of the node's conductor, and sends a notification.
 
 import dataclasses
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from ironic_compute import errors
@@ -17,6 +18,7 @@ from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import WALL_START_S
 from tests.simulation.notifications import Notifications
+from tests.simulation.requests import wall_time
 from tests.simulation.wire import SentRequest, Wire
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(NodeFacts))
@@ -32,6 +34,18 @@ _HAS_SERVER = (
 )
 
 
+@dataclasses.dataclass
+class NodeMachine:
+    """What Ironic has of a node besides `NodeFacts`.
+
+    :param disk: the image that was deployed last
+    """
+
+    provision_updated_at: str | None = None
+    instance_info: dict[str, str] = dataclasses.field(default_factory=dict)
+    disk: str = 'image-0'
+
+
 class Ironic:
     """The nodes of one pool."""
 
@@ -41,6 +55,7 @@ class Ironic:
         self.ill_until_s = 0.0
         world.faults.plan('ironic ill', self._fall_ill)
         self.nodes: dict[NodeId, NodeFacts] = {}
+        self.machines: dict[NodeId, NodeMachine] = {}
 
     def _fall_ill(self) -> None:
         """Answer with errors and with incomplete lists for a while."""
@@ -55,6 +70,7 @@ class Ironic:
 
     def enroll(self, node: NodeId) -> None:
         """Add a node."""
+        self.machines[node] = NodeMachine()
         self.nodes[node] = NodeFacts(
             node,
             resource_class='baremetal',
@@ -72,6 +88,9 @@ class Ironic:
 
     def change(self, node: NodeId, event: str, **fields: Any) -> None:
         """Change fields of a node; send a notification of this event."""
+        if 'provision_state' in fields:
+            now = wall_time(self._world.kernel.now_s)
+            self.machines[node].provision_updated_at = now.isoformat()
         facts = self.nodes[node] = dataclasses.replace(
             self.nodes[node], updated_at=self._stamp(node), **fields
         )
@@ -131,10 +150,91 @@ class Ironic:
         end = 'deploy failed' if failed else 'active'
         if failed:
             self._world.excuse(server, 'Ironic failed the deploy')
+            self._world.tasks.excuse(server, 'Ironic failed the deploy')
         self._world.kernel.later(
             rng.choice((2.0, 10.0, 30.0)),
-            lambda: self._pass(node, 'deploying', end),
+            lambda: self._end_deploy(node, end),
         )
+
+    def _end_deploy(self, node: NodeId, end: str) -> None:
+        """End a deploy; the machine of a server that was deployed is on."""
+        power = self._power('power on') if end == 'active' else {}
+        self._pass(node, 'deploying', end, **power)
+
+    def _power(self, power_state: str) -> dict[str, Any]:
+        """Return the power fields of a node; none in worlds without tasks."""
+        if not self._world.tasks.is_on:
+            return {}
+        return {'power_state': power_state, 'target_power_state': None}
+
+    def rebuild(self, request: SentRequest, node: NodeId, server: str) -> None:
+        """Begin to deploy a server again, on its node."""
+        facts = self.node(node)
+        if facts.target_power_state is not None:
+            raise errors.NodeLocked(f'{node} is locked')
+        if facts.provision_state not in ('active', 'deploy failed'):
+            raise errors.IronicRefused(f'{node} is {facts.provision_state}')
+        self._world.task_checks.check_rebuild(request, server, facts)
+        self._world.log(f'{request.sender} rebuilds {server} on {node}')
+        machine = self.machines[node]
+        machine.disk = machine.instance_info.get('image_source', '')
+        self.change(node, 'provision_set.success', provision_state='deploying')
+        tasks = self._world.tasks
+        failed = tasks.occurs('rebuild fails')
+        if failed:
+            tasks.excuse(server, 'Ironic failed the rebuild')
+        self._world.kernel.later(
+            tasks.choose(10.0, 30.0),
+            lambda: self._end_deploy(
+                node, 'deploy failed' if failed else 'active'
+            ),
+        )
+
+    def set_power(
+        self, request: SentRequest, node: NodeId, target: str, server: str
+    ) -> None:
+        """Begin a power action; the client acts for a server.
+
+        :param target: as in Ironic's API, such as ``soft power off``
+        """
+        facts, tasks = self.node(node), self._world.tasks
+        is_locked = facts.provision_state in ('deploying', 'cleaning')
+        if is_locked or facts.target_power_state is not None:
+            raise errors.NodeLocked(f'{node} is locked')
+        self._world.task_checks.check_power(request, server, facts, target)
+        is_soft = target.startswith('soft')
+        if is_soft and tasks.occurs('soft power refused'):
+            raise errors.IronicRefused(f'{node} has no {target}')
+        self._world.log(f'{request.sender} has {node} {target}')
+        end = 'power off' if target.endswith('off') else 'power on'
+        self.change(
+            node, 'power_set.start', target_power_state=end, last_error=None
+        )
+        failed = tasks.occurs('power fails')
+        if failed and not is_soft:
+            tasks.excuse(server, 'Ironic failed the power action')
+        self._world.kernel.later(
+            tasks.choose(1.0, 4.0, 12.0),
+            lambda: self._end_power(node, end, target, failed),
+        )
+
+    def _end_power(
+        self, node: NodeId, end: str, target: str, failed: bool
+    ) -> None:
+        facts = self.nodes.get(node)
+        if facts is None or facts.target_power_state != end:
+            return  # It was undeployed meanwhile.
+        if failed:
+            self.change(
+                node,
+                'power_set.error',
+                target_power_state=None,
+                last_error='no power',
+            )
+            return
+        self.change(node, 'power_set.end', **self._power(end))
+        if target.endswith('rebooting'):
+            self._world.tasks.note_reboot(facts.instance_uuid)
 
     def undeploy(
         self, request: SentRequest, node: NodeId, server: str
@@ -152,6 +252,7 @@ class Ironic:
             'provision_set.success',
             provision_state='cleaning',
             instance_uuid=None,
+            **self._power('power off'),
         )
         self._world.kernel.later(
             self._world.rng.choice((1.0, 8.0)),
@@ -171,18 +272,30 @@ class Ironic:
         self._world.moves.check_served(request, server)
         self._world.log(f'{request.sender} attaches to {server} on {node}')
 
-    def _pass(self, node: NodeId, before: str, after: str) -> None:
+    def _pass(
+        self, node: NodeId, before: str, after: str, **more: Any
+    ) -> None:
         if node in self.nodes and self.nodes[node].provision_state == before:
             is_error = after == ProvisionState.DEPLOYFAIL.value
             event = 'provision_set.error' if is_error else 'provision_set.end'
-            self.change(node, event, provision_state=after)
+            self.change(node, event, provision_state=after, **more)
 
 
 class Client:
-    """The `IronicClient` of a worker; changes wait at the gate."""
+    """The `IronicClient` of a worker; changes wait at the gate.
 
-    def __init__(self, world: Any, wire: Wire, gate: Any) -> None:
+    :param server_at_work: returns the server that the running task works on
+    """
+
+    def __init__(
+        self,
+        world: Any,
+        wire: Wire,
+        gate: Any,
+        server_at_work: Callable[[], str] = str,
+    ) -> None:
         self._world = world
+        self._server_at_work = server_at_work
         self._ironic: Ironic = world.ironic
         self._wire = wire
         self._gate = gate
@@ -246,10 +359,6 @@ class Client:
         )
         return facts
 
-    def read_fields(self, node: NodeId, fields: list[str]) -> dict[str, Any]:
-        """Return nothing: no node has any of these fields."""
-        return {}
-
     def attach(self, node: NodeId, server: str) -> None:
         self._write(lambda request: self._ironic.attach(request, node, server))
 
@@ -273,6 +382,61 @@ class Client:
         self._write(
             lambda request: self._ironic.undeploy(request, node, server)
         )
+
+    def rebuild(self, node: NodeId, server: str) -> None:
+        self._write(
+            lambda request: self._ironic.rebuild(request, node, server)
+        )
+
+    def set_power_state(
+        self,
+        node: NodeId,
+        target: str,
+        *,
+        soft: bool = False,
+        timeout_s: int | None = None,
+    ) -> None:
+        """Begin a power action for the server that the task works on."""
+        name = {'on': 'power on', 'off': 'power off', 'reboot': 'rebooting'}
+        wanted = f'soft {name[target]}' if soft else name[target]
+        server = self._server_at_work()
+        self._write(
+            lambda request: self._ironic.set_power(
+                request, node, wanted, server
+            )
+        )
+
+    def read_fields(self, node: NodeId, fields: list[str]) -> dict[str, Any]:
+        """Return the fields; in worlds without tasks, no node has any."""
+        if not self._world.tasks.is_on:
+            return {}
+
+        def read() -> dict[str, Any]:
+            facts = self._ironic.node(node)
+            found = dataclasses.asdict(self._ironic.machines[node])
+            return {
+                name: found[name] if name in found else getattr(facts, name)
+                for name in fields
+            }
+
+        return dict(self._read(read))
+
+    def patch_node(
+        self, node: NodeId, patches: list[dict[str, str]]
+    ) -> NodeFacts:
+        """Change ``instance_info``."""
+
+        def write(request: SentRequest) -> None:
+            self._ironic.node(node)
+            info = self._ironic.machines[node].instance_info
+            for patch in patches:
+                key = patch['path'].removeprefix('/instance_info/')
+                info.pop(key, None)
+                if patch['op'] == 'add':
+                    info[key] = patch['value']
+
+        self._write(write)
+        return self.read_node(node)
 
 
 def _read_at(facts: NodeFacts, read_at_s: float) -> NodeFacts:

@@ -73,6 +73,8 @@ class Kernel:
         self.task: Task | None = None  # The running task.
         self._random = rng.random
         self._events: list[Any] = []
+        # The tasks that were to run while their process was frozen.
+        self._postponed: list[tuple[Task, int]] = []
         self._hub = getcurrent()  # What makes the world also runs its steps.
         self._seq = 0
 
@@ -96,6 +98,7 @@ class Kernel:
                 self._run(target)
                 return target.process
             self._push(thaws_s, target, alarm)
+            self._postponed.append((target, alarm))
 
     def at(self, at_s: float, act: Callable[[], object]) -> None:
         """Run an action at this time."""
@@ -129,10 +132,16 @@ class Kernel:
                 doomed.throw(greenlet.GreenletExit)
         return tasks
 
+    def run_postponed(self) -> None:
+        """Run all tasks now whose process was frozen when they were due."""
+        postponed, self._postponed = self._postponed, []
+        for task, alarm in postponed:
+            self._push(self.now_s, task, alarm)
+
     # For tasks
 
-    def sleep(self, seconds: float) -> None:
-        """Block the present task in simulated time."""
+    def require_task(self) -> Task:
+        """Return the present task; end it if its process was killed."""
         task = self.task
         if (
             task is None
@@ -140,6 +149,11 @@ class Kernel:
             or not task.process.alive
         ):
             raise greenlet.GreenletExit
+        return task
+
+    def sleep(self, seconds: float) -> None:
+        """Block the present task in simulated time."""
+        task = self.require_task()
         alarm = task.alarm = task.alarm + 1
         self._push(self.now_s + seconds, task, alarm)
         self._hub.switch()

@@ -42,10 +42,9 @@ def run(
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
     world.logs_all = whole_story
-    with silence():
+    with silence(), world.conductor.installed():
         try:
-            with world.conductor.installed():
-                world.live(storm_s, calm_s)
+            world.live(storm_s, calm_s)
         finally:
             world.end_all()
     return world

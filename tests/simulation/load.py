@@ -36,7 +36,7 @@ class Load:
     def _boot(self) -> None:
         """Schedule a build to an offered node and cast it."""
         nodes = self._world.scheduler.find_nodes()
-        if nodes:
+        if nodes and self._world.tasks.leaves_nodes(len(nodes)):
             host = self._world.nova.rows[nodes[0]].host
             self.boot(nodes[0], host)
             if self._world.faults.occurs('node given twice'):
@@ -54,6 +54,7 @@ class Load:
             f's{len(world.nova.servers) + 1}', now_s, updated_at=now_s
         )
         world.nova.servers[server.uuid] = server
+        server.has_root_volume = world.tasks.draw_root_volume()
         world.log(f'boot {server.uuid} on {node} of {host}')
         world.scheduler.boot(server, node, host)
 
@@ -66,7 +67,7 @@ class Load:
             for s in world.nova.servers.values()
             if not s.deleted and not s.delete_asked
         ]
-        if servers:
+        if servers and world.tasks.leaves_servers():
             self.ask_delete(world.rng.choice(servers))
 
     def ask_delete(self, server: ServerRecord) -> None:
@@ -161,7 +162,12 @@ class Load:
         self, worker: Any, servers: list[ServerRecord]
     ) -> None:
         """Evict a server that a worker has just listed to resume its task."""
-        idle = [s for s in servers if not worker.live_tasks.busy(s.uuid)]
+        idle = [
+            s
+            for s in servers
+            # A server that is unshelved has no host yet.
+            if s.host and not worker.live_tasks.busy(s.uuid)
+        ]
         if self._world.environment.has_moves:
             return
         if idle and self._world.faults.occurs('evict meets resume'):

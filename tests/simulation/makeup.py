@@ -20,6 +20,7 @@ from ironic_compute.ownership.eviction import Evictor
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
+from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
 from ironic_compute.worker.rpc_gating import RpcGating
@@ -56,6 +57,7 @@ class Makeup:
     rebalancer: Callable[..., Rebalancer] = Rebalancer
     removal: Callable[..., Removal] = Removal
     resume: Callable[..., InterruptedTasks] = InterruptedTasks
+    deploys: Callable[..., InterruptedDeploys] = InterruptedDeploys
     strays: Callable[..., StrayInstances] = StrayInstances
     evictor: Callable[..., Evictor] = Evictor
     draining: Callable[..., Draining] = Draining

@@ -18,7 +18,8 @@ from hashring.ring import Host
 from ironic_compute.nodes.records import MADE, NEW
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Broker
-from tests.simulation.wire import SentRequest
+from tests.simulation.requests import TaskRequest
+from tests.simulation.wire import PROMPT_S, SentRequest
 
 _RecordT = TypeVar('_RecordT')
 
@@ -76,6 +77,12 @@ class ServerRecord:
     is_reboot_due: bool = False  # A user waits for its reboot.
     # Why its build may fail: see ``Cloud.check_server``.
     excuses: set[str] = dataclasses.field(default_factory=set)
+    launched_at: Any = None
+    image_ref: str = 'image-0'
+    has_root_volume: bool = False
+    system_metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+    # The accepted requests for tasks of this server, newest last.
+    requests: list[TaskRequest] = dataclasses.field(default_factory=list)
 
     def may_fail(self) -> bool:
         """Return whether a reason was noted for which a build may fail.
@@ -83,6 +90,15 @@ class ServerRecord:
         Two excuses are only for an allocation that is missing.
         """
         return bool(self.excuses - {LATE_RELEASE, UNSAVED})
+
+    def excuse_task(self, why: str) -> None:
+        """Note a reason for which the tasks of this server may fail.
+
+        Besides the last request, those that a worker still works on.
+        """
+        for request in self.requests:
+            if request is self.requests[-1] or request.is_at_work:
+                request.excuses.add(why)
 
 
 def copy_record(record: _RecordT) -> _RecordT:
@@ -166,6 +182,7 @@ class Nova:
         for server, node in self._world.placement.allocations.items():
             if node in self.rows_dropped:
                 self._world.excuse(server, 'its Service was deleted')
+                self._world.tasks.excuse(server, 'its Service was deleted')
 
     # Changes of rows
 
@@ -285,11 +302,16 @@ class Nova:
             # then: Nova shows the server ACTIVE for a moment and fails it.
             record.excuses.add(LATE_WRITE)
             record.is_given_up = True
+        if request.way_s > PROMPT_S:
+            record.excuse_task(LATE_WRITE)
         for name, value in changes.items():
             setattr(record, name, value)
         record.updated_at = self._world.kernel.now_s
         is_active = record.vm_state == vm_states.ACTIVE
         record.was_active |= is_active and not record.is_given_up
+        if record.requests:
+            states = f'{record.vm_state}, {record.task_state}'
+            self._world.log(f'{request.sender} saves {uuid}: {states}')
         self._world.check_server(record)
         saved = copy_record(record)
         self._world.moves.note_save(request, former, record)

@@ -39,6 +39,8 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
+        self.share_manager = _NoShares()
+        self.image_api = _Images()
         self._locks: dict[str, Lock] = {}
 
     def _lock(self, server: str) -> Lock:
@@ -117,7 +119,7 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
                 with self._undone_by_shutdown(context, instance):
                     instance.task_state = task_states.SPAWNING
                     instance.save((task_states.BLOCK_DEVICE_MAPPING,))
-                    self.driver.spawn(instance)
+                    self.driver.spawn(context, instance)
         except (*_GONE, nova_exception.BuildAbortException):
             raise
         except nova_exception.ComputeResourcesUnavailable as exc:
@@ -191,6 +193,48 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
 
     _terminate_volume_connections = _cleanup_volumes
 
+    # Tasks
+
+    def _notify_about_instance_usage(self, *args: Any, **_: Any) -> None:
+        """Do nothing: no part of it concerns a task."""
+
+    _notify_instance_rebuild_error = _notify_about_instance_usage
+    _delete_dangling_bdms = _notify_about_instance_usage
+    _get_request_group_mapping = _notify_about_instance_usage
+    _set_migration_status = _notify_about_instance_usage
+    _update_scheduler_instance_info = _notify_about_instance_usage
+    _delete_scheduler_instance_info = _notify_about_instance_usage
+
+    def _get_instance_block_device_info(self, *_: Any, **__: Any) -> Any:
+        return {}
+
+    _prep_block_device = _get_instance_block_device_info
+
+    def _get_accel_info(self, *_: Any) -> list[Any]:
+        return []
+
+    def _do_rebuild_instance(
+        self,
+        context: Any,
+        instance: Any,
+        orig_image_ref: Any,
+        image_meta: Any,
+        *rest: Any,
+    ) -> None:
+        """Nova's method, with the steps that concern a bare metal server."""
+        former, bdms = instance.vm_state, rest[3]
+        instance.power_state = self._get_power_state(instance)
+        instance.task_state = task_states.REBUILDING
+        instance.save(expected_task_state=[task_states.REBUILDING])
+        self.driver.rebuild(context, instance, image_meta, bdms, False)
+        self._update_instance_after_spawn(instance)
+        instance.save(expected_task_state=[task_states.REBUILD_SPAWNING])
+        if former == vm_states.STOPPED:
+            instance.vm_state = vm_states.ACTIVE
+            instance.task_state = task_states.POWERING_OFF
+            instance.save()
+            self.stop_instance(context, instance, False)
+
     # Deletes
 
     def terminate_instance(
@@ -219,3 +263,22 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
             context, instance.uuid, force=True
         )
         instance.destroy()
+
+
+class _NoShares:
+    """Nova's ShareManager; no server has shares."""
+
+    def get_share_info(self, *_: Any, **__: Any) -> '_NoShares':
+        return self
+
+    def activate_all(self, *_: Any) -> None:
+        """Do nothing."""
+
+    deactivate_all = mount_all = umount_all = activate_all
+
+
+class _Images:
+    """Nova's client of Glance; an image has no properties."""
+
+    def get(self, context: Any, image: str, **_: Any) -> dict[str, Any]:
+        return {}

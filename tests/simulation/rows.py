@@ -8,19 +8,28 @@ one request on the wire.
 import contextlib
 import copy
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nova import exception as nova_exception
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
+from ironic_compute.worker.repeated_saves import is_end_saved
 from tests.simulation.faults import Unreachable
 from tests.simulation.nova import Nova, ServerRecord, copy_record
 from tests.simulation.wire import SentRequest, Wire
 
 TRIES_COUNT = 3
-_FIELDS = ('vm_state', 'task_state', 'host', 'node')
+_FIELDS = (
+    'vm_state',
+    'task_state',
+    'host',
+    'node',
+    'image_ref',
+    'system_metadata',
+    'launched_at',
+)
 _FLAVOR = types.SimpleNamespace(
     extra_specs={'resources:CUSTOM_BAREMETAL': '1'}
 )
@@ -33,13 +42,22 @@ class Server:
         self._nova = nova
         self._wire = wire
         self.uuid = record.uuid
-        self.launched_at: Any = None
         self.launched_on: Any = None
         self.compute_id: Any = None
         self.power_state: Any = None
         self.flavor = _FLAVOR
-        self.system_metadata: dict[str, str] = {}
+        self.config_drive = 'True'
+        self.key_name: Any = None
+        self.key_data: Any = None
+        self.auto_disk_config = False
         self._take(record)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def update(self, fields: Mapping[str, Any]) -> None:
+        """Set some fields."""
+        vars(self).update(fields)
 
     def _take(self, record: ServerRecord) -> None:
         self._saved = record
@@ -48,6 +66,9 @@ class Server:
         self.task_state = record.task_state
         self.host = record.host
         self.node = record.node
+        self.image_ref = record.image_ref
+        self.launched_at = record.launched_at
+        self.system_metadata = dict(record.system_metadata)
         self.updated_at = record.updated_at
 
     def obj_get_changes(self) -> dict[str, Any]:
@@ -67,17 +88,20 @@ class Server:
         self, expected_task_state: Any = None, expected_vm_state: Any = None
     ) -> None:
         changes = {
-            name: getattr(self, name)
+            name: copy.copy(getattr(self, name))
             for name in _FIELDS
             if getattr(self, name) != getattr(self._saved, name)
         }
+        expected = expected_task_state
+        if isinstance(expected, str):
+            expected = (expected,)
         try:
             saved = self._write(
                 lambda request: self._nova.save_server(
                     request,
                     self.uuid,
                     changes,
-                    expected_task_state,
+                    expected,
                     expected_vm_state,
                 )
             )
@@ -89,8 +113,12 @@ class Server:
 
     def _is_saved(self, record: ServerRecord, changes: dict[str, Any]) -> bool:
         """``repeated_saves.is_saved``."""
-        changes = {**changes, 'task_state': self.task_state}
-        return all(getattr(record, n) == changes[n] for n in changes)
+        rest = {n: changes[n] for n in changes if n != 'task_state'}
+        if any(getattr(record, name) != rest[name] for name in rest):
+            return False
+        return record.task_state == self.task_state or is_end_saved(
+            rest, self.task_state, record.task_state
+        )
 
     def destroy(self) -> None:
         self._write(lambda request: self._nova.destroy_server(self.uuid))
@@ -100,7 +128,8 @@ class Server:
         for _ in range(TRIES_COUNT - 1):
             with contextlib.suppress(Unreachable):
                 return self._wire.wait_and_write(act)
-        return self._wire.wait_and_write(act)
+        with self._wire.as_last_try():
+            return self._wire.wait_and_write(act)
 
 
 class Services:
@@ -148,3 +177,17 @@ class Services:
         return ServiceFacts(
             mapped=record.mapped, disabled=record.disabled, exists=True
         )
+
+
+class Disks(list[Any]):
+    """Nova's BlockDeviceMappingList of a server, which has a root disk."""
+
+    @classmethod
+    def of(cls, has_root_volume: bool) -> 'Disks':
+        root = types.SimpleNamespace(
+            is_volume=has_root_volume, attachment_id=None
+        )
+        return cls([root])
+
+    def root_bdm(self) -> Any:
+        return self[0]

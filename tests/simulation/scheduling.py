@@ -5,6 +5,7 @@ Real is the client of the conductor (``rescheduling``), which schedules the
 loser of a node anew.
 """
 
+import contextlib
 import copy
 import types
 from collections.abc import Sequence
@@ -181,6 +182,12 @@ class ReportClient:
             return None
         return True
 
+    def get_allocations_for_consumer(self, context: Any, server: str) -> Any:
+        """Return nothing, as Nova does after an error: nobody needs them."""
+        with contextlib.suppress(Unreachable):
+            self._wire.read(lambda: None)
+        return {}
+
     def get_allocs_for_consumer(self, context: Any, server: str) -> Any:
         try:
             node = self._wire.read(lambda: self._allocations.get(server))
@@ -228,6 +235,31 @@ class ComputeRpcApi:
             alternates=tuple(host_list or ()),
         )
         world.log(f'{instance.uuid} goes on to {host} for {node}')
+        self._wire.cast(lambda: world.nova.broker.cast(Host(host), message))
+
+    def unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        host: str,
+        request_spec: Any,
+        image: Any = None,
+        filter_properties: Any = None,
+        node: Any = None,
+        accel_uuids: Any = None,
+    ) -> None:
+        """Send an unshelve to another host."""
+        world = self._world
+        if filter_properties.get(HOPS, 0) > HOPS_MAX:
+            world.fail(f'{instance.uuid} was sent on too often')
+        message = Message(
+            'unshelve',
+            instance.uuid,
+            node,
+            properties=copy.deepcopy(filter_properties),
+            request=context.request_id,
+        )
+        world.log(f'unshelve of {instance.uuid} goes on to {host}')
         self._wire.cast(lambda: world.nova.broker.cast(Host(host), message))
 
 

@@ -6,12 +6,14 @@ its lease meanwhile; then it is a late write. Its reply may be lost; then the
 sender does not know whether it was carried out.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hashring.paths import Path
+from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import RABBITMQ
 from tests.simulation.faults import Unreachable
@@ -109,6 +111,9 @@ class Wire:
         return self._note(lambda: self._write(act, gated))
 
     def _write(self, act: Callable[[SentRequest], Any], gated: bool) -> Any:
+        if self._world.environment.task_rng is not None:
+            # A task that is killed runs its ``finally``; it sends nothing.
+            self._kernel.require_task()
         self._may_break_down()
         if gated:
             self._check_gate()
@@ -134,6 +139,15 @@ class Wire:
         self._kernel.sleep(2 * self._delay_s())
         self._cast_route.pass_answer()
         self._may_break_down()
+
+    @contextlib.contextmanager
+    def as_last_try(self) -> Iterator[None]:
+        """Note that a task may fail if this request has no answer."""
+        try:
+            yield
+        except (Unreachable, errors.IronicUnavailable) as exc:
+            self._worker.excuse_task(repr(exc))
+            raise
 
     def stick(self, kind: str) -> None:
         """Freeze the machine here, in worlds with this kind of fault."""

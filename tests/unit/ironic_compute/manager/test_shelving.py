@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
@@ -13,9 +14,7 @@ from ironic_compute import errors
 from ironic_compute.manager.shelving import RepeatedShelving
 from tests.fakes.clock import ManualClock
 
-_NO_PLACEMENT = nova_exception.AllocationDeleteFailed(
-    consumer_uuid='s1', error='no answer'
-)
+_NO_CONDUCTOR = oslo_messaging.MessagingTimeout()
 _NO_IRONIC = nova_exception.InstancePowerOffFailure(reason='no answer')
 _NO_IRONIC.__cause__ = errors.IronicUnavailable('no answer')
 
@@ -78,11 +77,11 @@ def test_redelivered_shelving_of_a_freed_node_is_finished(
     assert _shelve(_Shelving([], has_node=False), monkeypatch) == ['finished']
 
 
-def test_shelving_goes_on_when_placement_answers_again(
+def test_shelving_goes_on_when_nova_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The node is free by then, and Nova would leave the server ACTIVE."""
-    manager = _Shelving([_NO_PLACEMENT], has_node=True)
+    manager = _Shelving([_NO_CONDUCTOR], has_node=True)
     assert _shelve(manager, monkeypatch) == ['shelved', 'finished']
 
 

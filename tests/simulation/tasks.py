@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated users who reboot, stop, start, rebuild, shelve and unshelve.
+
+Each request goes the way of nova-api: it is refused if another task of the
+server is at work, or in a wrong VM state; the task state is saved, then the
+action is recorded, and then the message is sent to the server's host. The
+message of an unshelve is sent by nova-conductor to the host that the scheduler
+has chosen.
+
+What chance decides here is drawn from a generator of its own, so that worlds
+without tasks have the same lives as before.
+"""
+
+import random
+from typing import Any
+
+from nova.compute import task_states, vm_states
+
+from resource_tracker.node import NodeId
+from tests.simulation.broker import Message
+from tests.simulation.nova import ServerRecord
+from tests.simulation.requests import TaskRequest
+
+# How often users request a task, in seconds; each world has one of them.
+RATES_PER_S = (0.5, 1.0, 3.0)
+# Fault of a task -> its chances; each world has one of them.
+CHANCES = {
+    'power fails': (0.0, 0.0, 0.1),
+    'soft power refused': (0.0, 0.2, 1.0),
+    'rebuild refused': (0.0, 0.0, 0.2),
+    'rebuild fails': (0.0, 0.0, 0.2),
+}
+# Messages that have more than the server's record has: if one is lost, nobody
+# can carry the request out.
+DETAILED = frozenset({'rebuild', 'unshelve'})
+_ON = (vm_states.ACTIVE, vm_states.STOPPED)
+# Action -> the VM states in which nova-api accepts it, its task state, and the
+# VM state that it asks for; None: the present one.
+_ACTIONS: dict[str, tuple[tuple[str, ...], str, str | None]] = {
+    'reboot SOFT': (
+        (vm_states.ACTIVE,),
+        task_states.REBOOTING,
+        vm_states.ACTIVE,
+    ),
+    'reboot HARD': (_ON, task_states.REBOOTING_HARD, vm_states.ACTIVE),
+    'stop': (
+        (vm_states.ACTIVE,),
+        task_states.POWERING_OFF,
+        vm_states.STOPPED,
+    ),
+    'start': (
+        (vm_states.STOPPED,),
+        task_states.POWERING_ON,
+        vm_states.ACTIVE,
+    ),
+    'rebuild': (_ON, task_states.REBUILDING, None),
+    'shelve': (_ON, task_states.SHELVING, vm_states.SHELVED_OFFLOADED),
+    'unshelve': (
+        (vm_states.SHELVED_OFFLOADED,),
+        task_states.UNSHELVING,
+        vm_states.ACTIVE,
+    ),
+}
+
+
+class TaskUsers:
+    """The users of one world, and nova-api and nova-conductor for them."""
+
+    REFUSED = 'Ironic refused the rebuild'
+    NO_NODE = 'no node is free'
+    UNENDED = 'Nova has not ended the former request'
+    SUPERSEDED = 'a hard reboot was requested meanwhile'
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._rng = world.environment.task_rng or random.Random(0)
+        self.is_on = world.environment.task_rng is not None
+        self._chances = {
+            kind: self._rng.choice(some) for kind, some in CHANCES.items()
+        }
+        self._requests_count = 0
+        if self.is_on:
+            world.faults.repeat(self._rng.choice(RATES_PER_S), self._request)
+
+    # Chance
+
+    def occurs(self, kind: str) -> bool:
+        """Return whether this fault of a task occurs now."""
+        is_calm = self._world.faults.calm
+        return not is_calm and self._rng.random() < self._chances[kind]
+
+    def choose(self, *durations_s: float) -> float:
+        """Return one of these durations, up to 20 % longer or shorter."""
+        return self._rng.choice(durations_s) * self._rng.uniform(0.8, 1.2)
+
+    def draw_root_volume(self) -> bool:
+        """Return whether the root disk of a new server is a volume."""
+        return self.is_on and self._rng.random() < 0.5
+
+    # For the parts of the world
+
+    def leaves_servers(self) -> bool:
+        """Return whether a server may be deleted now.
+
+        Most of them live longer in worlds with tasks.
+        """
+        return not self.is_on or self._rng.random() < 0.25
+
+    def leaves_nodes(self, count: int) -> bool:
+        """Return whether one of so many free nodes may be used for a boot.
+
+        Some are left for unshelves in worlds with tasks.
+        """
+        return not self.is_on or count > 2
+
+    def excuse(self, server: str | None, why: str) -> None:
+        """Note a reason for which the last request for a server may fail."""
+        if server:
+            self._world.nova.servers[server].excuse_task(why)
+
+    def note_reboot(self, server: str | None) -> None:
+        """Note that the machine of a server was rebooted."""
+        record = self._world.nova.servers.get(server)
+        if record is not None and record.requests:
+            record.requests[-1].reboots_count += 1
+
+    # Users
+
+    def _request(self) -> None:
+        """Request a task that a server's VM state allows."""
+        action = self._rng.choice(list(_ACTIONS))
+        found = [
+            server
+            for server in self._world.nova.servers.values()
+            if _is_accepted(server, action)
+        ]
+        if found:
+            server = self._rng.choice(found)
+            # A hard reboot of a server that is rebooted already is rare.
+            if server.task_state is None or self._rng.random() < 0.2:
+                self._accept(server, action)
+
+    def _accept(self, server: ServerRecord, action: str) -> None:
+        _, task_state, wanted = _ACTIONS[action]
+        self._requests_count += 1
+        request = TaskRequest(
+            f'req-{self._requests_count}',
+            action,
+            server.vm_state,
+            wanted or server.vm_state,
+            self._world.kernel.now_s,
+        )
+        if server.task_state is not None:
+            server.excuse_task(self.SUPERSEDED)
+            request.excuses.add(self.SUPERSEDED)
+        if any(self._may_disturb(each) for each in server.requests):
+            request.excuses.add(self.UNENDED)
+        self._world.log(f'{action} {server.uuid} of {server.host}')
+        message = self._message(server, request)
+        server.task_state = task_state
+        server.updated_at = self._world.kernel.now_s
+        server.requests.append(request)
+        if action == 'unshelve':
+            delay_s = self.choose(0.1, 1.0)
+            self._world.kernel.later(
+                delay_s, lambda: self._schedule(server, request)
+            )
+            return
+        self._world.nova.broker.cast(server.host, message)
+
+    def _may_disturb(self, former: TaskRequest) -> bool:
+        """Return whether Nova may change the task of the next request."""
+        is_stopped_again = (former.action, former.former) == (
+            'rebuild',
+            vm_states.STOPPED,
+        )
+        fails = bool(former.excuses - {self.SUPERSEDED})
+        return former.is_at_work and (fails or is_stopped_again)
+
+    def _message(self, server: ServerRecord, request: TaskRequest) -> Message:
+        properties = {}
+        if request.action == 'rebuild':
+            request.image = f'image-{request.id}'
+            request.former_image = server.image_ref
+            properties = {
+                'image': request.image,
+                'former': server.image_ref,
+                'metadata': server.system_metadata,
+            }
+            server.image_ref = request.image
+        return Message(
+            request.action,
+            server.uuid,
+            properties=properties,
+            request=request.id,
+        )
+
+    def _schedule(self, server: ServerRecord, request: TaskRequest) -> None:
+        """``unshelve_instance`` of nova-conductor."""
+        world = self._world
+        nodes = world.scheduler.find_nodes()
+        if not nodes:
+            request.excuses.add(self.NO_NODE)
+            if server.task_state == task_states.UNSHELVING:
+                server.task_state = None
+            return
+        node = NodeId(nodes[0])
+        host = world.nova.live_row(node).host
+        # The server may have been deleted since nova-conductor has read it.
+        world.placement.allocations[server.uuid] = node
+        world.log(f'{server.uuid} is unshelved on {node} of {host}')
+        message = Message('unshelve', server.uuid, node, request=request.id)
+        world.nova.broker.cast(host, message)
+
+
+def _is_accepted(server: ServerRecord, action: str) -> bool:
+    """Return whether nova-api accepts an action."""
+    states = _ACTIONS[action][0]
+    if server.deleted or server.delete_asked or not server.was_active:
+        return False
+    if server.vm_state not in states:
+        return False
+    if (server.host is None) != (action == 'unshelve'):
+        return False
+    needs_volume = {'rebuild': False, 'shelve': True}
+    if server.has_root_volume != needs_volume.get(
+        action, server.has_root_volume
+    ):
+        return False
+    if action == 'reboot HARD':
+        return server.task_state in task_states.ALLOW_REBOOT
+    return server.task_state is None
