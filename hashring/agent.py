@@ -216,6 +216,7 @@ class Agent:
         if not watch.is_half_alive:  # Then its cause was logged.
             self._operator_log.log_paths(states, view.members, now_s)
         if not held:
+            self._path_proofs.forget()
             return
         self._path_proofs.update(view, now_s)
         was_half_alive = watch.is_half_alive

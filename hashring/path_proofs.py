@@ -34,6 +34,14 @@ class PathProofs:
             )
         }
 
+    def forget(self) -> None:
+        """Forget all failures, because no member list can be read at present.
+
+        One may end meanwhile and another one begin; an answer that came in
+        between proves nothing about the later one.
+        """
+        self._read_at_s = {}
+
     @property
     def doubted_paths(self) -> tuple[Path, ...]:
         """The paths that workers should test now, sorted."""

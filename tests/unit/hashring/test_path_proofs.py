@@ -51,6 +51,17 @@ def test_failure_that_comes_back_needs_another_answer() -> None:
     assert proofs.proofs(works(answered_s=15.0)) == ()
 
 
+def test_failure_that_was_read_before_the_lease_ended_is_forgotten() -> None:
+    """It may have ended, and another one begun, while no list was read."""
+    proofs = PathProofs(ME.boot)
+    proofs.update(View((other(RABBITMQ),)), 10.0)
+    proofs.forget()
+    assert proofs.doubted_paths == ()
+    proofs.update(View((other(RABBITMQ),)), 30.0)
+    assert proofs.proofs(works(answered_s=15.0)) == ()
+    assert proofs.proofs(works(answered_s=31.0)) != ()
+
+
 def test_each_agent_needs_its_own_proof() -> None:
     """A second agent fails later: by then it may be an outage for all."""
     proofs = PathProofs(ME.boot)
