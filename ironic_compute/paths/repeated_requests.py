@@ -8,7 +8,7 @@ request waits long enough for that. If Neutron answers before, the request goes
 on here.
 
 keystoneauth1 could repeat requests, too (``[neutron] http_retries``). Decision
-0024 says why it does not.
+0025 says why it does not.
 """
 
 import contextlib
