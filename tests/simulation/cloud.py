@@ -236,10 +236,9 @@ class Cloud(World):
     def heal(self) -> None:
         self.operator.return_machine()
         super().heal()
-        if self.tasks.is_on:
-            # In other worlds, tasks of a process that is thawed early wait
-            # until it would have thawed. RabbitMQ notices nothing of that.
-            self.kernel.run_postponed()
+        # What is thawed runs now, and not when it would have thawed: RabbitMQ
+        # would take it for alive, and keep its messages until then.
+        self.kernel.run_postponed()
         for record in self.nova.services.values():
             record.disabled = False
         self.moves.keep_draining()
