@@ -220,7 +220,12 @@ class Moves:
             self._built_s[record.uuid] = self._now_s
         was_rebooting = former.task_state == task_states.REBOOTING_HARD
         is_done = record.task_state is None and not record.delete_asked
-        if was_rebooting and is_done and record.is_reboot_due:
+        is_early = was_rebooting and is_done and record.is_reboot_due
+        if is_early and request.late:
+            # The end of an earlier reboot, whose answer was lost.
+            record.is_reboot_due = False
+            self._world.breaks_count += 1
+        elif is_early:
             self._world.fail(f'{record.uuid} was not rebooted, its task ended')
         if former.host is None or record.host in (None, former.host):
             return
