@@ -5,7 +5,7 @@ from ironic_compute import errors
 
 
 def test_only_what_may_pass_is_retriable():
-    """A locked node or an unavailable Ironic allows a retry."""
+    """A shut gate, a locked node and an Ironic that is away may pass."""
     kinds = {
         kind
         for kind in vars(errors).values()
@@ -14,6 +14,7 @@ def test_only_what_may_pass_is_retriable():
         and issubclass(kind, errors.IronicComputeError)
     }
     assert kinds == {
+        errors.GateShut,
         errors.NodeLocked,
         errors.IronicUnavailable,
         errors.IronicNotReached,

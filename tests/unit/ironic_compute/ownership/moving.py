@@ -98,7 +98,7 @@ class Desk:
         self.before_save()
         self.gate.wait()
         self.writes.append('server')
-        return act(types.SimpleNamespace(late=False, host=C1))
+        return act(types.SimpleNamespace(late=False, host=C1, way_s=0.0))
 
     def read(self, act: Callable[[], Any]) -> Any:
         """Read from Nova."""
