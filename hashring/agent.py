@@ -12,6 +12,7 @@ The loop starts and stops workers through the `Workers` protocol and does not
 import Nova.
 """
 
+import dataclasses
 import socket
 from collections.abc import Callable, Sequence
 
@@ -370,13 +371,8 @@ class Agent:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
         states = self._path_states
-        # Not by `dataclasses.replace`, which takes twice the time.
-        return Member(
-            home=self._home,
-            boot=self._me.boot,
-            machine=self._machine,
-            version=self._version,
-            lease_term_s=self._timing.lease_term_s,
+        return dataclasses.replace(
+            self._me,
             state=state,
             grace_s=grace_s,
             serving=serving,

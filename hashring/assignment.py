@@ -80,9 +80,7 @@ class Assignment:
     def serving(self) -> tuple[Host, ...]:
         """Return the hosts whose lock this agent certainly has, sorted."""
         return tuple(
-            sorted(
-                [h.host for h in self._holds.values() if h.phase in CERTAIN]
-            )
+            sorted(h.host for h in self._holds.values() if h.phase in CERTAIN)
         )
 
     def phases(self) -> dict[Host, Phase]:

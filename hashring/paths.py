@@ -82,7 +82,7 @@ def _rank(state: PathState) -> tuple[bool, float, float]:
 def working(states: PathStates) -> tuple[Path, ...]:
     """Return the paths that work, sorted."""
     return tuple(
-        sorted([p for p, s in states.items() if s.failing_since_s is None])
+        sorted(p for p, s in states.items() if s.failing_since_s is None)
     )
 
 
@@ -92,11 +92,9 @@ def failing(
     """Return the paths that have failed for so many seconds, sorted."""
     return tuple(
         sorted(
-            [
-                path
-                for path, state in states.items()
-                if state.failing_since_s is not None
-                and now_s - state.failing_since_s >= after_s
-            ]
+            path
+            for path, state in states.items()
+            if state.failing_since_s is not None
+            and now_s - state.failing_since_s >= after_s
         )
     )

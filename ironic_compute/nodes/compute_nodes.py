@@ -9,14 +9,7 @@ existing row of the same uuid without an error, so it is no lock; ``save()``
 returns the row, which shows whether this host still holds it.
 """
 
-import weakref
-from collections.abc import (
-    Callable,
-    Iterable,
-    Mapping,
-    MutableMapping,
-    Set,
-)
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import nova.conf
@@ -103,11 +96,6 @@ class ComputeNodes:
         self._clock = clock
         self._page_rows = page_rows
         self._context = nova_context.get_admin_context()
-        # Row -> the properties of its node, if the row agrees with them. An
-        # audit, which mostly finds no change, then costs little.
-        self._agreeing: MutableMapping[Any, Mapping[str, Any]] = (
-            weakref.WeakKeyDictionary()
-        )
 
     def list_by_host(self, host: Host) -> list[Any]:
         """Return all rows whose holder is ``host``."""
@@ -221,16 +209,12 @@ class ComputeNodes:
 
         nova-conductor's answer updates ``row``; its host may have changed.
         """
-        if self._agreeing.get(row) == facts.properties:
-            return
         scheduler_fields = _set_fields(row, facts)
         # Changes of an earlier save that failed count too. Changes of other
         # fields do not, because a row of stock nova-compute contains a list
         # that always counts as changed.
         if row.obj_what_changed() & scheduler_fields:
-            self._write(row)
-        else:
-            self._agreeing[row] = facts.properties
+            self._save(row)
 
     def write_failed_builds(self, row: Any, count: int) -> None:
         """Write the number of successive failed builds on a node.
@@ -241,11 +225,6 @@ class ComputeNodes:
         if int(stats.get(FAILED_BUILDS) or 0) == count:
             return
         row.stats = {**stats, FAILED_BUILDS: str(count)}
-        self._write(row)
-
-    def _write(self, row: Any) -> None:
-        # The answer may differ, and a save that fails is to be repeated.
-        self._agreeing.pop(row, None)
         self._save(row)
 
     def _save(self, row: Any) -> None:
@@ -260,7 +239,7 @@ class ComputeNodes:
             has taken it meanwhile
         """
         row.host, row.service_id = host, service_id
-        self._write(row)
+        self._save(row)
         return bool(row.host == host)
 
     def delete_row(self, row: Any) -> bool:

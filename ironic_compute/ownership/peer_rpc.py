@@ -132,7 +132,8 @@ def request_adopt_host(to: Host, host: Host) -> str | None:
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _call(to, 'adopt_host', host, '1.1')
+    answer: str | None = _request(to, 'adopt_host', '1.1', host=host)
+    return answer
 
 
 def request_confirm_mapping(to: Host, host: Host) -> str | None:
@@ -141,7 +142,8 @@ def request_confirm_mapping(to: Host, host: Host) -> str | None:
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _call(to, 'vouch_for_host', host, '1.1')
+    answer: str | None = _request(to, 'vouch_for_host', '1.1', host=host)
+    return answer
 
 
 def request_forget_host(to: Host, host: Host) -> str | None:
@@ -150,7 +152,8 @@ def request_forget_host(to: Host, host: Host) -> str | None:
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves ``to``
     """
-    return _call(to, 'forget_host', host, '1.2')
+    answer: str | None = _request(to, 'forget_host', '1.2', host=host)
+    return answer
 
 
 def request_move_node(
@@ -162,8 +165,8 @@ def request_move_node(
         has not answered in time and may still move the node
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    answer = _call_moves(
-        holder, 'move_node', node=node, host=host, is_dry_run=is_dry_run
+    answer = _request(
+        holder, 'move_node', '1.3', node=node, host=host, is_dry_run=is_dry_run
     )
     return MoveResult(**answer)
 
@@ -176,7 +179,7 @@ def request_drain(host: Host, limit: int | None) -> str | None:
     :raises oslo_messaging.MessagingTimeout: no worker serves the host
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    answer: str | None = _call_moves(host, 'drain_host', limit=limit)
+    answer: str | None = _request(host, 'drain_host', '1.3', limit=limit)
     return answer
 
 
@@ -185,7 +188,7 @@ def request_undrain(host: Host) -> str | None:
 
     It returns and raises what :func:`request_drain` does.
     """
-    answer: str | None = _call_moves(host, 'undrain_host')
+    answer: str | None = _request(host, 'undrain_host', '1.3')
     return answer
 
 
@@ -194,20 +197,14 @@ def request_drain_plan(host: Host) -> list[PlannedMove]:
 
     It raises what :func:`request_drain` does.
     """
-    answer = _call_moves(host, 'drain_plan')
+    answer = _request(host, 'drain_plan', '1.3')
     return [PlannedMove(**fields) for fields in answer]
 
 
-def _call_moves(to: Host, name: str, /, **arguments: Any) -> Any:
-    client = _client(to, '1.3').prepare(timeout=_REQUEST_TIMEOUT_S)
-    return client.call(nova_context.get_admin_context(), name, **arguments)
-
-
-def _call(to: Host, name: str, host: Host, version: str) -> str | None:
+def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:
+    """Call a method of a worker that has it since this version; blocks."""
     client = _client(to, version).prepare(timeout=_REQUEST_TIMEOUT_S)
-    context = nova_context.get_admin_context()
-    answer: str | None = client.call(context, name, host=host)
-    return answer
+    return client.call(nova_context.get_admin_context(), name, **arguments)
 
 
 def is_ironic_compute(host: Host) -> bool | None:

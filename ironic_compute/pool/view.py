@@ -67,11 +67,10 @@ class PoolView:
             if frozenset(view.ring) != self._ring.hosts:
                 self._ring = Ring(view.ring)
                 self._ring_since_s = self._clock.now_s()
-            is_stale = not self._confirmed_mappings.issuperset(
-                view.confirmed_mappings
+            is_stale = bool(set(view.known) - set(self._known))
+            is_stale |= bool(
+                set(view.confirmed_mappings) - self._confirmed_mappings
             )
-            if view.known != self._known:
-                is_stale |= bool(set(view.known) - set(self._known))
             was_agreed = self._agreed_since_s is not None
             is_stale |= was_agreed and view.agreed_since_s is None
             self._confirmed_mappings = frozenset(view.confirmed_mappings)

@@ -19,7 +19,6 @@ from nova import utils as nova_utils
 from nova.objects import base
 from oslo_versionedobjects import base as ovo_base
 
-from tests.simulation.faults import Unreachable
 from tests.simulation.nova import (
     NodeRecord,
     Nova,
@@ -27,7 +26,7 @@ from tests.simulation.nova import (
     copy_record,
 )
 from tests.simulation.requests import TaskRequest
-from tests.simulation.rows import TRIES_COUNT, Disks, Server
+from tests.simulation.rows import Disks, Server
 
 objects.register_all()
 
@@ -254,22 +253,12 @@ class Conductor:
     # What only tasks use
 
     def _read(self, act: Callable[[], Any]) -> Any:
-        """Read; again if there is no answer, as ``gated_writes`` does."""
         wire = self._worker.wire
-        for _ in range(TRIES_COUNT - 1):
-            with contextlib.suppress(Unreachable):
-                return wire.read(act)
-        with wire.as_last_try():
-            return wire.read(act)
+        return wire.repeat(lambda: wire.read(act))
 
     def _write(self, act: Callable[[Any], Any]) -> Any:
-        """Write; again if there is no answer, as ``gated_writes`` does."""
         wire = self._worker.wire
-        for _ in range(TRIES_COUNT - 1):
-            with contextlib.suppress(Unreachable):
-                return wire.wait_and_write(act)
-        with wire.as_last_try():
-            return wire.wait_and_write(act)
+        return wire.repeat(lambda: wire.wait_and_write(act))
 
     def _actions(
         self, context: Any, server: str, **_: Any

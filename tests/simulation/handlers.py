@@ -220,13 +220,7 @@ class Manager(IronicComputeManager, SimulatedNova):
             server = self._worker.server_sent(message.server)
             _TASKS[message.name](self, context, server, message)
             return
-        onward = dataclasses.replace(message, hops=message.hops + 1)
-        self._worker.world.log(
-            f'{message.name} of {message.server} goes to {host}'
-        )
-        self._worker.wire.cast(
-            lambda: self._worker.world.nova.broker.cast(host, onward)
-        )
+        self._forward_request(message, host)
 
 
 def rebuild(

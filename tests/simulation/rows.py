@@ -5,7 +5,6 @@ The methods are those of Nova's Instance and of ``ServiceDirectory``; each is
 one request on the wire.
 """
 
-import contextlib
 import copy
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +15,9 @@ from nova import exception as nova_exception
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.worker.repeated_saves import is_end_saved
-from tests.simulation.faults import Unreachable
 from tests.simulation.nova import Nova, ServerRecord, copy_record
 from tests.simulation.wire import SentRequest, Wire
 
-TRIES_COUNT = 3
 _FIELDS = (
     'vm_state',
     'task_state',
@@ -124,12 +121,7 @@ class Server:
         self._write(lambda request: self._nova.destroy_server(self.uuid))
 
     def _write(self, act: Callable[[SentRequest], Any]) -> Any:
-        """Write; again if there is no answer, as ``gated_writes`` does."""
-        for _ in range(TRIES_COUNT - 1):
-            with contextlib.suppress(Unreachable):
-                return self._wire.wait_and_write(act)
-        with self._wire.as_last_try():
-            return self._wire.wait_and_write(act)
+        return self._wire.repeat(lambda: self._wire.wait_and_write(act))
 
 
 class Services:

@@ -224,9 +224,6 @@ class ComputeRpcApi:
         accel_uuids: Any = None,
     ) -> None:
         """Send a build to another host."""
-        world = self._world
-        if filter_properties.get(HOPS, 0) > HOPS_MAX:
-            world.fail(f'{instance.uuid} was sent on too often')
         message = Message(
             'build',
             instance.uuid,
@@ -234,8 +231,9 @@ class ComputeRpcApi:
             properties=copy.deepcopy(filter_properties),
             alternates=tuple(host_list or ()),
         )
-        world.log(f'{instance.uuid} goes on to {host} for {node}')
-        self._wire.cast(lambda: world.nova.broker.cast(Host(host), message))
+        self._send_on(
+            message, host, f'{instance.uuid} goes on to {host} for {node}'
+        )
 
     def unshelve_instance(
         self,
@@ -249,9 +247,6 @@ class ComputeRpcApi:
         accel_uuids: Any = None,
     ) -> None:
         """Send an unshelve to another host."""
-        world = self._world
-        if filter_properties.get(HOPS, 0) > HOPS_MAX:
-            world.fail(f'{instance.uuid} was sent on too often')
         message = Message(
             'unshelve',
             instance.uuid,
@@ -259,7 +254,15 @@ class ComputeRpcApi:
             properties=copy.deepcopy(filter_properties),
             request=context.request_id,
         )
-        world.log(f'unshelve of {instance.uuid} goes on to {host}')
+        self._send_on(
+            message, host, f'unshelve of {instance.uuid} goes on to {host}'
+        )
+
+    def _send_on(self, message: Message, host: str, what: str) -> None:
+        world = self._world
+        if message.properties.get(HOPS, 0) > HOPS_MAX:
+            world.fail(f'{message.server} was sent on too often')
+        world.log(what)
         self._wire.cast(lambda: world.nova.broker.cast(Host(host), message))
 
 

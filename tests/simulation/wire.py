@@ -9,7 +9,7 @@ sender does not know whether it was carried out.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from hashring.paths import Path
@@ -24,6 +24,8 @@ TIMEOUT_S = 6.0
 # A request that takes longer, or whose sender loses the right to act
 # meanwhile, is a late write; the invariants that it violates must be repaired.
 PROMPT_S = 2.0
+# How often a request without an answer is sent in all.
+_TRIES_COUNT = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,11 +142,16 @@ class Wire:
         self._cast_route.pass_answer()
         self._may_break_down()
 
-    @contextlib.contextmanager
-    def as_last_try(self) -> Iterator[None]:
-        """Note that a task may fail if this request has no answer."""
+    def repeat(self, send: Callable[[], Any]) -> Any:
+        """Send a request again if it has no answer, as ``gated_writes`` does.
+
+        A task may fail if the last try has no answer, either.
+        """
+        for _ in range(_TRIES_COUNT - 1):
+            with contextlib.suppress(Unreachable):
+                return send()
         try:
-            yield
+            return send()
         except (Unreachable, errors.IronicUnavailable) as exc:
             self._worker.excuse_task(repr(exc))
             raise
