@@ -27,7 +27,11 @@ from ironic_compute.cmd.hosts import (
     HostList,
     HostMapped,
 )
-from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.nova_access import (
+    NovaRefused,
+    ask_worker,
+    use_nova_conductor,
+)
 from ironic_compute.config import PROG, default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
@@ -164,22 +168,14 @@ def move_node(node: NodeId, host: Host, *, is_dry_run: bool) -> str:
     holder = _read_holder(node)
     if holder is None:
         raise NovaRefused(f'Nova has no record of node {node}')
-    try:
-        result = peer_rpc.request_move_node(
+    result = ask_worker(
+        lambda: peer_rpc.request_move_node(
             holder, node, host, is_dry_run=is_dry_run
-        )
-    except oslo_messaging.MessagingTimeout as exc:
-        raise NovaRefused(
-            f'{_no_answer(node, holder)}. It may still move the node'
-        ) from exc
-    except (
-        oslo_messaging.RemoteError,
-        oslo_messaging.UnsupportedVersion,
-    ) as exc:
-        raise NovaRefused(
-            f'Host {holder} holds node {node}, and its daemon is of an older '
-            f'release, which cannot move a node, or no ironic-compute'
-        ) from exc
+        ),
+        no_answer=f'{_no_answer(node, holder)}. It may still move the node',
+        too_old=f'Host {holder} holds node {node}, and its daemon is of an '
+        f'older release, which cannot move a node, or no ironic-compute',
+    )
     if result.why_not is not None:
         raise NovaRefused(result.why_not)
     done = 'would move' if is_dry_run else 'moved'

@@ -2,20 +2,24 @@
 """Commands of ironic-computectl that empty a host: drain and undrain.
 
 They send the order to the worker of the host, which stores it in Nova and
-carries it out. The command is not needed for that any more; ``--wait`` only
-looks on.
+carries it out. The drain goes on when the command has ended; with ``--wait``
+the command shows what is left.
 """
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import oslo_messaging
 from cliff import command, lister
 
 from hashring.clock import Clock, SystemClock
 from hashring.ring import Host
-from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.hosts import HostArgument
+from ironic_compute.cmd.nova_access import (
+    NovaRefused,
+    ask_worker,
+    use_nova_conductor,
+)
 
 COLUMNS = ('Node', 'Server', 'To host', 'Waits because')
 _LOOK_S = 5.0
@@ -39,21 +43,13 @@ def ask(host: Host, request: Callable[[], Any]) -> Any:
 
     :raises NovaRefused: it does not answer, or cannot drain
     """
-    try:
-        return request()
-    except oslo_messaging.MessagingTimeout as exc:
-        raise NovaRefused(
-            f'No daemon serves host {host}, or it does not answer; see '
-            f'"ironic-computectl host list"'
-        ) from exc
-    except (
-        oslo_messaging.RemoteError,
-        oslo_messaging.UnsupportedVersion,
-    ) as exc:
-        raise NovaRefused(
-            f'The daemon that serves host {host} is of an older release, '
-            f'which cannot drain a host, or no ironic-compute'
-        ) from exc
+    return ask_worker(
+        request,
+        no_answer=f'No daemon serves host {host}, or it does not answer; see '
+        f'"ironic-computectl host list"',
+        too_old=f'The daemon that serves host {host} is of an older release, '
+        f'which cannot drain a host, or no ironic-compute',
+    )
 
 
 def order(host: Host, request: Callable[[Host], str | None]) -> None:
@@ -104,7 +100,7 @@ def _positive(text: str) -> int:
     return number
 
 
-class HostDrain(lister.Lister):
+class HostDrain(HostArgument, lister.Lister):
     """Give all nodes of a host to other hosts, also those with servers.
 
     The host is disabled in Nova, so that it gets no more builds. Its free
@@ -114,9 +110,8 @@ class HostDrain(lister.Lister):
     """
 
     def get_parser(self, prog_name: str) -> Any:
-        """Add the host and the options."""
+        """Add the options."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='the name of the host in Nova')
         parser.add_argument(
             '--dry-run',
             action='store_true',
@@ -165,18 +160,12 @@ class HostDrain(lister.Lister):
             )
 
 
-class HostUndrain(command.Command):
+class HostUndrain(HostArgument, command.Command):
     """Enable a host again that is drained.
 
     Free nodes come back as the hash ring says. Nodes with servers that have
     moved stay where they are.
     """
-
-    def get_parser(self, prog_name: str) -> Any:
-        """Add the host."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='the name of the host in Nova')
-        return parser
 
     def take_action(self, parsed_args: Any) -> None:
         """Send the order to the worker of the host.

@@ -169,7 +169,7 @@ class HostList(lister.Lister):
         return COLUMNS, host_rows(members_of(_own_pool(), _pools()))
 
 
-class _HostCommand(command.Command):
+class HostArgument(command.Command):
     """A command with a host as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:
@@ -177,6 +177,10 @@ class _HostCommand(command.Command):
         parser = super().get_parser(prog_name)
         parser.add_argument('host', help='the name of the host in Nova')
         return parser
+
+
+class _HostCommand(HostArgument):
+    """A command that sends a host to a worker of its pool."""
 
     def _send(
         self,

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to Nova's records for the operator's commands."""
+"""Access to Nova's records and workers for the operator's commands."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import nova.conf
+import oslo_messaging
 
 CONF = nova.conf.CONF
+Answer = TypeVar('Answer')
 
 
 class NovaRefused(Exception):
@@ -22,3 +27,23 @@ def use_nova_conductor() -> None:
     rpc.init(CONF)
     objects.register_all()
     base.NovaObject.indirection_api = rpcapi.ConductorAPI()
+
+
+def ask_worker(
+    request: Callable[[], Answer], *, no_answer: str, too_old: str
+) -> Answer:
+    """Return the answer of a host's worker; blocks.
+
+    :param no_answer: a sentence that says who does not answer
+    :param too_old: a sentence that says who cannot do what is requested
+    :raises NovaRefused: with one of them
+    """
+    try:
+        return request()
+    except oslo_messaging.MessagingTimeout as exc:
+        raise NovaRefused(no_answer) from exc
+    except (
+        oslo_messaging.RemoteError,
+        oslo_messaging.UnsupportedVersion,
+    ) as exc:
+        raise NovaRefused(too_old) from exc
