@@ -217,10 +217,11 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
 
     wanted = cells.Wanted(
         arguments.services,
-        arguments.ways,
+        cells.choose_ways(arguments.ways, tls=arguments.tls),
         arguments.parts,
         arguments.cut,
         arguments.rounds or 1,
+        arguments.tls,
     )
     plan = stage.Plan(
         arguments.seed,

@@ -119,6 +119,10 @@ def _cache(layout: Layout) -> dict[str, Any]:
     }
 
 
+# Some answers name the service itself, and TLS may end before it.
+_BEHIND_TLS = {'oslo_middleware': {'enable_proxy_headers_parsing': 'true'}}
+
+
 def _queues(layout: Layout) -> dict[str, Any]:
     kind = Dials(layout).read()['queues']
     return {'rabbit_quorum_queue': str(kind == 'quorum').lower()}
@@ -136,6 +140,7 @@ def keystone(layout: Layout) -> Sections:
         # quarter of a second of CPU. No password here is secret.
         'identity': {'password_hash_rounds': 4},
         'cache': _cache(layout),
+        **_BEHIND_TLS,
     }
 
 
@@ -207,6 +212,7 @@ def neutron(layout: Layout) -> Sections:
         'ml2_type_flat': {'flat_networks': 'physnet'},
         'ml2_type_vlan': {'network_vlan_ranges': 'physnet:100:200'},
         'keystone_authtoken': _token(layout, 'neutron'),
+        **_BEHIND_TLS,
     }
 
 
@@ -256,6 +262,7 @@ def ironic(layout: Layout) -> Sections:
             'vendor_delay': dials['cleaning-delay'],
         },
         'keystone_authtoken': _token(layout, 'ironic'),
+        **_BEHIND_TLS,
         **{
             service: _member(layout, 'ironic')
             for service in (

@@ -334,7 +334,6 @@ def _add_paths(chaos: argparse.ArgumentParser) -> None:
     paths = chaos.add_argument_group('of the scenario paths')
     for name, known, text in (
         ('services', tuple(cells.Service), 'services to cut'),
-        ('ways', cells.WAYS, 'ways to cut them'),
         ('parts', tuple(cells.Part), 'whom to cut them from'),
     ):
         paths.add_argument(
@@ -344,6 +343,18 @@ def _add_paths(chaos: argparse.ArgumentParser) -> None:
             metavar='NAME,...',
             help=f'{text} (default: {", ".join(known)})',
         )
+    paths.add_argument(
+        '--ways',
+        type=cells.names_of(cells.WAYS),
+        metavar='NAME,...',
+        help=f'ways to cut them (default: {", ".join(cells.PLAIN_WAYS)}; '
+        f'with --tls {cells.Way.EXPIRED}, too)',
+    )
+    paths.add_argument(
+        '--tls',
+        action='store_true',
+        help='let daemons reach all services by TLS',
+    )
     paths.add_argument(
         '--cut',
         type=_count,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from onemachine.chaos.tcp_proxy import Way
+from onemachine.progress import CloudError
 
 # Seconds. Nova shows a host as down 60 s after its last heartbeat, which is
 # up to 10 s old when the path is cut. If all hosts are down, nova-scheduler
@@ -44,6 +45,7 @@ class Part(enum.StrEnum):
 
 # Ways to cut a path; the proxies know one more, which is not to cut it.
 WAYS = tuple(way for way in Way if way is not Way.PASS)
+PLAIN_WAYS = tuple(way for way in WAYS if way is not Way.EXPIRED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,13 +53,15 @@ class Wanted:
     """The user's choice of cells.
 
     :param cut_s: seconds of a cut from one host
+    :param tls: whether hosts reach the services by TLS
     """
 
     services: Sequence[Service] = tuple(Service)
-    ways: Sequence[Way] = WAYS
+    ways: Sequence[Way] = PLAIN_WAYS
     parts: Sequence[Part] = tuple(Part)
     cut_s: float = 100.0
     rounds: int = 1
+    tls: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,6 +162,21 @@ def _flapping(
     service, way = rng.choice(vital or possible), rng.choice(wanted.ways)
     host = rng.choice(hosts)
     return [Cell(Part.FLAPPING, service, way, (host,), FLAPPING_S)]
+
+
+def choose_ways(given: Sequence[Way] | None, *, tls: bool) -> Sequence[Way]:
+    """Return the given ways, or all that are possible.
+
+    :raises CloudError: a certificate must expire, and there is none
+    """
+    if given is None:
+        return WAYS if tls else PLAIN_WAYS
+    if Way.EXPIRED in given and not tls:
+        raise CloudError(
+            'no certificate can expire where daemons use no TLS: add --tls, '
+            f'or leave {Way.EXPIRED} out of --ways'
+        )
+    return given
 
 
 T = TypeVar('T', bound=enum.StrEnum)

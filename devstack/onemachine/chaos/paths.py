@@ -137,7 +137,9 @@ def _run_cell(
 @contextlib.contextmanager
 def _through_proxies(stage: Stage) -> Iterator[Proxies]:
     """Have the hosts reach all services through TCP proxies."""
-    proxies = Proxies(stage.cloud, HOSTS, stage.plan.seed)
+    proxies = Proxies(
+        stage.cloud, HOSTS, stage.plan.seed, tls=stage.plan.paths.tls
+    )
     direct = stage.computes
     _stop_hosts(stage)
     proxies.start()

@@ -3,11 +3,13 @@
 
 Each host uses a loopback address of its own, with the usual ports of the
 services. Its configuration names this address in all URLs, and overrides the
-endpoints that Keystone's catalog would name.
+endpoints that Keystone's catalog would name. With TLS, each proxy passes on
+encrypted bytes, and the configuration names the certificate authority.
 """
 
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -17,7 +19,8 @@ from typing import Any
 from onemachine import config, processes
 from onemachine.chaos import proxy, tcp_proxy
 from onemachine.chaos.cells import Service
-from onemachine.chaos.tcp_proxy import Way
+from onemachine.chaos.tcp_proxy import Upstream, Way
+from onemachine.chaos.tls import TlsServers
 from onemachine.control import Cloud
 from onemachine.layout import ADDRESS, Layout
 from onemachine.progress import CloudError, wait_until
@@ -28,6 +31,7 @@ _CONDUCTOR = 'nova-conductor'
 _RECORDED = (Service.IRONIC, Service.PLACEMENT)
 # Sections of nova.conf whose endpoint would be read from the catalog.
 _ENDPOINTS = ('ironic', 'placement', 'neutron')
+_NOT_HTTP = (Service.RABBIT, Service.COORDINATION)
 
 
 def address(number: int) -> str:
@@ -51,12 +55,20 @@ def ports(layout: Layout, coordination: str) -> dict[Service, int]:
 
 
 class ProxiedConfig:
-    """The configuration of hosts that reach services through proxies."""
+    """The configuration of hosts that reach services through proxies.
+
+    :param authority: the file of the certificate authority; None: without TLS
+    """
 
     def __init__(
-        self, layout: Layout, hosts: Sequence[str], coordination: str
+        self,
+        layout: Layout,
+        hosts: Sequence[str],
+        coordination: str,
+        authority: pathlib.Path | None = None,
     ) -> None:
         self._layout = layout
+        self._authority = authority
         self._addresses = {h: address(n) for n, h in enumerate(hosts)}
         self.ports = ports(layout, coordination)
 
@@ -72,6 +84,8 @@ class ProxiedConfig:
             if service in rewritten:
                 url = self._through(host, self._layout.url(service))
                 rewritten[service]['endpoint_override'] = url
+        if self._authority is not None:
+            _trust(rewritten, str(self._authority))
         return rewritten
 
     def _through(self, host: str, value: Any) -> Any:
@@ -79,11 +93,15 @@ class ProxiedConfig:
             return value
 
         def replace(found: re.Match[str]) -> str:
-            is_proxied = int(found[1]) in self.ports.values()
-            place = self._addresses[host] if is_proxied else ADDRESS
-            return f'{place}:{found[1]}'
+            scheme, port = found.groups(default='')
+            if int(port) not in self.ports.values():
+                return found[0]
+            if self._authority is not None:
+                scheme = scheme.replace('http:', 'https:')
+            return f'{scheme}{self._addresses[host]}:{port}'
 
-        return re.sub(rf'{re.escape(ADDRESS)}:(\d+)', replace, value)
+        place = rf'(http://)?{re.escape(ADDRESS)}:(\d+)'
+        return re.sub(place, replace, value)
 
     def places(self) -> dict[str, tuple[tcp_proxy.Place, tcp_proxy.Place]]:
         """Return name of a listener -> where it listens, and its service."""
@@ -100,6 +118,21 @@ class ProxiedConfig:
         }
 
 
+def _trust(sections: dict[str, dict[str, Any]], authority: str) -> None:
+    """Name the certificate authority wherever a URL leads through TLS."""
+    for options in sections.values():
+        if any('https://' in str(value) for value in options.values()):
+            options['cafile'] = authority
+    if 'DEFAULT' in sections and 'transport_url' in sections['DEFAULT']:
+        sections.setdefault('oslo_messaging_rabbit', {}).update(
+            ssl='true', ssl_ca_file=authority
+        )
+    if url := sections.get('coordination', {}).get('backend_url'):
+        sections['coordination'] = {
+            'backend_url': f'{url}?ca_cert={authority}'
+        }
+
+
 def listener(host: str, service: Service) -> str:
     """Return the name of the listener of a host and a service."""
     return f'{host}/{service}'
@@ -109,20 +142,33 @@ class Proxies:
     """The process with all TCP proxies, and cuts of paths.
 
     :param hosts: the first hosts of the stage, in their order
+    :param tls: whether hosts reach the services by TLS
     """
 
-    def __init__(self, cloud: Cloud, hosts: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        cloud: Cloud,
+        hosts: Sequence[str],
+        seed: int,
+        *,
+        tls: bool = False,
+    ) -> None:
+        folder = cloud.layout.folder('chaos')
         self._cloud = cloud
         self._seed = seed
+        self._tls = TlsServers(cloud, folder / 'tls') if tls else None
         self.config = ProxiedConfig(
-            cloud.layout, hosts, cloud.coordination.kind
+            cloud.layout,
+            hosts,
+            cloud.coordination.kind,
+            self._tls and self._tls.authority,
         )
-        self._control = cloud.layout.folder('chaos') / 'tcp-proxy'
+        self._control = folder / 'tcp-proxy'
 
     def start(self) -> None:
         """Start the process, and wait until it takes orders."""
         argument = tcp_proxy.argument(
-            self._control, self.config.places(), self._seed
+            self._control, self._upstreams(), self._seed
         )
         self._control.unlink(missing_ok=True)
         self._cloud.processes.stop(_PROCESS)
@@ -138,9 +184,18 @@ class Proxies:
             30,
         )
 
+    def _upstreams(self) -> dict[str, tuple[tcp_proxy.Place, Upstream]]:
+        places = self.config.places()
+        if self._tls is None:
+            return {n: (at, Upstream(to)) for n, (at, to) in places.items()}
+        http = {n for n in places if not n.endswith(_NOT_HTTP)}
+        return self._tls.start(places, http)
+
     def stop(self) -> None:
-        """End the process."""
+        """End the process, and that of TLS."""
         self._cloud.processes.stop(_PROCESS)
+        if self._tls is not None:
+            self._tls.stop()
 
     def counts(
         self, hosts: Sequence[str], service: Service

@@ -31,6 +31,18 @@ _RESET_ON_CLOSE = struct.pack('ii', 1, 0)
 Place = tuple[str, int]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Upstream:
+    """The service behind a listener.
+
+    :param expired: where the same service has a certificate that has
+        expired; None: hosts reach it without TLS
+    """
+
+    place: Place
+    expired: Place | None = None
+
+
 class Direction(enum.Enum):
     """Where bytes go: OUT to the service, IN to the host."""
 
@@ -52,13 +64,17 @@ class Way(enum.StrEnum):
     ONE_WAY_OUT = 'one-way-out'  # The host's bytes arrive, answers are lost.
     ONE_WAY_IN = 'one-way-in'  # The host's bytes are lost, answers arrive.
     RESETS = 'resets'  # Nine of ten connections are reset after some bytes.
+    EXPIRED = 'expired'  # Connections are reset; then the certificate is old.
 
     def passes(self, direction: Direction) -> bool:
         """Return whether bytes in this direction arrive."""
         only = (
             Way.ONE_WAY_OUT if direction is Direction.OUT else Way.ONE_WAY_IN
         )
-        return self in (only, Way.PASS, Way.RESETS)
+        return self in (only, Way.PASS, Way.RESETS, Way.EXPIRED)
+
+
+_ENDS_CONNECTIONS = (Way.REFUSED, Way.EXPIRED)
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,12 +96,12 @@ class Listener:
     """One listener: connections of one host to one service."""
 
     def __init__(
-        self, place: Place, upstream: Place, rng: random.Random
+        self, place: Place, upstream: Upstream, rng: random.Random
     ) -> None:
         self.way = Way.PASS
         self.counts = Counts()
-        self.upstream = upstream
         self.rng = rng
+        self._upstream = upstream
         self.connections: set[_Connection] = set()
         self._place = place
         self._server: asyncio.Server | None = None
@@ -94,17 +110,29 @@ class Listener:
         """Listen."""
         self._server = await asyncio.start_server(self._accept, *self._place)
 
+    @property
+    def target(self) -> Place:
+        """Where new connections lead at present."""
+        expired = self._upstream.expired if self.way is Way.EXPIRED else None
+        return expired or self._upstream.place
+
     async def turn(self, way: Way) -> None:
         """Treat all connections another way from now on.
 
-        A connection that has lost bytes cannot go on, so it is reset.
+        A connection that has lost bytes cannot go on, so it is reset. So is
+        each one when the certificate expires: TLS checks it at the start of a
+        connection only.
+
+        :raises ValueError: there is no certificate that could expire
         """
+        if way is Way.EXPIRED and self._upstream.expired is None:
+            raise ValueError('hosts reach this service without TLS')
         self.way = way
         if way is Way.REFUSED and self._server is not None:
             self._server.close()
             self._server = None
         for connection in tuple(self.connections):
-            if way is Way.REFUSED or connection.has_lost:
+            if way in _ENDS_CONNECTIONS or connection.has_lost:
                 connection.reset()
             else:
                 connection.draw_lot()
@@ -178,7 +206,7 @@ class _Connection:
 
     async def _run_both(self) -> None:
         reader, self._upstream = await asyncio.open_connection(
-            *self._listener.upstream
+            *self._listener.target
         )
         await asyncio.gather(
             self._pump(Direction.OUT, self._reader, self._upstream),
@@ -265,7 +293,7 @@ class TcpProxy:
     def __init__(
         self,
         control: pathlib.Path,
-        places: Mapping[str, tuple[Place, Place]],
+        places: Mapping[str, tuple[Place, Upstream]],
         rng: random.Random,
     ) -> None:
         self._control = control
@@ -331,19 +359,30 @@ def order(
 
 
 def argument(
-    control: pathlib.Path, places: Mapping[str, tuple[Place, Place]], seed: int
+    control: pathlib.Path,
+    places: Mapping[str, tuple[Place, Upstream]],
+    seed: int,
 ) -> str:
     """Return the argument of the program."""
+    listed = {
+        name: (place, upstream.place, upstream.expired)
+        for name, (place, upstream) in places.items()
+    }
     return json.dumps(
-        {'control': str(control), 'places': dict(places), 'seed': seed}
+        {'control': str(control), 'places': listed, 'seed': seed}
     )
+
+
+def _place(read: list[Any]) -> Place:
+    address, port = read
+    return address, port
 
 
 def _parse(text: str) -> TcpProxy:
     read = json.loads(text)
     places = {
-        name: ((place[0], place[1]), (upstream[0], upstream[1]))
-        for name, (place, upstream) in read['places'].items()
+        name: (_place(at), Upstream(_place(to), expired and _place(expired)))
+        for name, (at, to, expired) in read['places'].items()
     }
     control = pathlib.Path(read['control'])
     return TcpProxy(control, places, random.Random(read['seed']))

@@ -8,6 +8,7 @@ from onemachine import parser
 from onemachine.chaos import cells
 from onemachine.chaos.cells import Part, Service, Wanted
 from onemachine.chaos.tcp_proxy import Way
+from onemachine.progress import CloudError
 
 HOSTS = ('c1', 'c2', 'c3')
 
@@ -27,7 +28,7 @@ def test_each_service_is_cut_each_way_from_one_host():
     found = [c for c in chosen(Wanted()) if c.part is Part.ONE]
     pairs = {(c.service, c.way) for c in found}
     services = set(Service) - {Service.CONDUCTOR}
-    assert pairs == {(s, w) for s in services for w in cells.WAYS}
+    assert pairs == {(s, w) for s in services for w in cells.PLAIN_WAYS}
     assert len(found) == len(pairs)
     assert {len(c.hosts) for c in found} == {1}
     assert {c.hosts[0] for c in found} == set(HOSTS)
@@ -88,10 +89,21 @@ def test_command_line_has_the_whole_matrix_by_default():
     """Without options, all services, ways and parts are tried."""
     arguments = chaos()
     assert arguments.services == tuple(Service)
-    assert arguments.ways == cells.WAYS
+    assert arguments.ways is None
     assert arguments.parts == tuple(Part)
     assert arguments.cut == 100
     assert Way.PASS not in cells.WAYS
+
+
+def test_certificates_expire_only_with_tls():
+    """Without TLS the way is neither usual nor possible."""
+    assert Way.EXPIRED in cells.choose_ways(None, tls=True)
+    assert Way.EXPIRED not in cells.choose_ways(None, tls=False)
+    given = (Way.REFUSED, Way.EXPIRED)
+    assert cells.choose_ways(given, tls=True) == given
+    with pytest.raises(CloudError, match='--tls'):
+        cells.choose_ways(given, tls=False)
+    assert chaos('--tls', '--ways=expired').tls
 
 
 def test_command_line_takes_lists_of_names():

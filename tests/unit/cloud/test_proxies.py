@@ -2,9 +2,13 @@
 """The TCP proxies of all hosts, and configuration that leads through them."""
 
 import configparser
+import contextlib
 import os
+import shutil
 import socket
+import ssl
 import sys
+import threading
 
 import pytest
 from onemachine import computes, config, processes
@@ -119,6 +123,26 @@ def test_listeners_are_distinct_and_lead_to_the_services(layout, proxied):
     assert 'c1/conductor' not in places
 
 
+def test_with_tls_each_url_names_the_authority(layout, tmp_path):
+    """No URL is plain, and each section trusts the test's authority."""
+    authority = tmp_path / 'authority.pem'
+    tls = proxies.ProxiedConfig(layout, HOSTS, 'etcd', authority)
+    sections = tls.rewrite('c1', config.nova(layout, 'c1'))
+    for name, options in sections.items():
+        urls = [v for v in options.values() if '127.0.2.1' in str(v)]
+        assert not any('http://' in url for url in urls), name
+        if any('https://' in url for url in urls):
+            assert options['cafile'] == str(authority), name
+    assert sections['ironic']['endpoint_override'].startswith('https://')
+    assert sections['oslo_messaging_rabbit']['ssl'] == 'true'
+    port = tls.ports[Service.COORDINATION]
+    url = f'etcd3+http://{ADDRESS}:{port}'
+    ours = {'coordination': {'backend_url': url}}
+    assert tls.rewrite('c1', ours)['coordination']['backend_url'] == (
+        f'etcd3+https://127.0.2.1:{port}?ca_cert={authority}'
+    )
+
+
 def test_files_of_an_agent_are_rewritten_only_if_asked(layout, proxied):
     """With the hook, both files lead through proxies; without, none does."""
     cloud = Cloud(layout)
@@ -173,6 +197,43 @@ def test_cut_lasts_as_long_as_its_context(cloud):
     some.stop()
     with pytest.raises(CloudError, match='take no order'):
         some.counts(HOSTS, Service.KEYSTONE)
+
+
+def shake_hands(place, authority):
+    """Open a connection by TLS, and return what its server answers."""
+    context = ssl.create_default_context(cafile=authority)
+    with (
+        socket.create_connection(place, 5) as plain,
+        context.wrap_socket(plain, server_hostname=place[0]) as host,
+    ):
+        host.sendall(b'request')
+        return host.recv(100)
+
+
+@pytest.mark.skipif(shutil.which('haproxy') is None, reason='needs haproxy')
+def test_certificate_expires_for_the_cut_host_alone(cloud):
+    """Bytes pass through TLS; then the handshake of one host fails."""
+    some = proxies.Proxies(cloud, HOSTS, 1, tls=True)
+    some.start()
+    authority = cloud.layout.folder('chaos') / 'tls' / 'authority.pem'
+    port = cloud.layout.port('rabbit')
+    with socket.create_server((ADDRESS, port)) as rabbit:
+        threading.Thread(target=_echo, args=(rabbit,), daemon=True).start()
+        assert shake_hands(('127.0.2.1', port), authority) == b'request'
+        with some.cut(['c1'], Service.RABBIT, Way.EXPIRED):
+            with pytest.raises(ssl.SSLCertVerificationError, match='expired'):
+                shake_hands(('127.0.2.1', port), authority)
+            assert shake_hands(('127.0.2.2', port), authority) == b'request'
+        assert shake_hands(('127.0.2.1', port), authority) == b'request'
+    some.stop()
+
+
+def _echo(server):
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(connection.recv(100))
 
 
 def test_no_port_no_cut(cloud):

@@ -76,11 +76,14 @@ class Service:
 class Proxy:
     """A running proxy with one listener, and connections through it."""
 
-    def __init__(self, folder, upstream):
+    def __init__(self, folder, upstream, expired=None):
         with socket.create_server(('127.0.2.1', 0)) as probe:
             self.place = probe.getsockname()
         self.control = folder / 'control'
-        places = {'c1/rabbit': (self.place, ('127.0.0.1', upstream))}
+        behind = tcp_proxy.Upstream(
+            ('127.0.0.1', upstream), expired and ('127.0.0.1', expired)
+        )
+        places = {'c1/rabbit': (self.place, behind)}
         argument = tcp_proxy.argument(self.control, places, 7)
         self.output = folder / 'output'
         with self.output.open('wb') as output:
@@ -332,10 +335,40 @@ def test_no_payload_reaches_the_output(proxy, service):
         host = proxy.connect()
         with contextlib.suppress(OSError):
             ask(host)
-        proxy.turn(way)
+        with contextlib.suppress(ValueError):
+            proxy.turn(way)
         with contextlib.suppress(OSError):
             host.settimeout(SILENCE_S)
             ask(host)
         proxy.turn(Way.PASS)
     assert proxy.process.poll() is None
     assert proxy.output.read_bytes() == b''
+
+
+def test_expired_resets_and_leads_elsewhere(tmp_path, service):
+    """Present connections are reset; new ones meet the old certificate."""
+    expired = Service()
+    proxy = Proxy(tmp_path, service.port, expired.port)
+    try:
+        host = proxy.connect()
+        ask(host)
+        proxy.turn(Way.EXPIRED)
+        with pytest.raises(ConnectionResetError):
+            host.recv(4096)
+        assert ask(proxy.connect()) == b'answer to ' + SECRET
+        assert (len(service.connections), len(expired.connections)) == (1, 1)
+        proxy.turn(Way.PASS)
+        ask(proxy.connect())
+        assert len(service.connections) == 2
+    finally:
+        proxy.close()
+        expired.close()
+
+
+def test_nothing_expires_without_tls(proxy):
+    """The order is refused, and connections go on."""
+    host = proxy.connect()
+    ask(host)
+    with pytest.raises(ValueError, match='without TLS'):
+        proxy.turn(Way.EXPIRED)
+    assert ask(host) == b'answer to ' + SECRET
