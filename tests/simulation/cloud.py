@@ -39,7 +39,7 @@ from tests.simulation.placement import Placement
 from tests.simulation.scheduling import Scheduler
 from tests.simulation.task_checks import TaskChecks
 from tests.simulation.tasks import DETAILED, TaskUsers
-from tests.simulation.wire import SentRequest
+from tests.simulation.wire import PROMPT_S, SentRequest
 from tests.simulation.world import REACH_S, World
 
 # Reasons for which a deleted server may keep an allocation.
@@ -87,7 +87,9 @@ class Cloud(World):
     # For workers
 
     def create_service(self, host: Host) -> ServiceRecord:
-        record = ServiceRecord(self.nova.new_id(), host)
+        record = ServiceRecord(
+            self.nova.new_id(), host, created_s=self.kernel.now_s
+        )
         self.nova.services[host] = record
         self.kernel.later(
             self.rng.choice((0.0, 5.0, 20.0)),
@@ -138,7 +140,8 @@ class Cloud(World):
 
         A host that lost a node to a late write cannot know that before its
         next write; nor can a host that creates a row just after a late write
-        has created it.
+        has created it. A host that has found no Service of the holder may not
+        know one that was created since.
         """
         node, former = record.node, record.host
         if request.late:
@@ -148,7 +151,7 @@ class Cloud(World):
             return
         came_late = self.kernel.now_s - record.came_late_s < PACE.confirm_s
         holders = (former, self._robbed.pop(node, former))
-        is_known = former in self.nova.services and not came_late
+        is_known = self._is_known(former, request) and not came_late
         if request.host not in holders and is_known:
             self.fail(f'{request.sender} takes {node} from {former}')
         facts = self.ironic.nodes.get(NodeId(node))
@@ -157,6 +160,14 @@ class Cloud(World):
             # A server that failed here long ago does not pin the node.
             if server.host == former and tenant in (None, server.uuid):
                 self.fail(f'{request.sender} moves {node}, pinned, to {host}')
+
+    def _is_known(self, host: Host, request: SentRequest) -> bool:
+        """Return whether a host had its Service before a request was sent."""
+        service = self.nova.services.get(host)
+        if service is None:
+            return False
+        age_s = self.kernel.now_s - service.created_s
+        return age_s > request.way_s + PROMPT_S
 
     def _on(self, node: str) -> Iterator[ServerRecord]:
         for server in self.nova.servers.values():

@@ -41,6 +41,7 @@ class ServiceRecord:
     disabled: bool = False
     disabled_reason: str | None = None
     reported_s: float = 0.0
+    created_s: float = -math.inf  # Before the life began.
 
 
 @dataclasses.dataclass
