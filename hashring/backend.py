@@ -8,7 +8,7 @@ driver. Pure: no connection is made. The contract tests verify the traits in
 
 import dataclasses
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hashring import errors
 from hashring.group import Traits
@@ -22,6 +22,8 @@ _ETCD = Traits(forgets=False, breaks=True, shared=True)
 _CACHE = Traits(forgets=True, breaks=False, shared=True)
 _ZOOKEEPER = Traits(forgets=False, breaks=False, shared=True)
 _FILE = Traits(forgets=False, breaks=False, shared=False)
+
+_ETCD_PORT = 2379
 
 # The two meanings of a URL option: the time-out of one request, or the term
 # after which the backend drops the entries and locks of a silent member.
@@ -55,6 +57,7 @@ BACKENDS: Mapping[str, _Kind] = {
     'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
     'file': _Kind(_FILE, _PLAIN_OPTIONS),
 }
+OF_ETCD = frozenset({'etcd3+http', 'etcd3+https'})
 OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
 WITHOUT_GROUPS = frozenset(
     {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
@@ -67,13 +70,30 @@ _CURE = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Server:
+    """Where one server of a backend listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f'{self.host}:{self.port}'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """A valid backend URL, complete with all time-outs."""
+    """A valid backend URL, complete with all time-outs.
+
+    :param path: the directory of a file backend; '' for the others
+    :param etcd_servers: all members of an etcd cluster that the URL names;
+        none for the other backends, whose drivers know several themselves
+    """
 
     url: str
     scheme: str
     traits: Traits
-    path: str  # The directory of a file backend; '' for the others.
+    path: str
+    etcd_servers: Sequence[Server] = ()
 
     @property
     def shown(self) -> str:
@@ -103,7 +123,8 @@ def parse(url: str, *, term_s: float) -> Backend:
     query = _completed(parts.query, kind.options, int(term_s))
     full = urllib.parse.urlunsplit(parts._replace(query=query))
     path = parts.path if parts.scheme == 'file' else ''
-    return Backend(full, parts.scheme, kind.traits, path)
+    servers = _etcd_servers(parts) if parts.scheme in OF_ETCD else ()
+    return Backend(full, parts.scheme, kind.traits, path, servers)
 
 
 def _kind(scheme: str) -> _Kind:
@@ -131,6 +152,30 @@ def _check_place(parts: urllib.parse.SplitResult) -> None:
         raise errors.BackendRefused(
             f'{OPTION} names no server: write {parts.scheme}://HOST:PORT.'
         )
+
+
+def _etcd_servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
+    """Return the server of the URL, and those that ``hosts`` adds.
+
+    The option is named and written as the one of tooz's ZooKeeper driver.
+    """
+    given = dict(urllib.parse.parse_qsl(parts.query)).get('hosts', '')
+    names = [parts.netloc, *filter(None, given.split(','))]
+    return tuple(_server(name) for name in names)
+
+
+def _server(name: str) -> Server:
+    parts = urllib.parse.urlsplit(f'//{name}')
+    try:
+        port = parts.port or _ETCD_PORT
+    except ValueError:
+        port = None
+    if not parts.hostname or port is None or parts.path:
+        raise errors.BackendRefused(
+            f'{OPTION} names the etcd server "{name}", which is not '
+            'HOST:PORT: write etcd3+http://HOST:PORT?hosts=HOST:PORT,HOST:PORT.'
+        )
+    return Server(parts.hostname, port)
 
 
 def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:

@@ -29,6 +29,7 @@ from tooz import coordination, locking
 
 from hashring import backend as backends
 from hashring import errors, etcd, zookeeper
+from hashring.etcd_servers import EtcdServers
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.ring import Host
 
@@ -106,17 +107,42 @@ class Membership:
         if self.backend.path:
             _check_folder(self.backend.path)
         self._driver = _load(self.backend, f'{_quoted(home)}:{boot}')
+        servers = self.backend.etcd_servers
+        self._servers = EtcdServers(self._driver, servers) if servers else None
+
+    @contextlib.contextmanager
+    def _request(self, what: str) -> Iterator[None]:
+        """Translate each error of the driver; leave a server of etcd then.
+
+        Whether a failed request was carried out is not known. Its caller
+        repeats it or reads what is so, as with a single server.
+        """
+        server = self._servers and self._servers.current()
+        try:
+            with _translated(what):
+                yield
+        except errors.BackendUnavailable as exc:
+            if self._servers and server:
+                self._servers.leave(server, str(exc))
+            raise
 
     # ---- for the heartbeat thread
 
     def connect(self) -> None:
+        # Each server once, because an operator's tool tries only once.
+        for _ in self.backend.etcd_servers[1:]:
+            with contextlib.suppress(errors.BackendUnavailable):
+                self._connect()
+        self._connect()
+
+    def _connect(self) -> None:
         if self._driver.is_started:
             return
-        with _translated('connect'):
+        with self._request('connect'):
             self._driver.start(start_heart=False)
 
     def join(self, me: Member) -> None:
-        with _translated('join'):
+        with self._request('join'):
             # On etcd the entry needs a lease of etcd, and after a missed term
             # only a heartbeat creates a new one.
             self._driver.heartbeat()
@@ -127,7 +153,7 @@ class Membership:
             self._driver.join_group_create(self._group, me.capabilities())
 
     def publish(self, me: Member) -> None:
-        with _translated('publish'):
+        with self._request('publish'):
             try:
                 self._driver.update_capabilities(
                     self._group, me.capabilities()
@@ -136,14 +162,14 @@ class Membership:
                 self.join(me)
 
     def heartbeat(self) -> None:
-        with _translated('heartbeat'):
+        with self._request('heartbeat'):
             self._driver.heartbeat()
             if self.backend.scheme in backends.OF_ZOOKEEPER:
                 zookeeper.sync_with_leader(self._driver)
                 self._leave_queues()
 
     def members(self) -> tuple[Member, ...]:
-        with _translated('members'):
+        with self._request('members'):
             raw = _read_members(self._driver, self._group)
         return self._parsed(raw)
 
@@ -160,7 +186,7 @@ class Membership:
 
     def pools(self) -> dict[str, tuple[Member, ...]]:
         """Read the members of every group of agents on this backend."""
-        with _translated('groups'):
+        with self._request('groups'):
             groups = self._driver.get_groups().get()
         named = {group_name(group): group for group in groups}
         return {
@@ -170,7 +196,7 @@ class Membership:
         }
 
     def _members_of(self, group: bytes) -> tuple[Member, ...]:
-        with _translated('members of a group'):
+        with self._request('members of a group'):
             try:
                 raw = _read_members(self._driver, group)
             except coordination.GroupNotCreated:
@@ -182,7 +208,7 @@ class Membership:
             return frozenset()
         # A copy, because the lock thread may add a lock meanwhile.
         held = list(self._locks.items())
-        with _translated('read the locks'):
+        with self._request('read the locks'):
             return frozenset(
                 host
                 for host, lock in held
@@ -195,7 +221,7 @@ class Membership:
         # If an earlier release failed, this agent still has the lock and its
         # own new request would be refused.
         self.release(host)
-        with _translated(f'lock {host}'):
+        with self._request(f'lock {host}'):
             # Each request has a new lock object, because the object's token
             # names one acquisition.
             lock = self._driver.get_lock(lock_id(host))
@@ -229,14 +255,14 @@ class Membership:
         lock = self._locks.get(host)
         if lock is None:
             return False
-        with _translated(f'read the lock of {host}'):
+        with self._request(f'read the lock of {host}'):
             return self._owns(lock)
 
     def release(self, host: Host) -> None:
         lock = self._locks.get(host)
         if lock is None:
             return
-        with _translated(f'release {host}'):
+        with self._request(f'release {host}'):
             lock.release()
         self._locks.pop(host, None)
         if self.traits.breaks:
@@ -251,7 +277,7 @@ class Membership:
     def break_lock(self, host: Host, token: LockToken) -> None:
         if not self.traits.breaks:
             return
-        with _translated(f'break the lock of {host}'):
+        with self._request(f'break the lock of {host}'):
             lock = self._driver.get_lock(lock_id(host))
             etcd.break_lock(self._driver, lock, token)
 
@@ -270,7 +296,7 @@ class Membership:
 
     def _stop(self) -> None:
         try:
-            with _translated('stop'):
+            with self._request('stop'):
                 self._driver.stop()
         except errors.BackendUnavailable as exc:
             LOG.debug('Left without a word: %(why)s', {'why': exc})

@@ -51,12 +51,21 @@ class Server:
 
     def start(self) -> None:
         """Start the server; returns when its port accepts connections."""
+        self.launch()
+        self.await_port()
+
+    def launch(self) -> None:
+        """Start the server, and do not wait for it."""
         log = (self._folder / 'server.log').open('ab')
         command = self._kind.command(self._folder, self._port)
         with log:
             self._process = children.start(
                 command, stdout=log, stderr=log, cwd=self._folder
             )
+
+    def await_port(self) -> None:
+        """Wait until the port accepts connections."""
+        assert self._process is not None
         clock = SystemClock()
         ends_s = clock.now_s() + START_TIMEOUT_S
         while not self._answers():

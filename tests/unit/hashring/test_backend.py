@@ -98,3 +98,26 @@ def test_option_without_a_value_is_kept() -> None:
 def test_backends_have_their_traits(url: str, traits: Traits) -> None:
     """A cache that restarts forgets locks; only etcd breaks one."""
     assert backend.parse(url, term_s=15.0).traits == traits
+
+
+def test_further_servers_of_etcd_are_in_hosts() -> None:
+    """Each server has a port, etcd's own by default; IPv6 has brackets."""
+    url = 'etcd3+https://a:23790?hosts=b,[fd00::1]:4000&ca_cert=/ca.pem'
+    found = backend.parse(url, term_s=15.0).etcd_servers
+    assert found == (
+        backend.Server('a', 23790),
+        backend.Server('b', 2379),
+        backend.Server('fd00::1', 4000),
+    )
+    assert (
+        backend.parse('zookeeper://a?hosts=b', term_s=15.0).etcd_servers == ()
+    )
+
+
+@pytest.mark.parametrize('name', ['b:port', 'b:99999', ':2379', 'http://b'])
+def test_bad_server_of_etcd_is_named(name: str) -> None:
+    """The message has the server as it was written, and how to write it."""
+    with pytest.raises(errors.BackendRefused) as caught:
+        backend.parse(f'etcd3+http://a:2379?hosts={name}', term_s=15.0)
+    assert f'"{name}"' in str(caught.value)
+    assert 'hosts=HOST:PORT' in str(caught.value)
