@@ -17,6 +17,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute.gate import without_waiting
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -286,14 +287,18 @@ class NewNodes:
             )
             return
         former = row.host
-        # The Service record may have been created after the read of all
-        # records.
-        may_take = not self._services.read_exists(former) and self._is_wanted(
-            facts.uuid
-        )
-        if may_take and self._compute_nodes.write_holder(
-            row, self._held_nodes.host, service_id
-        ):
+        # No wait at the gate between the read of the Service and the write: a
+        # daemon of that host may come back during a wait, and build on the
+        # node.
+        with without_waiting():
+            is_taken = (
+                not self._services.read_exists(former)
+                and self._is_wanted(facts.uuid)
+                and self._compute_nodes.write_holder(
+                    row, self._held_nodes.host, service_id
+                )
+            )
+        if is_taken:
             self._hold(row, facts, read_at)
             LOG.info(
                 'Took node %(node)s of host %(holder)s, whose record Nova '

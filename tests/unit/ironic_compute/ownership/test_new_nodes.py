@@ -2,11 +2,13 @@
 """Placing of new and orphaned nodes: its cost, its order and its races."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hashring.ring import Host
+from ironic_compute.gate import check_may_wait
 from resource_tracker.node import NodeId
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted
@@ -118,6 +120,50 @@ def test_orphan_is_taken_if_the_ring_moved_for_a_moment(
     one.services.read_exists = read_exists
     one.show('c1')
     cloud.rounds(one, 12)
+    assert cloud.nova.rows[orphan].host == C1
+
+
+class _ShutOnce:
+    """A gate that is shut at the first request; then it stays open.
+
+    :param meanwhile: called while a request waits
+    """
+
+    def __init__(self, meanwhile: Callable[[], Any]) -> None:
+        self._meanwhile: Callable[[], Any] | None = meanwhile
+
+    def is_open(self) -> bool:
+        """Return whether no request would wait."""
+        return self._meanwhile is None
+
+    def wait(self) -> None:
+        """Wait, see LeaseGate."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+            check_may_wait()
+
+
+def test_orphan_whose_host_comes_back_during_a_wait_at_the_gate_is_left(
+    cloud: Cloud,
+) -> None:
+    """That host may have built a server on the node meanwhile."""
+    one, orphan = cloud.hosts[C1], NodeId('node-000')
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), orphan, C2, 7)
+    one.rows._gate = _ShutOnce(lambda: cloud.add('c2'))
+    one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
+    cloud.rounds(one, 3)
+    assert cloud.nova.rows[orphan].host == C2
+    assert cloud.holders()[orphan] == [C2]
+
+
+def test_orphan_is_taken_after_the_gate_was_shut(cloud: Cloud) -> None:
+    """The next round reads its Service again, without a wait."""
+    one, orphan = cloud.hosts[C1], NodeId('node-000')
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), orphan, C2, 7)
+    one.rows._gate = _ShutOnce(lambda: None)
+    one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
+    cloud.rounds(one, 2)
     assert cloud.nova.rows[orphan].host == C1
 
 
