@@ -39,8 +39,13 @@ class Running:
         self._processes = processes.Processes(layout)
 
     def serving(self) -> dict[str, str]:
-        """Return the process that serves each host: name and pid."""
-        serving = {}
+        """Return the process that serves each host: name and pid.
+
+        A daemon that has lost its lease keeps its worker, which does nothing.
+        So if two daemons have a worker of a host, another one than its own has
+        adopted it.
+        """
+        serving: dict[str, str] = {}
         for name in self._processes.running():
             kind, _, host = name.partition('-')
             pid = self._processes.pid(name)
@@ -50,7 +55,8 @@ class Running:
                 serving[host] = f'stock (process {pid})'
             if kind == 'agent':
                 for worker in processes.children(pid):
-                    if served := worker_host(worker):
+                    served = worker_host(worker)
+                    if served and (served != host or served not in serving):
                         serving[served] = f'{name} (worker {worker})'
         return serving
 

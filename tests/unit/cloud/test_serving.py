@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of which agent serves each host."""
 
+import sys
+
+import pytest
+from onemachine import processes
 from onemachine.chaos import serving
 from onemachine.progress import wait_until
+from onemachine.running import Running
 
 
 def history(*looks):
@@ -55,3 +60,36 @@ def test_recording_looks_again_and_again():
         assert found.agents == {'c1': 'c1'}
         now = {'c1': 'agent-c3 (worker 2)'}
         wait_until('a move', lambda: found.moves('c1') == ['c3'], 10, 0.05)
+
+
+# A daemon with a worker of host c3.
+_DAEMON = """
+import subprocess
+worker = ['ironic-compute-worker: host c3']
+subprocess.Popen(
+    worker, executable='/bin/cat', stdin=subprocess.PIPE
+).wait()
+"""
+
+
+@pytest.mark.parametrize('order', [('c2', 'c3'), ('c3', 'c2')])
+def test_worker_without_a_lease_serves_nobody(layout, order):
+    """If two daemons have a worker of a host, the adopter's one serves."""
+    table = processes.Processes(layout)
+    pids = [
+        table.start(f'agent-{host}', [sys.executable, '-c', _DAEMON])
+        for host in order
+    ]
+
+    def agents():
+        return serving.agents_of(Running(layout).serving())
+
+    try:
+        for pid in pids:
+            wait_until('a worker', lambda p=pid: processes.children(p), 10)
+        assert agents() == {'c3': 'c2'}
+        table.stop('agent-c2', 5)
+        assert agents() == {'c3': 'c3'}
+    finally:
+        for name in table.names():
+            table.stop(name, 5)
