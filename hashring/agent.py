@@ -249,12 +249,25 @@ class Agent:
                 self.pool.add_host(host)
             case workers.HostForgotten(host=host):
                 self.pool.forget_host(host)
+            case workers.HostRetired(host=host):
+                self._retire(host)
             case workers.MappingConfirmed(host=host):
                 self.pool.confirm_mapping(host)
             case workers.WorkerExited(host=workers.NO_HOST):
                 self._path_worker.note_exit(event)
             case workers.WorkerServing() | workers.WorkerExited():
                 self._handle(event)
+
+    def _retire(self, host: Host) -> None:
+        """Forget a host that is empty; end if it is this agent's home.
+
+        This agent's next worker would make the home host a new Service.
+        """
+        if host == self._home:
+            self.pool.retire_home()
+            self.request_stop(for_good=True)
+        else:
+            self.pool.forget_host(host)
 
     def _check_other_groups(self, groups: Sequence[str]) -> None:
         """Leave if another group's pool has nodes of this agent's pool."""

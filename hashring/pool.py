@@ -52,6 +52,7 @@ class Pool:
         self._is_merged = False
         self._agreed_since_s: float | None = None
         self._epoch = 0
+        self._is_home_retired = False
         # The hosts that had servers when their worker was last heard of.
         self.with_servers: frozenset[Host] = frozenset()
         self.ring = Ring()
@@ -125,6 +126,11 @@ class Pool:
         self._set_forgotten(host, is_forgotten=True)
         self._derive()
 
+    def retire_home(self) -> None:
+        """Drop the home host of this agent, which is about to end."""
+        self._is_home_retired = True
+        self._derive()
+
     def _set_forgotten(self, host: Host, *, is_forgotten: bool) -> None:
         if self._is_forgotten(host) is not is_forgotten:
             self._marks[host] = self._marks.get(host, 0) + 1
@@ -173,7 +179,7 @@ class Pool:
         self._is_merged = False
         # The agent of a forgotten host makes the host known again. Other
         # agents do not, because its entry outlives a dead agent by a term.
-        self._set_forgotten(self._home, is_forgotten=False)
+        self._set_forgotten(self._home, is_forgotten=self._is_home_retired)
         self.marks = tuple(sorted(self._marks.items()))
         present = {m.home for m in self._view.members} | {self._home}
         for host in present:
@@ -220,4 +226,6 @@ class Pool:
 def _merged(older: ServiceFacts | None, newer: ServiceFacts) -> ServiceFacts:
     if older is None or not (older.exists and newer.exists):
         return newer
+    if older.service_id != newer.service_id:
+        return newer  # Nova has deleted the mapping with the former Service.
     return dataclasses.replace(newer, mapped=older.mapped or newer.mapped)

@@ -60,6 +60,9 @@ class ServiceFacts:
     has_servers: bool | None = None
     """The host has servers; None if the worker that read this serves another
     host."""
+    service_id: int | None = None
+    """The id of the Service record; a record that is made anew has another
+    one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +125,16 @@ class HostForgotten:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostRetired:
+    """The worker of this host has ended it, because an operator wanted that.
+
+    The host is empty and has no Service any more. Its own agent ends, too.
+    """
+
+    host: Host
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MappingConfirmed:
     """An operator has confirmed that this host is mapped to a cell."""
 
@@ -135,6 +148,7 @@ WorkerEvent = (
     | ServicesRead
     | PathsObserved
     | OperatorRequest
+    | HostRetired
 )
 
 

@@ -101,6 +101,7 @@ Message = (
     | Paths
     | CannotStart
     | workers.OperatorRequest
+    | workers.HostRetired
 )
 
 
@@ -171,6 +172,8 @@ def encode_message(message: Message) -> bytes:
             return _line({'is': 'admitted', 'host': host})
         case workers.HostForgotten(host=host):
             return _line({'is': 'forgotten', 'host': host})
+        case workers.HostRetired(host=host):
+            return _line({'is': 'retired', 'host': host})
         case workers.MappingConfirmed(host=host):
             return _line({'is': 'vouched', 'host': host})
 
@@ -212,6 +215,8 @@ def _parse_message(raw: Any) -> Message:
             return workers.HostAdded(Host(raw['host']))
         case 'forgotten':
             return workers.HostForgotten(Host(raw['host']))
+        case 'retired':
+            return workers.HostRetired(Host(raw['host']))
         case 'vouched':
             return workers.MappingConfirmed(Host(raw['host']))
         case _:
@@ -220,9 +225,9 @@ def _parse_message(raw: Any) -> Message:
 
 def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
     # A worker of a newer release may send more fields, one of an older
-    # release does not send ``has_servers``.
+    # release does not send the two latter.
     fields = dataclasses.fields(workers.ServiceFacts)
-    raw = {'has_servers': None, **raw}
+    raw = {'has_servers': None, 'service_id': None, **raw}
     return workers.ServiceFacts(**{f.name: raw[f.name] for f in fields})
 
 

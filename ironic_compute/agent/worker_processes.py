@@ -294,6 +294,7 @@ class WorkerProcesses:
             case (
                 workers.HostAdded()
                 | workers.HostForgotten()
+                | workers.HostRetired()
                 | workers.MappingConfirmed()
             ) as request:
                 return [request]

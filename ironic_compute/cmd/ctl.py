@@ -19,7 +19,7 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import instructions
 from ironic_compute.agent import exit_codes
-from ironic_compute.cmd.drain import HostDrain, HostUndrain
+from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain
 from ironic_compute.cmd.hosts import (
     HostAdopt,
@@ -204,9 +204,9 @@ class ControlApp(app.App):
         super().__init__(
             description='Shows the hosts and nodes of a pool of bare metal '
             'compute daemons: which daemon serves each host, and why a node '
-            'is not offered to builds. Adds, empties and forgets hosts, '
-            'removes the records of a node that left the pool, and moves '
-            'nodes with their servers.',
+            'is not offered to builds. Adds, empties, retires and '
+            'forgets hosts, removes the records of a node that left the '
+            'pool, and moves nodes with their servers.',
             version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
@@ -216,6 +216,7 @@ class ControlApp(app.App):
         self.command_manager.add_command('host forget', HostForget)
         self.command_manager.add_command('host mapped', HostMapped)
         self.command_manager.add_command('host drain', HostDrain)
+        self.command_manager.add_command('host retire', HostRetire)
         self.command_manager.add_command('host undrain', HostUndrain)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of ironic-computectl that empty a host: drain and undrain.
+"""Commands of ironic-computectl that empty a host: drain, retire, undrain.
 
 They send the order to the worker of the host, which stores it in Nova and
 carries it out. The drain goes on when the command has ended; with ``--wait``
@@ -7,19 +7,22 @@ the command shows what is left.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import oslo_messaging
 from cliff import command, lister
 
 from hashring.clock import Clock, SystemClock
+from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.cmd.hosts import HostArgument
+from ironic_compute.cmd.hosts import HostArgument, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
     use_nova_conductor,
 )
+from ironic_compute.ownership.drain_order import read_order
 
 COLUMNS = ('Node', 'Server', 'To host', 'Waits because')
 _LOOK_S = 5.0
@@ -33,7 +36,7 @@ ReadPlan = Callable[[Host], Plan]
 def rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return a row for each node of a plan."""
     return [
-        (m.node, m.server or '-', m.target or '-', m.why_not or '-')
+        (m.node or '-', m.server or '-', m.target or '-', m.why_not or '-')
         for m in plan
     ]
 
@@ -64,9 +67,10 @@ def order(host: Host, request: Callable[[Host], str | None]) -> None:
 
 def describe(host: Host, plan: Plan) -> str:
     """Return what is left to be moved, and one reason, as a sentence."""
-    with_server = sum(move.server is not None for move in plan)
+    nodes = [move for move in plan if move.node]
+    with_server = sum(move.server is not None for move in nodes)
     sentence = (
-        f'Host {host} has {len(plan)} nodes left, {with_server} of them with '
+        f'Host {host} has {len(nodes)} nodes left, {with_server} of them with '
         f'a server'
     )
     reasons = [move.why_not for move in plan if move.why_not]
@@ -78,19 +82,69 @@ def wait_until_empty(
 ) -> Iterator[str]:
     """Yield each new sentence about what is left, until nothing is."""
     said = ''
-    while True:
-        try:
-            plan = ask(host, lambda: read_plan(host))
-        except NovaRefused as exc:
-            sentence = str(exc)
-        else:
-            if not plan:
-                return
-            sentence = describe(host, plan)
+    while (sentence := _describe_rest(host, read_plan)) is not None:
         if sentence != said:
             yield sentence
             said = sentence
         clock.sleep(_LOOK_S)
+
+
+def wait_until_retired(
+    host: Host,
+    read_plan: ReadPlan,
+    read_service: Callable[[Host], Any],
+    clock: Clock,
+) -> Iterator[str]:
+    """Yield each new sentence about what is left, until Nova has no Service.
+
+    :raises NovaRefused: somebody has ended the order
+    """
+    said = ''
+    while (record := _try(lambda: read_service(host))) is not None:
+        order = None if isinstance(record, NovaRefused) else read_order(record)
+        if isinstance(record, NovaRefused):
+            sentence = str(record)
+        elif order is None or not order.retires:
+            raise NovaRefused(
+                f'Host {host} is not to be retired any more: somebody has '
+                f'ended that, or its daemon was started as that of a new host'
+            )
+        else:
+            sentence = _describe_rest(host, read_plan) or (
+                f'Host {host} is empty, and is retired in two minutes at most'
+            )
+        if sentence != said:
+            yield sentence
+            said = sentence
+        clock.sleep(_LOOK_S)
+
+
+def _describe_rest(host: Host, read_plan: ReadPlan) -> str | None:
+    """Return what is left of a host as a sentence; None if nothing is."""
+    plan = _try(lambda: ask(host, lambda: read_plan(host)))
+    if isinstance(plan, NovaRefused):
+        return str(plan)
+    return describe(host, plan) if plan else None
+
+
+def _try(read: Callable[[], Any]) -> Any:
+    """Return what is read, or the refusal: the command waits on."""
+    try:
+        return read()
+    except NovaRefused as exc:
+        return exc
+    except oslo_messaging.MessagingTimeout:
+        return NovaRefused('nova-conductor does not answer')
+
+
+def read_service(host: Host) -> Any | None:
+    """Read the Service record of a host through nova-conductor; blocks."""
+    from nova import context as nova_context
+    from nova import objects
+
+    return objects.Service.get_by_host_and_binary(
+        nova_context.get_admin_context(), host, 'nova-compute'
+    )
 
 
 def _positive(text: str) -> int:
@@ -100,14 +154,8 @@ def _positive(text: str) -> int:
     return number
 
 
-class HostDrain(HostArgument, lister.Lister):
-    """Give all nodes of a host to other hosts, also those with servers.
-
-    The host is disabled in Nova, so that it gets no more builds. Its free
-    nodes go first. The others follow with their servers, as soon as a server
-    has no task; the servers run on. The table shows each node of the host, and
-    why a node has to wait.
-    """
+class _EmptyingCommand(HostArgument, lister.Lister):
+    """A command that shows what is to be moved, and orders it."""
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the options."""
@@ -126,8 +174,8 @@ class HostDrain(HostArgument, lister.Lister):
         parser.add_argument(
             '--wait',
             action='store_true',
-            help='end when the host has no nodes left; say meanwhile what is '
-            'left. The drain goes on if the command is stopped',
+            help='end when that is done; say meanwhile what is left. It goes '
+            'on if the command is stopped',
         )
         return parser
 
@@ -143,28 +191,83 @@ class HostDrain(HostArgument, lister.Lister):
         plan = ask(host, lambda: peer_rpc.request_drain_plan(host))
         if not parsed_args.dry_run:
             limit = parsed_args.limit
-            order(host, lambda to: peer_rpc.request_drain(to, limit))
+            order(host, lambda to: self._request(to, limit))
             if parsed_args.wait:
-                self._wait(host, peer_rpc.request_drain_plan)
+                self._show(self._wait(host, peer_rpc.request_drain_plan), host)
         return COLUMNS, rows(plan)
 
-    def _wait(self, host: Host, read_plan: ReadPlan) -> None:
+    def _request(self, host: Host, limit: int | None) -> str | None:
+        raise NotImplementedError
+
+    def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _show(self, sentences: Iterator[str], host: Host) -> None:
         try:
-            for line in wait_until_empty(host, read_plan, SystemClock()):
-                print(line, file=self.app.stderr, flush=True)
+            for sentence in sentences:
+                print(sentence, file=self.app.stderr, flush=True)
         except KeyboardInterrupt:
             print(
-                f'The drain goes on; "ironic-computectl host undrain {host}" '
-                f'ends it',
+                f'It goes on; "ironic-computectl host undrain {host}" ends it',
                 file=self.app.stderr,
             )
 
 
-class HostUndrain(HostArgument, command.Command):
-    """Enable a host again that is drained.
+class HostDrain(_EmptyingCommand):
+    """Give all nodes of a host to other hosts, also those with servers.
 
-    Free nodes come back as the hash ring says. Nodes with servers that have
-    moved stay where they are.
+    The host is disabled in Nova, so that it gets no more builds. Its free
+    nodes go first. The others follow with their servers, as soon as a server
+    has no task; the servers run on. The table shows each node of the host, and
+    why a node has to wait.
+    """
+
+    def _request(self, host: Host, limit: int | None) -> str | None:
+        from ironic_compute.ownership import peer_rpc
+
+        return peer_rpc.request_drain(host, limit)
+
+    def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
+        return wait_until_empty(host, read_plan, SystemClock())
+
+
+def check_others_are_up(host: Host, members: Iterable[Member]) -> None:
+    """Check that another host's daemon is up, since the own one will end.
+
+    :raises NovaRefused: no other one is
+    """
+    if all(member.home == host for member in members):
+        raise NovaRefused(
+            f'No daemon of another host is up, so nobody would serve the '
+            f'hosts of this pool after the end of host {host}; start one'
+        )
+
+
+class HostRetire(_EmptyingCommand):
+    """Give all nodes of a host to other hosts, then remove the host for good.
+
+    The host is drained; see "host drain". When it has been empty for a while,
+    its Service and its host mapping are deleted in Nova, no daemon of the pool
+    serves it any more, and its own daemon ends. If that daemon is started
+    again, its host is a new one for Nova and the pool.
+    """
+
+    def _request(self, host: Host, limit: int | None) -> str | None:
+        from ironic_compute.ownership import peer_rpc
+
+        check_others_are_up(host, read_members())
+        return peer_rpc.request_retire(host, limit)
+
+    def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
+        return wait_until_retired(host, read_plan, read_service, SystemClock())
+
+
+class HostUndrain(HostArgument, command.Command):
+    """End the drain of a host, also of one that is to be retired.
+
+    The host is enabled, unless somebody had disabled it before the drain: then
+    it has its former reason again. Free nodes come back to an enabled host as
+    the hash ring says. Nodes with servers that have moved stay where they are.
     """
 
     def take_action(self, parsed_args: Any) -> None:
@@ -177,4 +280,14 @@ class HostUndrain(HostArgument, command.Command):
         host = Host(parsed_args.host)
         use_nova_conductor()
         order(host, peer_rpc.request_undrain)
-        print(f'Host {host} is enabled.', file=self.app.stdout)
+        print(describe_state(host, read_service(host)), file=self.app.stdout)
+
+
+def describe_state(host: Host, record: Any | None) -> str:
+    """Return whether a host is enabled, as a sentence."""
+    if record is not None and record.disabled:
+        return (
+            f'Host {host} is not drained any more, and disabled as before, '
+            f'with the reason {record.disabled_reason or "none"}.'
+        )
+    return f'Host {host} is enabled.'

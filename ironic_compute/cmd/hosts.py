@@ -166,7 +166,7 @@ class HostList(lister.Lister):
 
         :raises NovaRefused: the pool has no agent
         """
-        return COLUMNS, host_rows(members_of(_own_pool(), _pools()))
+        return COLUMNS, host_rows(read_members())
 
 
 class HostArgument(command.Command):
@@ -266,6 +266,14 @@ class HostMapped(_HostCommand):
             served_hosts(members),
         )
         print(f'Host {host} now counts as mapped.', file=self.app.stdout)
+
+
+def read_members() -> Iterable[Member]:
+    """Read the agents of this pool from the coordination backend.
+
+    :raises NovaRefused: there is none
+    """
+    return members_of(_own_pool(), _pools())
 
 
 def _own_pool() -> str:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drain: all nodes of a host go to other hosts, also those with a server.
 
-An operator's order is stored in Nova, in the Service record of the host: the
-host is disabled, and the reason begins with a mark of ours. So it survives
-every daemon, all of them read it, and whoever serves the host carries it out.
-Free nodes are pushed as from any disabled host (``rebalance``). The worker
-evicts the others, one after the other, as soon as their servers have no task.
+Nova stores an operator's order (``drain_order``), so whoever serves the host
+carries it out. Free nodes are pushed as from any disabled host
+(``rebalance``). The worker evicts the others, one after the other, as soon as
+their servers have no task. A host that is to be retired leaves the pool when
+it is empty (``retirement``).
 """
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,15 +18,18 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
+from ironic_compute.errors import GateShut
 from ironic_compute.gate import Gate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.records import ServerRow
+from ironic_compute.ownership.drain_order import DrainOrder, read_order
 from ironic_compute.ownership.eviction import (
     Evictor,
     Refused,
     why_server_stays,
 )
+from ironic_compute.ownership.retirement import Retirement
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeId
@@ -33,9 +37,6 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S = 5.0
-# ``disabled_reason`` of a host that is drained; a limit may follow.
-MARK = 'ironic-compute: draining'
-_LIMIT = ', servers per minute: '
 _MINUTE_S = 60.0
 
 
@@ -43,6 +44,7 @@ _MINUTE_S = 60.0
 class PlannedMove:
     """One node of a drained host.
 
+    :param node: the node; empty for a server that is on no node of the host
     :param server: the server on it; None if the node is free
     :param target: the host that gets the node; None without any other host
     :param why_not: why it is not moved now; None: it is moved in this round
@@ -54,26 +56,6 @@ class PlannedMove:
     why_not: str | None = None
 
 
-def reason_of(limit: int | None) -> str:
-    """Return the ``disabled_reason`` of a host that is to be drained.
-
-    :param limit: servers that are moved in a minute at most
-    """
-    return MARK if limit is None else f'{MARK}{_LIMIT}{limit}'
-
-
-def is_draining(record: Any | None) -> bool:
-    """Return whether a Service record says that its host is drained."""
-    if record is None or not record.disabled:
-        return False
-    return str(record.disabled_reason or '').startswith(MARK)
-
-
-def _limit_of(record: Any) -> int | None:
-    _, _, limit = str(record.disabled_reason).partition(_LIMIT)
-    return int(limit) if limit.isdigit() else None
-
-
 @attrs.define(eq=False, repr=False, slots=False)
 class Draining:
     """Drains the host of one worker.
@@ -81,6 +63,7 @@ class Draining:
     One thread calls ``try_round``; any thread may call the other methods. All
     of them block for requests.
 
+    :param retirement: ends the host, if it is to be retired
     :param services_changed: has the Service records read again soon
     """
 
@@ -91,17 +74,22 @@ class Draining:
     _gate: Gate
     _clock: Clock
     _evictor: Evictor
+    _retirement: Retirement
     _settle_s: float
     _services_changed: Callable[[], None]
 
     def __attrs_post_init__(self) -> None:
         self._moved_s: list[float] = []
+        # Held while an order is changed, and while the host is ended.
+        self._order_lock = threading.Lock()
 
     # The order
 
-    def begin(self, limit: int | None) -> str | None:
-        """Store the order to drain this host.
+    def begin(self, limit: int | None, *, retires: bool) -> str | None:
+        """Store the order to drain this host, instead of an earlier one.
 
+        :param limit: servers that are moved in a minute at most
+        :param retires: the host leaves the pool when it is empty
         :returns: None, or a sentence with the reason of a refusal
         """
         here = self._held_nodes.host
@@ -110,32 +98,33 @@ class Draining:
                 f'Host {here} is the only host of this pool that takes nodes, '
                 f'so its nodes can go nowhere; enable or start another one'
             )
-        return self._write(disabled=True, reason=reason_of(limit))
+        return self._change(lambda record: _begin(record, limit, retires))
 
     def end(self) -> str | None:
-        """Enable this host again, if it is drained.
+        """End the drain of this host, which is as before then.
+
+        A host that somebody had disabled before stays disabled, with the
+        former reason. Any other host is enabled.
 
         :returns: None, or a sentence with the reason of a refusal
         """
-        return self._write(disabled=False, reason=None)
+        return self._change(_end)
 
-    def _write(self, *, disabled: bool, reason: str | None) -> str | None:
+    def _change(self, change: Callable[[Any], str | None]) -> str | None:
+        """Change the Service record of this host, if ``change`` permits it."""
         here = self._held_nodes.host
         self._gate.wait()
-        record = self._services.read_record(here)
-        if record is None:
-            return f'Nova has no Service record of host {here}'
-        if record.disabled and not is_draining(record):
-            return (
-                f'Host {here} was disabled by somebody else, with the reason '
-                f'{record.disabled_reason or "none"}; enable it first: '
-                f'openstack compute service set --enable {here} nova-compute'
-            )
-        record.disabled, record.disabled_reason = disabled, reason
-        record.save()
+        with self._order_lock:
+            record = self._services.read_record(here)
+            if record is None:
+                return f'Nova has no Service record of host {here}'
+            why_not = change(record)
+            if why_not is not None:
+                return why_not
+            record.save()
         LOG.info(
             'An operator has host %(host)s %(what)s',
-            {'host': here, 'what': 'drained' if disabled else 'enabled'},
+            {'host': here, 'what': _describe(record)},
         )
         self._services_changed()
         return None
@@ -151,10 +140,11 @@ class Draining:
         servers = self._list_servers()
         rows = self._compute_nodes.read_servers(filter(None, servers.values()))
         refused = self._check_targets(ring, servers)
-        return [
+        moves = [
             self._plan_one(node, server, ring.target(node), rows, refused)
             for node, server in sorted(servers.items())
         ]
+        return moves + self._list_homeless(servers.values())
 
     def _ring_of_others(self) -> Ring:
         """Return the ring as it is when this host is disabled."""
@@ -167,6 +157,23 @@ class Draining:
             node: None if facts is None else facts.instance_uuid
             for node, facts in held.items()
         }
+
+    def _list_homeless(
+        self, on_nodes: Iterable[str | None]
+    ) -> list[PlannedMove]:
+        """Return the servers of this host that are on none of its nodes."""
+        here = self._held_nodes.host
+        servers = self._compute_nodes.list_servers_of_host(here)
+        return [
+            PlannedMove(
+                '',
+                server,
+                None,
+                f'Server {server} is on host {here} in Nova, and on no node '
+                f'of it',
+            )
+            for server in sorted(servers.difference(on_nodes))
+        ]
 
     def _check_targets(
         self, ring: Ring, servers: Mapping[NodeId, str | None]
@@ -207,20 +214,30 @@ class Draining:
         """Run a round, log its error, return the seconds until the next."""
         try:
             self.run_round()
+        except GateShut as exc:
+            LOG.debug('Not drained now: %(reason)s', {'reason': exc})
         except Exception:
             LOG.exception('Could not drain this host; trying again')
         return ROUND_INTERVAL_S
 
     def run_round(self) -> None:
         """Move the servers of a drained host that can be moved now."""
-        record = self._services.find_record(self._held_nodes.host)
-        if not self._gate.is_open() or not is_draining(record):
+        self._retirement.report()
+        order = read_order(self._services.find_record(self._held_nodes.host))
+        if not self._gate.is_open() or order is None:
             return
         status = self._pool.ring_status()
         is_settled = status.agreed and status.settled_for_s >= self._settle_s
         if not is_settled or self._held_nodes.host in status.ring.hosts:
             return
-        self._move_some(self.plan(), _limit_of(record))
+        plan = self.plan()
+        self._move_some(plan, order.limit)
+        if order.retires:
+            self._end_host(is_empty=not plan)
+
+    def _end_host(self, *, is_empty: bool) -> None:
+        with self._order_lock:
+            self._retirement.run_round(is_empty=is_empty)
 
     def _move_some(
         self, plan: Iterable[PlannedMove], limit: int | None
@@ -247,4 +264,41 @@ class Draining:
         if limit is not None and len(self._moved_s) >= limit:
             return True
         record = self._services.find_record(self._held_nodes.host)
-        return not is_draining(record)
+        return read_order(record) is None
+
+
+def _begin(record: Any, limit: int | None, retires: bool) -> str | None:
+    former = read_order(record)
+    if former is not None and former.retires and not retires:
+        return (
+            f'An operator has host {record.host} retired; end that first: '
+            f'ironic-computectl host undrain {record.host}'
+        )
+    reason = former.former if former is not None else None
+    if former is None and record.disabled:
+        reason = record.disabled_reason or ''
+    record.disabled = True
+    record.disabled_reason = DrainOrder(limit, retires, reason).reason()
+    return None
+
+
+def _end(record: Any) -> str | None:
+    order = read_order(record)
+    if order is None and record.disabled:
+        return (
+            f'Host {record.host} is not drained. Somebody else has disabled '
+            f'it, with the reason {record.disabled_reason or "none"}; to '
+            f'enable it, run: openstack compute service set --enable '
+            f'{record.host} nova-compute'
+        )
+    former = None if order is None else order.former
+    record.disabled = former is not None
+    record.disabled_reason = former or None
+    return None
+
+
+def _describe(record: Any) -> str:
+    order = read_order(record)
+    if order is None:
+        return 'drained no longer'
+    return 'retired' if order.retires else 'drained'

@@ -26,7 +26,7 @@ from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
-_VERSION = '1.3'
+_VERSION = '1.4'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
@@ -96,10 +96,14 @@ class MovesEndpoint:
 
     def drain_host(self, context: Any, limit: int | None) -> str | None:
         """Store the order to drain the host of this worker."""
-        return self._draining.begin(limit)
+        return self._draining.begin(limit, retires=False)
+
+    def retire_host(self, context: Any, limit: int | None) -> str | None:
+        """Store the order to retire the host; since version 1.4."""
+        return self._draining.begin(limit, retires=True)
 
     def undrain_host(self, context: Any) -> str | None:
-        """Enable the host of this worker again, if it is drained."""
+        """End the drain of the host of this worker."""
         return self._draining.end()
 
     def drain_plan(self, context: Any) -> list[dict[str, Any]]:
@@ -183,8 +187,17 @@ def request_drain(host: Host, limit: int | None) -> str | None:
     return answer
 
 
+def request_retire(host: Host, limit: int | None) -> str | None:
+    """Make the worker of a host store the order to retire it; blocks.
+
+    It takes, returns and raises what :func:`request_drain` does.
+    """
+    answer: str | None = _request(host, 'retire_host', '1.4', limit=limit)
+    return answer
+
+
 def request_undrain(host: Host) -> str | None:
-    """Make the worker of a host enable it again, if it is drained; blocks.
+    """Make the worker of a host end its drain; blocks.
 
     It returns and raises what :func:`request_drain` does.
     """

@@ -80,7 +80,13 @@ class ServiceDirectory:
         found = objects.ServiceList.get_by_binary(
             self._context, BINARY, include_disabled=True
         )
-        self._records = {Host(record.host): record for record in found}
+        records = {Host(record.host): record for record in found}
+        for host, former in self._records.items():
+            record = records.get(host)
+            if record is None or record.id != former.id:
+                # Nova deletes the mapping together with the Service.
+                self._mappings.forget_host(host)
+        self._records = records
         self.is_read = True
 
     def find_record(self, host: Host) -> Any | None:
@@ -122,10 +128,10 @@ class ServiceDirectory:
     def _facts(self, host: Host) -> ServiceFacts:
         record = self._records.get(host)
         if record is None:
-            self._mappings.forget_host(host)
             return ServiceFacts(exists=False, mapped=False, disabled=False)
         return ServiceFacts(
             exists=True,
             mapped=self._mappings.is_mapped(host),
             disabled=bool(record.disabled),
+            service_id=record.id,
         )

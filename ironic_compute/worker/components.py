@@ -39,6 +39,10 @@ from ironic_compute.ownership.operator_requests import OperatorRequests
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import ROUND_INTERVAL_S, Rebalancer
 from ironic_compute.ownership.removal import Removal
+from ironic_compute.ownership.retirement import (
+    Retirement,
+    delete_api_records,
+)
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths import probes, traffic
@@ -367,6 +371,16 @@ class Components:
 
     def make_draining(self, evictor: Evictor) -> Draining:
         """Make what gives all nodes of this host away, if it is drained."""
+        retirement = Retirement(
+            self._tenure.host,
+            self.compute_nodes,
+            self.services,
+            self.gate,
+            self.clock,
+            delete_api_records,
+            self.read_services_soon,
+            self._hooks.send,
+        )
         return Draining(
             self.held_nodes,
             self.compute_nodes,
@@ -375,6 +389,7 @@ class Components:
             self.gate,
             self.clock,
             evictor,
+            retirement,
             CONF.ironic_compute.settle_s,
             self.read_services_soon,
         )

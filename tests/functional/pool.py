@@ -17,7 +17,12 @@ from keystoneauth1 import adapter, session, token_endpoint
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from hashring.workers import HostAdded, MappingConfirmed, WorkerView
+from hashring.workers import (
+    HostAdded,
+    HostRetired,
+    MappingConfirmed,
+    WorkerView,
+)
 from ironic_compute.agent import pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
@@ -83,7 +88,7 @@ class TheCloud:
     pools: dict[Host, PoolView]
     hosts: tuple[str, ...]
     ring: tuple[str, ...]
-    ordered: list[HostAdded | MappingConfirmed]
+    ordered: list[HostAdded | MappingConfirmed | HostRetired]
     left: list[str]
 
     @classmethod
@@ -122,7 +127,7 @@ class TheCloud:
     @classmethod
     def receive(cls, message: pipe.Message) -> None:
         """Receive a worker's message; show all workers what it adds."""
-        if isinstance(message, HostAdded | MappingConfirmed):
+        if isinstance(message, HostAdded | MappingConfirmed | HostRetired):
             cls.ordered.append(message)
             cls.show(*cls.ring)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nova import context as nova_context
-from nova import objects
+from nova import exception, objects
 from nova.compute import rpcapi
 
 from hashring.ring import Host
+from hashring.workers import HostRetired
 from ironic_compute.cmd import ctl, nova_access
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.eviction import Refused
@@ -333,18 +334,67 @@ class DrainTest(pool.PoolTestCase):
             self.assertEqual(self.target, self._host(server))
             self.delete(server)
 
-    def test_host_that_an_operator_has_disabled_is_not_drained(self) -> None:
-        """Nor does the end of a drain enable it."""
+    def test_disabled_host_is_drained_and_disabled_again(self) -> None:
+        """What an operator has done before the drain outlasts it."""
+        here = Host(self.host)
+        self._disable('a new disk')
+        self.assertEqual(None, peer_rpc.request_drain(here, None))
+        self.assertEqual(
+            'ironic-compute: draining; disabled before: a new disk',
+            self._service()['disabled_reason'],
+        )
+        self.assertEqual(None, peer_rpc.request_undrain(here))
+        self.assertEqual('disabled', self._service()['status'])
+        self.assertEqual('a new disk', self._service()['disabled_reason'])
+        why_not = peer_rpc.request_undrain(here)
+        self.assertIn('with the reason a new disk', why_not or '')
+
+    def _disable(self, reason: str) -> None:
         self.api.put_service(
             self._service()['id'],
-            {'status': 'disabled', 'disabled_reason': 'a new disk'},
+            {'status': 'disabled', 'disabled_reason': reason},
         )
-        for why_not in (
-            peer_rpc.request_drain(Host(self.host), None),
-            peer_rpc.request_undrain(Host(self.host)),
-        ):
-            self.assertIn('with the reason a new disk', why_not or '')
-        self.assertEqual('a new disk', self._service()['disabled_reason'])
+
+    def test_retired_host_is_gone(self) -> None:
+        """Its servers live on, on another host."""
+        here = Host(self.host)
+        aggregate = self.api.post_aggregate({'aggregate': {'name': 'rack'}})
+        for host in self.workers:
+            self.api.add_host_to_aggregate(aggregate['id'], host)
+        plan = peer_rpc.request_drain_plan(here)
+        self.assertEqual(None, peer_rpc.request_retire(here, None))
+        self.assertEqual(
+            'ironic-compute: draining, then retired',
+            self._service()['disabled_reason'],
+        )
+        pool.TheCloud.show(self.target)
+        self.until(lambda: not self.held(self.host), 'it is empty')
+        nodes = {m.node for m in plan}
+        self.until(lambda: nodes <= self.held(self.target), 'moved as planned')
+        drain_loop: Any = self.manager(self.host)._drain_thread
+        retirement = drain_loop._act.__self__._retirement
+        retirement._quiet_s = 0.0
+        self.until(self._is_gone, 'its Service is deleted')
+        self.until(
+            lambda: HostRetired(here) in pool.TheCloud.ordered, 'agent told'
+        )
+        context = nova_context.get_admin_context()
+        self.assertRaises(
+            exception.HostMappingNotFound,
+            objects.HostMapping.get_by_host,
+            context,
+            self.host,
+        )
+        (rack,) = objects.AggregateList.get_all(context)
+        self.assertEqual([self.target], rack.hosts)
+        for server in self.servers:
+            self.assertEqual(self.target, self._host(server))
+            self.action(server, 'reboot', {'type': 'HARD'})
+            self._wait_for_state_change(server, 'ACTIVE')
+            self.delete(server)
+
+    def _is_gone(self) -> bool:
+        return not self.api.get_services(host=self.host)
 
 
 class _Door:

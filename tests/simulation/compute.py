@@ -67,6 +67,7 @@ QUEUE_S = 10.0
 UPKEEP_S = 10.0
 IDLE_S = 20.0
 LOST_S = 100.0
+QUIET_S = 50.0
 # A small page, so that a search has several pages even in a small cloud.
 ROWS_PER_PAGE = 4
 
@@ -268,6 +269,17 @@ class ComputeWorker(Worker):
             self._cast_given,
         )
         self.world.moves.observe(self, self.evictor)
+        retirement = makeup.retirement(
+            self.host,
+            self.compute_nodes,
+            self.services,
+            self.gate,
+            self.clock,
+            lambda host: None,
+            lambda: None,
+            self.machine.workers.report,
+            QUIET_S,
+        )
         self.drain = makeup.draining(
             self.held_nodes,
             self.compute_nodes,
@@ -276,6 +288,7 @@ class ComputeWorker(Worker):
             self.gate,
             self.clock,
             self.evictor,
+            retirement,
             self.machine.timing.settle_s,
             lambda: None,
         )

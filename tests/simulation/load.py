@@ -153,7 +153,7 @@ class Load:
             for host, service in world.nova.services.items()
             if host in known and not service.disabled
         )
-        if not hosts:
+        if not hosts or world.moves.is_at_work_on(server.uuid):
             return
         server.host = world.rng.choice(hosts)
         world.log(f'half evict of {server.uuid} to {server.host}')

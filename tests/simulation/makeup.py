@@ -20,6 +20,7 @@ from ironic_compute.ownership.eviction import Evictor
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
+from ironic_compute.ownership.retirement import Retirement
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
@@ -61,6 +62,7 @@ class Makeup:
     strays: Callable[..., StrayInstances] = StrayInstances
     evictor: Callable[..., Evictor] = Evictor
     draining: Callable[..., Draining] = Draining
+    retirement: Callable[..., Retirement] = Retirement
     manager: Callable[..., Manager] = Manager
     rescheduler: Callable[..., Rescheduler] = Rescheduler
     rpc_server: Callable[..., RpcServer] = RpcServer

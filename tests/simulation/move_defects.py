@@ -14,6 +14,7 @@ from ironic_compute.ownership.eviction import (
     Refused,
     why_not_movable,
 )
+from ironic_compute.ownership.retirement import Retirement
 from resource_tracker.node import NodeId
 from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
@@ -139,6 +140,29 @@ class LeavesServersOnDrainedHosts(Draining):
         pass
 
 
+class RetiresWithServers(Retirement):
+    """A host is retired as soon as it has no free node left."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._quiet_s = 0.0
+
+    def run_round(self, *, is_empty: bool) -> None:
+        super().run_round(is_empty=True)
+
+    def _is_unused(self) -> bool:
+        rows = self._compute_nodes.list_by_host(self._host)
+        servers = self._compute_nodes.list_servers_of_host(self._host)
+        return len(rows) <= len(servers)
+
+
+class RetiresWithoutItsAgent(Retirement):
+    """The agent of a retired host lives on; so does the pool's host."""
+
+    def report(self) -> None:
+        pass
+
+
 MAKEUPS: Mapping[str, Makeup] = {
     'row moved before the server': with_parts(evictor=WritesRowFirst),
     'server with a task moved': with_parts(evictor=MovesBusyServers),
@@ -153,17 +177,23 @@ MAKEUPS: Mapping[str, Makeup] = {
     'servers left on a drained host': with_parts(
         draining=LeavesServersOnDrainedHosts
     ),
+    'host retired with servers': with_parts(retirement=RetiresWithServers),
+    'agent of a retired host not told': with_parts(
+        retirement=RetiresWithoutItsAgent
+    ),
 }
 
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
     'row moved before the server': 1030,
-    'server with a task moved': 1030,
-    'task not compared at the write': 1030,
-    'server moved to another zone': 1025,
+    'server with a task moved': 1055,
+    'task not compared at the write': 1282,
+    'server moved to another zone': 1055,
     'two moves of a server at once': 1030,
-    'server moved during its delete': 1030,
+    'server moved during its delete': 1282,
     'message handled during a move': 1030,
-    'forward without follow': 1547,
+    'forward without follow': 1030,
     'servers left on a drained host': 1105,
+    'host retired with servers': 1076,
+    'agent of a retired host not told': 1012,
 }

@@ -17,7 +17,7 @@ from typing import Any
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
-from ironic_compute.ownership.draining import reason_of
+from ironic_compute.ownership.drain_order import DrainOrder
 from ironic_compute.ownership.eviction import Evictor
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
@@ -61,6 +61,7 @@ class Moves:
         self._excused: set[str] = set()
         self._built_s: dict[str, float] = {}
         self._drained: Host | None = None
+        self._retired: Host | None = None
         self._is_on = world.environment.has_moves
         if not self._is_on:
             return
@@ -149,7 +150,7 @@ class Moves:
         )
 
     def _drain_or_undrain(self) -> None:
-        """Have a host drained, or enabled if it is; not the last one."""
+        """Have a host drained or retired, or enabled; not the last one."""
         services = self._world.nova.services
         enabled = [h for h in services if not services[h].disabled]
         host = self._rng.choice(self._world.homes)
@@ -157,8 +158,10 @@ class Moves:
         if record is None or (enabled == [host] and not record.disabled):
             return
         record.disabled = not record.disabled
-        limit = self._rng.choice((None, None, 2))
-        record.disabled_reason = reason_of(limit) if record.disabled else None
+        order = DrainOrder(
+            self._rng.choice((None, None, 2)), self._rng.random() < 0.4
+        )
+        record.disabled_reason = order.reason() if record.disabled else None
         self._world.log(f'{host}: {record.disabled_reason or "enabled"}')
 
     def _servers(self) -> list[ServerRecord]:
@@ -313,6 +316,12 @@ class Moves:
         finally:
             self._work[key] -= 1
 
+    def is_at_work_on(self, server: str) -> bool:
+        """Return whether a worker moves a server, or works on it, now."""
+        return self._is_on and any(
+            count for (_, uuid), count in self._work.items() if uuid == server
+        )
+
     def observe(self, worker: Any, evictor: Evictor) -> None:
         """Note the moves of a worker as work on their servers."""
         evict, find = evictor._evict, evictor._find
@@ -381,14 +390,26 @@ class Moves:
         hosts = [h for h in self._world.homes if h in services and h in known]
         if len(hosts) > 1 and self._rng.random() < 0.5:
             self._drained = host = self._rng.choice(hosts)
+            others = [m for m in self._world.machines if m.home != host]
+            is_last = all(machine.stays_dead for machine in others)
+            retires = self._rng.random() < 0.5 and not is_last
+            order = DrainOrder(retires=retires)
             services[host].disabled = True
-            services[host].disabled_reason = reason_of(None)
-            self._world.log(f'{host} is drained in the calm')
+            services[host].disabled_reason = order.reason()
+            self._world.log(f'{host}: {order.reason()}, in the calm')
+            self._retired = host if order.retires else None
+            for machine in self._world.machines:
+                # Nobody starts it again after its end.
+                machine.stays_dead |= machine.home == self._retired
 
     def problems(self) -> Iterator[str]:
         """Yield the servers whose user still waits, and a drain's rest."""
         if self._drained is not None and self._world.nova.uses(self._drained):
             yield f'{self._drained} is drained, and is not empty'
+        if self._retired in self._world.nova.services:
+            yield f'{self._retired} is retired, and has a Service'
+        if self._retired in self._world.known():
+            yield f'{self._retired} is retired, and known'
         for server in self._servers() if self._is_on else ():
             if server.is_reboot_due and not server.delete_asked:
                 yield f'{server.uuid} was never rebooted'

@@ -185,6 +185,24 @@ class Nova:
                 self._world.excuse(server, 'its Service was deleted')
                 self._world.tasks.excuse(server, 'its Service was deleted')
 
+    def destroy_service(
+        self, request: SentRequest, host: Host, number: int
+    ) -> None:
+        """``Service.destroy``, with which a worker retires its host.
+
+        It is not simulated that it comes late, when an operator has ended
+        the order and the host is in use again.
+        """
+        record = self.services.get(host)
+        if record is None or record.id != number:
+            raise nova_exception.ServiceNotFound(service_id=number)
+        if self.uses(host) and request.late:
+            return
+        if self.uses(host):
+            self._world.fail(f'{request.sender} retires {host}, in use')
+        self._world.log(f'{request.sender} retires {host}')
+        self.delete_service(host)
+
     # Changes of rows
 
     def create_row(

@@ -15,7 +15,12 @@ from nova import exception as nova_exception
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
 from ironic_compute.worker.repeated_saves import is_end_saved
-from tests.simulation.nova import Nova, ServerRecord, copy_record
+from tests.simulation.nova import (
+    Nova,
+    ServerRecord,
+    ServiceRecord,
+    copy_record,
+)
 from tests.simulation.wire import SentRequest, Wire
 
 _FIELDS = (
@@ -124,6 +129,26 @@ class Server:
         return self._wire.repeat(lambda: self._wire.wait_and_write(act))
 
 
+class Service:
+    """A simulated Service object, as it was read."""
+
+    def __init__(self, nova: Nova, wire: Wire, record: ServiceRecord) -> None:
+        self._nova = nova
+        self._wire = wire
+        self.id = record.id
+        self.host = record.host
+        self.disabled = record.disabled
+        self.disabled_reason = record.disabled_reason
+
+    def destroy(self) -> None:
+        """Send the request, for which Nova does not check the gate."""
+        self._wire.write(
+            lambda request: self._nova.destroy_service(
+                request, self.host, self.id
+            )
+        )
+
+
 class Services:
     """The simulated `ServiceDirectory`."""
 
@@ -149,9 +174,10 @@ class Services:
         return self._wire.read(lambda: host in self._nova.services)
 
     def read_record(self, host: Host) -> Any | None:
-        return self._wire.read(
+        record = self._wire.read(
             lambda: copy.copy(self._nova.services.get(host))
         )
+        return record and Service(self._nova, self._wire, record)
 
     def is_record_up(self, record: Any) -> bool:
         return self._nova.is_up(record.host)
@@ -167,7 +193,10 @@ class Services:
         if record is None:
             return ServiceFacts(mapped=False, disabled=False, exists=False)
         return ServiceFacts(
-            mapped=record.mapped, disabled=record.disabled, exists=True
+            mapped=record.mapped,
+            disabled=record.disabled,
+            exists=True,
+            service_id=record.id,
         )
 
 

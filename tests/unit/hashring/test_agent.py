@@ -20,6 +20,7 @@ from hashring.workers import (
     NO_HOST,
     HostAdded,
     HostForgotten,
+    HostRetired,
     MappingConfirmed,
     PathsObserved,
     ServiceFacts,
@@ -385,6 +386,31 @@ def test_forgotten_host_is_served_by_nobody(world: World) -> None:
         assert set(machine.workers.live) == {machine.home}
         assert machine.saved_state.read_known() == {C1, C2}
         assert machine.saved_state.read_marks() == ((c9, 1),)
+
+
+def test_agent_of_a_retired_host_ends(world: World) -> None:
+    """The other one forgets the host, and does not adopt it."""
+    run(world, 60)
+    one, two = world.machines
+    two.workers.say(HostRetired(C2))
+    run(world, 1)
+    assert agent(two).assignment.leaving is not None
+    run(world, 8)
+    assert one.saved_state.read_marks() == ((C2, 1),)
+    assert set(one.workers.live) == {C1}
+
+
+def test_retired_host_of_a_dead_agent_is_forgotten(world: World) -> None:
+    """Whoever has adopted it does not end."""
+    run(world, 60)
+    one, two = world.machines
+    two.kill(200.0)
+    run(world, 60)
+    assert C2 in one.workers.live
+    one.workers.say(HostRetired(C2))
+    run(world, 60)
+    assert set(one.workers.live) == {C1}
+    assert agent(one).assignment.leaving is None
 
 
 def test_confirmed_mapping_outlives_agents(world: World) -> None:

@@ -266,6 +266,29 @@ def test_forgotten_host_is_known_again_when_its_own_agent_starts() -> None:
     assert one.known == {C1, C3}
 
 
+def test_retired_home_is_known_again_when_its_agent_starts() -> None:
+    """While its agent ends, nobody knows the host, so nobody adopts it."""
+    one, retired = Pool(C1, [C3], 5.0), Pool(C3, [C1], 5.0)
+    one.update_services({C1: FINE, C3: FINE})
+    retired.retire_home()
+    _gossip((one, C1), (retired, C3))
+    assert one.known == retired.known == {C1}
+    again = Pool(C3, [C1], settle_s=5.0, marks=retired.marks)
+    _gossip((one, C1), (again, C3))
+    assert one.known == again.known == {C1, C3}
+
+
+def test_new_service_of_a_host_is_not_mapped_yet() -> None:
+    """Nova has deleted the mapping together with the former Service."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.update_services({C1: dataclasses.replace(FINE, service_id=1)})
+    unmapped = dataclasses.replace(FINE, mapped=False)
+    pool.update_services({C1: dataclasses.replace(unmapped, service_id=1)})
+    assert pool.ring.hosts == {C1}
+    pool.update_services({C1: dataclasses.replace(unmapped, service_id=2)})
+    assert not pool.ring.hosts
+
+
 def test_hosts_with_servers_are_remembered_when_their_agent_dies() -> None:
     """Whoever adopts them starts their workers first."""
     pool = Pool(C1, [], settle_s=5.0)

@@ -15,6 +15,7 @@ from hashring.ring import Host
 from hashring.workers import (
     HostAdded,
     HostForgotten,
+    HostRetired,
     MappingConfirmed,
     ServiceFacts,
     WorkerView,
@@ -75,11 +76,16 @@ def test_view_of_an_agent_from_before_an_upgrade_is_heard():
         ),
         HostAdded(Host('c9')),
         HostForgotten(Host('c9')),
+        HostRetired(Host('c9')),
         MappingConfirmed(Host('c9')),
         pipe.Services(
             {
                 Host('c1'): ServiceFacts(
-                    True, disabled=False, exists=True, has_servers=True
+                    True,
+                    disabled=False,
+                    exists=True,
+                    has_servers=True,
+                    service_id=3,
                 )
             }
         ),

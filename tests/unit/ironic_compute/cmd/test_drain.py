@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's order to empty a host, and what is said meanwhile."""
 
+import types
 from typing import Any
 
 import oslo_messaging
 import pytest
 
+from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute.cmd import drain
 from ironic_compute.cmd.nova_access import NovaRefused
+from ironic_compute.ownership.drain_order import DrainOrder
 from ironic_compute.ownership.draining import PlannedMove
 from tests.fakes.clock import ManualClock
 
@@ -83,4 +86,81 @@ def test_nodes_that_do_not_wait_have_no_reason() -> None:
     """They are moved in the next round."""
     assert drain.describe(C1, [FREE]) == (
         'Host c1 has 1 nodes left, 0 of them with a server'
+    )
+
+
+def _record(reason: str | None, *, disabled: bool = True) -> Any:
+    return types.SimpleNamespace(disabled=disabled, disabled_reason=reason)
+
+
+RETIRING = _record(DrainOrder(retires=True).reason())
+
+
+def _wait(records: list[Any], plans: list[Any]) -> list[str]:
+    def answer(answers: list[Any]) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    sentences = drain.wait_until_retired(
+        C1, lambda to: answer(plans), lambda to: answer(records), ManualClock()
+    )
+    return list(sentences)
+
+
+def test_waiting_ends_when_nova_has_no_service() -> None:
+    """Errors are waited out; an empty host is not gone yet."""
+    silence = oslo_messaging.MessagingTimeout()
+    records = [RETIRING, RETIRING, silence, RETIRING, RETIRING, None]
+    assert _wait(records, [[BUSY], [BUSY], [], silence]) == [
+        'Host c1 has 1 nodes left, 1 of them with a server. Server s2 has '
+        'task rebuilding',
+        'nova-conductor does not answer',
+        'Host c1 is empty, and is retired in two minutes at most',
+        'No daemon serves host c1, or it does not answer; see '
+        '"ironic-computectl host list"',
+    ]
+
+
+@pytest.mark.parametrize(
+    'record',
+    [
+        _record(None, disabled=False),
+        _record('x'),
+        _record(DrainOrder().reason()),
+    ],
+)
+def test_waiting_ends_when_somebody_has_ended_the_order(record: Any) -> None:
+    """The command would else wait for ever."""
+    with pytest.raises(NovaRefused, match='not to be retired any more'):
+        _wait([RETIRING, record], [[BUSY]])
+
+
+def test_last_daemon_is_not_retired() -> None:
+    """It would end, and nobody would serve the nodes."""
+    one, other = Member(C1, Boot('1')), Member(Host('c2'), Boot('2'))
+    drain.check_others_are_up(C1, [one, other])
+    with pytest.raises(NovaRefused, match='No daemon of another host is up'):
+        drain.check_others_are_up(C1, [one])
+
+
+def test_undrain_says_whether_the_host_is_enabled() -> None:
+    """It was disabled before the drain, or was not."""
+    assert drain.describe_state(C1, _record(None, disabled=False)) == (
+        'Host c1 is enabled.'
+    )
+    assert drain.describe_state(C1, _record('a new disk')) == (
+        'Host c1 is not drained any more, and disabled as before, with the '
+        'reason a new disk.'
+    )
+
+
+def test_server_on_no_node_is_shown() -> None:
+    """It counts as no node."""
+    lost = PlannedMove('', 's3', None, 'Server s3 is on no node')
+    assert drain.rows([lost]) == [('-', 's3', '-', 'Server s3 is on no node')]
+    assert drain.describe(C1, [lost]) == (
+        'Host c1 has 0 nodes left, 0 of them with a server. Server s3 is on '
+        'no node'
     )

@@ -4,16 +4,15 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova.compute import task_states
 
 from hashring.ring import Host, Ring
-from ironic_compute.ownership.draining import (
-    MARK,
-    Draining,
-    PlannedMove,
-    reason_of,
-)
+from hashring.workers import HostRetired
+from ironic_compute.ownership.drain_order import MARK, DrainOrder
+from ironic_compute.ownership.draining import Draining, PlannedMove
+from ironic_compute.ownership.retirement import Retirement
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
 
 
@@ -26,11 +25,13 @@ class Drained(Desk):
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__(patch)
         self.changes: list[str] = []
-        self.record = types.SimpleNamespace(
+        self.record: Any = types.SimpleNamespace(
             id=1,
+            host=C1,
             disabled=False,
             disabled_reason=None,
             save=lambda: self.changes.append('saved'),
+            destroy=self._destroy,
         )
         services: Any = self.one.services
         read, find = services.read_record, services.find_record
@@ -41,6 +42,18 @@ class Drained(Desk):
             self.record if host == C1 else find(host)
         )
         rows: Any = self.one.rows
+        self.sent: list[Any] = []
+        self.api_error: Exception | None = None
+        retirement = Retirement(
+            C1,
+            rows,
+            services,
+            self.gate,
+            self.cloud.clock,
+            self._delete_api_records,
+            lambda: self.changes.append('read again'),
+            self.sent.append,
+        )
         self.draining = Draining(
             self.one.held_nodes,
             rows,
@@ -49,15 +62,29 @@ class Drained(Desk):
             self.gate,
             self.cloud.clock,
             self.evictor,
+            retirement,
             settle_s=5.0,
             services_changed=lambda: self.changes.append('read again'),
         )
 
+    def _destroy(self) -> None:
+        self.changes.append('destroyed')
+        self.record = None
+
+    def _delete_api_records(self, host: Host) -> None:
+        self.changes.append('mapping deleted')
+        if self.api_error is not None:
+            raise self.api_error
+
     def order(
-        self, limit: int | None = None, *, waits_s: float = 10.0
+        self,
+        limit: int | None = None,
+        *,
+        waits_s: float = 10.0,
+        retires: bool = False,
     ) -> None:
         """Have the host drained, and let all agents read that."""
-        assert self.draining.begin(limit) is None
+        assert self.draining.begin(limit, retires=retires) is None
         self.cloud.show('c2')
         self.cloud.clock.advance(waits_s)
 
@@ -93,31 +120,65 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Drained:
 
 def test_order_is_stored_in_nova(desk: Drained) -> None:
     """Whoever serves the host next finds it there."""
-    assert desk.draining.begin(None) is None
-    assert (desk.record.disabled, desk.record.disabled_reason) == (True, MARK)
+    assert desk.draining.begin(None, retires=False) is None
+    assert _state(desk) == (True, MARK)
     assert desk.changes == ['saved', 'read again']
-    assert desk.draining.begin(7) is None
-    assert desk.record.disabled_reason == reason_of(7)
+    assert desk.draining.begin(7, retires=False) is None
+    assert _state(desk) == (True, DrainOrder(7).reason())
     assert desk.draining.end() is None
-    assert (desk.record.disabled, desk.record.disabled_reason) == (False, None)
+    assert _state(desk) == (False, None)
+    assert desk.draining.end() is None
 
 
-@pytest.mark.parametrize('act', ['begin', 'end'])
-def test_host_that_somebody_else_has_disabled_is_left_alone(
-    desk: Drained, act: str
+def _state(desk: Drained) -> tuple[bool, str | None]:
+    return desk.record.disabled, desk.record.disabled_reason
+
+
+@pytest.mark.parametrize('reason', [None, 'a new disk; disabled before: x'])
+def test_disabled_host_is_drained_and_disabled_again(
+    desk: Drained, reason: str | None
+) -> None:
+    """Its former reason outlasts a change of the order."""
+    desk.record.disabled, desk.record.disabled_reason = True, reason
+    assert desk.draining.begin(None, retires=False) is None
+    assert desk.draining.begin(3, retires=True) is None
+    assert desk.record.disabled_reason == (
+        f'{MARK}, then retired, servers per minute: 3; disabled before: '
+        f'{reason or ""}'
+    )
+    assert desk.draining.end() is None
+    assert _state(desk) == (True, reason)
+
+
+def test_host_that_somebody_else_has_disabled_is_not_enabled(
+    desk: Drained,
 ) -> None:
     """Its reason is shown, and kept."""
     desk.record.disabled, desk.record.disabled_reason = True, 'a new disk'
-    request = getattr(desk.draining, act)
-    why_not = request(None) if act == 'begin' else request()
-    assert 'the reason a new disk; enable it first' in (why_not or '')
+    assert 'with the reason a new disk' in (desk.draining.end() or '')
     assert not desk.changes
+
+
+def test_order_to_retire_is_not_overruled(desk: Drained) -> None:
+    """Another operator has given it."""
+    assert desk.draining.begin(None, retires=True) is None
+    why_not = desk.draining.begin(None, retires=False)
+    assert 'An operator has host c1 retired' in (why_not or '')
+    assert desk.record.disabled_reason == DrainOrder(retires=True).reason()
+
+
+def test_host_without_service_is_not_drained(desk: Drained) -> None:
+    """There is nowhere to store the order."""
+    desk.record = None
+    why_not = desk.draining.begin(None, retires=False)
+    assert 'no Service record of host c1' in (why_not or '')
 
 
 def test_last_host_is_not_drained(desk: Drained) -> None:
     """Its nodes could go nowhere."""
     desk.cloud.show('c1')
-    assert 'is the only host' in (desk.draining.begin(None) or '')
+    why_not = desk.draining.begin(None, retires=True)
+    assert 'is the only host' in (why_not or '')
     assert not desk.changes
 
 
@@ -203,7 +264,7 @@ def test_nothing_moves_before_all_agents_know(desk: Drained) -> None:
 
 def test_host_in_the_ring_is_not_drained(desk: Drained) -> None:
     """It would get its free nodes back."""
-    assert desk.draining.begin(None) is None
+    assert desk.draining.begin(None, retires=False) is None
     desk.cloud.clock.advance(10.0)
     desk.draining.run_round()
     assert not desk.moved()
@@ -259,3 +320,139 @@ def test_targets_are_those_of_the_ring_without_the_host(
     ring = Ring([C2, Host('c3')])
     for move in desk.draining.plan():
         assert move.target == ring.target(move.node)
+
+
+# The end of a host that is retired
+
+
+@pytest.fixture
+def retired(desk: Drained) -> Drained:
+    """Host c1, empty and to be retired."""
+    desk.order(retires=True)
+    desk.draining.run_round()
+    desk.one.rebalancer.run_round()
+    assert not desk.one.held_nodes.rows()
+    desk.changes.clear()
+    return desk
+
+
+def _run(desk: Drained, seconds: float) -> None:
+    """Run a round in each of the next 5 s steps."""
+    for _ in range(int(seconds / 5.0)):
+        desk.draining.run_round()
+        desk.cloud.clock.advance(5.0)
+
+
+def test_empty_host_is_retired_after_a_while(retired: Drained) -> None:
+    """The Service goes last, and then the agent is told until it acts."""
+    _run(retired, 90.0)
+    assert not retired.changes
+    _run(retired, 10.0)
+    assert retired.changes == ['mapping deleted', 'destroyed', 'read again']
+    assert retired.sent == [HostRetired(C1)]
+    _run(retired, 10.0)
+    assert retired.sent == [HostRetired(C1)] * 3
+    assert len(retired.changes) == 3
+
+
+def test_drained_host_that_is_empty_stays(desk: Drained) -> None:
+    """Only an order to retire it removes it."""
+    desk.order()
+    desk.draining.run_round()
+    desk.one.rebalancer.run_round()
+    _run(desk, 200.0)
+    assert 'destroyed' not in desk.changes
+
+
+def test_host_with_a_node_is_not_retired(desk: Drained) -> None:
+    """Its server has a task for as long as it takes."""
+    desk.server.task_state = task_states.REBUILDING
+    desk.order(retires=True)
+    desk.one.rebalancer.run_round()
+    assert list(desk.one.held_nodes.rows()) == [desk.node]
+    _run(desk, 200.0)
+    assert 'destroyed' not in desk.changes
+
+
+def test_host_is_not_retired_because_the_worker_holds_no_node(
+    retired: Drained,
+) -> None:
+    """Nova's records decide: a late write may have given it a node."""
+    row = retired.cloud.nova.live_row(retired.free)
+    assert row is not None
+    row.host = C1
+    _run(retired, 200.0)
+    assert not retired.changes
+    row.host = C2
+    _run(retired, 50.0)
+    assert not retired.changes
+    _run(retired, 50.0)
+    assert 'destroyed' in retired.changes
+
+
+def test_host_with_a_server_on_no_node_is_not_retired(
+    retired: Drained,
+) -> None:
+    """The plan shows the server, which is in the way."""
+    retired.server.host = C1
+    (move,) = retired.draining.plan()
+    assert (move.node, move.server, move.target) == ('', S1, None)
+    assert 'on no node of it' in (move.why_not or '')
+    _run(retired, 200.0)
+    assert not retired.changes
+
+
+@pytest.mark.parametrize('reason', [None, MARK])
+def test_order_that_has_ended_meanwhile_retires_nothing(
+    retired: Drained, reason: str | None
+) -> None:
+    """It is read again just before the Service is deleted."""
+    retired.cloud.clock.advance(5.0)
+    _run(retired, 90.0)
+    former = types.SimpleNamespace(**vars(retired.record))
+    retired.record.disabled_reason = reason
+    services: Any = retired.one.services
+    services.find_record = lambda host: former
+    _run(retired, 10.0)
+    assert 'destroyed' not in retired.changes
+    assert not retired.sent
+
+
+def test_conductor_without_api_database_keeps_the_mapping(
+    retired: Drained,
+) -> None:
+    """The Service goes all the same."""
+    retired.api_error = oslo_messaging.RemoteError('CantStartEngineError')
+    _run(retired, 100.0)
+    assert retired.changes == ['mapping deleted', 'destroyed', 'read again']
+
+
+def test_delete_without_an_answer_counts_once_the_service_is_gone(
+    retired: Drained,
+) -> None:
+    """The request was carried out all the same."""
+    destroy = retired.record.destroy
+
+    def destroy_without_answer() -> None:
+        destroy()
+        raise oslo_messaging.MessagingTimeout
+
+    retired.record.destroy = destroy_without_answer
+    _run(retired, 90.0)
+    retired.draining.try_round()
+    assert not retired.sent
+    retired.draining.try_round()
+    assert retired.sent == [HostRetired(C1)]
+
+
+def test_host_is_not_retired_when_the_lease_ends_in_between(
+    retired: Drained,
+) -> None:
+    """A later worker reads anew."""
+    gate = retired.gate
+    _run(retired, 90.0)
+    retired.one.rows.list_servers_of_host = (  # type: ignore[method-assign]
+        lambda host: setattr(gate, '_deadline_s', 0.0) or frozenset()
+    )
+    retired.draining.try_round()
+    assert 'destroyed' not in retired.changes

@@ -47,8 +47,8 @@ class Moves:
 class Drain:
     """Refuses the orders of an operator, and has a plan."""
 
-    def begin(self, limit: int | None) -> str:
-        return f'cannot drain, {limit} a minute'
+    def begin(self, limit: int | None, *, retires: bool) -> str:
+        return f'cannot {"retire" if retires else "drain"}, {limit} a minute'
 
     def end(self) -> str:
         return 'cannot end'
@@ -128,6 +128,7 @@ def test_moves_return_what_has_become_of_them() -> None:
 def test_drain_is_ordered_and_its_plan_is_read() -> None:
     """The plan arrives as it was sent, with the reasons."""
     assert peer_rpc.request_drain(C1, 7) == 'cannot drain, 7 a minute'
+    assert peer_rpc.request_retire(C1, 7) == 'cannot retire, 7 a minute'
     assert peer_rpc.request_undrain(C1) == 'cannot end'
     plan = [PlannedMove('n1', 's1', 'c9', 'it has a task')]
     assert peer_rpc.request_drain_plan(C1) == plan

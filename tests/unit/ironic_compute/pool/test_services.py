@@ -1,7 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time between two reads of Nova's Service records."""
+"""Nova's Service records, and the time between two reads of them."""
 
-from ironic_compute.pool.services import PollInterval
+import types
+from typing import Any
+
+import pytest
+from nova import objects
+
+from hashring.ring import Host
+from ironic_compute.pool.host_mappings import HostMappings, Mapped
+from ironic_compute.pool.services import PollInterval, ServiceDirectory
+
+C1 = Host('c1')
+objects.register_all()
+
+
+def _record(number: int) -> Any:
+    return types.SimpleNamespace(id=number, host=C1, disabled=False)
+
+
+@pytest.mark.parametrize('reads', [[[1], [2]], [[1], [], [1]]])
+def test_host_with_a_new_service_is_not_mapped_any_more(
+    monkeypatch: pytest.MonkeyPatch, reads: list[list[int]]
+) -> None:
+    """Nova has deleted its mapping together with the former Service."""
+    answers = iter([[_record(n) for n in read] for read in reads])
+    monkeypatch.setattr(
+        objects.ServiceList,
+        'get_by_binary',
+        lambda context, binary, include_disabled: next(answers),
+    )
+    mapped = iter([Mapped.YES, Mapped.NO])
+    mappings = HostMappings(lambda host: False, lambda host: next(mapped))
+    directory = ServiceDirectory(mappings)
+    seen = []
+    for _ in reads:
+        directory.read_records()
+        facts = directory.facts([C1])[C1]
+        seen.append((facts.service_id, facts.mapped))
+    assert seen[0] == (1, True)
+    assert seen[-1] == (reads[-1][0], False)
 
 
 def test_unsettled_pool_is_read_after_2_4_8_seconds_and_then_20() -> None:
