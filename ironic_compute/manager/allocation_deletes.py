@@ -8,6 +8,7 @@ the node, and no user could delete the allocation.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,14 @@ LOG = logging.getLogger(__name__)
 # Seconds until the delete of an allocation is sent again.
 _RETRY_S = 10.0
 _NOT_DELETED = (
-    ksa_exceptions.ConnectionError,
+    ksa_exceptions.ClientException,
     nova_exception.AllocationDeleteFailed,
+)
+# Waiting does not mend these: an operator has to.
+_MISCONFIGURED = (
+    ksa_exceptions.Unauthorized,
+    ksa_exceptions.MissingAuthPlugin,
+    ksa_exceptions.EndpointNotFound,
 )
 
 
@@ -35,11 +42,12 @@ def repeat_deletes(client: Any, clock: Clock) -> None:
     the thread has the server's lock, and its worker the lease.
     """
     client.delete_allocation_for_instance = functools.partial(
-        _delete, client.delete_allocation_for_instance, clock
+        _delete, client, client.delete_allocation_for_instance, clock
     )
 
 
 def _delete(
+    client: Any,
     send: Callable[..., bool | None],
     clock: Clock,
     context: Any,
@@ -51,18 +59,49 @@ def _delete(
 
     :returns: False if Placement had none
     """
+    request = functools.partial(
+        _send, client, send, context, consumer, *args, **kwargs
+    )
     while True:
         error: Exception | str = 'no answer'
         try:
-            is_deleted = send(context, consumer, *args, **kwargs)
+            is_deleted = request()
         except _NOT_DELETED as exc:
             error = exc
         else:
             if is_deleted is not None:
                 return is_deleted
+        _log(consumer, error)
+        clock.sleep(_RETRY_S)
+
+
+def _send(
+    client: Any, send: Callable[..., bool | None], *args: Any, **kwargs: Any
+) -> bool | None:
+    """Call Nova's method without the decorator that hides its errors."""
+    bare = inspect.unwrap(send)
+    if bare is send:
+        return send(*args, **kwargs)
+    try:
+        return bare(client, *args, **kwargs)
+    except ksa_exceptions.EndpointNotFound:
+        # The decorator makes the client read Keystone's catalog again.
+        if (is_deleted := send(*args, **kwargs)) is None:
+            raise
+        return is_deleted
+
+
+def _log(consumer: str, error: Exception | str) -> None:
+    if isinstance(error, _MISCONFIGURED):
+        LOG.error(
+            'The allocation of server %(server)s cannot be deleted with the '
+            'options below [placement] in nova.conf; correct them and start '
+            'ironic-compute again: %(error)s',
+            {'server': consumer, 'error': error},
+        )
+    else:
         LOG.warning(
             'The allocation of server %(server)s is deleted when Placement '
             'answers: %(error)s',
             {'server': consumer, 'error': error},
         )
-        clock.sleep(_RETRY_S)

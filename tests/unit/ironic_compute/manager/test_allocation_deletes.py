@@ -74,6 +74,49 @@ def test_a_delete_without_an_answer_is_sent_again(
     assert _delete(failure, failure, 204) == (True, 3, 20.0)
 
 
+@pytest.mark.parametrize(
+    ('failure', 'is_wrong'),
+    [
+        (ksa_exceptions.Unauthorized('wrong password'), True),
+        (ksa_exceptions.MissingAuthPlugin('no auth_type'), True),
+        (ksa_exceptions.ConnectFailure('away'), False),
+        (ksa_exceptions.DiscoveryFailure('away'), False),
+    ],
+)
+def test_operator_is_told_what_to_correct(
+    failure: Exception,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_wrong: bool,
+) -> None:
+    """Waiting does not mend wrong credentials, but the request is kept."""
+    assert _delete(failure, 204) == (True, 2, 10.0)
+    (record,) = [
+        r for r in caplog.records if 'The allocation of' in r.getMessage()
+    ]
+    assert str(failure) in record.getMessage()
+    assert ('[placement]' in record.getMessage()) is is_wrong
+    assert record.levelname == ('ERROR' if is_wrong else 'WARNING')
+
+
+def test_address_of_placement_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nova's own decorator makes another client after this error."""
+    failure = ksa_exceptions.EndpointNotFound()
+    create = report.SchedulerReportClient._create_client
+    made: list[Any] = []
+
+    def make(self: Any) -> Any:
+        made.append(create(self))
+        return made[-1]
+
+    monkeypatch.setattr(report.SchedulerReportClient, '_create_client', make)
+    assert _delete(failure, failure, 204) == (True, 3, 10.0)
+    assert '[placement]' in caplog.text
+    assert len(made) == 2, "the first one is made with Nova's client"
+
+
 def test_an_allocation_that_has_changed_is_read_again() -> None:
     """With soft deletes Nova's client compares generations."""
     clock = ManualClock()
