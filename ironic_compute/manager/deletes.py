@@ -34,6 +34,8 @@ _RETRY_S = 10.0
 # The errors that show that a service did not answer.
 NO_ANSWER = (
     keystone_exceptions.ConnectionError,
+    keystone_exceptions.DiscoveryFailure,
+    keystone_exceptions.ServiceUnavailable,
     neutron_exceptions.ConnectionFailed,
     neutron_exceptions.ServiceUnavailable,
     oslo_messaging.MessagingTimeout,

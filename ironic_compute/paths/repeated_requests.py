@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeats requests to Neutron that had no answer.
+"""Repeats requests to Neutron, and to Keystone for it, without an answer.
 
 Nova ends a reboot or a build in ERROR if Neutron refuses connections for four
 seconds. A daemon that alone does not reach Neutron gives its hosts away half a
@@ -7,16 +7,21 @@ minute later, and the daemon that takes them does the request then; so each
 request waits long enough for that. If Neutron answers before, the request goes
 on here.
 
+A request to Neutron may need a token and Neutron's address from Keystone
+first. If Keystone does not answer, both are requested again in the same way.
+
 keystoneauth1 could repeat requests, too (``[neutron] http_retries``). Decision
 0025 says why it does not.
 """
 
 import contextlib
 import contextvars
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
+import urllib3
 from keystoneauth1 import exceptions as ksa_exceptions
 from oslo_log import log as logging
 
@@ -35,6 +40,26 @@ _PAUSE_S = 3.0
 _NOT_DONE = frozenset({503})
 _UNCLEAR = frozenset({502, 503, 504})
 
+# keystoneauth1 raises each kind if a service is away. The answers of Neutron
+# are no exceptions for it, so an error of HTTP is one of Keystone.
+_FAILURES = (
+    ksa_exceptions.ConnectionError,
+    ksa_exceptions.DiscoveryFailure,
+    ksa_exceptions.HttpError,
+)
+
+# The reasons for which there was no connection on which a request could be
+# sent. A read that fails on an encrypted connection is another SSL error.
+_UNCONNECTED = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    ssl.SSLCertVerificationError,
+)
+
+# Whether this thread repeats what it sends at present.
+_is_nested: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    'is_nested', default=False
+)
 _longest_s: contextvars.ContextVar[float | None] = contextvars.ContextVar(
     'longest_s', default=None
 )
@@ -48,6 +73,10 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         _longest_s.reset(token)
+
+
+class KeystoneAway(ksa_exceptions.ConnectFailure):
+    """Keystone had no answer, so nothing was sent to Neutron."""
 
 
 class _Patience:
@@ -98,13 +127,15 @@ class RepeatedRequests:
         :raises keystoneauth1.exceptions.ConnectionError: there is no answer,
             and the time is up, or the request must not be sent twice
         """
+        if _is_nested.get():
+            return send()
         patience = _Patience(self._clock, self._wait_s)
         while True:
             try:
-                response = send()
-            except ksa_exceptions.ConnectionError as exc:
-                is_safe = method != 'POST' or _is_refused(exc)
-                if not is_safe or not patience.pause(exc):
+                response = _send_nested(send)
+            except _FAILURES as exc:
+                is_safe = method != 'POST' or _is_unsent(exc)
+                if not (_is_away(exc) and is_safe and patience.pause(exc)):
                     raise
                 continue
             status = response.status_code
@@ -112,14 +143,52 @@ class RepeatedRequests:
             if not is_safe or not patience.pause(f'HTTP {status}'):
                 return response
 
+    def look_up(self, send: Callable[[], Any]) -> Any:
+        """Ask Keystone for something and return it; ask again if needed.
 
-def _is_refused(exc: ksa_exceptions.ConnectionError) -> bool:
-    """Return whether the connection was refused, so that nothing was sent.
+        Blocks while Keystone does not answer, until the time is up. Within
+        a request to Neutron it asks once, because that is repeated itself.
 
-    keystoneauth1 raises the same error if a connection breaks, and keeps that
+        :param send: sends all requests that are needed, once
+        """
+        if _is_nested.get():
+            return send()
+        patience = _Patience(self._clock, self._wait_s)
+        while True:
+            try:
+                return _send_nested(send)
+            except _FAILURES as exc:
+                if not (_is_away(exc) and patience.pause(exc)):
+                    raise
+
+
+def _send_nested(send: Callable[[], Any]) -> Any:
+    token = _is_nested.set(True)
+    try:
+        return send()
+    finally:
+        _is_nested.reset(token)
+
+
+def _is_away(exc: ksa_exceptions.ClientException) -> bool:
+    """Return whether a service did not answer, which may change."""
+    if isinstance(exc, ksa_exceptions.HttpError):
+        return exc.http_status in _UNCLEAR
+    return True
+
+
+def _is_unsent(exc: ksa_exceptions.ClientException) -> bool:
+    """Return whether nothing of a request was sent to Neutron.
+
+    keystoneauth1 raises the same errors if a connection breaks, and keeps that
     of requests as its context, whose argument is urllib3's with a reason.
     """
+    if isinstance(exc, KeystoneAway) or not isinstance(
+        exc, ksa_exceptions.ConnectionError
+    ):
+        return True
     (broken, *_) = getattr(exc.__context__, 'args', ()) or (None,)
     reason = getattr(broken, 'reason', None)
-    source = getattr(reason, '__context__', None)
-    return isinstance(source, ConnectionRefusedError)
+    if isinstance(reason, urllib3.exceptions.SSLError):
+        (reason, *_) = reason.args
+    return isinstance(reason, _UNCONNECTED)

@@ -28,6 +28,11 @@ from resource_tracker.meter import Meter
 
 _UNCLEAR = frozenset({502, 503, 504})
 _UNAUTHORIZED = 401
+# keystoneauth1 raises the second one if Keystone is away.
+_NO_ANSWER = (
+    ksa_exceptions.ConnectionError,
+    ksa_exceptions.DiscoveryFailure,
+)
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -133,11 +138,27 @@ class SessionTraffic:
         except ksa_exceptions.HttpError as exc:
             self._note(exc.http_status, str(exc), began_s)
             raise
-        except ksa_exceptions.ConnectionError as exc:
+        except _NO_ANSWER as exc:
             self._note(None, str(exc), began_s)
             raise
         self._note(answer.status_code, answer.reason or '', began_s)
         return answer
+
+    def look_up(self, send: Callable[[], Any]) -> Any:
+        """Call ``send``, which asks Keystone only; note a failure.
+
+        An answer of Keystone does not show that the service is reached.
+        """
+        began_s = self._clock.now_s()
+        try:
+            with self._health.waiting(self._path):
+                return send()
+        except ksa_exceptions.Unauthorized as exc:
+            self._note(_UNAUTHORIZED, str(exc), began_s)
+            raise
+        except _NO_ANSWER as exc:
+            self._note(None, str(exc), began_s)
+            raise
 
     def _note(self, status: int | None, why: str, began_s: float) -> None:
         _note(self._health, self._path, status, why, began_s)

@@ -22,11 +22,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import oslo_messaging
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import service_auth
 from nova.conductor import rpcapi
 
 from ironic_compute.gate import Gate
+from ironic_compute.paths.repeated_requests import KeystoneAway
 from ironic_compute.worker.repeated_saves import is_saved
 
 # A remote method whose name begins with none of these counts as a write.
@@ -60,6 +62,13 @@ class Traffic(Protocol):
         """Call ``send``, note whether there was an answer, and return it."""
 
 
+class SessionTraffic(Traffic, Protocol):
+    """Notes the requests of a session."""
+
+    def look_up(self, send: Callable[[], Any]) -> Any:
+        """Call ``send``, which asks Keystone, and note a failure."""
+
+
 class _NotNoted:
     """Not every cloud has Cinder, and few servers need it."""
 
@@ -73,6 +82,9 @@ class Repeats(Protocol):
 
     def call(self, method: str, send: Callable[[], Any]) -> Any:
         """Send a request and return its response."""
+
+    def look_up(self, send: Callable[[], Any]) -> Any:
+        """Ask Keystone for something and return it."""
 
 
 class GatedConductor(rpcapi.ConductorAPI):
@@ -170,7 +182,9 @@ def _after(
     return wait_and_send
 
 
-def gate_sessions(gate: Gate, neutron: Traffic, repeats: Repeats) -> None:
+def gate_sessions(
+    gate: Gate, neutron: SessionTraffic, repeats: Repeats
+) -> None:
     """Make the writes of Nova to Neutron and Cinder wait at the gate.
 
     Nova keeps one session for each service, which all its clients use. Call it
@@ -185,12 +199,14 @@ def gate_sessions(gate: Gate, neutron: Traffic, repeats: Repeats) -> None:
     session.request = _repeated(
         repeats, _after_for_writes(gate, neutron, session.request)
     )
+    session.get_endpoint = _looked_up(repeats, neutron, session.get_endpoint)
 
 
 def _has_token(options: Mapping[str, Any]) -> bool:
     """Return whether a request has a token; those to Keystone have none.
 
-    They are sent at once and not repeated, because reads need tokens, too.
+    They are sent at once, because reads need tokens, too. Whoever needs the
+    token or the endpoint asks again.
     """
     return options.get('authenticated') is not False
 
@@ -214,7 +230,10 @@ def _repeated(repeats: Repeats, send: Callable[..., Any]) -> Any:
     @functools.wraps(send)
     def repeat(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
         if not _has_token(kwargs):
-            return send(url, method, *args, **kwargs)
+            try:
+                return send(url, method, *args, **kwargs)
+            except ksa_exceptions.ConnectionError as exc:
+                raise KeystoneAway(str(exc)) from exc
         # keystoneauth1 itself would repeat a write without the lease.
         kwargs['connect_retries'] = 0
         return repeats.call(
@@ -222,3 +241,20 @@ def _repeated(repeats: Repeats, send: Callable[..., Any]) -> Any:
         )
 
     return repeat
+
+
+def _looked_up(
+    repeats: Repeats, traffic: SessionTraffic, send: Callable[..., Any]
+) -> Any:
+    """Wrap a method of a session that asks Keystone only.
+
+    neutronclient asks for Neutron's endpoint before it sends a request.
+    """
+
+    @functools.wraps(send)
+    def look_up(*args: Any, **kwargs: Any) -> Any:
+        return repeats.look_up(
+            lambda: traffic.look_up(lambda: send(*args, **kwargs))
+        )
+
+    return look_up

@@ -62,6 +62,13 @@ MANAGER = 'ironic_compute.manager.compute_manager.IronicComputeManager'
 # 0.1 ms cost every thread six times the work.
 _SWITCH_INTERVAL_S = 0.001
 
+# Seconds after which a request to Neutron, Cinder or Glance fails that has no
+# answer. Nova sets no limit, and after a lost packet the thread of a build
+# would wait for a quarter of an hour. Before this limit, another daemon has
+# got the host if this one is cut off (``paths.repeated_requests``), and
+# Neutron has set up a slow switch.
+_REQUEST_TIMEOUT_S = 120
+
 # Defaults of a worker in place of Nova's; a value in nova.conf overrides them.
 _DEFAULTS = (
     # Nova compares this option with this name to distinguish bare metal from
@@ -76,6 +83,9 @@ _DEFAULTS = (
     (None, 'sync_power_state_pool_size', 10),
     (None, 'graceful_shutdown_timeout', 60),
     (None, 'manager_shutdown_timeout', 45),
+    ('neutron', 'timeout', _REQUEST_TIMEOUT_S),
+    ('cinder', 'timeout', _REQUEST_TIMEOUT_S),
+    ('glance', 'timeout', _REQUEST_TIMEOUT_S),
 )
 
 
@@ -123,8 +133,7 @@ def configure(config_arguments: Sequence[str]) -> None:
     """
     config.register_opts(CONF)
     rpc_gating.set_defaults(CONF)
-    for group, name, value in _DEFAULTS:
-        compat.set_default(CONF, name, value, group)
+    set_defaults(CONF)
     nova_config.parse_args(
         [PROG, *config_arguments],
         default_config_files=config.default_config_files(),
@@ -136,6 +145,12 @@ def configure(config_arguments: Sequence[str]) -> None:
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True
     objects.Service.enable_min_version_cache()
+
+
+def set_defaults(conf: cfg.ConfigOpts) -> None:
+    """Set a worker's defaults of Nova's options, except those for RPC."""
+    for group, name, value in _DEFAULTS:
+        compat.set_default(conf, name, value, group)
 
 
 def make_tenure(appointment: pipe.Appointment) -> Tenure:

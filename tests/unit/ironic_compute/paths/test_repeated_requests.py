@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request to Neutron without an answer is repeated, if that is safe."""
 
+import contextlib
+import datetime
 import socket
+import ssl
+import tempfile
 import threading
 import types
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from keystoneauth1 import exceptions as ksa_exceptions
 from keystoneauth1 import session
 
@@ -43,11 +51,20 @@ class _Neutron:
         return status
 
 
-def _error_of(port: int) -> ksa_exceptions.ConnectionError:
+def _error_of(
+    port: int, *, scheme: str = 'http', timeout_s: float = 10.0
+) -> ksa_exceptions.ConnectionError:
     """Return keystoneauth1's own error of a request to a port."""
+    url = f'{scheme}://127.0.0.1:{port}'
     with pytest.raises(ksa_exceptions.ConnectionError) as raised:
-        session.Session().get(f'http://127.0.0.1:{port}', timeout=10.0)
+        session.Session(timeout=timeout_s).get(url)
     return raised.value
+
+
+def _silent() -> ksa_exceptions.ConnectionError:
+    """Return the error of a service that takes a request and is silent."""
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return _error_of(server.getsockname()[1], timeout_s=0.5)
 
 
 def _refused() -> ksa_exceptions.ConnectionError:
@@ -73,8 +90,66 @@ def _broken() -> ksa_exceptions.ConnectionError:
     return error
 
 
+def _unconnected() -> ksa_exceptions.ConnectionError:
+    """Return the error of packets that nobody answers: the queue is full."""
+    with socket.create_server(('127.0.0.1', 0), backlog=0) as server:
+        address = server.getsockname()
+        with contextlib.ExitStack() as queue:
+            for _ in range(3):
+                waiting = queue.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(address)
+            return _error_of(address[1], timeout_s=0.5)
+
+
+def _untrusted() -> ksa_exceptions.ConnectionError:
+    """Return the error of a server whose certificate nobody has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(_certificate())
+        file.flush()
+        context.load_cert_chain(file.name)
+    with socket.create_server(('127.0.0.1', 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
+            connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        error = _error_of(server.getsockname()[1], scheme='https')
+        thread.join(60.0)
+    return error
+
+
+def _certificate() -> bytes:
+    """Return a key and its own certificate, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, 'neutron')])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ) + certificate.public_bytes(serialization.Encoding.PEM)
+
+
 @pytest.mark.parametrize('method', ['GET', 'PUT', 'DELETE', 'POST'])
-@pytest.mark.parametrize('failure', [_refused(), 503])
+@pytest.mark.parametrize(
+    'failure', [_refused(), _unconnected(), _untrusted(), 503]
+)
 def test_what_was_certainly_not_done_is_sent_again(
     method: str, failure: Any
 ) -> None:
@@ -106,7 +181,14 @@ def test_what_may_be_done_twice_is_sent_again(
 
 
 @pytest.mark.parametrize(
-    'failure', [_broken(), ksa_exceptions.ConnectTimeout()]
+    'failure',
+    [
+        _broken(),
+        _silent(),
+        ksa_exceptions.ConnectTimeout(),
+        # A connection may lose its encryption after the request was sent.
+        ksa_exceptions.SSLError(),
+    ],
 )
 def test_port_is_not_created_twice(failure: Exception) -> None:
     """The answer to the first request may be lost."""
