@@ -15,9 +15,10 @@ from cliff import app, command, commandmanager, lister
 from oslo_config import cfg
 from oslo_log import log as logging
 
+import hashring.errors
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute import instructions
+from ironic_compute import errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain
@@ -39,6 +40,8 @@ from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
+
+_CONFIG_ERRORS = (errors.ConfigError, hashring.errors.ConfigError)
 
 
 class _NodeCommand(command.Command):
@@ -263,11 +266,23 @@ class ControlApp(app.App):
         except cfg.Error as exc:
             raise SystemExit(exit_codes.print_config_error(exc)) from exc
 
+    def clean_up(
+        self, cmd: Any, result: int, err: BaseException | None
+    ) -> None:
+        """End with status 78 if a command found the configuration wrong.
+
+        :raises SystemExit: 78; cliff has printed the error, and would make it
+            an exit status of 1
+        """
+        if isinstance(err, _CONFIG_ERRORS):
+            raise SystemExit(exit_codes.EX_CONFIG)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    :returns: 0; 1 with one sentence if the command failed
+    :returns: 0; or with one sentence 1 if the command failed, 2 if there is no
+        such command, 78 if the configuration is wrong
     """
     status: int = ControlApp().run(
         list(sys.argv[1:] if argv is None else argv)

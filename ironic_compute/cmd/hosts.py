@@ -13,7 +13,7 @@ import nova.conf
 import oslo_messaging
 from cliff import command, lister
 
-from hashring import membership
+from hashring import backend, membership
 from hashring.group import Member
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
@@ -23,6 +23,10 @@ CONF = nova.conf.CONF
 
 # The columns of ``host list``.
 COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
+
+# The commands end with a sentence within 10 s if the backend does not answer;
+# their start takes up to three of them.
+_BACKEND_TIMEOUT_S = 7.0
 
 Pools = Mapping[str, Iterable[Member]]
 Send = Callable[[Host], str | None]
@@ -110,8 +114,10 @@ def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
     )
 
 
-def members_of(pool: str, pools: Pools) -> Iterable[Member]:
+def members_of(pool: str, pools: Pools, url: str) -> Iterable[Member]:
     """Return the agents of a pool.
+
+    :param url: the coordination backend, as the operator may see it
 
     :raises NovaRefused: it has none; perhaps it is not the pool that is meant
     """
@@ -122,10 +128,10 @@ def members_of(pool: str, pools: Pools) -> Iterable[Member]:
         describe_pool(name) for name in sorted(pools) if pools[name]
     )
     raise NovaRefused(
-        f'No daemon of this pool ({describe_pool(pool)}) is up. On this '
-        f'backend there are daemons of: {others or "no pool"}. Check [ironic] '
-        f'conductor_group and shard, [coordination] backend_url, and whether '
-        f'the daemons run.'
+        f'No daemon of this pool ({describe_pool(pool)}) is up. On the '
+        f'backend {url} there are daemons of: {others or "no pool"}. Check '
+        f'[ironic] conductor_group and shard, [coordination] backend_url, and '
+        f'whether the daemons run.'
     )
 
 
@@ -273,7 +279,7 @@ def read_members() -> Iterable[Member]:
 
     :raises NovaRefused: there is none
     """
-    return members_of(_own_pool(), _pools())
+    return members_of(_own_pool(), _pools(), _shown_url())
 
 
 def _own_pool() -> str:
@@ -282,5 +288,14 @@ def _own_pool() -> str:
 
 def _pools() -> dict[str, tuple[Member, ...]]:
     return membership.read_pools(
-        CONF.coordination.backend_url, term_s=CONF.coordination.lease_term_s
+        CONF.coordination.backend_url,
+        term_s=CONF.coordination.lease_term_s,
+        timeout_s=_BACKEND_TIMEOUT_S,
     )
+
+
+def _shown_url() -> str:
+    options = CONF.coordination
+    return backend.parse(
+        options.backend_url, term_s=options.lease_term_s
+    ).shown

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wrong configuration gives one sentence and exit status 78."""
+"""A wrong configuration or backend gives one sentence and an exit status."""
 
+import pathlib
+import socket
 import subprocess
 import sys
 
@@ -31,3 +33,56 @@ def test_a_configuration_that_is_not_there(
     assert done.returncode == status
     assert 'Traceback' not in done.stderr
     assert '/nowhere/nova.conf' in done.stderr
+
+
+def _list_hosts(
+    folder: pathlib.Path, url: str
+) -> subprocess.CompletedProcess[str]:
+    """List the hosts of the pool on a backend, with Python's warnings."""
+    file = folder / 'nova.conf'
+    file.write_text(f'[coordination]\nbackend_url = {url}\n')
+    command = [sys.executable, '-m', 'ironic_compute.cmd.ctl']
+    return subprocess.run(
+        [*command, '--config-file', str(file), 'host', 'list'],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ('url', 'named'),
+    [
+        ('nosuch://c1', 'nosuch'),
+        ('redis://c1?timeout=abc', 'timeout=abc'),
+        ('file:///nowhere/mistyped', 'file:///nowhere/mistyped'),
+    ],
+)
+def test_a_backend_that_cannot_be_used(
+    tmp_path: pathlib.Path, url: str, named: str
+) -> None:
+    """It is a wrong option, so the exit status is 78."""
+    done = _list_hosts(tmp_path, url)
+    assert done.returncode == 78
+    assert named in done.stderr
+    assert done.stderr.count('\n') == 1
+
+
+def test_a_pool_without_daemons(tmp_path: pathlib.Path) -> None:
+    """The sentence names the backend; no library warns beside it."""
+    done = _list_hosts(tmp_path, f'file://{tmp_path}')
+    assert done.returncode == 1
+    assert f'file://{tmp_path} there are daemons of: no pool' in done.stderr
+    assert done.stderr.count('\n') == 1
+
+
+def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
+    """Redis is tried for a minute by its driver, but not by the command."""
+    with socket.socket() as closed:
+        closed.bind(('127.0.0.1', 0))
+        place = f'127.0.0.1:{closed.getsockname()[1]}'
+        done = _list_hosts(tmp_path, f'redis://{place}')
+    assert done.returncode == 1
+    assert f'{place}, and it does not answer (nothing for 7 s)' in done.stderr
+    assert done.stderr.count('\n') == 1

@@ -128,11 +128,12 @@ def test_unknown_host_needs_not_be_forgotten() -> None:
 
 def test_pool_without_a_daemon_is_an_error_that_names_the_others() -> None:
     """An empty table would hide a wrong option."""
+    url = 'redis://r1'
     with pytest.raises(NovaRefused, match=r'daemons of: .*rack-2.*Check'):
-        hosts.members_of('ironic-compute/other/*', POOLS)
-    with pytest.raises(NovaRefused, match='daemons of: no pool'):
-        hosts.members_of(MINE, {})
-    assert hosts.members_of(MINE, POOLS) == POOLS[MINE]
+        hosts.members_of('ironic-compute/other/*', POOLS, url)
+    with pytest.raises(NovaRefused, match=r'redis://r1 .*daemons of: no pool'):
+        hosts.members_of(MINE, {}, url)
+    assert hosts.members_of(MINE, POOLS, url) == POOLS[MINE]
 
 
 def test_list_shows_who_serves_a_host_and_what_it_does_not_reach() -> None:
