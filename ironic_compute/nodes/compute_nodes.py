@@ -229,8 +229,7 @@ class ComputeNodes:
 
     def _save(self, row: Any) -> None:
         self._gate.wait()
-        row.save()
-        intern_row(row)  # The answer has replaced all values.
+        _send(row)
 
     def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
         """Make ``host`` the holder of a node.
@@ -240,6 +239,26 @@ class ComputeNodes:
         """
         row.host, row.service_id = host, service_id
         self._save(row)
+        return bool(row.host == host)
+
+    def take_row(
+        self,
+        row: Any,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> bool:
+        """Make ``host`` the holder of a node that another host holds.
+
+        :param is_wanted: see :meth:`create_row`
+        :returns: see :meth:`write_holder`; False if the row is not wanted any
+            more
+        """
+        self._gate.wait()
+        if not is_wanted():
+            return False
+        row.host, row.service_id = host, service_id
+        _send(row)
         return bool(row.host == host)
 
     def delete_row(self, row: Any) -> bool:
@@ -301,6 +320,11 @@ class ComputeNodes:
         return frozenset(
             objects.InstanceList.get_uuids_by_host(self._context, host)
         )
+
+
+def _send(row: Any) -> None:
+    row.save()
+    intern_row(row)  # The answer has replaced all values.
 
 
 def _set_fields(row: Any, facts: NodeFacts) -> Set[str]:

@@ -17,7 +17,6 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute.gate import without_waiting
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -33,7 +32,8 @@ LOG = logging.getLogger(__name__)
 # Number of nodes that are placed together: about as many as rows can be
 # created in a second.
 _SLICE_COUNT = 100
-# Seconds after the read of a row after which it counts as stale.
+# Seconds after the read of a row, or of the Service of its host, after which
+# it counts as stale.
 _ROWS_VALID_S = 5.0
 # Reading a page of all rows costs as much as reading this number of rows by
 # name.
@@ -286,18 +286,19 @@ class NewNodes:
                 {'node': facts.uuid, 'holder': row.host},
             )
             return
-        former = row.host
-        # No wait at the gate between the read of the Service and the write: a
-        # daemon of that host may come back during a wait, and build on the
-        # node.
-        with without_waiting():
-            is_taken = (
-                not self._services.read_exists(former)
-                and self._is_wanted(facts.uuid)
-                and self._compute_nodes.write_holder(
-                    row, self._held_nodes.host, service_id
-                )
-            )
+        former, asked_at_s = row.host, self._clock.now_s()
+
+        def is_wanted() -> bool:
+            # If the read was longer ago, a daemon of that host may have come
+            # back since, and have built a server on the node.
+            read_ago_s = self._clock.now_s() - asked_at_s
+            return self._is_wanted(facts.uuid) and read_ago_s <= _ROWS_VALID_S
+
+        is_taken = not self._services.read_exists(
+            former
+        ) and self._compute_nodes.take_row(
+            row, self._held_nodes.host, service_id, is_wanted
+        )
         if is_taken:
             self._hold(row, facts, read_at)
             LOG.info(

@@ -131,6 +131,16 @@ class Rows:
         row.take(record)
         return bool(row.host == host)
 
+    def take_row(
+        self,
+        row: Row,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> bool:
+        self._gate.wait()
+        return is_wanted() and self.write_holder(row, host, service_id)
+
     def delete_row(self, row: Row) -> bool:
         self._gate.wait()
         node, host = row.hypervisor_hostname, row.host

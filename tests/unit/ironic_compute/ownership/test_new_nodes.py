@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hashring.ring import Host
-from ironic_compute.gate import check_may_wait
 from resource_tracker.node import NodeId
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted
@@ -141,29 +140,60 @@ class _ShutOnce:
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             meanwhile()
-            check_may_wait()
+
+
+@pytest.fixture
+def orphan(cloud: Cloud) -> NodeId:
+    """Return a node whose host c2 has no Service; c1 is to place it."""
+    node = NodeId('node-000')
+    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), node, C2, 7)
+    cloud.hosts[C1].new_nodes.reset_from_list({node: cloud.nodes[node]})
+    return node
 
 
 def test_orphan_whose_host_comes_back_during_a_wait_at_the_gate_is_left(
-    cloud: Cloud,
+    cloud: Cloud, orphan: NodeId
 ) -> None:
     """That host may have built a server on the node meanwhile."""
-    one, orphan = cloud.hosts[C1], NodeId('node-000')
-    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), orphan, C2, 7)
-    one.rows._gate = _ShutOnce(lambda: cloud.add('c2'))
-    one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
+    one = cloud.hosts[C1]
+
+    def come_back() -> None:
+        cloud.clock.advance(10.0)
+        cloud.add('c2')
+
+    one.rows._gate = _ShutOnce(come_back)
     cloud.rounds(one, 3)
     assert cloud.nova.rows[orphan].host == C2
     assert cloud.holders()[orphan] == [C2]
 
 
-def test_orphan_is_taken_after_the_gate_was_shut(cloud: Cloud) -> None:
-    """The next round reads its Service again, without a wait."""
-    one, orphan = cloud.hosts[C1], NodeId('node-000')
-    cloud.nova.create_row(SentRequest('c2', 'c2', late=False), orphan, C2, 7)
-    one.rows._gate = _ShutOnce(lambda: None)
-    one.new_nodes.reset_from_list({orphan: cloud.nodes[orphan]})
-    cloud.rounds(one, 2)
+def test_orphan_whose_host_comes_back_before_the_answer_comes_is_left(
+    cloud: Cloud, orphan: NodeId
+) -> None:
+    """The worker learns ten seconds late that the host had no Service."""
+    one = cloud.hosts[C1]
+    read_exists = one.services.read_exists
+
+    def come_back(host: Host) -> bool:
+        answer = bool(read_exists(host))
+        cloud.clock.advance(10.0)
+        cloud.add('c2')
+        return answer
+
+    one.services.read_exists = come_back
+    one.rebalancer.run_round()
+    assert cloud.nova.rows[orphan].host == C2
+
+
+def test_orphan_is_taken_after_a_long_wait_at_the_gate(
+    cloud: Cloud, orphan: NodeId
+) -> None:
+    """Its Service is read again within ten seconds."""
+    one = cloud.hosts[C1]
+    one.rows._gate = _ShutOnce(lambda: cloud.clock.advance(10.0))
+    one.rebalancer.run_round()
+    assert cloud.nova.rows[orphan].host == C2
+    cloud.rounds(one, 12)
     assert cloud.nova.rows[orphan].host == C1
 
 

@@ -3,6 +3,7 @@
 
 import dataclasses
 import types
+from collections.abc import Callable
 from typing import Any
 
 from hashring.ring import Host
@@ -39,9 +40,15 @@ class _Rows:
         self.read_count += 1
         return {N1: self.row}
 
-    def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
+    def take_row(
+        self,
+        row: Any,
+        host: Host,
+        service_id: int,
+        is_wanted: Callable[[], bool],
+    ) -> bool:
         self.given.append(host)
-        return True
+        return is_wanted()
 
 
 class _Directory(ServiceDirectory):
