@@ -9,19 +9,28 @@ was done or ended, and the message is dropped. Running a task a second time
 would end in an unexpected task state, a fault, and a successful reboot
 recorded as failed; running a build a second time would destroy the server.
 
+A message may arrive twice, for instance if a worker is killed while it
+forwards one. Two messages of a server are therefore handled one after the
+other, and the second one reads the record when the first one has ended. Nova
+itself would power off a server that was started since its first stop.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import oslo_messaging
 from nova import exception as nova_exception
+from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from oslo_log import log as logging
 
+from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
@@ -31,6 +40,11 @@ LOG = logging.getLogger(__name__)
 _REBOOT_STATES: dict[str, frozenset[str]] = {
     'SOFT': frozenset(task_states.soft_reboot_states),
     'HARD': frozenset(task_states.hard_reboot_states),
+}
+# The first of them is nova-api's, and belongs to the next reboot.
+_BEGUN_REBOOTS: dict[str, frozenset[str | None]] = {
+    'SOFT': frozenset(task_states.soft_reboot_states[1:]),
+    'HARD': frozenset(task_states.hard_reboot_states[1:]),
 }
 SHELVING = frozenset({task_states.SHELVING, task_states.SHELVING_OFFLOADING})
 _DUE_STATES: dict[str, frozenset[str]] = {
@@ -48,6 +62,18 @@ _DUE_STATES: dict[str, frozenset[str]] = {
     'unshelve_instance': frozenset({task_states.UNSHELVING}),
 }
 
+# Nova's rebuild calls the handler of a stop. A reboot reads the record again
+# with Nova's lock, see ``_reboot_instance``.
+_NOT_ALONE = frozenset({'rebuild_instance', 'reboot_instance'})
+# The task states of one task; another task has a single one.
+_TASKS: tuple[frozenset[str], ...] = (
+    *_REBOOT_STATES.values(),
+    frozenset(task_states.rebuild_states),
+)
+# Nova saves the begin of an unshelve without a look at the task, too, and must
+# not go on if the server is deleted.
+_BEGUN_BLINDLY = 'unshelve_instance'
+
 # The Instance fields that the conductor sets in a message and does not save.
 _UNSAVED = ('availability_zone',)
 
@@ -60,12 +86,29 @@ def _drops_stale(name: str) -> Callable[..., Any]:
     def handler(
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        with self.in_progress.shared(instance.uuid):
-            if is_due(instance, _DUE_STATES[name]):
+        def handle() -> Any:
+            if not is_due(instance, _DUE_STATES[name]):
+                return drop(name, instance)
+            with _keeping_newer_tasks(name, instance):
                 return inherited(self, context, instance, *args, **kwargs)
-        return drop(name, instance)
+
+        with self.in_progress.shared(instance.uuid):
+            if name in _NOT_ALONE:
+                return handle()
+            return nova_utils.synchronized(f'task-{instance.uuid}')(handle)()
 
     return handler
+
+
+def _keeping_newer_tasks(
+    name: str, instance: Any
+) -> AbstractContextManager[None]:
+    """Keep the tasks that are none of a handler's; see ``newer_tasks``."""
+    if name == _BEGUN_BLINDLY:
+        return contextlib.nullcontext()
+    task = instance.task_state
+    states = next((some for some in _TASKS if task in some), {task})
+    return keeping_newer_tasks(instance, frozenset({*states, None}))
 
 
 def refresh(instance: Any) -> bool:
@@ -134,10 +177,11 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         the task state that belongs to this one. An earlier one of the other
         type is not for the present task.
         """
-        if is_due(instance, _REBOOT_STATES[reboot_type]):
-            super()._reboot_instance(context, instance, devices, reboot_type)
-        else:
+        if not is_due(instance, _REBOOT_STATES[reboot_type]):
             drop('reboot_instance', instance)
+            return
+        with keeping_newer_tasks(instance, _BEGUN_REBOOTS[reboot_type]):
+            super()._reboot_instance(context, instance, devices, reboot_type)
 
     def terminate_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -7,6 +7,7 @@ take the row over. A node with an unconfirmed row therefore gets no build.
 enough to be read again and confirmed. Any thread may call.
 """
 
+import math
 import threading
 from typing import Any
 
@@ -18,6 +19,7 @@ from resource_tracker.node import NodeId
 # hosts down from ``service_down_time`` on. Not more than needed: while a row
 # counts as new, builds on its node wait after a take-over.
 CLOCK_SKEW_S = 300.0
+_STEP_S = 1.0
 
 
 class UnconfirmedRows:
@@ -58,6 +60,14 @@ class UnconfirmedRows:
             self._changed.notify_all()
 
     def wait_confirmed(self, node: NodeId, timeout_s: float) -> None:
-        """Block until a node is confirmed or dropped, or the time is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: node not in self._nodes, timeout_s)
+        """Block until a node is confirmed or dropped, or the time is over.
+
+        The time in which this process was frozen hardly counts, because the
+        thread that confirms rows was frozen as well.
+        """
+        for _ in range(math.ceil(timeout_s / _STEP_S)):
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: node not in self._nodes, min(_STEP_S, timeout_s)
+                ):
+                    return

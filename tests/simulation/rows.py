@@ -77,6 +77,11 @@ class Server:
         """Return no changes: a message has none that matter here."""
         return {}
 
+    def obj_reset_changes(self) -> None:
+        """Forget that fields differ from the record."""
+        for name in _FIELDS:
+            setattr(self._saved, name, copy.copy(getattr(self, name)))
+
     def get_network_info(self) -> list[Any]:
         """Return no ports."""
         return []
@@ -108,7 +113,9 @@ class Server:
                 )
             )
         except nova_exception.UnexpectedTaskStateError:
-            saved = self._wire.read(lambda: self._nova.server(self.uuid))
+            saved = self._wire.repeat(
+                lambda: self._wire.read(lambda: self._nova.server(self.uuid))
+            )
             if not self._is_saved(saved, changes):
                 raise
         self._take(copy_record(saved))

@@ -14,10 +14,8 @@ another state:
 * A request of a former worker was carried out late, by Nova or Ironic: nobody
   can prevent that it changes the server under a newer task.
 * It was accepted before Nova had ended the former one: Nova clears the task of
-  a request that fails before it saves ERROR, and that of a rebuild before it
-  stops the server again.
-* A hard reboot was requested while another reboot ran: the end of the first
-  one clears the task of both (``_reboot_instance`` of Nova).
+  a request that fails before it saves ERROR.
+* A hard reboot was requested while it ran.
 
 A worker that was killed, frozen or cut off is no excuse.
 """
@@ -143,7 +141,7 @@ class TaskChecks:
         is_off = server.vm_state == vm_states.SHELVED_OFFLOADED
         if is_off != (server.host is None):
             yield f'{server.uuid} is {server.vm_state} on {server.host}'
-        if last.excuses - {TaskUsers.REFUSED, TaskUsers.SUPERSEDED}:
+        if last.excuses - {TaskUsers.REFUSED}:
             return
         if server.vm_state != last.wanted:
             yield f'{server.uuid} is {server.vm_state} after {last.action}'

@@ -152,7 +152,6 @@ class TaskUsers:
         )
         if server.task_state is not None:
             server.excuse_task(self.SUPERSEDED)
-            request.excuses.add(self.SUPERSEDED)
         if any(self._may_disturb(each) for each in server.requests):
             request.excuses.add(self.UNENDED)
         self._world.log(f'{action} {server.uuid} of {server.host}')
@@ -170,12 +169,7 @@ class TaskUsers:
 
     def _may_disturb(self, former: TaskRequest) -> bool:
         """Return whether Nova may change the task of the next request."""
-        is_stopped_again = (former.action, former.former) == (
-            'rebuild',
-            vm_states.STOPPED,
-        )
-        fails = bool(former.excuses - {self.SUPERSEDED})
-        return former.is_at_work and (fails or is_stopped_again)
+        return former.is_at_work and bool(former.excuses - {self.SUPERSEDED})
 
     def _message(self, server: ServerRecord, request: TaskRequest) -> Message:
         properties = {}

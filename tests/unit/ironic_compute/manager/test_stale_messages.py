@@ -22,6 +22,9 @@ class _Server(types.SimpleNamespace):
     def obj_get_changes(self) -> dict[str, Any]:
         return {'availability_zone': 'z2', 'task_state': 'stale'}
 
+    def save(self, **expected: Any) -> None:
+        """Do nothing."""
+
     def refresh(self) -> None:
         if self.then is None:
             raise nova_exception.InstanceNotFound(instance_id=self.uuid)
