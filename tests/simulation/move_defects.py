@@ -186,8 +186,8 @@ MAKEUPS: Mapping[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
     'row moved before the server': 1030,
-    'server with a task moved': 1055,
-    'task not compared at the write': 1282,
+    'server with a task moved': 1282,
+    'task not compared at the write': 1319,
     'server moved to another zone': 1055,
     'two moves of a server at once': 1030,
     'server moved during its delete': 1282,
