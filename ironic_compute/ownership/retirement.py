@@ -12,10 +12,9 @@ adopted. The order of the requests is the protocol:
 #. The Service record. It contains the order, so it goes last: a worker that
    ends before this leaves the rest to the next one.
 #. The agent is told, again and again, once a read shows no such Service. It
-   removes the host from the pool, and
-   ends if it is the host's own agent; otherwise that agent's next worker
-   would make a new Service. The host's daemon may be started again at any
-   time, as that of a new host.
+   removes the host from the pool, and ends if it is the host's own agent;
+   otherwise that agent's next worker would make a new Service. The host's
+   daemon may be started again at any time, as that of a new host.
 """
 
 import math

@@ -2,8 +2,10 @@
 """The coordination backends under test, and the fake, with one interface."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Protocol
 
+from hashring import errors
 from hashring.clock import SystemClock
 from hashring.group import Boot, Group, Member, Traits
 from hashring.membership import Membership, new_boot
@@ -13,6 +15,19 @@ from tests.unit.hashring import coordination
 
 # As short as the servers allow: at least 2 s on etcd and 1 s on ZooKeeper.
 TERM_S = 3.0
+
+
+def persist(call: Callable[[], object]) -> None:
+    """Repeat a call until it succeeds, as the heartbeat thread does."""
+    clock = SystemClock()
+    ends_s = clock.now_s() + 30.0
+    while True:
+        try:
+            call()
+            return
+        except errors.BackendUnavailable:
+            assert clock.now_s() < ends_s
+            clock.sleep(0.2)
 
 
 class BackendUnderTest(Protocol):

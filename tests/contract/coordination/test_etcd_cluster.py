@@ -3,7 +3,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +12,7 @@ from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.membership import Membership, new_boot, read_pools
 from hashring.ring import Host
+from tests.contract.coordination.backends import persist
 from tests.contract.coordination.etcd_cluster import EtcdCluster
 
 CLOCK = SystemClock()
@@ -48,27 +49,15 @@ def _join(cluster: EtcdCluster) -> tuple[Membership, Member]:
     boot = new_boot()
     group = Membership(cluster.url(), 'pool', HOST, boot, term_s=TERM_S)
     me = Member(HOST, boot, machine='here', known=(HOST,))
-    _persist(group.connect)
+    persist(group.connect)
     group.join(me)
     return group, me
-
-
-def _persist(call: Callable[[], None]) -> None:
-    """Repeat a call, as the heartbeat thread does."""
-    ends_s = CLOCK.now_s() + TERM_S
-    while True:
-        try:
-            call()
-            return
-        except errors.BackendUnavailable:
-            assert CLOCK.now_s() < ends_s
-            CLOCK.sleep(0.2)
 
 
 def assert_goes_on(group: Membership) -> None:
     """A heartbeat works within half a term, and nothing is lost."""
     began_s = CLOCK.now_s()
-    _persist(group.heartbeat)
+    persist(group.heartbeat)
     assert CLOCK.now_s() - began_s < TERM_S / 2
     assert group.owns_lock(HOST)
     assert group.boot in {m.boot for m in group.members()}

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import kazoo.exceptions
 import kazoo.recipe.lock
@@ -16,7 +16,12 @@ from hashring.clock import SystemClock
 from hashring.group import Group, LockToken, Member, MemberState
 from hashring.membership import read_pools
 from hashring.ring import Host
-from tests.contract.coordination.backends import TERM_S, BackendUnderTest, Tooz
+from tests.contract.coordination.backends import (
+    TERM_S,
+    BackendUnderTest,
+    Tooz,
+    persist,
+)
 
 CLOCK = SystemClock()
 # Valid base64, as tokens of etcd, and a number, as tokens of the fake.
@@ -73,18 +78,6 @@ def beat_for(seconds: float, *groups: Group) -> None:
             group.heartbeat()
             group.members()
         CLOCK.sleep(TERM_S / 10)
-
-
-def persist(call: Callable[[], object]) -> None:
-    """Repeat a call until it succeeds, as the heartbeat thread does."""
-    ends_s = CLOCK.now_s() + 30.0
-    while True:
-        try:
-            call()
-            return
-        except errors.BackendUnavailable:
-            assert CLOCK.now_s() < ends_s
-            CLOCK.sleep(0.2)
 
 
 def test_members_see_each_other(clients: Clients) -> None:
