@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 
-from onemachine.chaos import cells
+from onemachine.chaos import cells, tls
 from onemachine.chaos.cells import Cell, Part, Service
 from onemachine.chaos.load import End, Load, Request
 from onemachine.chaos.proxies import Proxies
@@ -137,9 +137,10 @@ def _run_cell(
 @contextlib.contextmanager
 def _through_proxies(stage: Stage) -> Iterator[Proxies]:
     """Have the hosts reach all services through TCP proxies."""
-    proxies = Proxies(
-        stage.cloud, HOSTS, stage.plan.seed, tls=stage.plan.paths.tls
-    )
+    has_tls = stage.plan.paths.tls
+    if has_tls:
+        tls.install()
+    proxies = Proxies(stage.cloud, HOSTS, stage.plan.seed, tls=has_tls)
     direct = stage.computes
     _stop_hosts(stage)
     proxies.start()

@@ -31,6 +31,11 @@ defaults
 """
 
 
+def install() -> None:
+    """Install HAProxy, if it is missing."""
+    packages.ensure_debian(programs={_HAPROXY: 'haproxy'})
+
+
 class TlsServers:
     """The process that ends TLS in front of each service.
 
@@ -55,7 +60,6 @@ class TlsServers:
         :param http: the names of those whose services speak HTTP
         :returns: the same, with TLS before the services
         """
-        packages.ensure_debian(programs={_HAPROXY: 'haproxy'})
         config = self._write(places, http)
         self.stop()
         self._cloud.processes.start(
