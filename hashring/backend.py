@@ -57,7 +57,7 @@ BACKENDS: Mapping[str, _Kind] = {
     'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
     'file': _Kind(_FILE, _PLAIN_OPTIONS),
 }
-OF_ETCD = frozenset({'etcd3+http', 'etcd3+https'})
+_OF_ETCD = frozenset({'etcd3+http', 'etcd3+https'})
 OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
 WITHOUT_GROUPS = frozenset(
     {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
@@ -123,7 +123,7 @@ def parse(url: str, *, term_s: float) -> Backend:
     query = _completed(parts.query, kind.options, int(term_s))
     full = urllib.parse.urlunsplit(parts._replace(query=query))
     path = parts.path if parts.scheme == 'file' else ''
-    servers = _etcd_servers(parts) if parts.scheme in OF_ETCD else ()
+    servers = _etcd_servers(parts) if parts.scheme in _OF_ETCD else ()
     return Backend(full, parts.scheme, kind.traits, path, servers)
 
 

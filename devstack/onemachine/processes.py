@@ -20,11 +20,11 @@ from onemachine.layout import ADDRESS, Layout
 from onemachine.progress import CloudError, wait_until
 
 
-def answers(port: int) -> bool:
+def answers(port: int, address: str = ADDRESS) -> bool:
     """Return whether a process listens on a port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex((ADDRESS, port)) == 0
+        return probe.connect_ex((address, port)) == 0
 
 
 def _stat(pid: int) -> list[str] | None:

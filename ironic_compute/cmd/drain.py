@@ -81,12 +81,7 @@ def wait_until_empty(
     host: Host, read_plan: ReadPlan, clock: Clock
 ) -> Iterator[str]:
     """Yield each new sentence about what is left, until nothing is."""
-    said = ''
-    while (sentence := _describe_rest(host, read_plan)) is not None:
-        if sentence != said:
-            yield sentence
-            said = sentence
-        clock.sleep(_LOOK_S)
+    return _each_new(lambda: _describe_rest(host, read_plan), clock)
 
 
 def wait_until_retired(
@@ -99,24 +94,40 @@ def wait_until_retired(
 
     :raises NovaRefused: somebody has ended the order
     """
-    said = ''
-    while (record := _try(lambda: read_service(host))) is not None:
-        order = None if isinstance(record, NovaRefused) else read_order(record)
+
+    def describe() -> str | None:
+        record = _try(lambda: read_service(host))
+        if record is None:
+            return None
         if isinstance(record, NovaRefused):
-            sentence = str(record)
-        elif order is None or not order.retires:
-            raise NovaRefused(
-                f'Host {host} is not to be retired any more: somebody has '
-                f'ended that, or its daemon was started as that of a new host'
-            )
-        else:
-            sentence = _describe_rest(host, read_plan) or (
-                f'Host {host} is empty, and is retired in two minutes at most'
-            )
+            return str(record)
+        _check_retires(host, record)
+        return _describe_rest(host, read_plan) or (
+            f'Host {host} is empty, and is retired in two minutes at most'
+        )
+
+    return _each_new(describe, clock)
+
+
+def _each_new(
+    describe: Callable[[], str | None], clock: Clock
+) -> Iterator[str]:
+    """Look every few seconds; yield what differs, until nothing is left."""
+    said = ''
+    while (sentence := describe()) is not None:
         if sentence != said:
             yield sentence
             said = sentence
         clock.sleep(_LOOK_S)
+
+
+def _check_retires(host: Host, record: Any) -> None:
+    order = read_order(record)
+    if order is None or not order.retires:
+        raise NovaRefused(
+            f'Host {host} is not to be retired any more: somebody has '
+            f'ended that, or its daemon was started as that of a new host'
+        )
 
 
 def _describe_rest(host: Host, read_plan: ReadPlan) -> str | None:
@@ -140,11 +151,10 @@ def _try(read: Callable[[], Any]) -> Any:
 def read_service(host: Host) -> Any | None:
     """Read the Service record of a host through nova-conductor; blocks."""
     from nova import context as nova_context
-    from nova import objects
 
-    return objects.Service.get_by_host_and_binary(
-        nova_context.get_admin_context(), host, 'nova-compute'
-    )
+    from ironic_compute.pool import services
+
+    return services.read_record(nova_context.get_admin_context(), host)
 
 
 def _positive(text: str) -> int:

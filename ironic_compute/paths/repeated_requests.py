@@ -130,14 +130,12 @@ class RepeatedRequests:
         if _is_nested.get():
             return send()
         patience = _Patience(self._clock, self._wait_s)
+
+        def may_repeat(exc: ksa_exceptions.ClientException) -> bool:
+            return method != 'POST' or _is_unsent(exc)
+
         while True:
-            try:
-                response = _send_nested(send)
-            except _FAILURES as exc:
-                is_safe = method != 'POST' or _is_unsent(exc)
-                if not (_is_away(exc) and is_safe and patience.pause(exc)):
-                    raise
-                continue
+            response = _send_until_answered(send, patience, may_repeat)
             status = response.status_code
             is_safe = status in (_NOT_DONE if method == 'POST' else _UNCLEAR)
             if not is_safe or not patience.pause(f'HTTP {status}'):
@@ -154,12 +152,24 @@ class RepeatedRequests:
         if _is_nested.get():
             return send()
         patience = _Patience(self._clock, self._wait_s)
-        while True:
-            try:
-                return _send_nested(send)
-            except _FAILURES as exc:
-                if not (_is_away(exc) and patience.pause(exc)):
-                    raise
+        return _send_until_answered(send, patience, lambda exc: True)
+
+
+def _send_until_answered(
+    send: Callable[[], Any],
+    patience: _Patience,
+    may_repeat: Callable[[ksa_exceptions.ClientException], bool],
+) -> Any:
+    """Send a request, again and again while its service does not answer.
+
+    :param may_repeat: whether a request that failed so may be sent again
+    """
+    while True:
+        try:
+            return _send_nested(send)
+        except _FAILURES as exc:
+            if not (_is_away(exc) and may_repeat(exc) and patience.pause(exc)):
+                raise
 
 
 def _send_nested(send: Callable[[], Any]) -> Any:

@@ -133,13 +133,10 @@ class SessionTraffic:
         """Call ``send``, note whether there was an answer, and return it."""
         began_s = self._clock.now_s()
         try:
-            with self._health.waiting(self._path):
+            with self._waiting(began_s):
                 answer = send()
         except ksa_exceptions.HttpError as exc:
             self._note(exc.http_status, str(exc), began_s)
-            raise
-        except _NO_ANSWER as exc:
-            self._note(None, str(exc), began_s)
             raise
         self._note(answer.status_code, answer.reason or '', began_s)
         return answer
@@ -151,11 +148,18 @@ class SessionTraffic:
         """
         began_s = self._clock.now_s()
         try:
-            with self._health.waiting(self._path):
+            with self._waiting(began_s):
                 return send()
         except ksa_exceptions.Unauthorized as exc:
             self._note(_UNAUTHORIZED, str(exc), began_s)
             raise
+
+    @contextlib.contextmanager
+    def _waiting(self, began_s: float) -> Iterator[None]:
+        """Note that a request waits, and that it had no answer."""
+        try:
+            with self._health.waiting(self._path):
+                yield
         except _NO_ANSWER as exc:
             self._note(None, str(exc), began_s)
             raise

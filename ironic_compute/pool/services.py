@@ -59,12 +59,17 @@ class PollInterval:
         return wait_s
 
 
+def read_record(context: Any, host: Host) -> Any | None:
+    """Read the Service record of a host from Nova; one RPC."""
+    return objects.Service.get_by_host_and_binary(context, host, BINARY)
+
+
 class ServiceDirectory:
     """Nova's Service records of nova-compute as last read.
 
     Only one thread may call.
 
-    Only ``read_records``, ``read_exists`` and ``facts`` send requests.
+    Only the methods ``read_…`` and ``facts`` send requests.
     ``is_read`` is True once the records were read.
     """
 
@@ -105,9 +110,7 @@ class ServiceDirectory:
 
         Any thread may call.
         """
-        return objects.Service.get_by_host_and_binary(
-            self._context, host, BINARY
-        )
+        return read_record(self._context, host)
 
     def is_record_up(self, record: Any) -> bool:
         """Return whether a host was up when its record was read."""

@@ -165,7 +165,10 @@ class Cloud(World):
                 self.fail(f'{request.sender} moves {node}, pinned, to {host}')
 
     def _is_known(self, host: Host, request: SentRequest) -> bool:
-        """Return whether a host had its Service before a request was sent."""
+        """Return whether the sender of a request must know a host's Service.
+
+        It may have looked for it `KNOWN_S` before it sent the request.
+        """
         service = self.nova.services.get(host)
         if service is None:
             return False

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+# The name of the file with the certificate of the authority.
+AUTHORITY = 'authority.pem'
 _DAY = datetime.timedelta(days=1)
 
 
@@ -22,18 +24,19 @@ _DAY = datetime.timedelta(days=1)
 class Certificates:
     """The files of the certificates.
 
-    :param authority: what clients trust
     :param valid: the certificate and the key of a server
-    :param expired: likewise; it has expired yesterday
+    :param expired: likewise; it expired yesterday
     """
 
-    authority: pathlib.Path
     valid: pathlib.Path
     expired: pathlib.Path
 
 
 def make(folder: pathlib.Path, addresses: Iterable[str]) -> Certificates:
-    """Write new certificates of servers with these IP addresses."""
+    """Write new certificates of servers with these IP addresses.
+
+    Clients must trust the one in the file `AUTHORITY`.
+    """
     now = datetime.datetime.now(datetime.UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = _name('authority of a test cloud')
@@ -53,8 +56,8 @@ def make(folder: pathlib.Path, addresses: Iterable[str]) -> Certificates:
         signed = _sign(builder.add_extension(names, critical=False), key)
         return _write(folder / f'{name}.pem', signed + _private(own_key))
 
+    _write(folder / AUTHORITY, authority)
     return Certificates(
-        _write(folder / 'authority.pem', authority),
         issue('valid', now + _DAY),
         issue('expired', now - _DAY),
     )

@@ -6,15 +6,14 @@ certificate, and once with one that has expired. The services themselves go on
 to speak plain HTTP, AMQP and etcd's API.
 """
 
-import contextlib
 import pathlib
-import socket
 from collections.abc import Mapping
 
 from onemachine import packages
 from onemachine.chaos import certificates
 from onemachine.chaos.tcp_proxy import Place, Upstream
 from onemachine.control import Cloud
+from onemachine.processes import answers
 from onemachine.progress import wait_until
 
 _PROCESS = 'chaos-tls'
@@ -49,7 +48,7 @@ class TlsServers:
     @property
     def authority(self) -> pathlib.Path:
         """The file of the certificate authority that clients must trust."""
-        return self._folder / 'authority.pem'
+        return self._folder / certificates.AUTHORITY
 
     def start(
         self, places: Mapping[str, tuple[Place, Place]], http: set[str]
@@ -66,7 +65,7 @@ class TlsServers:
             _PROCESS, [_HAPROXY, '-db', '-f', str(config)]
         )
         for at, _ in places.values():
-            self._await(_beside(_VALID, at))
+            self._await(*_beside(_VALID, at))
         return {
             name: (at, Upstream(_beside(_VALID, at), _beside(_EXPIRED, at)))
             for name, (at, _) in places.items()
@@ -91,11 +90,12 @@ class TlsServers:
         config.write_text('\n'.join([_HEAD, *sections]))
         return config
 
-    def _await(self, place: Place) -> None:
+    def _await(self, address: str, port: int) -> None:
         wait_until(
-            f'TLS on {place[0]}:{place[1]}',
+            f'TLS on {address}:{port}',
             lambda: (
-                self._cloud.processes.require(_PROCESS) and _listens(place)
+                self._cloud.processes.require(_PROCESS)
+                and answers(port, address)
             ),
             30,
         )
@@ -127,10 +127,3 @@ def _section(
     if is_http:
         lines.append('    http-request set-header X-Forwarded-Proto https')
     return '\n'.join([*lines, ''])
-
-
-def _listens(place: Place) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(place, 1).close()
-        return True
-    return False
