@@ -136,6 +136,31 @@ class PlacementRefusesTest(pool.PoolTestCase):
         self._wait_for_state_change(server, 'ERROR')
         self.until(lambda: not self.allocations(server), 'no allocation')
 
+    def test_shelving_ends_when_placement_has_deleted_the_allocation(
+        self,
+    ) -> None:
+        """The server stays in its task; Nova would shelve it and go on."""
+        server = self._boot_from_volume()
+        way = self._let_fail(ksa_exceptions.ConnectFailure('refused'))
+        self.action(server, 'shelve')
+        way.may_fail.set()
+        self.assertTrue(way.has_failed.wait(base.PATIENCE_S))
+        row = self._row(server)
+        self.assertEqual(vm_states.ACTIVE, row.vm_state)
+        self.assertEqual(task_states.SHELVING, row.task_state)
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        self.assertEqual({}, self.allocations(server))
+        self.assertEqual([f'/allocations/{server["id"]}'] * 2, way.sent)
+
+    def _boot_from_volume(self) -> Any:
+        request = self._build_server(
+            flavor_id=self.flavor['id'], networks='none', image_uuid=''
+        )
+        request['block_device_mapping_v2'] = [base.ROOT]
+        return self._wait_for_state_change(
+            self.api.post_server({'server': request}), 'ACTIVE'
+        )
+
 
 class NeutronRefusesTest(pool.PoolTestCase):
     """Neutron refuses connections for longer than Nova itself tries."""

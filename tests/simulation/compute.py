@@ -133,7 +133,8 @@ class ComputeWorker(Worker):
         wires = ObservedWires(self)
         self._path_health = wires.health
         self.wire = wires.conductor
-        self.placement_wire = wires.placement
+        # The manager and the tracker share it, as in IronicComputeManager.
+        self.reportclient = ReportClient(world, wires.placement)
         self.live_tasks = LiveTasks(self.kernel)
         self.client = Client(
             world, wires.ironic, self.gate, self.live_tasks.server_at_work
@@ -178,7 +179,7 @@ class ComputeWorker(Worker):
             claims,
             self.compute_nodes,
             self.client,  # type: ignore[arg-type]
-            ReportClient(world, wires.placement),
+            self.reportclient,
             self._requested_reads.add,
             confirm_timeout_s=2 * PACE.confirm_s,
             repeat_read=lambda server, read: self.driver.repeat_read(read),

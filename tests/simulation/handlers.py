@@ -27,7 +27,6 @@ from tests.simulation.nova_manager import FAILURES, SimulatedNova
 from tests.simulation.rows import Disks
 from tests.simulation.scheduling import (
     ComputeRpcApi,
-    ReportClient,
     request_of,
 )
 
@@ -97,7 +96,7 @@ class Manager(IronicComputeManager, SimulatedNova):
         self.driver = worker.driver
         self.rt = worker.tracker
         self.in_progress = worker.live_tasks
-        self.reportclient = ReportClient(worker.world, worker.placement_wire)
+        self.reportclient = worker.reportclient
         repeat_deletes(self.reportclient, worker.clock)
         self.compute_rpcapi: Any = ComputeRpcApi(worker.world, worker.wire)
         self.compute_task_api = worker.world.makeup.rescheduler(
