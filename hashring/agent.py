@@ -20,8 +20,10 @@ import attrs
 
 from hashring import events, paths, workers
 from hashring.adoption import View
+from hashring.agent_status import AgentStatus
 from hashring.assignment import Assignment
 from hashring.clock import Clock
+from hashring.counts import EventCounter
 from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
 from hashring.half_alive import HalfAliveWatch
@@ -68,6 +70,7 @@ class Agent:
         message if that group's pool has nodes of this agent's pool, else None.
         The agent exits with that message.
     :param on_turn: called after each turn of the loop, to feed a watchdog.
+    :param on_status: called with the status after each turn; must not block.
     """
 
     _group: Group = attrs.field(alias='membership')
@@ -80,6 +83,7 @@ class Agent:
     _version: str = ''
     _find_overlap: Callable[[str], str | None] = lambda group: None
     _on_turn: Callable[[], None] | None = None
+    _on_status: Callable[[AgentStatus], None] | None = None
 
     def __attrs_post_init__(self) -> None:
         # The error because of which the agent exits; None if it exits on
@@ -101,6 +105,7 @@ class Agent:
             version=self._version,
             lease_term_s=self._timing.lease_term_s,
         )
+        self._published = self._me
         self.assignment = Assignment(
             home,
             boot,
@@ -124,6 +129,7 @@ class Agent:
             self._group, self.heartbeat_thread.state().lease, self._clock
         )
         self._operator_log = OperatorLog(home, self._clock.now_s())
+        self._counter = EventCounter()
         self._observed_paths = paths.ObservedPaths()
         self._path_states: dict[paths.Path, paths.PathState] = {}
         self._path_proofs = PathProofs(boot)
@@ -178,6 +184,8 @@ class Agent:
         self._handle(events.Tick())
         self._keep_path_worker()
         self._publish_view()
+        if self._on_status is not None:
+            self._on_status(self.status())
         if self._on_turn is not None:
             self._on_turn()
 
@@ -194,6 +202,7 @@ class Agent:
         self._members_as_of_s = state.requested_at_s
         self._operator_log.log_lease(state, now_s)
         held = state.lease.held(now_s)
+        self._counter.note_lease(held=held)
         # A list that was requested earlier may still show the former ring.
         is_newer = state.requested_at_s > self._no_ring_at_s
         self.pool.update_members(
@@ -240,6 +249,7 @@ class Agent:
             self._saved_state.write_home_lock(self._home, answer.token)
 
     def _handle_worker_event(self, event: workers.WorkerEvent) -> None:
+        self._counter.note_event(event, self._clock.now_s())
         match event:
             case workers.ServicesRead(services=services):
                 self.pool.update_services(services)
@@ -296,6 +306,7 @@ class Agent:
             self._begin_to_leave(self.assignment.leaving, now_s)
         for effect in effects:
             self._operator_log.log_effect(effect)
+            self._counter.note_effect(effect, now_s)
             self._carry_out(effect)
 
     def _begin_to_leave(self, leave: events.Leave, now_s: float) -> None:
@@ -350,8 +361,27 @@ class Agent:
                 doubted_paths=self._path_proofs.doubted_paths,
             )
         )
+        self._published = self._member(now_s)
         self.heartbeat_thread.set_member(
-            self._member(now_s), self.assignment.epoch
+            self._published, self.assignment.epoch
+        )
+
+    def status(self) -> AgentStatus:
+        """Return the status after the last turn; other threads may read it."""
+        now_s = self._clock.now_s()
+        cause = self._half_alive.cause
+        return AgentStatus(
+            turned_at_s=now_s,
+            me=self._published,
+            heartbeat=self.heartbeat_thread.state(),
+            deadline_s=self.assignment.deadline_s(),
+            hosts=self.assignment.states(),
+            opens_s=self.assignment.opens_s(now_s),
+            known=self.pool.known,
+            ring=self.pool.ring,
+            agreed_since_s=self.pool.agreed_since_s(now_s),
+            lost_path=None if cause is None else cause.path,
+            counts=self._counter.counts,
         )
 
     def _save_pool(self) -> None:

@@ -31,6 +31,7 @@ from hashring.host_states import (
     WITH_WORKER,
     WITHOUT_LOCK,
     Hold,
+    HostState,
     Phase,
     Signal,
 )
@@ -86,6 +87,10 @@ class Assignment:
     def phases(self) -> dict[Host, Phase]:
         """Return the phase of each host that this agent ever tried to lock."""
         return {host: hold.phase for host, hold in self._holds.items()}
+
+    def states(self) -> tuple[HostState, ...]:
+        """Return the state of each host that this agent ever tried to lock."""
+        return tuple(hold.state() for hold in self._holds.values())
 
     def holds_home(self) -> bool:
         """Return whether this agent certainly has the home lock."""

@@ -107,6 +107,18 @@ CERTAIN = (Phase.SERVING, Phase.STOPPING)
 UNCERTAIN = (Phase.PAUSED, Phase.PROVING)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostState:
+    """The part of a `Hold` that other threads may read; immutable."""
+
+    host: Host
+    phase: Phase
+    serves_since_s: float | None = None
+    """When its worker began to serve (CLOCK_BOOTTIME); None: not yet."""
+    restarts_at_s: float = 0.0
+    """When a worker that died is started again (CLOCK_BOOTTIME)."""
+
+
 @dataclasses.dataclass(slots=True)
 class Hold:
     """The state of one host in this agent; only `Assignment` changes it."""
@@ -148,6 +160,12 @@ class Hold:
         step = f'{signal.value}->{after.value}'
         self.history = (*self.history, step)[-HISTORY_LENGTH_COUNT:]
         self.phase = after
+
+    def state(self) -> HostState:
+        """Return what other threads may read."""
+        return HostState(
+            self.host, self.phase, self.serves_since_s, self.hold_off_until_s
+        )
 
     def record_death(self, now_s: float) -> None:
         """Count a worker that ended without a stop request; delay the next."""

@@ -31,6 +31,7 @@ from hashring import backend as backends
 from hashring import errors, etcd, zookeeper
 from hashring.etcd_servers import EtcdServers
 from hashring.group import Boot, LockToken, Member, MemberState
+from hashring.meter import BackendMeter, NoMeter
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -88,13 +89,22 @@ class Membership:
     :param url: `[coordination] backend_url`.
     :param group: the name of the group; any text.
     :param term_s: the lease term in seconds; the backend's terms follow it.
+    :param meter: measures each request.
     :raises BackendRefused: the URL cannot be used. A backend that is down
         makes only `connect` fail.
     """
 
     def __init__(
-        self, url: str, group: str, home: Host, boot: Boot, *, term_s: float
+        self,
+        url: str,
+        group: str,
+        home: Host,
+        boot: Boot,
+        *,
+        term_s: float,
+        meter: BackendMeter | None = None,
     ) -> None:
+        self._meter = meter or NoMeter()
         self.backend = backends.parse(url, term_s=term_s)
         self.traits = self.backend.traits
         self._home = home
@@ -111,15 +121,19 @@ class Membership:
         self._servers = EtcdServers(self._driver, servers) if servers else None
 
     @contextlib.contextmanager
-    def _request(self, what: str) -> Iterator[None]:
+    def _request(self, what: str, of: str = '') -> Iterator[None]:
         """Translate each error of the driver; leave a server of etcd then.
 
         Whether a failed request was carried out is not known. Its caller
         repeats it or reads what is so, as with a single server.
+
+        :param what: the request, as it is measured
+        :param of: the host of the lock that the request is about
         """
         server = self._servers and self._servers.current()
+        about = f'{what} of {of}' if of else what
         try:
-            with _translated(what):
+            with self._meter.time(what), _translated(about):
                 yield
         except errors.BackendUnavailable as exc:
             if self._servers and server:
@@ -221,7 +235,7 @@ class Membership:
         # If an earlier release failed, this agent still has the lock and its
         # own new request would be refused.
         self.release(host)
-        with self._request(f'lock {host}'):
+        with self._request('lock', host):
             # Each request has a new lock object, because the object's token
             # names one acquisition.
             lock = self._driver.get_lock(lock_id(host))
@@ -255,14 +269,14 @@ class Membership:
         lock = self._locks.get(host)
         if lock is None:
             return False
-        with self._request(f'read the lock of {host}'):
+        with self._request('read the lock', host):
             return self._owns(lock)
 
     def release(self, host: Host) -> None:
         lock = self._locks.get(host)
         if lock is None:
             return
-        with self._request(f'release {host}'):
+        with self._request('release', host):
             lock.release()
         self._locks.pop(host, None)
         if self.traits.breaks:
@@ -277,7 +291,7 @@ class Membership:
     def break_lock(self, host: Host, token: LockToken) -> None:
         if not self.traits.breaks:
             return
-        with self._request(f'break the lock of {host}'):
+        with self._request('break the lock', host):
             lock = self._driver.get_lock(lock_id(host))
             etcd.break_lock(self._driver, lock, token)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics of a worker; no metric causes a request.
 
-Metrics are off unless a port is set. Counters count events as they happen;
+The agent reads them for its port, and they may have a port of their own; both
+are off by default. Counters count events as they happen;
 gauges (nodes, waiting changes) are computed when Prometheus reads them. No
 label holds a node's name or uuid, so the number of series stays small.
 """
@@ -20,6 +21,7 @@ from prometheus_client import core
 from hashring.clock import Clock
 from hashring.paths import PathStates
 from ironic_compute import errors
+from ironic_compute.agent_port import worker_metrics
 from resource_tracker.node import NodeFacts
 
 LOG = logging.getLogger(__name__)
@@ -140,7 +142,27 @@ class Metrics:
         """Register the gauge of the paths; ``read_states`` returns them."""
         self.registry.register(_Paths(self._host, self._clock, read_states))
 
-    def serve(self, address: str, port: int) -> int | None:
+    def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        return prometheus_client.generate_latest(self.registry)
+
+    def serve(
+        self, options: Any, agent_fd: int | None, *, is_first: bool
+    ) -> None:
+        """Serve metrics to the agent and on a port, if either is wanted.
+
+        :param options: of group ``[ironic_compute]``
+        :param agent_fd: the inherited socket on which the agent requests
+            them; None if it does not
+        :param is_first: this worker has the port itself, not one after it
+        """
+        if agent_fd is not None:
+            worker_metrics.answer_requests(agent_fd, self.text, self._clock)
+        if options.metrics_port:
+            port = options.metrics_port + (0 if is_first else 1)
+            self.serve_port(options.metrics_address, port)
+
+    def serve_port(self, address: str, port: int) -> int | None:
         """Serve metrics over HTTP on the first free port from ``port`` on.
 
         :returns: the port; None if none is free, which is logged

@@ -137,11 +137,26 @@ _FEED = [
 
 _METRICS = [
     cfg.PortOpt(
+        'agent_port',
+        default=0,
+        help='Port on which the daemon serves its health, its readiness, its '
+        'state, and the metrics of the agent and all its workers, over HTTP. '
+        'All of it is read-only. 0: no port.',
+    ),
+    cfg.StrOpt(
+        'agent_address',
+        default='127.0.0.1',
+        help='Address on which agent_port is served. The pages contain names '
+        'of hosts and machines, versions and numbers of nodes, and no '
+        'secrets; everybody who reaches the port may read them.',
+    ),
+    cfg.PortOpt(
         'metrics_port',
         default=0,
-        help='Port on which the worker of the home host serves metrics to '
+        help='Port on which the worker of the home host serves its metrics to '
         'Prometheus. Workers of adopted hosts use the next free ones of the '
-        'sixteen ports after it. 0: no metrics.',
+        'sixteen ports after it. 0: no such ports. Needs not be set if '
+        'agent_port is: that one port has the metrics of all workers.',
     ),
     cfg.StrOpt(
         'metrics_address',

@@ -55,7 +55,10 @@ _CORE = ('harness', 'process', 'scheduling', 'stopping', 'workers')
 # Run on eventlet too: these start and stop workers, and move nodes.
 _ON_EVENTLET = ('process', 'stopping', 'workers')
 # Agents never run on eventlet.
-_NOT_ON_EVENTLET = ('--ignore', 'tests/unit/ironic_compute/agent')
+_NOT_ON_EVENTLET = (
+    *('--ignore', 'tests/unit/ironic_compute/agent'),
+    *('--ignore', 'tests/unit/ironic_compute/agent_port'),
+)
 
 _ON_MARIADB = 'tests/contract/placement/test_double_allocation.py'
 

@@ -8,14 +8,15 @@ thread that started it ends.
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from oslo_log import log as logging
 
 from hashring import opts as hashring_opts
 from hashring.agent import Agent
-from hashring.clock import SystemClock
+from hashring.agent_status import AgentStatus
+from hashring.clock import Clock, SystemClock
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state_dir import StateDir
@@ -23,6 +24,10 @@ from ironic_compute.agent.groups import find_overlap, group_name
 from ironic_compute.agent.signals import AgentSignals
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
+from ironic_compute.agent_port.agent_metrics import BackendMetrics
+from ironic_compute.agent_port.application import Application, Snapshot
+from ironic_compute.agent_port.server import BoundedServer, PortThread
+from ironic_compute.instructions import version
 
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +37,8 @@ def build_agent(
 ) -> tuple[Agent, AgentSignals]:
     """Return the agent that nova.conf describes, not running yet.
 
-    Its signals are not handled yet, either.
+    Its signals are not handled yet, either. Its port is open already, if it
+    has one, and says that the loop has not turned.
 
     :param prog: the name of the agent's reports
     :param worker_command: command line of a worker, without
@@ -52,21 +58,16 @@ def build_agent(
     state = StateDir(conf.ironic_compute.state_path, group)
     state.open()
     clock = SystemClock()
+    backend = BackendMetrics(clock)
     membership = Membership(
         conf.coordination.backend_url,
         group,
         home,
         boot,
         term_s=timing.lease_term_s,
+        meter=backend,
     )
-    workers = WorkerProcesses(
-        worker_command,
-        home,
-        clock,
-        silence_s=conf.ironic_compute.worker_silence_s,
-        start_s=conf.ironic_compute.worker_start_s,
-        keeps_spare=conf.ironic_compute.spare_worker,
-    )
+    workers = _make_workers(conf, worker_command, home, clock)
     signals = AgentSignals(conf, prog, workers)
     watchdog = Watchdog(os.environ, clock)
 
@@ -81,7 +82,49 @@ def build_agent(
         timing=timing,
         clock=clock,
         saved_state=state,
+        version=version(),
         find_overlap=functools.partial(find_overlap, group),
         on_turn=on_turn,
+        on_status=_open_port(conf, workers, backend, clock),
     )
     return agent, signals
+
+
+def _make_workers(
+    conf: Any, command: Sequence[str], home: Host, clock: Clock
+) -> WorkerProcesses:
+    options = conf.ironic_compute
+    return WorkerProcesses(
+        command,
+        home,
+        clock,
+        silence_s=options.worker_silence_s,
+        start_s=options.worker_start_s,
+        keeps_spare=options.spare_worker,
+        has_metrics=bool(options.agent_port),
+    )
+
+
+def _open_port(
+    conf: Any,
+    workers: WorkerProcesses,
+    backend: BackendMetrics,
+    clock: Clock,
+) -> Callable[[AgentStatus], None] | None:
+    """Open the agent's port; return what the loop calls after each turn.
+
+    :returns: None if nova.conf wants no port
+    """
+    address = conf.ironic_compute.agent_address
+    port = conf.ironic_compute.agent_port
+    if not port:
+        return None
+    application = Application(clock, backend)
+
+    def make_server() -> BoundedServer:
+        return BoundedServer(address, port, application, clock)
+
+    PortThread(make_server, address, port, clock).start()
+    return lambda status: application.publish(
+        Snapshot(status, workers.metrics_channels())
+    )

@@ -36,6 +36,8 @@ class Appointment:
     """`NO_HOST` for a worker that only observes the paths."""
     is_home: bool
     """The host is its agent's own, not an adopted one."""
+    metrics_fd: int | None = None
+    """The inherited socket on which the agent requests metrics, if it does."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +115,12 @@ def encode_appointment(appointment: Appointment) -> bytes:
 def decode_appointment(line: bytes) -> Appointment:
     """Read a line made by :func:`encode_appointment`."""
     raw = json.loads(line)
-    return Appointment(host=Host(raw['host']), is_home=raw['is_home'])
+    return Appointment(
+        host=Host(raw['host']),
+        is_home=raw['is_home'],
+        # An agent of an older release sends none.
+        metrics_fd=raw.get('metrics_fd'),
+    )
 
 
 def encode_view(

@@ -26,6 +26,7 @@ from ironic_compute.agent import pipe
 from ironic_compute.agent.child import Child
 from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
 from ironic_compute.agent.process_activity import Standstill, read_activity
+from ironic_compute.agent_port.worker_metrics import MetricsChannel
 
 LOG = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class WorkerProcesses:
     :param standstill_s: seconds for which a silent worker, which neither runs
         nor waits for the cpu, may stand still
     :param keeps_spare: keep a spare worker ready for the next host
+    :param has_metrics: other threads will read the metrics of the workers
     """
 
     _command: Sequence[str]
@@ -91,6 +93,7 @@ class WorkerProcesses:
     _start_s: float
     _keeps_spare: bool
     _standstill_s: float = 6.0
+    _has_metrics: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._spare: Child | None = None
@@ -134,7 +137,7 @@ class WorkerProcesses:
     def _start(self, host: Host, tenure: int) -> None:
         is_spare = self._spare is not None
         try:
-            child = self._spare or Child.spawn(self._command)
+            child = self._spare or self._spawn()
         except OSError as exc:
             # The machine may lack memory or processes. The error is only
             # logged, because the agent must go on for the other workers.
@@ -145,7 +148,7 @@ class WorkerProcesses:
             self._add_not_started(host, EX_OSERR, tenure)
             return
         self._spare = None
-        child.appoint(pipe.Appointment(host, is_home=host == self._home))
+        child.appoint(host, is_home=host == self._home)
         now_s = self._clock.now_s()
         self._workers[host] = _Worker(host, tenure, child, now_s, now_s)
         LOG.info(
@@ -156,6 +159,9 @@ class WorkerProcesses:
                 'kind': 'the spare' if is_spare else 'new',
             },
         )
+
+    def _spawn(self) -> Child:
+        return Child.spawn(self._command, has_metrics=self._has_metrics)
 
     def _add_not_started(self, host: Host, status: int, tenure: int) -> None:
         self._not_started.append(
@@ -190,6 +196,14 @@ class WorkerProcesses:
         if self._spare is not None:
             self._spare.kill()
             self._spare = None
+
+    def metrics_channels(self) -> dict[Host, MetricsChannel]:
+        """Return the ways to the metrics of the workers that serve."""
+        return {
+            worker.host: worker.child.metrics
+            for worker in self._workers.values()
+            if worker.is_serving and worker.child.metrics is not None
+        }
 
     def deliver_view(self, view: workers.WorkerView) -> None:
         """Send a view to each worker; replaces a view not read yet."""
@@ -248,7 +262,7 @@ class WorkerProcesses:
 
     def _make_spare(self) -> None:
         try:
-            self._spare = Child.spawn(self._command)
+            self._spare = self._spawn()
         except OSError as exc:
             LOG.warning(
                 'Could not start a spare worker: %(error)s', {'error': exc}

@@ -84,6 +84,8 @@ class Tenure:
     :param is_home: the host is the agent's own, not an adopted one
     :param gate: the lease gate of the host
     :param pool: the newest view of the pool
+    :param metrics_fd: the inherited socket on which the agent requests the
+        metrics of this worker; None if it does not
     """
 
     host: Host
@@ -91,6 +93,7 @@ class Tenure:
     gate: LeaseGate
     pool: PoolView
     clock: Clock
+    metrics_fd: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -483,15 +486,12 @@ class Components:
         self._service_thread.wake()
 
     def _serve_metrics(self) -> None:
-        options = CONF.ironic_compute
-        if options.metrics_port:
-            self.metrics.register_gauges(
-                placement_reports.WorkerGauges(
-                    self.node_cache, self.reconciler
-                )
-            )
-            self.metrics.register_paths(self._path_health.states)
-            self.metrics.serve(
-                options.metrics_address,
-                options.metrics_port + (0 if self._tenure.is_home else 1),
-            )
+        self.metrics.register_gauges(
+            placement_reports.WorkerGauges(self.node_cache, self.reconciler)
+        )
+        self.metrics.register_paths(self._path_health.states)
+        self.metrics.serve(
+            CONF.ironic_compute,
+            self._tenure.metrics_fd,
+            is_first=self._tenure.is_home,
+        )

@@ -83,11 +83,9 @@ def _serve_metrics(tenure: Tenure, health: PathHealth) -> None:
 
     An alarm on them would end while the agent is half alive otherwise.
     """
-    options = CONF.ironic_compute
-    if options.metrics_port:
-        metrics = Metrics(CONF.host, tenure.clock)
-        metrics.register_paths(health.states)
-        metrics.serve(options.metrics_address, options.metrics_port)
+    metrics = Metrics(CONF.host, tenure.clock)
+    metrics.register_paths(health.states)
+    metrics.serve(CONF.ironic_compute, tenure.metrics_fd, is_first=True)
 
 
 def _check_queue(queue: oslo_messaging.Target) -> None:

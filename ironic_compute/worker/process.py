@@ -167,6 +167,7 @@ def make_tenure(appointment: pipe.Appointment) -> Tenure:
         gate=LeaseGate(clock, clock.now_s()),
         pool=PoolView(clock),
         clock=clock,
+        metrics_fd=appointment.metrics_fd,
     )
 
 

@@ -246,7 +246,13 @@ def _serve_no_host() -> None:
 
     _conduct()
     process.CONF.set_override('metrics_port', _METRICS_PORT, 'ironic_compute')
-    tenure = process.make_tenure(pipe.Appointment(NO_HOST, is_home=False))
+    tenure = process.make_tenure(
+        pipe.Appointment(
+            NO_HOST,
+            is_home=False,
+            metrics_fd=int(sys.argv[2]) if len(sys.argv) > 2 else None,
+        )
+    )
     path_worker.run(tenure, receive)
 
 

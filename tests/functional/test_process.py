@@ -9,8 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 
 import pytest
+
+from hashring.clock import SystemClock
+from hashring.workers import NO_HOST
+from ironic_compute.agent_port.worker_metrics import make_channel, read_all
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = _ROOT / 'tests/functional/lone_worker.py'
@@ -21,7 +26,9 @@ _SOON_S = 40.0
 pytestmark = pytest.mark.parametrize('backend', ['threads', 'eventlet'])
 
 
-def _start(backend: str, *arguments: str) -> subprocess.Popen[str]:
+def _start(
+    backend: str, *arguments: str, fds: Sequence[int] = ()
+) -> subprocess.Popen[str]:
     environ = {
         **os.environ,
         'PYTHONPATH': str(_ROOT),
@@ -30,6 +37,7 @@ def _start(backend: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, '-W', 'ignore', str(_PROGRAM), *arguments],
         env=environ,
+        pass_fds=fds,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -90,8 +98,15 @@ def test_work_comes_to_its_end_unless_it_waits_for_ironic(
 
 
 def test_worker_without_a_host_tells_what_it_reaches(backend: str) -> None:
-    """Its messages to itself come back; Ironic does not know its nodes."""
-    worker = _start(backend, 'paths')
+    """Its messages to itself come back; Ironic does not know its nodes.
+
+    Its metrics are on a port, and the agent can read them without.
+    """
+    channel, end = make_channel()
+    with end:
+        worker = _start(
+            backend, 'paths', str(end.fileno()), fds=(end.fileno(),)
+        )
     assert worker.stdout is not None
     reached: list[str] = []
     while not {'RabbitMQ', 'nova-conductor'} <= set(reached):
@@ -99,5 +114,8 @@ def test_worker_without_a_host_tells_what_it_reaches(backend: str) -> None:
     with urllib.request.urlopen(_METRICS_URL, timeout=60) as answer:
         gauges = answer.read().decode()
     assert re.search(r'path_failing_seconds\{.*"RabbitMQ".*\} 0\.0', gauges)
+    for _ in range(2):
+        texts = read_all({NO_HOST: channel}, SystemClock(), 60.0)
+        assert 'path="RabbitMQ"' in texts[NO_HOST]
     assert _end(worker) < _SOON_S
     assert worker.returncode == 0

@@ -21,6 +21,7 @@ from tests.unit.install.files import (
 
 FOLDER = CONTRIB / 'kolla-ansible'
 OVERRIDE = FOLDER / 'config' / 'nova' / 'nova-compute-ironic.conf'
+_PAGES = 'tests.unit.ironic_compute.agent_port.test_application'
 _ROLES = ('kolla-ansible', 'ansible', 'roles')
 _VALUES = {
     'service_name': 'nova-compute-ironic',
@@ -114,14 +115,23 @@ def test_each_container_has_a_state_of_its_own(
     assert render(template, **values) == f'{volume}:/var/lib/ironic-compute'
 
 
-def test_health_check_finds_the_workers() -> None:
-    """It searches for a name that the title of each worker begins with."""
+@pytest.mark.parametrize(
+    ('item', 'port'),
+    [(None, 9178), ({'key': 'nova-compute-ironic'}, 9178), (2, 9180)],
+)
+def test_health_check_asks_the_port_of_its_container(
+    item: object, port: int
+) -> None:
+    """Kolla's loops give a number, a dict, or nothing to the templates."""
+    values = {} if item is None else {'item': item}
     variables = read_yaml(FOLDER / 'globals.yml')
     kind, command = variables['nova_compute_ironic_healthcheck_test']
-    program, name, port = render(command, om_rpc_port='5672').split()
-    assert (kind, program, port) == ('CMD-SHELL', 'healthcheck_port', '5672')
-    process = importlib.import_module('ironic_compute.worker.process')
-    assert name == process.PROG
+    url = f'http://127.0.0.1:{port}/healthz'
+    assert kind == 'CMD-SHELL'
+    assert render(command, **values) == f'healthcheck_curl {url}'
+    conf = parse_ini(render(OVERRIDE.read_text(), **values))
+    assert conf['ironic_compute'] == {'agent_port': str(port)}
+    assert '/healthz' in importlib.import_module(_PAGES).PATHS
 
 
 def test_daemon_ends_before_kolla_kills_it() -> None:

@@ -20,6 +20,7 @@ from tests.unit.install import options
 from tests.unit.install.files import CONTRIB, containerfile, read_yaml
 
 FOLDER = CONTRIB / 'kubernetes'
+_PAGES = 'tests.unit.ironic_compute.agent_port.test_application'
 _KUBECTL = shutil.which('kubectl')
 
 Object = dict[str, Any]
@@ -79,14 +80,19 @@ def test_each_mount_has_its_volume() -> None:
     assert str(pathlib.Path(config.OWN_CONFIG).parent) in mounts
 
 
-def test_pod_names_the_host() -> None:
-    """The variable sets [DEFAULT] host, and wins over the file."""
-    (variable,) = _container()['env']
-    path = variable['valueFrom']['fieldRef']['fieldPath']
-    prefix, _, name = variable['name'].lower().partition('__')
-    group = prefix.removeprefix('os_').upper()
-    assert (group, name, path) == ('DEFAULT', 'host', 'metadata.name')
-    assert name in options.of_the_daemon()[group]
+def test_pod_names_the_host_and_the_address_of_the_port() -> None:
+    """A variable sets an option, and wins over the file."""
+    known, found = options.of_the_daemon(), set()
+    for variable in _container()['env']:
+        path = variable['valueFrom']['fieldRef']['fieldPath']
+        prefix, _, name = variable['name'].lower().partition('__')
+        group = prefix.removeprefix('os_').replace('default', 'DEFAULT')
+        assert name in known[group]
+        found.add((group, name, path))
+    assert found == {
+        ('DEFAULT', 'host', 'metadata.name'),
+        ('ironic_compute', 'agent_address', 'status.podIP'),
+    }
 
 
 def test_variable_wins_over_the_file(
@@ -137,50 +143,41 @@ def test_stop_signal_is_one_of_the_agent() -> None:
             signal.signal(number, handler)
 
 
-def test_probes_run_the_check_of_the_image() -> None:
-    """Startup and liveness ask the agent alone, one after the other."""
+def test_probes_ask_the_port_of_the_agent() -> None:
+    """Only readiness asks for more than a loop that turns."""
+    config.register_opts(conf := cfg.ConfigOpts())
+    path = str(FOLDER / 'ironic-compute.conf')
+    conf([], default_config_files=[path], use_env=False)
     container = _container()
-    path = CONTRIB / 'container' / 'Containerfile'
-    copied = [r for i, r in containerfile(path) if i == 'COPY']
-    period_s = 15  # WATCHDOG_USEC of the image.
-    assert f'WATCHDOG_USEC={period_s}000000' in path.read_text()
-    for name in ('startupProbe', 'livenessProbe'):
-        (program,) = container[name]['exec']['command']
-        assert any(each.endswith(f'/bin/{program}') for each in copied)
-        assert container[name]['timeoutSeconds'] > period_s
-        assert container[name]['periodSeconds'] > period_s
-
-
-_HOST_LIST = """#!/bin/sh
-test "$*" = "host list -f value -c Host -c State" || exit 2
-printf 'ironic-compute-0 %s\\nironic-compute-01 home\\n' "$STATE"
-"""
-
-
-@pytest.mark.parametrize(
-    ('state', 'status'),
-    [('home', 0), ('adopted', 1), ('not served', 1)],
-)
-def test_ready_if_the_own_host_is_at_home(
-    state: str, status: int, tmp_path: pathlib.Path
-) -> None:
-    """The probe reads the row of its own host, and its state only."""
-    program = tmp_path / 'ironic-computectl'
-    program.write_text(_HOST_LIST)
-    program.chmod(0o755)
-    environ = {
-        'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-        'OS_DEFAULT__HOST': 'ironic-compute-0',
-        'STATE': state,
+    port = {'name': 'agent', 'containerPort': conf.ironic_compute.agent_port}
+    assert container['ports'] == [port]
+    pages = {
+        'startupProbe': '/healthz',
+        'livenessProbe': '/healthz',
+        'readinessProbe': '/readyz',
     }
-    command = _container()['readinessProbe']['exec']['command']
-    assert subprocess.run(command, env=environ).returncode == status
+    known = importlib.import_module(_PAGES).PATHS
+    for name, page in pages.items():
+        assert page in known
+        assert container[name]['httpGet'] == {'path': page, 'port': 'agent'}
 
 
-def test_columns_of_the_probe_exist() -> None:
-    """``host list`` has the columns, and the state of a home host is home."""
-    hosts = importlib.import_module('ironic_compute.cmd.hosts')
-    assert {'Host', 'State'} <= set(hosts.COLUMNS)
+def test_a_start_may_take_three_minutes() -> None:
+    """A daemon that runs is started again after one minute."""
+    container, limits_s = _container(), []
+    for name in ('startupProbe', 'livenessProbe'):
+        probe = container[name]
+        limits_s.append(probe['periodSeconds'] * probe['failureThreshold'])
+    assert limits_s == [180, 60]
+
+
+def test_prometheus_finds_pods_that_are_not_ready() -> None:
+    """The service has the port of the agent and all pods."""
+    spec = _objects()['Service']['spec']
+    (port,) = spec['ports']
+    assert port['targetPort'] == _container()['ports'][0]['name']
+    assert port['port'] == _container()['ports'][0]['containerPort']
+    assert spec['publishNotReadyAddresses'] is True
 
 
 def test_container_has_no_rights() -> None:

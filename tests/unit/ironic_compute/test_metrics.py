@@ -3,13 +3,16 @@
 
 import logging
 import socket
+import types
 import urllib.request
 
 import pytest
 from oslo_config import cfg
 
+from hashring.clock import SystemClock
 from hashring.paths import Path, PathState
 from ironic_compute import errors, opts
+from ironic_compute.agent_port import worker_metrics
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts
 from tests.fakes.clock import ManualClock
@@ -125,23 +128,52 @@ def test_off_and_on_loopback_unless_told():
     conf = cfg.ConfigOpts()
     opts.register_opts(conf)
     conf([])
-    assert conf.ironic_compute.metrics_port == 0
-    assert conf.ironic_compute.metrics_address == '127.0.0.1'
+    for name in ('agent', 'metrics'):
+        assert conf.ironic_compute[f'{name}_port'] == 0
+        assert conf.ironic_compute[f'{name}_address'] == '127.0.0.1'
 
 
 def test_second_worker_takes_the_next_port(metrics, clock):
     """Two workers of a machine use two ports and two host labels."""
     port = free_port()
-    first = metrics.serve('127.0.0.1', port)
-    second = Metrics('c2', clock).serve('127.0.0.1', port)
+    first = metrics.serve_port('127.0.0.1', port)
+    second = Metrics('c2', clock).serve_port('127.0.0.1', port)
     assert port <= first < second
     url = f'http://127.0.0.1:{second}/metrics'
     with urllib.request.urlopen(url) as answer:
         assert 'host="c2"' in answer.read().decode()
 
 
+def test_the_agent_gets_what_the_port_serves(metrics, clock):
+    """Neither needs the other; without both nothing is opened."""
+    channel, end = worker_metrics.make_channel()
+    options = types.SimpleNamespace(metrics_port=0)
+    metrics.serve(options, None, is_first=True)
+    metrics.serve(options, end.detach(), is_first=True)
+    metrics.count_drift(3)
+    texts = worker_metrics.read_all({'c1': channel}, SystemClock(), 20.0)
+    assert 'audit_drift_total{host="c1"} 3.0' in texts['c1']
+    assert texts['c1'].startswith(metrics.text().decode())
+
+
+@pytest.mark.parametrize(('is_first', 'offset'), [(True, 0), (False, 1)])
+def test_an_adopted_host_leaves_the_port_of_the_home_host(
+    metrics, is_first, offset
+):
+    """The home host's worker may start later."""
+    port = free_port()
+    options = types.SimpleNamespace(
+        metrics_port=port, metrics_address='127.0.0.1'
+    )
+    metrics.serve(options, None, is_first=is_first)
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f'http://127.0.0.1:{port + 1 - offset}/')
+    with urllib.request.urlopen(f'http://127.0.0.1:{port + offset}/') as got:
+        assert 'host="c1"' in got.read().decode()
+
+
 def test_address_that_is_not_ours_is_said(metrics, caplog):
     """An address of another machine is logged; the worker goes on."""
     caplog.set_level(logging.WARNING)
-    assert metrics.serve('192.0.2.1', free_port()) is None
+    assert metrics.serve_port('192.0.2.1', free_port()) is None
     assert len(caplog.messages) == 1

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes: their environment, pipes and end."""
 
+import gc
 import os
 import pathlib
 import sys
 
 import pytest
 
+from hashring.ring import Host
 from ironic_compute.agent.child import Child
 
 _TELL = """
@@ -35,12 +37,50 @@ def test_a_worker_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _told('OF_THE_OPERATOR') == 'kept'
 
 
+@pytest.mark.parametrize('has_metrics', [False, True])
 def test_no_pipe_stays_open_if_a_process_cannot_be_started(
-    tmp_path: pathlib.Path,
+    tmp_path: pathlib.Path, *, has_metrics: bool
 ) -> None:
     """A failed start leaves no file descriptor open."""
     before = len(os.listdir('/proc/self/fd'))
     for _ in range(3):
         with pytest.raises(OSError, match='nothing'):
-            Child.spawn([str(tmp_path / 'nothing')])
+            Child.spawn([str(tmp_path / 'nothing')], has_metrics=has_metrics)
+    gc.collect()
+    assert len(os.listdir('/proc/self/fd')) == before
+
+
+_APPOINTED = """
+import os, stat, sys
+from ironic_compute.agent import pipe
+appointment = pipe.decode_appointment(sys.stdin.buffer.readline())
+is_socket = stat.S_ISSOCK(os.fstat(appointment.metrics_fd).st_mode)
+fds = sorted(int(fd) for fd in os.listdir('/proc/self/fd') if int(fd) > 2)
+others = set(fds) - {appointment.metrics_fd, int(sys.argv[-1])}
+sockets = [fd for fd in others if os.path.exists(f'/proc/self/fd/{fd}')
+           and stat.S_ISSOCK(os.fstat(fd).st_mode)]
+os.write(int(sys.argv[-1]), f'{is_socket} {sockets}\\n'.encode())
+"""
+
+
+def test_a_worker_inherits_its_own_end_for_metrics_only() -> None:
+    """It is told its number; the end of another worker is not there."""
+    command = [sys.executable, '-c', _APPOINTED]
+    children = [Child.spawn(command, has_metrics=True) for _ in range(2)]
+    try:
+        for child in children:
+            child.appoint(Host('c1'), is_home=True)
+        for child in children:
+            assert child.up.next_line() == b'True []'
+    finally:
+        for child in children:
+            child.kill()
+
+
+def test_files_of_a_child_are_closed_with_it() -> None:
+    """A worker that is killed again and again costs no descriptor."""
+    before = len(os.listdir('/proc/self/fd'))
+    for _ in range(2):
+        Child.spawn([sys.executable, '-c', ''], has_metrics=True).kill()
+    gc.collect()
     assert len(os.listdir('/proc/self/fd')) == before

@@ -153,6 +153,14 @@ def test_next_line_leaves_the_others(ends):
         reader.next_line()
 
 
+def test_appointment_of_an_older_agent_has_no_metrics():
+    """A worker of a newer release does not wait for requests then."""
+    old = b'{"host": "c1", "is_home": false}'
+    assert pipe.decode_appointment(old) == pipe.Appointment(Host('c1'), False)
+    mine = pipe.Appointment(Host('c1'), is_home=True, metrics_fd=7)
+    assert pipe.decode_appointment(pipe.encode_appointment(mine)) == mine
+
+
 def test_reader_sees_the_end(ends):
     """Reading a closed pipe raises EOFError."""
     read, write = ends

@@ -77,6 +77,7 @@ def make():
         start_s=60.0,
         clock=None,
         standstill_s=6.0,
+        has_metrics=False,
     ):
         command = [sys.executable, '-c', TOY, behaviour]
         workers = WorkerProcesses(
@@ -87,6 +88,7 @@ def make():
             start_s=start_s,
             keeps_spare=keeps_spare,
             standstill_s=standstill_s,
+            has_metrics=has_metrics,
         )
         made.append(workers)
         return workers
@@ -113,6 +115,25 @@ def test_worker_says_that_it_serves(make, host):
     workers = make('patient')
     workers.start(host, tenure=3)
     assert wait_for(workers, WorkerServing) == WorkerServing(host, 3)
+
+
+def test_metrics_are_read_of_workers_that_serve(make):
+    """One that loads Nova does not answer; one that has ended has none."""
+    workers = make('patient', has_metrics=True)
+    workers.start(HOME, tenure=1)
+    assert workers.metrics_channels() == {}
+    wait_for(workers, WorkerServing)
+    assert workers.metrics_channels().keys() == {HOME}
+    workers.kill(HOME)
+    assert workers.metrics_channels() == {}
+
+
+def test_without_the_port_no_worker_has_a_channel(make):
+    """An agent whose port is off opens nothing for it."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+    wait_for(workers, WorkerServing)
+    assert workers.metrics_channels() == {}
 
 
 def test_unknown_message_of_a_newer_worker_ends_no_agent(make, caplog):

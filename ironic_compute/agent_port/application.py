@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of the agent's port: a WSGI application that only reads.
+
+It answers from the newest status that the main loop has handed over, and
+never asks the main loop for anything.
+"""
+
+import dataclasses
+import http
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from oslo_log import log as logging
+
+from hashring.agent_status import AgentStatus
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute.agent_port import agent_metrics, state, worker_metrics
+
+LOG = logging.getLogger(__name__)
+
+METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
+_TEXT, _JSON = 'text/plain; charset=utf-8', 'application/json'
+_METHODS = ('GET', 'HEAD')
+# Seconds to wait for the metrics of all workers together. Prometheus gives up
+# after 10 s.
+WORKERS_MAX_S = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the main loop hands over after each turn."""
+
+    status: AgentStatus
+    channels: Mapping[Host, worker_metrics.MetricsChannel]
+    """The workers that serve, each with the way to its metrics."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer."""
+
+    status: http.HTTPStatus
+    body: bytes
+    content_type: str = _TEXT
+    allow: str = ''
+
+
+class Application:
+    """Answers requests; any thread may call it.
+
+    :param backend: the metrics of requests to the coordination backend
+    """
+
+    def __init__(
+        self, clock: Clock, backend: agent_metrics.BackendMetrics
+    ) -> None:
+        self._clock = clock
+        self._backend = backend
+        self._snapshot: Snapshot | None = None
+        # One thread at a time computes, so that the main loop, which needs
+        # the interpreter too, waits for one thread and not for all.
+        self._computing = threading.Lock()
+        self._pages: Mapping[str, Callable[[Snapshot], Answer]] = {
+            '/healthz': self._health,
+            '/readyz': self._readiness,
+            '/metrics': self._metrics,
+            '/api/v1/agent': self._json(state.describe_agent),
+            '/api/v1/hosts': self._json(state.describe_hosts),
+            '/api/v1/ring': self._json(state.describe_ring),
+        }
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot; the main loop calls it, and it never waits."""
+        self._snapshot = snapshot
+
+    def __call__(
+        self, environ: Mapping[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        """Answer one request; see PEP 3333."""
+        method = environ['REQUEST_METHOD']
+        answer = self._answer(method, environ['PATH_INFO'])
+        headers = [
+            ('Content-Type', answer.content_type),
+            ('Content-Length', str(len(answer.body))),
+            ('Cache-Control', 'no-store'),
+            ('X-Content-Type-Options', 'nosniff'),
+        ]
+        if answer.allow:
+            headers.append(('Allow', answer.allow))
+        status = answer.status
+        start_response(f'{status.value} {status.phrase}', headers)
+        return [b'' if method == 'HEAD' else answer.body]
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if method not in _METHODS:
+            return Answer(
+                http.HTTPStatus.METHOD_NOT_ALLOWED,
+                b'This port only shows; use GET or HEAD.\n',
+                allow=', '.join(_METHODS),
+            )
+        page, snapshot = self._pages.get(path), self._snapshot
+        if page is None:
+            return _text(http.HTTPStatus.NOT_FOUND, 'Paths:', *self._pages)
+        if snapshot is None:
+            return _text(
+                http.HTTPStatus.SERVICE_UNAVAILABLE,
+                'The main loop has not turned yet.',
+            )
+        try:
+            return page(snapshot)
+        except Exception:
+            LOG.exception('No answer for %(path)s', {'path': path})
+            return _text(http.HTTPStatus.INTERNAL_SERVER_ERROR, 'See the log.')
+
+    # ---- the pages
+
+    def _health(self, snapshot: Snapshot) -> Answer:
+        now_s, status = self._clock.now_s(), snapshot.status
+        sentence = (
+            f'The main loop turned {now_s - status.turned_at_s:.1f} s ago.'
+        )
+        return _text(_ok_if(status.turns(now_s)), sentence)
+
+    def _readiness(self, snapshot: Snapshot) -> Answer:
+        now_s, status = self._clock.now_s(), snapshot.status
+        problems = [
+            f'{host}: {why}.'
+            for host, why in sorted(status.unserved_here(now_s).items())
+        ]
+        if not status.turns(now_s):
+            problems.insert(0, 'The main loop does not turn.')
+        if not status.has_lease(now_s):
+            problems.insert(0, 'The lease is not in force.')
+        lines = problems or ['Ready.']
+        return _text(_ok_if(not problems), *lines)
+
+    def _metrics(self, snapshot: Snapshot) -> Answer:
+        channels = snapshot.channels
+        texts = worker_metrics.read_all(channels, self._clock, WORKERS_MAX_S)
+        answered = {host: host in texts for host in channels}
+        with self._computing:
+            ours = agent_metrics.describe(
+                snapshot.status, answered, self._clock.now_s()
+            )
+            workers = [text for _, text in sorted(texts.items())]
+            whole = worker_metrics.merge(
+                [ours, self._backend.text(), *workers]
+            )
+            body = whole.encode()
+        return Answer(http.HTTPStatus.OK, body, METRICS_TYPE)
+
+    def _json(
+        self, describe: Callable[[AgentStatus, float], Any]
+    ) -> Callable[[Snapshot], Answer]:
+        def answer(snapshot: Snapshot) -> Answer:
+            with self._computing:
+                value = describe(snapshot.status, self._clock.now_s())
+                body = json.dumps(value, indent=2).encode() + b'\n'
+            return Answer(http.HTTPStatus.OK, body, _JSON)
+
+        return answer
+
+
+def _ok_if(is_well: bool) -> http.HTTPStatus:
+    return (
+        http.HTTPStatus.OK if is_well else http.HTTPStatus.SERVICE_UNAVAILABLE
+    )
+
+
+def _text(status: http.HTTPStatus, *lines: str) -> Answer:
+    return Answer(status, ''.join(f'{line}\n' for line in lines).encode())

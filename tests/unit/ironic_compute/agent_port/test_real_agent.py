@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The port of a real agent, with a toy as its worker."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.ironic_compute.agent_port.test_application import PATHS
+
+_AGENT = 'from ironic_compute.cmd.agent import entry\nentry()\n'
+# Serves at once, and has the metrics of a real worker.
+_WORKER = textwrap.dedent(
+    """
+    import json, os, sys
+    from hashring.clock import SystemClock
+    from hashring.paths import PathState
+    report_fd = int(sys.argv[sys.argv.index('--report-fd') + 1])
+    appointment = json.loads(sys.stdin.readline())
+    from ironic_compute.agent_port import worker_metrics
+    from ironic_compute.metrics import Metrics
+    os.write(report_fd, b'{"is":"serving"}\\n')
+    metrics = Metrics(appointment['host'], SystemClock())
+    metrics.register_paths(lambda: {'Ironic': PathState()})
+    worker_metrics.answer_requests(
+        appointment['metrics_fd'], metrics.text, SystemClock()
+    )
+    for line in sys.stdin:
+        os.write(report_fd, b'{"is":"alive"}\\n')
+    """
+)
+_SOON_S = 60.0
+_SECRET = 'hunter2'
+
+
+def _free_port() -> int:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+class _Agent:
+    """A real agent in a folder."""
+
+    def __init__(self, folder: pathlib.Path, backend_url: str) -> None:
+        self.port = _free_port()
+        self._folder = folder
+        for name, text in (('', _AGENT), ('-worker', _WORKER)):
+            path = folder / f'ironic-compute{name}'
+            path.write_text(f'#!{sys.executable}\n{text}')
+            path.chmod(0o755)
+        folder.joinpath('nova.conf').write_text(
+            '[DEFAULT]\nhost = c1\n'
+            f'transport_url = rabbit://nova:{_SECRET}@127.0.0.1:1/\n'
+            f'[ironic]\npassword = {_SECRET}\n'
+            f'[placement]\npassword = {_SECRET}\n'
+            f'[coordination]\nbackend_url = {backend_url}\n'
+            f'[ironic_compute]\nstate_path = {folder}/state\n'
+            f'agent_port = {self.port}\n'
+        )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process; its log goes to a file."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, '-W', 'ignore'),
+                str(self._folder / 'ironic-compute'),
+                *('--config-file', str(self._folder / 'nova.conf')),
+            ],
+            env={**os.environ, 'PYTHONPATH': os.getcwd()},
+            stdout=self._folder.joinpath('log').open('wb'),
+            stderr=subprocess.STDOUT,
+        )
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of a page."""
+        connection = http.client.HTTPConnection(
+            '127.0.0.1', self.port, timeout=10
+        )
+        try:
+            connection.request('GET', path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def wait_for(self, path: str, pattern: str) -> str:
+        """Return a page as soon as this is in it."""
+        ends_s, page = time.monotonic() + _SOON_S, ''
+        while time.monotonic() < ends_s:
+            try:
+                page = self.get(path)[1]
+            except OSError:
+                page = 'no answer'
+            if re.search(pattern, page, re.MULTILINE):
+                return page
+            time.sleep(0.1)
+        raise AssertionError(f'no {pattern} in {page}')
+
+    def kill_worker(self) -> None:
+        """Kill the first worker of c1."""
+        log = self._folder.joinpath('log').read_text()
+        pids = re.findall(r'worker of host c1, process (\d+)', log)
+        os.kill(int(pids[0]), signal.SIGKILL)
+
+
+@pytest.fixture(scope='module')
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Agent]:
+    """An agent that has its lease and serves its home host."""
+    folder = tmp_path_factory.mktemp('agent')
+    made = _Agent(folder, f'file://{folder}/backend')
+    process = made.start()
+    try:
+        made.wait_for('/readyz', '^Ready')
+        yield made
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_SOON_S) == 0
+
+
+def _gauge(name: str, value: str) -> str:
+    return rf'^ironic_compute_{name} {value}'
+
+
+def test_one_port_has_the_agent_and_its_worker(agent: _Agent) -> None:
+    """Health, state and all metrics are behind one target."""
+    assert agent.get('/healthz')[0] == 200
+    assert json.loads(agent.get('/api/v1/hosts')[1])[0]['served_here'] is True
+    path = _gauge(r'path_failing_seconds\{host="c1",path="Ironic"\}', '0')
+    metrics = agent.wait_for('/metrics', path)
+    assert re.search(_gauge('agent_lease_in_force', '1'), metrics, re.M)
+    assert re.search(_gauge('agent_hosts_served_here', '1'), metrics, re.M)
+    count = r'agent_backend_request_seconds_count\{request="heartbeat"\}'
+    assert re.search(_gauge(count, '[1-9]'), metrics, re.M)
+
+
+def test_a_killed_worker_is_seen_and_the_next_one_answers(
+    agent: _Agent,
+) -> None:
+    """The counters of the dead one are gone, and its end is counted."""
+    state = json.loads(agent.get('/api/v1/agent')[1])
+    assert state['counts']['worker_exits'] == []
+    agent.kill_worker()
+    exits = r'agent_worker_exits_total\{host="c1",status="-9"\}'
+    agent.wait_for('/metrics', _gauge(exits, '1'))
+    agent.wait_for('/readyz', '^Ready')
+    read = r'agent_worker_metrics_read\{host="c1"\}'
+    metrics = agent.wait_for('/metrics', _gauge(read, '1'))
+    starts = r'agent_worker_starts_total\{host="c1"\}'
+    assert re.search(_gauge(starts, '2'), metrics, re.M)
+
+
+@pytest.mark.parametrize('path', PATHS)
+def test_no_page_has_a_password(agent: _Agent, path: str) -> None:
+    """nova.conf has three."""
+    assert _SECRET not in agent.get(path)[1]
+
+
+def test_an_agent_without_its_backend_is_healthy_and_not_ready(
+    tmp_path: pathlib.Path,
+) -> None:
+    """It tells so without the backend's URL, which has a password."""
+    url = f'etcd3+http://root:{_SECRET}@127.0.0.1:1'
+    agent = _Agent(tmp_path, url)
+    process = agent.start()
+    try:
+        errors = r'agent_backend_errors_total\{request="connect"\}'
+        agent.wait_for('/metrics', _gauge(errors, '[1-9]'))
+        assert agent.get('/healthz')[0] == 200
+        status, page = agent.get('/readyz')
+        assert (status, page.splitlines()[0]) == (
+            503,
+            'The lease is not in force.',
+        )
+        assert not json.loads(agent.get('/api/v1/agent')[1])['lease'][
+            'backend_answers'
+        ]
+        for path in PATHS:
+            assert _SECRET not in agent.get(path)[1]
+    finally:
+        process.kill()
+        process.wait()
