@@ -49,6 +49,8 @@ _LONG_S = 600.0
 _MOMENT_S = 1.0
 _LOOKS_COUNT = 60
 _METRICS_PORT = 29279
+# The socket on which the test, in place of the agent, requests metrics.
+_METRICS_FD = int(sys.argv[2]) if len(sys.argv) > 2 else None
 _CONFIG = """
 [DEFAULT]
 transport_url = fake://
@@ -164,7 +166,7 @@ class _Life:
         self._work = work
         self._conductor = _conduct()
         self._tenure = process.make_tenure(
-            pipe.Appointment(_HOST, is_home=True)
+            pipe.Appointment(_HOST, is_home=True, metrics_fd=_METRICS_FD)
         )
         self._serving = threading.Event()
         self._states: PathStates = {}
@@ -247,11 +249,7 @@ def _serve_no_host() -> None:
     _conduct()
     process.CONF.set_override('metrics_port', _METRICS_PORT, 'ironic_compute')
     tenure = process.make_tenure(
-        pipe.Appointment(
-            NO_HOST,
-            is_home=False,
-            metrics_fd=int(sys.argv[2]) if len(sys.argv) > 2 else None,
-        )
+        pipe.Appointment(NO_HOST, is_home=False, metrics_fd=_METRICS_FD)
     )
     path_worker.run(tenure, receive)
 
@@ -265,7 +263,7 @@ def main() -> None:
     if sys.argv[1] == 'paths':
         _serve_no_host()
         return
-    life = _Life(*sys.argv[1:])
+    life = _Life(sys.argv[1])
     threading.Thread(target=life.live, daemon=True).start()
     compat.run_service(life.service)
 

@@ -15,7 +15,11 @@ import pytest
 
 from hashring.clock import SystemClock
 from hashring.workers import NO_HOST
-from ironic_compute.agent_port.worker_metrics import make_channel, read_all
+from ironic_compute.agent_port.worker_metrics import (
+    MetricsChannel,
+    make_channel,
+    read_all,
+)
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = _ROOT / 'tests/functional/lone_worker.py'
@@ -44,6 +48,16 @@ def _start(
     )
 
 
+def _start_with_metrics(
+    backend: str, work: str
+) -> tuple[MetricsChannel, subprocess.Popen[str]]:
+    """Start a worker; return the way to its metrics, too."""
+    channel, end = make_channel()
+    with end:
+        fd = end.fileno()
+        return channel, _start(backend, work, str(fd), fds=[fd])
+
+
 def _end(worker: subprocess.Popen[str]) -> float:
     """Stop a worker; return how long it took."""
     began_s = time.monotonic()
@@ -58,9 +72,10 @@ def _end(worker: subprocess.Popen[str]) -> float:
 def test_reported_up_then_written_and_received(backend: str) -> None:
     """Before the lease begins, only the Service record is written.
 
-    The paths to RabbitMQ and nova-conductor are proved once it has.
+    The paths to RabbitMQ and nova-conductor are proved once it has. Then the
+    agent can read its metrics, too.
     """
-    worker = _start(backend, 'idle')
+    channel, worker = _start_with_metrics(backend, 'idle')
     assert worker.stdout is not None
     seen = json.loads(worker.stdout.readline())
     assert seen == {
@@ -78,6 +93,8 @@ def test_reported_up_then_written_and_received(backend: str) -> None:
         },
     }
     assert json.loads(worker.stdout.readline()) == 'idle'
+    texts = read_all({NO_HOST: channel}, SystemClock(), 60.0)
+    assert 'ironic_compute_dirty_nodes{host=' in texts[NO_HOST]
     assert _end(worker) < _SOON_S
     assert worker.returncode == 0
 
@@ -102,11 +119,7 @@ def test_worker_without_a_host_tells_what_it_reaches(backend: str) -> None:
 
     Its metrics are on a port, and the agent can read them without.
     """
-    channel, end = make_channel()
-    with end:
-        worker = _start(
-            backend, 'paths', str(end.fileno()), fds=(end.fileno(),)
-        )
+    channel, worker = _start_with_metrics(backend, 'paths')
     assert worker.stdout is not None
     reached: list[str] = []
     while not {'RabbitMQ', 'nova-conductor'} <= set(reached):

@@ -107,6 +107,17 @@ class _Agent:
             time.sleep(0.1)
         raise AssertionError(f'no {pattern} in {page}')
 
+    def wait_for_log(self, text: str) -> str:
+        """Return the line of the log with this text as soon as it is there."""
+        ends_s = time.monotonic() + _SOON_S
+        while time.monotonic() < ends_s:
+            log = self._folder.joinpath('log').read_text()
+            for line in log.splitlines():
+                if text in line:
+                    return line
+            time.sleep(0.1)
+        raise AssertionError(f'no {text} in {log}')
+
     def kill_worker(self) -> None:
         """Kill the first worker of c1."""
         log = self._folder.joinpath('log').read_text()
@@ -164,6 +175,23 @@ def test_a_killed_worker_is_seen_and_the_next_one_answers(
 def test_no_page_has_a_password(agent: _Agent, path: str) -> None:
     """nova.conf has three."""
     assert _SECRET not in agent.get(path)[1]
+
+
+def test_a_port_in_use_costs_the_daemon_its_port_only(
+    tmp_path: pathlib.Path,
+) -> None:
+    """It serves its host, and says once which option is wrong."""
+    agent = _Agent(tmp_path, f'file://{tmp_path}/backend')
+    with socket.create_server(('127.0.0.1', agent.port)):
+        process = agent.start()
+        try:
+            agent.wait_for_log('Started the worker of host c1')
+            log = agent.wait_for_log('Could not open')
+            assert f'[ironic_compute] agent_port {agent.port}' in log
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_an_agent_without_its_backend_is_healthy_and_not_ready(
