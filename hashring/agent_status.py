@@ -3,8 +3,8 @@
 
 The main loop makes an `AgentStatus` at each turn and hands it over; what
 follows from it is computed by the thread that reads it. All values are
-immutable. No field has text of a library, such as the error of a request,
-because such a text may contain a URL with a password.
+immutable. The text of a library in it, which is the failure of a heartbeat, is
+for the log only, because it may contain a URL with a password.
 """
 
 import dataclasses
