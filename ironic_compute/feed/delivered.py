@@ -166,7 +166,7 @@ def _time(facts: NodeFacts) -> datetime.datetime | None:
     databases store fractions of a second, which notifications never have.
     """
     try:
-        parsed = timeutils.parse_isotime(facts.updated_at or '')
+        parsed = datetime.datetime.fromisoformat(facts.updated_at or '')
         found: datetime.datetime = timeutils.normalize_time(parsed)
     except (ValueError, OverflowError):
         return None

@@ -16,9 +16,10 @@ from hashring.ring import Host, Ring
 from ironic_compute import errors
 from resource_tracker.node import NodeId
 from tests.simulation.broker import SILENCE_S, Message
-from tests.simulation.compute import PACE
+from tests.simulation.compute import AUDITS_S, PACE
 from tests.simulation.conductor import Conductor
 from tests.simulation.disk import FOREIGN_HOSTS
+from tests.simulation.feed_checks import FeedChecks
 from tests.simulation.ironic import Ironic
 from tests.simulation.kernel import Process
 from tests.simulation.load import Load
@@ -65,6 +66,8 @@ class Cloud(World):
         self.nova = Nova(self)
         self.faults.plan('broker cut', self.nova.broker.cut)
         self.conductor = Conductor(self)
+        self.audit_interval_s = self.rng.choice(AUDITS_S)
+        self.feed_checks = FeedChecks(self)
         self.ironic = Ironic(self)
         self.placement = Placement(self)
         if self.environment.has_wrong_folders:
@@ -260,6 +263,7 @@ class Cloud(World):
             record.disabled = False
         self.moves.keep_draining()
         self.operator.restart_daemons()
+        self.feed_checks.begin_calm()
         self.load.end_the_storm()
         self.load.clear_away()
 
@@ -270,6 +274,8 @@ class Cloud(World):
         yield from self.moves.problems()
         yield from self._node_problems()
         yield from self._server_problems()
+        if self.feed_checks.is_waiting:
+            yield 'a change is not checked yet'
         if self.operator.forgotten_host in self.known():
             yield f'{self.operator.forgotten_host} is forgotten and known'
         for node, row in self.nova.rows.items():

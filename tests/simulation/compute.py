@@ -2,14 +2,16 @@
 """A simulated worker that serves the nodes and servers of one host.
 
 Real are ComputeNodes, HeldNodes, Rebalancer, Removal, NodeCache, ClaimBook,
-the manager, the tracker, RpcGating, InterruptedTasks, StrayInstances and
-LostBuilds. This module replaces the components, feed and recovery loop of the
-daemon: it builds the real objects and runs them in simulated threads.
+the manager, the tracker, NodeFeed and NodeChanges, RpcGating,
+InterruptedTasks, StrayInstances and LostBuilds. This module replaces the
+components and the recovery loop of the daemon: it builds the real objects and
+runs them in simulated threads.
 """
 
 import dataclasses
 import itertools
 import math
+import types
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any
@@ -18,12 +20,14 @@ from nova import exception as nova_exception
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute.errors import NodeNotFound
+from ironic_compute.feed.node_feed import NodeFeed
+from ironic_compute.feed.startup import FeedStartup
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
+from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.node_moves import NodeMoves
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
@@ -36,13 +40,15 @@ from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
-from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Unreachable
 from tests.simulation.handlers import LiveTasks
 from tests.simulation.ironic import Client
 from tests.simulation.kernel import Kernel, Lock, Task
+from tests.simulation.loops import LoopTask
+from tests.simulation.notifications import Listener
 from tests.simulation.nova import ServiceRecord, copy_record
 from tests.simulation.nova_manager import FAILURES
 from tests.simulation.observing import ObservedWires, start_observer
@@ -57,11 +63,14 @@ PACE = Pace(
     push_budget=10,
 )
 ROUND_S = 2.0
-FEED_S = 4.0
-AUDIT_S = 15.0
+DELTA_S = 4.0
+# Seconds between two audits, in the worlds.
+AUDITS_S = (15.0, 60.0)
+RECHECK_S = 15.0
 CONFIRM_S = 10.0
 SERVICES_S = 8.0
 REPORT_S = 10.0
+REPORTS_S = 30.0
 FIRST_LOOK_S = 5.0
 QUEUE_S = 10.0
 UPKEEP_S = 10.0
@@ -143,7 +152,10 @@ class ComputeWorker(Worker):
             self.gate, self.clock, ROWS_PER_PAGE
         )
         self.services = Services(world.nova, self.wire)
-        self.reporter = Reporter(world, wires.placement, self.gate)
+        self._reports = LoopTask(self, 'reports', self._write_reports)
+        self.reporter = Reporter(
+            world, wires.placement, self.gate, self._reports.wake
+        )
         claims = ClaimBook()
         self.unheld = UnheldNodes()
         self.held_nodes: HeldNodes = makeup.held_nodes(
@@ -172,7 +184,7 @@ class ComputeWorker(Worker):
             self.clock,
             CONFIRM_S,
         )
-        self._requested_reads: set[NodeId] = set()
+        self._make_feed()
         self.tracker = BareMetalTracker(
             host,
             self.held_nodes,
@@ -180,15 +192,46 @@ class ComputeWorker(Worker):
             self.compute_nodes,
             self.client,  # type: ignore[arg-type]
             self.reportclient,
-            self._requested_reads.add,
+            self.feed.request_read,
             confirm_timeout_s=2 * PACE.confirm_s,
             repeat_read=lambda server, read: self.driver.repeat_read(read),
         )
-        observe = self.held_nodes.accept_facts
+        observe = self.feed.accept_read
         self.driver = Driver(world, self.client, observe, self.excuse_task)
         self._make_recovery()
         self._make_rpc()
         self._resuming: set[Task] = set()
+
+    def _make_feed(self) -> None:
+        """``Components._make_feed``."""
+        changes = NodeChanges(
+            self.held_nodes,
+            self.unheld,
+            self.new_nodes,
+            self.removal,
+            self.row_audit,
+            self.reporter,  # type: ignore[arg-type]
+            self.clock,
+            request_read=lambda node: self.feed.request_read(node),
+        )
+        options = types.SimpleNamespace(
+            delta_interval_s=DELTA_S,
+            audit_interval_s=self.world.audit_interval_s,
+            use_notifications=True,
+        )
+        self.feed: NodeFeed = self.world.makeup.feed(
+            types.SimpleNamespace(ironic_compute=options),
+            self.client,
+            changes,
+            self.clock,
+            self.host,
+            lambda *loop: LoopTask(self, *loop),
+            lambda conf, host, events: Listener(self.world, self, events),
+        )
+        startup = FeedStartup(
+            self.client.check_pool, self.feed.start, lambda exc: self.exit(1)
+        )
+        self._startup = LoopTask(self, 'pool', startup.try_start)
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup
@@ -343,12 +386,13 @@ class ComputeWorker(Worker):
         self.spawn(self._follow_gate)
         for run in (
             self._report,
-            self._feed,
             self._run_rounds,
             self._run_services,
             self._run_recovery,
         ):
             self.spawn(run)
+        self._startup.start()
+        self._reports.start()
 
     def _receives(self) -> bool:
         """``RpcGating.should_receive``."""
@@ -424,59 +468,10 @@ class ComputeWorker(Worker):
         nodes = list(nodes)
         self.unheld.mark_given(nodes)
         for node in nodes:
-            self.held_nodes.accept_facts(self.client.read_node(node))
+            self.world.feed_checks.note_given(self, node)
+            self.feed.request_read(node)
 
     # Loops
-
-    def _feed(self) -> None:
-        audit_s = self.clock.now_s()
-        while True:
-            is_audit = self.clock.now_s() >= audit_s
-            if is_audit:
-                audit_s = self.clock.now_s() + AUDIT_S
-            self._tolerant(self._audit if is_audit else self._list)
-            self._tolerant(self._read_requested)
-            self.kernel.sleep(FEED_S)
-
-    def _list(self) -> None:
-        for facts in self.client.list_nodes().values():
-            self._take(facts)
-
-    def _take(self, facts: NodeFacts) -> None:
-        """Take a node of a list; read it again if it was missing before."""
-        if self.held_nodes.is_missing(facts.uuid):
-            facts = self.client.read_node(facts.uuid)
-            self.held_nodes.mark_present(facts.uuid)
-        self.held_nodes.accept_facts(facts)
-
-    def _read_requested(self) -> None:
-        """``NodeFeed._read``, for each node that a part of the worker wants.
-
-        A node stays until Ironic answers.
-        """
-        for node in sorted(self._requested_reads):
-            try:
-                facts = self.client.read_node(node)
-            except NodeNotFound:
-                self.held_nodes.mark_missing(node)
-            else:
-                self.held_nodes.mark_present(node)
-                self.held_nodes.accept_facts(facts)
-            self._requested_reads.discard(node)
-
-    def note_deleted(self, node: NodeId) -> None:
-        """``NodeFeed._accept_notification`` of a delete."""
-        self.removal.note_deleted(node)
-        self._requested_reads.add(node)
-
-    def _audit(self) -> None:
-        """``NodeChanges.audit_nodes``."""
-        nodes = self.client.list_nodes()
-        self.row_audit.check_rows()
-        for facts in nodes.values():
-            self._take(facts)
-        self.new_nodes.reset_from_list(nodes)
-        self.removal.check_absent(nodes)
 
     def _run_rounds(self) -> None:
         while True:
@@ -484,12 +479,21 @@ class ComputeWorker(Worker):
             self._tolerant(self.removal.run_round)
             if self.world.environment.has_moves:
                 self._tolerant(self.drain.run_round)
-            self._tolerant(self.reporter.write)
             self.kernel.sleep(ROUND_S)
+
+    def _write_reports(self) -> float:
+        """Write to Placement; return the seconds until the next try."""
+        try:
+            self.reporter.write()
+        except FAILURES as exc:
+            self.world.log(f'{self.name}: {exc}')
+            return ROUND_S
+        return REPORTS_S
 
     def _run_services(self) -> None:
         while True:
             self._tolerant(self._read_services)
+            self.world.feed_checks.check_given(self)
             self.kernel.sleep(SERVICES_S)
 
     def _read_services(self) -> None:
@@ -513,7 +517,7 @@ class ComputeWorker(Worker):
             if not self.gate.is_open():
                 served_s, wait_s = now_s, FIRST_LOOK_S
                 continue
-            if now_s - anew_s >= AUDIT_S:
+            if now_s - anew_s >= RECHECK_S:
                 anew_s = now_s
                 self._strays.forget_checked()
             self._tolerant(self._resume.check)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated Ironic: nodes that deploy and clean in simulated time.
 
-It may answer with errors and with short or empty lists, but it answers
-"node not found" only for nodes that it does not have. Each change is stamped
-by the clock of the node's conductor, and sends a notification.
+It may answer with errors and with short or empty lists. For some seconds it
+may deny a free node that it has: lists lack the node, and a read is answered
+with 404. Each change is stamped by the clock of one of its conductors.
 """
 
 import dataclasses
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ironic_compute import errors
@@ -26,12 +26,17 @@ _READ_FIELDS = operator.attrgetter(*_FIELDS)
 # They write to a frozen value, too.
 _WRITE_FIELDS = tuple(vars(NodeFacts)[name].__set__ for name in _FIELDS)
 _WRITE_READ_AT = vars(NodeFacts)['read_at_s'].__set__
+_WRITE_UPDATED_AT = vars(NodeFacts)['updated_at'].__set__
 _DEPLOYABLE = ProvisionState.AVAILABLE.value
 _HAS_SERVER = (
     ProvisionState.ACTIVE.value,
     ProvisionState.DEPLOYING.value,
     ProvisionState.DEPLOYFAIL.value,
 )
+# Shorter than the time between the two 404s of a removal.
+DENIED_S = (3.0, 7.0)
+# How long after that a worker may still take it for missing.
+DOUBTED_S = 60.0
 
 
 @dataclasses.dataclass
@@ -56,6 +61,8 @@ class Ironic:
         world.faults.plan('ironic ill', self._fall_ill)
         self.nodes: dict[NodeId, NodeFacts] = {}
         self.machines: dict[NodeId, NodeMachine] = {}
+        # Nodes that were denied once, and until when.
+        self._denied: dict[NodeId, float] = {}
 
     def _fall_ill(self) -> None:
         """Answer with errors and with incomplete lists for a while."""
@@ -91,26 +98,72 @@ class Ironic:
         if 'provision_state' in fields:
             now = wall_time(self._world.kernel.now_s)
             self.machines[node].provision_updated_at = now.isoformat()
+        before = self.nodes[node]
         facts = self.nodes[node] = dataclasses.replace(
-            self.nodes[node], updated_at=self._stamp(node), **fields
+            before, updated_at=self._stamp(node), **fields
         )
-        self.notifications.publish(event, facts)
+        is_prompt = self.notifications.publish(event, facts)
+        self._world.feed_checks.note_change(before, facts, is_prompt)
 
     def remove(self, node: NodeId) -> None:
         """Delete a node."""
         self.notifications.publish('delete.end', self.nodes.pop(node))
 
+    def deny(self, node: NodeId) -> None:
+        """Deny a node without an allocation for a while, once.
+
+        A request of a user fails at the same time. Its notification makes the
+        workers read the node.
+        """
+        if node in self._denied:
+            return
+        denied_s = self._world.rng.choice(DENIED_S)
+        self._world.log(f'Ironic denies {node} for {denied_s:.1f} s')
+        self._denied[node] = self._world.kernel.now_s + denied_s
+        self.notifications.publish('update.error', self.nodes[node])
+        self._world.kernel.later(
+            denied_s, lambda: self._world.feed_checks.note_denial_over(node)
+        )
+
+    def is_denied(self, node: NodeId) -> bool:
+        """Return whether a node is denied; none is that has a server."""
+        until_s = self._denied.get(node, 0.0)
+        if self._world.kernel.now_s >= until_s:
+            return False
+        facts = self.nodes.get(node)
+        return facts is not None and facts.instance_uuid is None
+
+    def is_doubtful(self, node: NodeId) -> bool:
+        """Return whether a worker may refuse a node that is offered."""
+        facts = self.nodes.get(node)
+        doubted_s = self._denied.get(node, -DOUBTED_S) + DOUBTED_S
+        is_denied = self._world.kernel.now_s < doubted_s
+        return facts is None or facts.maintenance or is_denied
+
     def changed_since(self, stamp: str) -> list[NodeFacts]:
         """Return the nodes changed at this time or later, newest first."""
-        nodes = self.nodes.values()
-        found = [n for n in nodes if (n.updated_at or '') >= stamp]
+        found = [n for n in self.shown() if (n.updated_at or '') >= stamp]
         found.sort(key=lambda facts: facts.updated_at or '', reverse=True)
         return found
+
+    def shown(self) -> list[NodeFacts]:
+        """Return all nodes that are not denied."""
+        return [
+            facts
+            for node, facts in self.nodes.items()
+            if not self.is_denied(node)
+        ]
 
     def node(self, node: NodeId) -> NodeFacts:
         if node not in self.nodes:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
+
+    def read(self, node: NodeId) -> NodeFacts:
+        """Answer the read of a node."""
+        if self.is_denied(node):
+            raise errors.NodeNotFound(f'{node} is denied')
+        return self.node(node)
 
     def of_instance(self, server: str) -> NodeFacts | None:
         found = [n for n in self.nodes.values() if n.instance_uuid == server]
@@ -313,43 +366,55 @@ class Client:
         except Unreachable as exc:
             raise errors.IronicUnavailable(str(exc)) from exc
 
-    def list_nodes(self) -> dict[NodeId, NodeFacts]:
+    has_shard = False
+
+    def check_pool(self) -> None:
+        self._read(lambda: None)
+
+    def list_nodes(
+        self, pause: Callable[[], None] | None = None
+    ) -> tuple[NodeFacts, ...]:
         """Return the list of all nodes, which may be short or empty."""
         read_at_s = self._world.kernel.now_s
-        found: dict[NodeId, NodeFacts] = {
-            node: _read_at(facts, read_at_s)
-            for node, facts in self._read(
-                lambda: dict(self._ironic.nodes)
-            ).items()
-        }
-        if self._ironic.is_ill or self._world.faults.occurs('short list'):
-            share = self._world.rng.choice((0.0, 0.5, 0.8))
-            return {
-                node: facts
-                for node, facts in found.items()
-                if self._world.rng.random() < share
-            }
-        return found
+        found = self._shorten(self._read(self._ironic.shown))
+        return tuple(_read_at(facts, read_at_s, None) for facts in found)
 
     def list_changed_nodes(self, since: str | None) -> list[NodeFacts]:
         """Return the nodes changed at this time or later, newest first."""
-        if self._ironic.is_ill:
+        if self._ironic.is_ill and self._world.rng.random() < 0.5:
             raise errors.IronicUnavailable('500 Internal Server Error')
         read_at_s = self._world.kernel.now_s
         found = self._read(lambda: self._ironic.changed_since(since or ''))
-        return [_read_at(facts, read_at_s) for facts in found]
+        return [
+            _read_at(facts, read_at_s, facts.updated_at)
+            for facts in self._shorten(found)
+        ]
+
+    def _shorten(self, found: list[NodeFacts]) -> Iterable[NodeFacts]:
+        """Return a list, or some of its nodes if something fails."""
+        if not (
+            self._ironic.is_ill or self._world.faults.occurs('short list')
+        ):
+            return found
+        rng = self._world.rng
+        share = rng.choice((0.0, 0.5, 0.8))
+        return [facts for facts in found if rng.random() < share]
 
     def read_node(self, node: NodeId) -> NodeFacts:
         if self._ironic.is_ill:
             raise errors.IronicUnavailable('500 Internal Server Error')
         read_at_s = self._world.kernel.now_s
-        facts: NodeFacts = self._read(lambda: self._ironic.node(node))
-        return _read_at(facts, read_at_s)
+        facts: NodeFacts = self._read(lambda: self._ironic.read(node))
+        return _read_at(facts, read_at_s, facts.updated_at)
 
     def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))
 
     def is_in_pool(self, facts: NodeFacts) -> bool:
+        """Return True: there is one pool."""
+        return True
+
+    def is_in_group(self, conductor_group: str) -> bool:
         """Return True: there is one pool."""
         return True
 
@@ -439,10 +504,13 @@ class Client:
         return self.read_node(node)
 
 
-def _read_at(facts: NodeFacts, read_at_s: float) -> NodeFacts:
-    """Return a copy with this time, in a fraction of ``replace``'s."""
+def _read_at(
+    facts: NodeFacts, read_at_s: float, updated_at: str | None
+) -> NodeFacts:
+    """Return a copy with these times, in a fraction of ``replace``'s."""
     copy = object.__new__(NodeFacts)
     for write, value in zip(_WRITE_FIELDS, _READ_FIELDS(facts), strict=True):
         write(copy, value)
     _WRITE_READ_AT(copy, read_at_s)
+    _WRITE_UPDATED_AT(copy, updated_at)
     return copy

@@ -10,6 +10,11 @@ from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.nova import ServerRecord
 
+# How long a node is in maintenance during the calm.
+TENDED_S = 9.0
+# When that begins, in seconds of the calm.
+TENDED_AFTER_S = (12.0, 30.0)
+
 
 class Load:
     """Simulated nova-api, scheduler, conductor and operator."""
@@ -26,6 +31,8 @@ class Load:
         plan('half evict', self._half_evict)
         plan('node leaves', self._node_leaves)
         plan('node comes', self._enroll)
+        plan('node denied', self._deny)
+        plan('maintenance', self._switch_maintenance)
 
     def _enroll(self) -> None:
         self._nodes_count += 1
@@ -99,6 +106,10 @@ class Load:
         acts = (self._lose_delete, self._evict_half, self._delete_alone)
         for act, server in zip(acts, idle, strict=False):
             act(server)
+        self.end_maintenance()
+        if self._world.rng.random() < 0.5:
+            delay_s = self._world.rng.uniform(*TENDED_AFTER_S)
+            self._world.kernel.later(delay_s, self.test_feed)
 
     def _lose_delete(self, server: ServerRecord) -> None:
         self._world.log(f'delete {server.uuid}, lost on its way')
@@ -189,19 +200,59 @@ class Load:
             record.disabled = True
             worker.sticks_s = faults.choose(30.0, 45.0)
 
-    def _node_leaves(self) -> None:
-        world = self._world
-        nodes = [
+    def _idle_nodes(self) -> list[NodeId]:
+        """Return the nodes without a server and without an allocation."""
+        return [
             node
-            for node, facts in world.ironic.nodes.items()
+            for node, facts in self._world.ironic.nodes.items()
             if facts.instance_uuid is None
             and facts.provision_state == 'available'
-            and not world.placement.consumers(node)
+            and not self._world.placement.consumers(node)
         ]
+
+    def _node_leaves(self) -> None:
+        nodes = self._idle_nodes()
         if nodes:
-            node = world.rng.choice(nodes)
-            world.log(f'{node} leaves Ironic')
-            world.ironic.remove(node)
-            if not world.faults.occurs('message lost'):
-                for worker in world.workers():
-                    worker.note_deleted(node)
+            node = self._world.rng.choice(nodes)
+            self._world.log(f'{node} leaves Ironic')
+            self._world.ironic.remove(node)
+
+    def _deny(self) -> None:
+        nodes = self._idle_nodes()
+        if nodes:
+            self._world.ironic.deny(self._world.rng.choice(nodes))
+
+    def _switch_maintenance(self) -> None:
+        """Begin or end the maintenance of a node."""
+        ironic = self._world.ironic
+        nodes = [n for n, f in ironic.nodes.items() if f.maintenance]
+        is_end = bool(nodes) and self._world.rng.random() < 0.7
+        nodes = nodes if is_end else self._idle_nodes()
+        if nodes:
+            node = self._world.rng.choice(nodes)
+            self.set_maintenance(node, is_on=not is_end)
+
+    def set_maintenance(self, node: NodeId, *, is_on: bool) -> None:
+        """Begin or end the maintenance of a node."""
+        self._world.log(f'{node} in maintenance: {is_on}')
+        self._world.ironic.change(
+            node, 'maintenance_set.end', maintenance=is_on
+        )
+
+    def end_maintenance(self) -> None:
+        """End the maintenance of all nodes."""
+        for node, facts in list(self._world.ironic.nodes.items()):
+            if facts.maintenance:
+                self.set_maintenance(node, is_on=False)
+
+    def test_feed(self) -> None:
+        """Change a free node during the calm; see ``feed_checks``."""
+        nodes = self._idle_nodes()
+        if not nodes:
+            return
+        node = self._world.rng.choice(nodes)
+        if self._world.rng.random() < 0.3:
+            self._world.ironic.deny(node)
+            return
+        self.set_maintenance(node, is_on=True)
+        self._world.kernel.later(TENDED_S, self.end_maintenance)

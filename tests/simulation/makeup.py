@@ -11,6 +11,7 @@ from typing import Any
 from hashring.agent import Agent
 from hashring.group import Member, Traits
 from hashring.opts import Timing
+from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -57,6 +58,7 @@ class Makeup:
     new_nodes: Callable[..., NewNodes] = NewNodes
     rebalancer: Callable[..., Rebalancer] = Rebalancer
     removal: Callable[..., Removal] = Removal
+    feed: Callable[..., NodeFeed] = NodeFeed
     resume: Callable[..., InterruptedTasks] = InterruptedTasks
     deploys: Callable[..., InterruptedDeploys] = InterruptedDeploys
     strays: Callable[..., StrayInstances] = StrayInstances

@@ -186,14 +186,14 @@ MAKEUPS: Mapping[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
     'row moved before the server': 1030,
-    'server with a task moved': 1282,
-    'task not compared at the write': 1319,
-    'server moved to another zone': 1055,
-    'two moves of a server at once': 1030,
-    'server moved during its delete': 1282,
+    'server with a task moved': 1030,
+    'task not compared at the write': 1030,
+    'server moved to another zone': 1025,
+    'two moves of a server at once': 1185,
+    'server moved during its delete': 1030,
     'message handled during a move': 1030,
-    'forward without follow': 1030,
-    'servers left on a drained host': 1105,
+    'forward without follow': 1547,
+    'servers left on a drained host': 1133,
     'host retired with servers': 1076,
     'agent of a retired host not told': 1012,
 }

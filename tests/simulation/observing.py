@@ -28,7 +28,6 @@ from ironic_compute.paths.traffic import (
     PlacementTraffic,
 )
 from resource_tracker.meter import NoMeter
-from resource_tracker.node import NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
@@ -154,9 +153,6 @@ class PathWorker(Worker):
     def is_resuming(self) -> bool:
         """Return False: it has no tasks."""
         return False
-
-    def note_deleted(self, node: NodeId) -> None:
-        """Do nothing: it has no nodes."""
 
     @property
     def may_act(self) -> bool:

@@ -184,14 +184,14 @@ def makeups(
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'half alive after a moment': 1003,
-    'half alive at the first proof': 1003,
-    'half alive without a proof': 1045,
-    'proof of an earlier failure counts': 6245,
+    'half alive at the first proof': 1002,
+    'half alive without a proof': 1076,
+    'proof of an earlier failure counts': 1124,
     'half alive alone': 1001,
-    'half alive for a moment': 1007,
+    'half alive for a moment': 1019,
     'half alive again and again': 1444,
-    'old answer counts as a proof': 1095,
-    'sick agent adopts': 1518,
+    'old answer counts as a proof': 1077,
+    'sick agent adopts': 1101,
     'half-alive agent keeps its home': 1007,
-    'allocation deleted once': 1111,
+    'allocation deleted once': 1081,
 }

@@ -7,6 +7,7 @@ real ``Reconciler`` have tests of their own.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from resource_tracker.errors import PlacementError
@@ -56,12 +57,18 @@ class Placement:
 
 
 class Reporter:
-    """The writer of one worker; writes the newest state of each node."""
+    """The writer of one worker; writes the newest state of each node.
 
-    def __init__(self, world: Any, wire: Wire, gate: Any) -> None:
+    :param wake: called when there is something to write
+    """
+
+    def __init__(
+        self, world: Any, wire: Wire, gate: Any, wake: Callable[[], None]
+    ) -> None:
         self._placement: Placement = world.placement
         self._wire = wire
         self._gate = gate
+        self._wake = wake
         self._wanted: dict[NodeId, bool] = {}
 
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
@@ -69,15 +76,28 @@ class Reporter:
         confirmed = dataclasses.replace(situation, confirmed=True)
         is_fit = why_not_schedulable(facts, confirmed) is None
         if situation.confirmed or not is_fit:
-            self._wanted[node] = is_fit
+            self._want(node, is_fit)
         elif self._placement.offered.get(node):
             self._wanted.pop(node, None)  # It stays offered.
         else:
-            self._wanted[node] = False
+            self._want(node, False)
+
+    def _want(self, node: NodeId, offered: bool) -> None:
+        self._wanted[node] = offered
+        if self._placement.offered.get(node) != offered:
+            self._wake()
+
+    def wants(self, node: NodeId) -> bool:
+        """Return whether this worker wants a node to be offered."""
+        return self._wanted.get(node, False)
 
     def withdraw_node(self, node: NodeId) -> None:
         if node in self._placement.offered:
-            self._wanted[node] = False
+            self._want(node, False)
+
+    def audit_providers(self) -> int:
+        """Find nothing: no other client writes providers."""
+        return 0
 
     def forget_node(self, node: NodeId) -> None:
         self._wanted.pop(node, None)

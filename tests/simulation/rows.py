@@ -79,6 +79,7 @@ class Server:
 
     def obj_reset_changes(self) -> None:
         """Forget that fields differ from the record."""
+        self._saved = copy_record(self._saved)
         for name in _FIELDS:
             setattr(self._saved, name, copy.copy(getattr(self, name)))
 

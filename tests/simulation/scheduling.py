@@ -93,7 +93,7 @@ class Scheduler:
             # allocated meanwhile. Nova would allocate both nodes;
             # ``nova-manage placement audit`` finds the second one.
             return [self._selection(node) for node in nodes]
-        self._world.placement.allocations[server] = nodes[0]
+        self._allocate(server, nodes[0])
         self._world.log(f'{server} is scheduled anew to {nodes[0]}')
         return [self._selection(node) for node in nodes]
 
@@ -106,9 +106,16 @@ class Scheduler:
             limits=None,
         )
 
+    def _allocate(self, server: str, node: NodeId) -> None:
+        """Allocate a node, of which Ironic may say more than Placement."""
+        self._world.placement.allocations[server] = node
+        ironic = self._world.ironic
+        if ironic.is_doubtful(node):
+            self._world.excuse(server, f'{node} was withdrawn just now')
+
     def boot(self, server: ServerRecord, node: NodeId, host: Host) -> None:
         """Send a new build to the host that was chosen."""
-        self._world.placement.allocations[server.uuid] = node
+        self._allocate(server.uuid, node)
         alternates = [n for n in self.find_nodes() if n != node]
         retry = {'num_attempts': 1, 'hosts': [[host, node]]}
         message = Message(
@@ -153,7 +160,7 @@ class Scheduler:
             host = hosts.pop(0)
             node = NodeId(host.nodename)
             if placement.offered.get(node) and not placement.consumers(node):
-                placement.allocations[server] = node
+                self._allocate(server, node)
                 return host
         raise nova_exception.MaxRetriesExceeded(reason='no alternate is left')
 

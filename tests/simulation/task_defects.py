@@ -46,6 +46,6 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1040,
-    'interrupted rebuild begun again': 1040,
-    'interrupted stop forgotten': 2217,
+    'interrupted rebuild begun again': 1027,
+    'interrupted stop forgotten': 1377,
 }

@@ -68,6 +68,7 @@ class TaskUsers:
 
     REFUSED = 'Ironic refused the rebuild'
     NO_NODE = 'no node is free'
+    WITHDRAWN = 'the node was withdrawn just now'
     UNENDED = 'Nova has not ended the former request'
     SUPERSEDED = 'a hard reboot was requested meanwhile'
 
@@ -200,6 +201,8 @@ class TaskUsers:
             return
         node = NodeId(nodes[0])
         host = world.nova.live_row(node).host
+        if world.ironic.is_doubtful(node):
+            request.excuses.add(self.WITHDRAWN)
         # The server may have been deleted since nova-conductor has read it.
         world.placement.allocations[server.uuid] = node
         world.log(f'{server.uuid} is unshelved on {node} of {host}')

@@ -2,6 +2,7 @@
 """The simulated Ironic: stamps, lists of changes, and notifications."""
 
 import random
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,9 @@ class _World:
         self.kernel = Kernel(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         self.faults.disarm()
+        self.feed_checks = types.SimpleNamespace(
+            note_change=lambda *change: None
+        )
         self.ironic = Ironic(self)
 
     def run(self, until_s: float) -> None:

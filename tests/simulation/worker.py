@@ -67,7 +67,8 @@ class Worker(Process):
         self.gate: LeaseGate = world.makeup.gate(
             self.clock, self.kernel, self._stick_at_gate
         )
-        # How long this process is frozen when it comes to the gate next.
+        # How long this process is frozen when it comes to the gate next in
+        # the storm.
         self.sticks_s = 0.0
         self.pool = PoolView(self.clock)
         self.serving = False
@@ -84,6 +85,8 @@ class Worker(Process):
     def _stick_at_gate(self) -> None:
         """Be frozen between a decision and the write that it is about."""
         stuck_s, self.sticks_s = self.sticks_s, 0.0
+        if self.world.faults.calm:
+            return
         if self.world.faults.occurs('freeze at gate'):
             stuck_s = self.world.faults.choose(1.0, 16.0, 45.0)
         if stuck_s:
