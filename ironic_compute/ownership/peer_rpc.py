@@ -250,8 +250,17 @@ def check_queue(host: Host, timeout_s: float, retries_count: int) -> None:
         client.call(nova_context.get_admin_context(), 'hello')
 
 
-def _client(host: Host, version: str = _FIRST_VERSION) -> Any:
-    target = oslo_messaging.Target(
-        topic=rpcapi.RPC_TOPIC, namespace=_NAMESPACE, version=version
+def queue_of(
+    host: Host, version: str = _FIRST_VERSION
+) -> oslo_messaging.Target:
+    """Return the queue of a host's worker, for the RPCs of this module."""
+    return oslo_messaging.Target(
+        topic=rpcapi.RPC_TOPIC,
+        server=host,
+        namespace=_NAMESPACE,
+        version=version,
     )
-    return nova_rpc.get_client(target).prepare(server=host)
+
+
+def _client(host: Host, version: str = _FIRST_VERSION) -> Any:
+    return nova_rpc.get_client(queue_of(host, version))

@@ -26,8 +26,10 @@ IRONIC = Path('Ironic')
 PLACEMENT = Path('Placement')
 NEUTRON = Path('Neutron')
 
-# With 90 % loss of packets, a single request has an answer now and then.
+# With 90 % loss of packets, a single request has an answer now and then, and
+# if most connections are reset, the requests of a few have answers.
 _ANSWERS_COUNT = 2
+_QUIET_S = 3.0
 # Answers that come closer together count as one: packets that were held up
 # arrive in a burst, and an answer to a probe is noted as traffic, too.
 _APART_S = 1.0
@@ -49,6 +51,8 @@ class _Observed:
     """Answers in a row since the last failure."""
     counted_s: float = -math.inf
     """When the last of them came."""
+    failed_s: float = -math.inf
+    """When the last failed request was sent."""
     sent_s: list[float] = dataclasses.field(default_factory=list)
     """When the requests were sent that have not ended yet."""
 
@@ -64,7 +68,7 @@ class PathHealth:
     """Notes answers and failures of requests; any thread may call.
 
     A path fails from the first failure until two requests in a row have had
-    an answer. No call blocks.
+    an answer, and none that failed was sent for three seconds. No call blocks.
     """
 
     _clock: Clock
@@ -86,7 +90,8 @@ class PathHealth:
                 observed.answers_count += 1
                 observed.counted_s = now_s
             observed.answered_s = now_s
-            if observed.answers_count >= _ANSWERS_COUNT:
+            is_quiet = now_s - observed.failed_s >= _QUIET_S
+            if is_quiet and observed.answers_count >= _ANSWERS_COUNT:
                 observed.failing_since_s = None
 
     def note_failure(
@@ -106,10 +111,11 @@ class PathHealth:
             if began_s is not None and observed.answered_s >= began_s:
                 return
             observed.answers_count = 0
+            observed.failed_s = now_s if began_s is None else began_s
             observed.why = _one_line(why)
             if observed.failing_since_s is None:
                 observed.failing_since_s = max(
-                    now_s if began_s is None else began_s, now_s - COUNTED_S
+                    observed.failed_s, now_s - COUNTED_S
                 )
 
     @contextlib.contextmanager

@@ -9,8 +9,10 @@ import dataclasses
 from collections.abc import Callable
 
 import attrs
+import oslo_messaging
 from nova import baserpc
 from nova import context as nova_context
+from nova import rpc as nova_rpc
 from nova.network import neutron
 
 from hashring.clock import Clock
@@ -139,6 +141,8 @@ class ProbeCalls:
     """Calls of the worker's own clients; each sends one probe and blocks."""
 
     rabbitmq: Callable[[], None]
+    new_connection: Callable[[], None]
+    """Sends RabbitMQ a message over a new connection, and closes it."""
     ironic: Callable[[], None]
     placement: Callable[[], None]
     neutron: Callable[[], None]
@@ -180,8 +184,16 @@ def make_probes(
             path, silence_s, send, health, clock, is_expected, is_doubted
         )
 
+    def check_rabbitmq() -> None:
+        # A network may break most new connections and leave open ones alone:
+        # the probe's own connection is open, and requests need new ones.
+        is_waiting = health.waits_s(RABBITMQ) >= TIMEOUT_S
+        if is_waiting or health.is_failing(RABBITMQ):
+            calls.new_connection()
+        calls.rabbitmq()
+
     return (
-        probe(RABBITMQ, _RABBITMQ_SILENCE_S, calls.rabbitmq, receives_rpc),
+        probe(RABBITMQ, _RABBITMQ_SILENCE_S, check_rabbitmq, receives_rpc),
         probe(CONDUCTOR, pace.conductor_s + _SLACK_S, ping_conductor),
         probe(IRONIC, pace.ironic_s + _SLACK_S, calls.ironic),
         # Without traffic nobody needs them: the first request that fails, or
@@ -200,6 +212,21 @@ def ping_neutron() -> None:
     client = neutron.get_client(context, admin=True)
     with repeated_requests.waiting_at_most(0.0):
         client.list_networks(fields='id', limit=1)
+
+
+def connect_to_rabbitmq(queue: oslo_messaging.Target) -> None:
+    """Send a message over a new connection; blocks for some seconds.
+
+    :param queue: a queue of this process; RabbitMQ confirms the message, and
+        nobody waits for its answer
+    :raises Exception: RabbitMQ is not reached; errors of kombu come through
+    """
+    transport = nova_rpc.create_transport(nova_rpc.get_transport_url())
+    try:
+        client = oslo_messaging.get_rpc_client(transport, queue)
+        client.prepare(retry=RETRIES_COUNT).cast({}, 'hello')
+    finally:
+        transport.cleanup()
 
 
 def ping_conductor() -> None:

@@ -22,6 +22,7 @@ from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
     PLACEMENT,
+    RABBITMQ,
     PathHealth,
 )
 from resource_tracker.meter import Meter
@@ -97,7 +98,11 @@ class PlacementTraffic:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class ConductorTraffic:
-    """Notes the calls of nova-conductor; any thread may call."""
+    """Notes the calls of nova-conductor; any thread may call.
+
+    A call that waits for long may have lost its connection to RabbitMQ, which
+    is probed then.
+    """
 
     _health: PathHealth
     _clock: Clock
@@ -110,7 +115,8 @@ class ConductorTraffic:
         """
         began_s = self._clock.now_s()
         try:
-            answer = send()
+            with self._health.waiting(RABBITMQ):
+                answer = send()
         except oslo_messaging.MessagingTimeout as exc:
             self._health.note_failure(CONDUCTOR, str(exc), began_s)
             raise

@@ -232,6 +232,9 @@ class Components:
                 rabbitmq=lambda: peer_rpc.check_queue(
                     host, probes.TIMEOUT_S, probes.RETRIES_COUNT
                 ),
+                new_connection=lambda: probes.connect_to_rabbitmq(
+                    peer_rpc.queue_of(host)
+                ),
                 ironic=lambda: self.client.check_access(probes.TIMEOUT_S),
                 placement=lambda: placement.check_access(probes.TIMEOUT_S),
                 neutron=probes.ping_neutron,

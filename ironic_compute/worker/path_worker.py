@@ -72,6 +72,7 @@ def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
     threading.Thread(target=receive, name='queue', daemon=True).start()
     return probes.ProbeCalls(
         rabbitmq=lambda: _check_queue(queue),
+        new_connection=lambda: probes.connect_to_rabbitmq(queue),
         ironic=lambda: client.check_access(probes.TIMEOUT_S),
         placement=lambda: placement.check_access(probes.TIMEOUT_S),
         neutron=probes.ping_neutron,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import kombu.exceptions
 import oslo_messaging
 import pytest
 from nova import rpc as nova_rpc
@@ -114,6 +115,22 @@ def test_frozen_broker_fails_until_it_goes_on(
     assert probing.await_failing(True) < 20.0
     broker.thaw()
     probing.await_failing(False)
+
+
+@pytest.mark.usefixtures('worker')
+def test_new_connection_that_is_refused_fails_soon(
+    broker: brokers.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oslo.messaging would try for ever."""
+    url = oslo_messaging.TransportURL.parse(cfg.CONF, broker.url)
+    monkeypatch.setattr(nova_rpc, 'get_transport_url', lambda: url)
+    probes.connect_to_rabbitmq(peer_rpc.queue_of(_HOST))
+    broker.stop()
+    began_s = _CLOCK.now_s()
+    with pytest.raises(kombu.exceptions.OperationalError):
+        probes.connect_to_rabbitmq(peer_rpc.queue_of(_HOST))
+    assert _CLOCK.now_s() - began_s < 2 * probes.TIMEOUT_S
+    broker.start()
 
 
 @pytest.mark.slow

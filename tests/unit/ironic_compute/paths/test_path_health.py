@@ -73,6 +73,21 @@ def test_two_answers_in_a_row_end_a_failure(
     assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 6
 
 
+def test_answers_do_not_end_a_failure_while_others_fail(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """Most new connections are reset; requests on open ones have answers."""
+    for _ in range(9):
+        health.note_failure(IRONIC, 'reset')
+        for _ in range(2):
+            clock.advance(1)
+            health.note_answer(IRONIC)
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S
+    clock.advance(1)
+    health.note_answer(IRONIC)
+    assert not health.is_failing(IRONIC)
+
+
 def test_answers_that_come_together_are_one(
     health: PathHealth, clock: ManualClock
 ) -> None:
@@ -89,6 +104,7 @@ def test_path_works_again_though_a_busy_worker_has_answers_all_the_time(
 ) -> None:
     """The distance counts from the last answer that was counted."""
     health.note_failure(IRONIC, 'refused')
+    clock.advance(3)
     for _ in range(4):
         health.note_answer(IRONIC)
         clock.advance(0.3)
@@ -172,5 +188,5 @@ def test_path_has_failed_since_the_request_was_sent(
         failing_since_s = health.states()[IRONIC].failing_since_s
         assert failing_since_s == clock.now_s() - counted_s
         for _ in range(2):
-            clock.advance(1)
+            clock.advance(3)
             health.note_answer(IRONIC)

@@ -242,6 +242,34 @@ def test_path_is_probed_while_a_request_waits_for_long(
     assert len(sent) == 2
 
 
+def test_call_that_waits_has_a_new_connection_probed(
+    clock: ManualClock,
+) -> None:
+    """RabbitMQ answers on the open one, and resets each new one."""
+
+    def connect() -> None:
+        raise OSError('Connection reset by peer')
+
+    health = PathHealth(clock)
+    calls = probes.ProbeCalls(
+        lambda: None, connect, lambda: None, lambda: None, lambda: None
+    )
+    probe = _make_probes(calls, health, clock)[0]
+    for _ in range(60):
+        clock.advance(1)
+        probe.try_probe()
+    assert not health.is_failing(RABBITMQ)
+    with health.waiting(RABBITMQ):
+        for _ in range(11):
+            clock.advance(1)
+            probe.try_probe()
+        assert health.states()[RABBITMQ].why == 'Connection reset by peer'
+    for _ in range(60):
+        clock.advance(1)
+        probe.try_probe()
+    assert health.is_failing(RABBITMQ)
+
+
 def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
     """An hour without traffic: messages and requests are counted."""
     paths = (RABBITMQ, IRONIC, PLACEMENT, NEUTRON)
@@ -251,6 +279,7 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
         counts[path] += 1
 
     calls = probes.ProbeCalls(
+        lambda: count(RABBITMQ),
         lambda: count(RABBITMQ),
         lambda: count(IRONIC),
         lambda: count(PLACEMENT),
@@ -275,14 +304,16 @@ def test_idle_worker_stays_below_its_limits(clock: ManualClock) -> None:
 def test_placement_is_probed_after_a_failure_until_it_answers(
     clock: ManualClock,
 ) -> None:
-    """It has no traffic while no node changes."""
+    """It has no traffic while no node changes; three seconds must be quiet."""
     sent: list[float] = []
 
     def send() -> None:
         sent.append(clock.now_s())
 
     health = PathHealth(clock)
-    calls = probes.ProbeCalls(lambda: None, lambda: None, send, lambda: None)
+    calls = probes.ProbeCalls(
+        lambda: None, lambda: None, lambda: None, send, lambda: None
+    )
     (probe,) = (
         each
         for each in _make_probes(calls, health, clock)
@@ -292,7 +323,7 @@ def test_placement_is_probed_after_a_failure_until_it_answers(
     for _ in range(60):
         clock.advance(1)
         probe.try_probe()
-    assert len(sent) == 2
+    assert len(sent) == 3
     assert not health.is_failing(PLACEMENT)
 
 
