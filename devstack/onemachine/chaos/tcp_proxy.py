@@ -22,9 +22,12 @@ from typing import Any
 _CHUNK_BYTES = 65536
 # With ``resets``: the share of the connections that are reset, and after how
 # many bytes at most. A request alone is often shorter, so some are reset
-# before their request has arrived, and some before its answer has.
+# before their request has arrived, and some before its answer has. The others
+# pass on so many bytes, and draw again: one lucky connection that is kept open
+# would hide the loss for ever.
 _RESET_SHARE = 0.9
 _RESET_AFTER_BYTES = 1000
+_LUCKY_BYTES = 20_000
 # With these options, the kernel ends a connection with RST instead of FIN.
 _RESET_ON_CLOSE = struct.pack('ii', 1, 0)
 
@@ -63,7 +66,7 @@ class Way(enum.StrEnum):
     BLACK_HOLE = 'black-hole'  # Connections stay open; all bytes are lost.
     ONE_WAY_OUT = 'one-way-out'  # The host's bytes arrive, answers are lost.
     ONE_WAY_IN = 'one-way-in'  # The host's bytes are lost, answers arrive.
-    RESETS = 'resets'  # Nine of ten connections are reset after some bytes.
+    RESETS = 'resets'  # Connections are reset after some bytes; see above.
     EXPIRED = 'expired'  # Connections are reset; then the certificate is old.
 
     def passes(self, direction: Direction) -> bool:
@@ -162,7 +165,8 @@ class _Connection:
         self._reader, self._writer = reader, writer
         self._upstream: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
-        self._left_bytes: int | None = None
+        self._left_bytes = 0
+        self._is_doomed = False
         self.draw_lot()
 
     def start(self) -> None:
@@ -172,11 +176,13 @@ class _Connection:
     def draw_lot(self) -> None:
         """Choose whether the connection is reset, and after how many bytes."""
         rng = self._listener.rng
-        is_doomed = (
+        self._is_doomed = (
             self._listener.way is Way.RESETS and rng.random() < _RESET_SHARE
         )
         self._left_bytes = (
-            rng.randint(0, _RESET_AFTER_BYTES) if is_doomed else None
+            rng.randint(0, _RESET_AFTER_BYTES)
+            if self._is_doomed
+            else _LUCKY_BYTES
         )
 
     def reset(self) -> None:
@@ -269,10 +275,13 @@ class _Connection:
 
     def _is_over(self, size: int) -> bool:
         """Return whether these bytes are too many for a doomed connection."""
-        if self._left_bytes is None:
-            return False
         self._left_bytes -= size
-        return self._left_bytes < 0
+        if self._left_bytes >= 0:
+            return False
+        if not self._is_doomed:
+            self.draw_lot()
+            return False
+        return True
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:

@@ -311,6 +311,21 @@ def test_present_connections_are_reset_after_some_bytes(proxy, service):
     assert ask(proxy.connect(), b'x' * 1001)
 
 
+def test_no_connection_is_lucky_for_long(proxy, service):
+    """With resets, a connection that is kept open is reset some time."""
+    hosts = [proxy.connect() for _ in range(100)]
+    for host in hosts:
+        ask(host)
+    proxy.turn(Way.RESETS)
+    answers = [0] * len(hosts)
+    for number, host in enumerate(hosts):
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            for _ in range(200):
+                answers[number] += len(ask(host, b'x' * 1001)) > 0
+    assert max(answers) >= 9
+    assert max(answers) < 200
+
+
 def test_host_sees_a_reset_if_the_service_is_gone(proxy, service):
     """A service that does not listen resets the connection of the host."""
     service.close()
