@@ -165,19 +165,28 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
 
     The client is changed in place, so all its users wait from now on.
 
-    :param traffic: notes whether the writes are answered
+    :param traffic: notes whether the requests are answered; a build that
+        waits for its allocations must show that Placement is away
     """
+    client.get = _noted(traffic, client.get)
     for name in _PLACEMENT_WRITES:
-        setattr(client, name, _after(gate, traffic, getattr(client, name)))
+        send = _noted(traffic, getattr(client, name))
+        setattr(client, name, _after(gate, send))
 
 
-def _after(
-    gate: Gate, traffic: Traffic, send: Callable[..., Any]
-) -> Callable[..., Any]:
+def _noted(traffic: Traffic, send: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(send)
+    def note_and_send(*args: Any, **kwargs: Any) -> Any:
+        return traffic.call(lambda: send(*args, **kwargs))
+
+    return note_and_send
+
+
+def _after(gate: Gate, send: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(send)
     def wait_and_send(*args: Any, **kwargs: Any) -> Any:
         gate.wait()
-        return traffic.call(lambda: send(*args, **kwargs))
+        return send(*args, **kwargs)
 
     return wait_and_send
 

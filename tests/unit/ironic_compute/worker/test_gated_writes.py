@@ -251,12 +251,17 @@ def test_writes_to_placement_wait(
 
 
 def test_placement_is_read_while_the_gate_is_shut(
-    placement: tuple[Any, _Adapter],
+    placement: tuple[Any, _Adapter], noted: _Noted
 ) -> None:
-    """A read of Placement is sent although the gate is shut."""
+    """A read is sent although the gate is shut, and its end is noted.
+
+    Builds waited half a minute for their allocations before anybody knew
+    that Placement was away.
+    """
     client, adapter = placement
     assert client.get('/x') == 'answer to get'
     assert adapter.arrived == ['get']
+    assert noted.count == 1
 
 
 class _Transport(requests.adapters.BaseAdapter):
