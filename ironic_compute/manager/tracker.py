@@ -252,8 +252,12 @@ class BareMetalTracker:
         instance.node = row.hypervisor_hostname
         instance.compute_id = row.id
         # nova-conductor may carry this request out late, when the server is
-        # built on another host.
-        instance.save(expected_task_state=[instance.task_state])
+        # built on another host or has been built on another node. It has no
+        # task then, as before its build, but another VM state.
+        instance.save(
+            expected_vm_state=[instance.vm_state],
+            expected_task_state=[instance.task_state],
+        )
 
     def abort_instance_claim(self, instance: Any, node: NodeId) -> None:
         """Clear the host and node of an Instance and release its claim.

@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -56,16 +56,26 @@ def _tracker(
 
 
 class _Server(types.SimpleNamespace):
-    """An Instance object, and the task of its record in Nova's database."""
+    """An Instance object, and the states of its record in Nova's database."""
 
     uuid = 'server'
     vm_state = vm_states.BUILDING
     task_state: str | None = None
     current_task: str | None = None
+    current_vm_state = vm_states.BUILDING
 
-    def save(self, expected_task_state: list[str | None]) -> None:
-        """Save the changes if the record has an expected task."""
+    def save(
+        self,
+        expected_vm_state: Sequence[str] | None = None,
+        expected_task_state: Sequence[str | None] = (),
+    ) -> None:
+        """Save the changes if the record has the expected states."""
         if self.current_task in expected_task_state:
+            expected = expected_vm_state or (self.current_vm_state,)
+            if self.current_vm_state not in expected:
+                raise nova_exception.InstanceUpdateConflict(
+                    instance_uuid=self.uuid, expected={}, actual={}
+                )
             self.saved = self.host
             return
         is_deleting = self.current_task == task_states.DELETING
@@ -82,7 +92,7 @@ def _claim(
     save: Callable[[], object],
     allocations: Any = None,
 ) -> Any:
-    instance = _Server(save=lambda expected_task_state: save())
+    instance = _Server(save=lambda **expected: save())
     tracker = _tracker(cloud, one, one.rows)
     return tracker.instance_claim(None, instance, N, allocations)
 
@@ -280,6 +290,15 @@ def test_server_with_another_task_is_not_claimed(task: str) -> None:
     cloud, one = _just_started()
     instance = _Server(current_task=task)
     with pytest.raises(nova_exception.UnexpectedTaskStateError):
+        _tracker(cloud, one, one.rows).instance_claim(None, instance, N, {})
+    assert one.claims.consumer(N) is None
+
+
+def test_server_that_is_built_is_not_claimed() -> None:
+    """An ACTIVE server has no task either, and may be on another node."""
+    cloud, one = _just_started()
+    instance = _Server(current_vm_state=vm_states.ACTIVE)
+    with pytest.raises(nova_exception.InstanceUpdateConflict):
         _tracker(cloud, one, one.rows).instance_claim(None, instance, N, {})
     assert one.claims.consumer(N) is None
 
