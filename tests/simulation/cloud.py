@@ -330,8 +330,11 @@ class Cloud(World):
             yield f'{row.node} has {server.uuid} and is offered'
 
     def _server_problems(self) -> Iterator[str]:
+        known = self.known()
         for server in self.nova.servers.values():
-            if server.deleted:
+            if server.deleted or server.host not in {None, *known}:
+                # To all live agents its host is foreign: the folders that
+                # knew it are lost. ``host adopt`` is needed, as for nodes.
                 continue
             # A late write may leave a task on a server that has failed.
             lost = server.host is None and server.vm_state == vm_states.ERROR

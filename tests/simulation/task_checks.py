@@ -117,6 +117,8 @@ class TaskChecks:
                 f'{sent.sender} rebuilds {uuid} again after {last.begun_by}'
             )
         last.begun_by = sent.sender
+        # The worker that Ironic refused it ended before it could say so.
+        last.excuses.discard(TaskUsers.REFUSED)
 
     def check_undeploy(self, sent: SentRequest, server: ServerRecord) -> None:
         """Check that only a server that is to leave its node is removed."""
