@@ -40,7 +40,10 @@ def keeping_newer_tasks(
         if args or 'expected_task_state' in kwargs or is_task_kept:
             save(*args, **kwargs)
         else:
-            _save_unless_newer(instance, save, own)
+            # Once the handler has ended its task, any task is a newer one,
+            # even of the same kind: nova-api has accepted it since.
+            expected = own if saved is not None else frozenset({None})
+            _save_unless_newer(instance, save, expected)
         saved = instance.task_state
 
     instance.save = save_own

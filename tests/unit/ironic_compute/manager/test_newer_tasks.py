@@ -16,6 +16,7 @@ from nova.compute import power_state, task_states, vm_states
 from nova.network import model
 from nova.objects import base as objects_base
 
+from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.recovery.in_progress import InProgress
 
@@ -198,6 +199,24 @@ def test_reboot_ends_its_own_task(
     manager.reboot_instance(*_request(instance), None, kind)
     assert conductor.row['task_state'] is None
     assert conductor.row['vm_state'] == vm_states.ACTIVE
+
+
+def test_task_of_the_same_kind_is_kept_after_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova ends the rebuild of a stopped server, and then stops it again."""
+    _, conductor = _manager(task_states.REBUILD_SPAWNING, None, monkeypatch)
+    instance = _instance(conductor.row)
+    own = frozenset(
+        {task_states.REBUILDING, task_states.REBUILD_SPAWNING, None}
+    )
+    with keeping_newer_tasks(instance, own):
+        instance.task_state = None
+        instance.save(expected_task_state=[task_states.REBUILD_SPAWNING])
+        conductor.row['task_state'] = task_states.REBUILDING
+        instance.task_state = task_states.POWERING_OFF
+        instance.save()
+    assert conductor.row['task_state'] == task_states.REBUILDING
 
 
 @pytest.mark.parametrize('newer', _NEWER[:3])
