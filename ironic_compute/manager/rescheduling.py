@@ -12,14 +12,23 @@ Nova 33 and 34 fail then: the scheduler gets a request whose
 make it again, and in a burst of builds another server has the node by then.
 Therefore the worker keeps the allocation that the scheduler has made, and
 sends the build to the chosen host by itself, as a conductor does.
+
+If RabbitMQ delivers the message of a build again after its worker had
+rescheduled it, the build is rescheduled twice. The conductor would save ERROR
+when one of the two finds no host, although the other one may have built the
+server. Therefore the worker ends a build without hosts by itself.
 """
 
 import copy
 import inspect
 from typing import Any
 
+import oslo_messaging
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import objects
+from nova.compute import task_states, vm_states
+from nova.compute import utils as compute_utils
 from nova.conductor import api
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query
@@ -27,7 +36,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
-from ironic_compute.manager import forwarding
+from ironic_compute.manager import forwarding, stale_messages
 
 LOG = logging.getLogger(__name__)
 
@@ -39,9 +48,22 @@ _LOSSES = 'ironic_compute_losses'
 _LOSSES_AT_ONCE = 3
 # A delete of the server waits for as long, because the build has its lock.
 _PAUSE_MAX_S = 5.0
+# Seconds until the end of a build is tried again.
+_RETRY_S = 10.0
+_NO_ANSWER = (
+    oslo_messaging.MessagingTimeout,
+    oslo_messaging.RemoteError,
+    ksa_exceptions.ClientException,
+    nova_exception.ConsumerAllocationRetrievalFailed,
+)
 _BUILD = inspect.signature(api.ComputeTaskAPI.build_instances)
 # The error of a refused claim and of a node that could not be reserved.
 _LOST = 'ComputeResourcesUnavailable'
+# A save that expects a state is refused so if the server has another one.
+_CHANGED = (
+    nova_exception.InstanceNotFound,
+    nova_exception.InstanceUpdateConflict,
+)
 
 
 class FreshCandidates(api.ComputeTaskAPI):
@@ -73,9 +95,9 @@ class FreshCandidates(api.ComputeTaskAPI):
     def build_instances(self, *args: Any, **kwargs: Any) -> None:
         """Reschedule a build; anew, if it has lost its node to another one.
 
-        Without a list of hosts it is scheduled anew as well. Blocks for one
-        RPC to the scheduler and some to the conductor, and while the lease is
-        not in force.
+        Without a list of hosts it is scheduled anew as well, and ended if
+        there is none. Blocks for one RPC to the scheduler and some to the
+        conductor, and while the lease is not in force.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
             and there are no alternates
@@ -93,6 +115,9 @@ class FreshCandidates(api.ComputeTaskAPI):
                 return
             request['host_lists'] = self._give_up(request, found)
         self._gate.wait()
+        if not request['host_lists'][0]:
+            self._end_build(request)
+            return
         super().build_instances(
             **{name: request[name] for name in request if name != 'self'}
         )
@@ -130,8 +155,8 @@ class FreshCandidates(api.ComputeTaskAPI):
     def _give_up(self, request: dict[str, Any], found: Any) -> Any:
         """Return the hosts from which the conductor chooses one.
 
-        The conductor makes the allocation, and refuses a second one. Without
-        any host it ends the build.
+        The conductor makes the allocation, and refuses a second one. If there
+        is no host, the list is empty.
         """
         if found is None:
             return request.get('host_lists') or [[]]
@@ -213,6 +238,87 @@ class FreshCandidates(api.ComputeTaskAPI):
                 )
                 bdm.attachment_id = made['id']
                 bdm.save()
+
+    def _end_build(self, request: dict[str, Any]) -> None:
+        """End a build without hosts; try until Nova and Placement answer.
+
+        RabbitMQ keeps the message meanwhile; an error would leave the server
+        BUILDING for ever.
+        """
+        (instance,) = request['instances']
+        while True:
+            try:
+                return self._try_end_build(request['context'], instance)
+            except _NO_ANSWER as exc:
+                LOG.warning(
+                    'The build of server %(server)s, for which no node is '
+                    'left, cannot be ended yet: %(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+                self._clock.sleep(_RETRY_S)
+
+    def _try_end_build(self, context: Any, instance: Any) -> None:
+        """Put a server to ERROR, with a fault, unless another build goes on.
+
+        If the server has been built or has a node, its build was rescheduled
+        twice, and the other one goes on.
+        """
+        if not _is_waiting(instance) or self._has_node(context, instance.uuid):
+            _log_other_build(instance.uuid)
+            return
+        error = nova_exception.MaxRetriesExceeded(
+            reason='Exhausted all hosts available for retrying build failures '
+            f'for instance {instance.uuid}.'
+        )
+        # Before the save: the next worker repeats both if this one ends.
+        compute_utils.add_instance_fault_from_exc(context, instance, error)
+        self._gate.wait()
+        try:
+            _save_error(instance)
+        except _CHANGED:
+            _log_other_build(instance.uuid)
+            return
+        LOG.warning(
+            'No node is left for the build of server %(server)s, which ends '
+            'in ERROR',
+            {'server': instance.uuid},
+        )
+
+    def _has_node(self, context: Any, server: str) -> bool:
+        found = self._reportclient.get_allocs_for_consumer(context, server)
+        return bool(found['allocations'])
+
+
+def _is_waiting(instance: Any) -> bool:
+    """Read an Instance again; return whether no host builds its server."""
+    return (
+        stale_messages.refresh(instance)
+        and instance.vm_state == vm_states.BUILDING
+        and instance.host is None
+        and instance.task_state in (task_states.SCHEDULING, None)
+    )
+
+
+def _save_error(instance: Any) -> None:
+    """Save a server as ERROR, if it is still as it was read.
+
+    :raises nova.exception.InstanceUpdateConflict: another host has begun to
+        build the server or has built it, or its delete was requested
+    :raises nova.exception.InstanceNotFound: it was deleted
+    """
+    seen = instance.task_state
+    instance.vm_state, instance.task_state = vm_states.ERROR, None
+    instance.save(
+        expected_vm_state=[vm_states.BUILDING], expected_task_state=[seen]
+    )
+
+
+def _log_other_build(server: str) -> None:
+    LOG.info(
+        'No node is left for a build of server %(server)s, but it was '
+        'rescheduled twice; the other build goes on, or the server is deleted',
+        {'server': server},
+    )
 
 
 def _is_in_this_cell(context: Any, host: str) -> bool:

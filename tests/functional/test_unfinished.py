@@ -272,6 +272,50 @@ class UnfinishedTest(UnfinishedTestCase):
             self.server['id'], self.ironic.nodes[self.node].instance_uuid
         )
 
+    def _reschedule_without_hosts(self, host: str) -> None:
+        self.manager(host).compute_task_api.build_instances(
+            self.context,
+            [self._row()],
+            image={},
+            filter_properties={'retry': {'num_attempts': 1, 'hosts': []}},
+            admin_password=None,
+            injected_files=[],
+            requested_networks=None,
+            security_groups=[],
+            block_device_mapping=[],
+            request_spec=objects.RequestSpec.get_by_instance_uuid(
+                self.context, self.server['id']
+            ),
+            host_lists=[[]],
+        )
+
+    def test_second_reschedule_of_a_server_that_runs_is_dropped(self) -> None:
+        """Its build's message came again, and no other node is free."""
+        self._reschedule_without_hosts(self._row().host)
+        self._settle()
+        self.assertEqual('ACTIVE', self._shown()['status'])
+
+    def test_build_without_hosts_ends_in_error(self) -> None:
+        """It is the last one, so its server gets a fault."""
+        host = self._row().host
+        self.ironic.change(
+            self.node, provision_state='available', instance_uuid=None
+        )
+        self._leave(
+            vm_state=vm_states.BUILDING,
+            task_state=task_states.SCHEDULING,
+            host=None,
+            node=None,
+            compute_id=None,
+        )
+        self.manager(host).reportclient.delete_allocation_for_instance(
+            self.context, self.server['id'], force=True
+        )
+        self._reschedule_without_hosts(host)
+        shown = self._shown()
+        self.assertEqual('ERROR', shown['status'])
+        self.assertIn('Exhausted all hosts', shown['fault']['message'])
+
     def test_delete_of_a_server_that_is_gone_is_dropped(self) -> None:
         """A delete message of a deleted server is dropped."""
         row = self._row()

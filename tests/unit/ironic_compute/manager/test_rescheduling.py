@@ -8,10 +8,12 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
 from nova.compute import rpcapi
+from nova.compute import utils as compute_utils
 from nova.conductor import api
 from nova.objects import base as objects_base
 
@@ -57,10 +59,20 @@ class _Scheduler:
 
 
 class _Placement:
-    """Records the servers whose allocation is deleted."""
+    """Records the servers whose allocation is deleted.
+
+    :ivar answers: an error or the nodes of the server, once each
+    """
 
     def __init__(self) -> None:
         self.freed: list[str] = []
+        self.answers: list[Any] = [{}]
+
+    def get_allocs_for_consumer(self, context: Any, server: str) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return {'allocations': answer}
 
     def delete_allocation_for_instance(
         self, context: Any, server: str, force: bool
@@ -136,6 +148,45 @@ class _Cinder:
         return {'id': name}
 
 
+class _Server(types.SimpleNamespace):
+    """A server that waits for a host, with its row in Nova's database.
+
+    :ivar row: the row when it is read; None if the server is gone
+    :ivar before_save: what changes in the row before the save arrives
+    """
+
+    def __init__(self) -> None:
+        super().__init__(uuid='s1')
+        self.row: dict[str, Any] | None = {
+            'vm_state': 'building',
+            'task_state': 'scheduling',
+            'host': None,
+        }
+        self.before_save: dict[str, Any] = {}
+
+    def obj_get_changes(self) -> dict[str, Any]:
+        return {}
+
+    def refresh(self) -> None:
+        if self.row is None:
+            raise nova_exception.InstanceNotFound(instance_id=self.uuid)
+        vars(self).update(self.row)
+
+    def save(
+        self, expected_vm_state: list[Any], expected_task_state: list[Any]
+    ) -> None:
+        assert self.row is not None
+        self.row.update(self.before_save)
+        if (
+            self.row['vm_state'] not in expected_vm_state
+            or self.row['task_state'] not in expected_task_state
+        ):
+            raise nova_exception.InstanceUpdateConflict(
+                instance_uuid=self.uuid, expected={}, actual={}
+            )
+        self.row.update(vm_state=self.vm_state, task_state=self.task_state)
+
+
 class _Gate:
     """A lease gate that shuts for good after some waits.
 
@@ -194,11 +245,14 @@ def client(conductor: _Conductor) -> Any:
 
 
 def _reschedule(
-    client: Any, properties: dict[str, Any], host_lists: Any = _ALTERNATES
+    client: Any,
+    properties: dict[str, Any],
+    host_lists: Any = _ALTERNATES,
+    server: Any = None,
 ) -> None:
     client.build_instances(
         nova_context.get_admin_context(),
-        [types.SimpleNamespace(uuid='s1')],
+        [server or types.SimpleNamespace(uuid='s1')],
         'image',
         properties,
         'password',
@@ -378,7 +432,6 @@ def test_build_without_retries_is_left_to_the_conductor(
     ('error', 'host_lists', 'tried'),
     [
         (nova_exception.NoValidHost(reason=''), _ALTERNATES, [_ALTERNATES]),
-        (nova_exception.NoValidHost(reason=''), None, [[[]]]),
         (oslo_messaging.MessagingTimeout(), _ALTERNATES, [_ALTERNATES]),
         (oslo_messaging.MessagingTimeout(), None, []),
     ],
@@ -390,13 +443,123 @@ def test_scheduler_that_finds_nothing_leaves_the_alternates(
     sent: list[Any],
     client: Any,
 ) -> None:
-    """A build that has none waits for the scheduler, or ends."""
+    """A build that has none waits for the scheduler."""
     client._scheduler.error = error
     expected = pytest.raises(type(error)) if not tried else _NO_ERROR
     with expected:
         _reschedule(client, _properties(LOST), host_lists)
     assert sent == tried
     assert not client._reportclient.freed
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The faults that are recorded for servers."""
+    made: list[str] = []
+    monkeypatch.setattr(
+        compute_utils,
+        'add_instance_fault_from_exc',
+        lambda context, instance, exc: made.append(str(exc)),
+    )
+    return made
+
+
+def _end(client: Any, server: _Server, host_lists: Any = None) -> None:
+    client._scheduler.error = nova_exception.NoValidHost(reason='')
+    _reschedule(client, _properties(FAILED), host_lists, server)
+
+
+@pytest.mark.parametrize('host_lists', [None, [[]]])
+@pytest.mark.parametrize('task_state', ['scheduling', None])
+def test_build_without_hosts_is_ended_by_the_worker(
+    task_state: str | None,
+    host_lists: Any,
+    sent: list[Any],
+    client: Any,
+    faults: list[str],
+) -> None:
+    """The conductor would save ERROR without a look at the server."""
+    server = _Server()
+    server.row = {'vm_state': 'building', 'task_state': task_state}
+    server.row['host'] = None
+    _end(client, server, host_lists)
+    ended = {'vm_state': 'error', 'task_state': None, 'host': None}
+    assert server.row == ended
+    assert len(faults) == 1
+    assert 'Exhausted all hosts available' in faults[0]
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    'row',
+    [
+        {'vm_state': 'active', 'task_state': None, 'host': 'b'},
+        {'vm_state': 'building', 'task_state': 'spawning', 'host': 'b'},
+        {'vm_state': 'building', 'task_state': 'deleting', 'host': None},
+        None,
+    ],
+)
+def test_build_that_was_rescheduled_twice_ends_no_other_one(
+    row: Any, sent: list[Any], client: Any, faults: list[str]
+) -> None:
+    """Its message came again after its first worker had rescheduled it."""
+    server = _Server()
+    server.row = row
+    _end(client, server)
+    assert server.row == row
+    assert (sent, faults) == ([], [])
+
+
+def test_build_whose_server_has_a_node_goes_on_there(
+    sent: list[Any], client: Any, faults: list[str]
+) -> None:
+    """Its message is under way; Nova and Placement are asked until then."""
+    server = _Server()
+    client._reportclient.answers = [
+        nova_exception.ConsumerAllocationRetrievalFailed(
+            consumer_uuid='s1', error='away'
+        ),
+        ksa_exceptions.ConnectFailure(),
+        oslo_messaging.MessagingTimeout(),
+        {'nb': {}},
+    ]
+    _end(client, server)
+    assert server.row is not None
+    assert server.row['vm_state'] == 'building'
+    assert client._reportclient.answers == []
+    assert (sent, faults) == ([], [])
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'vm_state': 'active', 'task_state': None, 'host': 'b'},
+        {'task_state': None},
+        {'task_state': 'deleting'},
+    ],
+)
+def test_build_that_goes_on_before_the_save_is_not_ended(
+    change: Any, sent: list[Any], client: Any, faults: list[str]
+) -> None:
+    """Another host begins it, or its user deletes it, at that moment."""
+    server = _Server()
+    server.before_save = change
+    expected = {**(server.row or {}), **change}
+    _end(client, server)
+    assert server.row == expected
+    assert sent == []
+
+
+def test_worker_without_a_lease_ends_no_build(
+    sent: list[Any], client: Any, faults: list[str]
+) -> None:
+    """It loses the lease while Placement is asked."""
+    server = _Server()
+    client._gate.passes_count = 2
+    with pytest.raises(_Killed):
+        _end(client, server)
+    assert server.row is not None
+    assert server.row['vm_state'] == 'building'
 
 
 def test_losses_without_end_are_counted(sent: list[Any], client: Any) -> None:
