@@ -107,6 +107,10 @@ class FeedChecks:
         if self._find_server(node) is not worker or worker.draining:
             return
         situation = worker.held_nodes.situation(node)
+        if situation.claim is not None:
+            # A build or a handover has begun; Placement is not told of it.
+            self._plan(worker, facts, WRITTEN_S, tries)
+            return
         wanted = why_not_schedulable(facts, situation) is None
         offered = self._world.placement.offered.get(node, False)
         if not situation.confirmed or offered == wanted:
