@@ -44,6 +44,20 @@ class UnfinishedTestCase(pool.PoolTestCase):
         row.save()
         return row
 
+    def _leave_waiting(self, **fields: Any) -> None:
+        """Put the server back to where no host builds it yet."""
+        self.ironic.change(
+            self.node, provision_state='available', instance_uuid=None
+        )
+        self._leave(
+            vm_state=vm_states.BUILDING,
+            task_state=task_states.SCHEDULING,
+            host=None,
+            node=None,
+            compute_id=None,
+            **fields,
+        )
+
     def _shown(self) -> dict[str, Any]:
         return self.api.get_server(self.server['id'])  # type: ignore[no-any-return]
 
@@ -298,16 +312,7 @@ class UnfinishedTest(UnfinishedTestCase):
     def test_build_without_hosts_ends_in_error(self) -> None:
         """It is the last one, so its server gets a fault."""
         host = self._row().host
-        self.ironic.change(
-            self.node, provision_state='available', instance_uuid=None
-        )
-        self._leave(
-            vm_state=vm_states.BUILDING,
-            task_state=task_states.SCHEDULING,
-            host=None,
-            node=None,
-            compute_id=None,
-        )
+        self._leave_waiting()
         self.manager(host).reportclient.delete_allocation_for_instance(
             self.context, self.server['id'], force=True
         )
@@ -387,16 +392,8 @@ class LostBuildTest(UnfinishedTestCase):
 
     def test_lost_build_ends_in_error(self) -> None:
         """A build whose worker was killed before the claim ends."""
-        self.ironic.change(
-            self.node, provision_state='available', instance_uuid=None
-        )
-        self._leave(
-            vm_state=vm_states.BUILDING,
-            task_state=task_states.SCHEDULING,
-            host=None,
-            node=None,
-            compute_id=None,
-            updated_at=self._row().updated_at - datetime.timedelta(minutes=1),
+        self._leave_waiting(
+            updated_at=self._row().updated_at - datetime.timedelta(minutes=1)
         )
         self.until(
             lambda: self._row().vm_state == vm_states.ERROR, 'the build ended'
