@@ -315,8 +315,8 @@ def _save_error(instance: Any) -> None:
 
 def _log_other_build(server: str) -> None:
     LOG.info(
-        'No node is left for a build of server %(server)s, but it was '
-        'rescheduled twice; the other build goes on, or the server is deleted',
+        'No node is left for a build of server %(server)s, which was '
+        'rescheduled twice',
         {'server': server},
     )
 
