@@ -136,13 +136,19 @@ def test_a_worker_that_is_killed_while_it_answers_has_no_metrics() -> None:
     end.close()
 
 
+def freeze(process: subprocess.Popen[str]) -> None:
+    """Stop a process, and wait until it is: the signal may come late."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
 def test_a_stopped_worker_makes_nobody_wait_for_long(
     worker: tuple[MetricsChannel, subprocess.Popen[str]],
 ) -> None:
     """The metrics of the others come, and its own when it goes on."""
     channel, process = worker
     channels = {C1: channel, C2: answered_by(lambda: b'b 1\n')}
-    process.send_signal(signal.SIGSTOP)
+    freeze(process)
     began_s = CLOCK.now_s()
     assert read_all(channels, CLOCK, 0.3) == {C2: 'b 1\n# EOF\n'}
     assert CLOCK.now_s() - began_s < 1.0
@@ -155,7 +161,7 @@ def test_requests_to_a_stopped_worker_do_not_pile_up(
 ) -> None:
     """A request that is not taken opens nothing for ever, nor blocks."""
     channel, process = worker
-    process.send_signal(signal.SIGSTOP)
+    freeze(process)
     before = len(os.listdir('/proc/self/fd'))
     refused = 0
     for _ in range(1000):
