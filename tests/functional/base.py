@@ -30,7 +30,7 @@ from nova.tests.functional import fixtures as functional_fixtures
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.api import client as api_client
 
-from tests.functional import reuse, shared_sqlite
+from tests.functional import reuse
 
 NOVA_SERIES = int(importlib.metadata.version('nova').split('.')[0])
 
@@ -142,7 +142,6 @@ class NovaTestCase(
             )
 
     def _use_fixtures(self) -> None:
-        self.useFixture(shared_sqlite.SharedSqlite())
         self.useFixture(nova_fixtures.RealPolicyFixture())
         self.neutron = self.useFixture(Neutron(self))
         self.glance = self.useFixture(nova_fixtures.GlanceFixture(self))
