@@ -163,9 +163,10 @@ class GatedConductor(rpcapi.ConductorAPI):
 def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
     """Make the writes of a Placement client of Nova wait at the gate.
 
-    The client is changed in place, so all its users wait from now on.
+    Its reads are sent at once. The client is changed in place, so this holds
+    for all its users from now on.
 
-    :param traffic: notes whether the requests are answered; a build that
+    :param traffic: notes whether reads and writes are answered; a build that
         waits for its allocations must show that Placement is away
     """
     client.get = _noted(traffic, client.get)

@@ -7,7 +7,7 @@ several things to its servers, because starting the workers is what costs.
 
 import base64
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import fixtures
@@ -537,20 +537,22 @@ class OperationsTest(pool.PoolTestCase):
         self.assertEqual(3, len({self.node_of(server) for server in many}))
         self.assertIn(first['id'], {server['id'] for server in many})
         # A host that has three of them has no room for a group of two.
-        for server in many:
-            self.delete(server)
-        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
+        self._delete_all(many)
         together = self._in_group('affinity', 2)
         self.assertEqual(1, len({self._host(one) for one in together}))
         self.assertEqual(2, len({self.node_of(one) for one in together}))
-        for server in together:
-            self.delete(server)
-        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
+        self._delete_all(together)
         apart = self._in_group('anti-affinity', 2)
         self.assertEqual(2, len({self._host(one) for one in apart}))
         # A third host there is not.
         group = self.api.get_server_groups()[-1]['id']
         self._create('ERROR', hints={'group': group})
+
+    def _delete_all(self, servers: Iterable[Mapping[str, Any]]) -> None:
+        """Delete servers, and wait until each node is offered again."""
+        for server in servers:
+            self.delete(server)
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all offered')
 
     def _in_group(self, policy: str, count: int) -> list[Any]:
         group = self.api.post_server_groups({'name': policy, 'policy': policy})
