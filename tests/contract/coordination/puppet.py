@@ -29,6 +29,9 @@ def _answer(group: Membership, me: Member, host: Host, question: str) -> Any:
     match question:
         case 'shown':
             return me in group.members()
+        case 'heartbeat':
+            group.heartbeat()
+            return True
         case 'token':
             return group.token(host)
         case 'proof':

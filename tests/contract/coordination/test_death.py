@@ -104,6 +104,8 @@ def test_killed_member_is_gone_after_a_term(
     """A killed member's entry and lock end with the term."""
     assert listed(witness, puppet)
     assert not witness.try_lock(puppet.lock)
+    # On a busy machine its own heartbeats may come late.
+    assert puppet.ask('heartbeat')
     puppet.process.kill()
     puppet.process.wait()
     free_s = seconds_until(
@@ -112,9 +114,9 @@ def test_killed_member_is_gone_after_a_term(
     if backend.name == 'file':
         assert free_s < 1.0  # The kernel releases the lock of a dead process.
     else:
-        # Heartbeats come every tenth of a term, on a busy machine every
-        # third; memcached ends terms up to one second early.
-        assert free_s > TERM_S * 0.6 - 1.3
+        # Heartbeats come every tenth of a term; memcached ends terms up to
+        # one second early.
+        assert free_s > TERM_S * 0.9 - 1.3
     seconds_until(witness, lambda: not listed(witness, puppet), TERM_S * 2)
     witness.release(puppet.lock)
 
