@@ -11,7 +11,13 @@ import collections
 import contextlib
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any, Protocol
 
 import prometheus_client
@@ -20,9 +26,10 @@ from prometheus_client import core
 
 from hashring.clock import Clock
 from hashring.paths import PathStates
+from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.agent_port import worker_metrics
-from resource_tracker.node import NodeFacts
+from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -45,6 +52,9 @@ class Gauges(Protocol):
 
         A change waits until it is written to Placement; the age is in seconds.
         """
+
+    def misplaced(self) -> Mapping[NodeId, Host]:
+        """Return the nodes that the ring gives to another host, and which."""
 
 
 class Metrics:
@@ -80,6 +90,12 @@ class Metrics:
             ('host',),
             registry=self.registry,
         ).labels(host)
+        self._lost = prometheus_client.Counter(
+            'ironic_compute_builds_lost',
+            'Builds that went to ERROR, because their request was lost',
+            ('host',),
+            registry=self.registry,
+        ).labels(host)
 
     def _histogram(
         self,
@@ -112,6 +128,12 @@ class Metrics:
     def count_drift(self, count: int) -> None:
         """Count providers that an audit found changed by others."""
         self._drift.inc(count)
+
+    # For the recovery
+
+    def count_lost_build(self) -> None:
+        """Count a build that went to ERROR, because its request was lost."""
+        self._lost.inc()
 
     # For Ironic
 
@@ -203,22 +225,11 @@ class _States:
 
     def collect(self) -> Iterator[Any]:
         """Return the gauges as they are now."""
-        nodes = core.GaugeMetricFamily(
-            'ironic_compute_nodes',
-            'Nodes held, by provision state, maintenance and resource class',
-            labels=('host', 'state', 'maintenance', 'resource_class'),
-        )
-        counts = collections.Counter(
-            (
-                facts.provision_state or 'unknown',
-                str(facts.maintenance).lower(),
-                facts.resource_class or '',
-            )
-            for facts in self._watched.held_facts()
-        )
-        for labels, count in sorted(counts.items()):
-            nodes.add_metric((self._host, *labels), count)
-        yield nodes
+        held = [*self._watched.held_facts()]
+        yield self._nodes(held)
+        servers = {facts.uuid for facts in held if facts.instance_uuid}
+        yield self._gauge('servers', 'Nodes held with a server', len(servers))
+        yield self._misplaced({facts.uuid for facts in held}, servers)
         waiting_count, oldest_s = self._watched.waiting()
         yield self._gauge(
             'dirty_nodes', 'Changes not yet in Placement', waiting_count
@@ -226,6 +237,52 @@ class _States:
         yield self._gauge(
             'oldest_dirty_seconds', 'Age of the oldest of them', oldest_s
         )
+
+    def _nodes(self, held: Iterable[NodeFacts]) -> Any:
+        counts: collections.Counter[tuple[str, ...]] = collections.Counter(
+            (
+                facts.provision_state or 'unknown',
+                str(facts.maintenance).lower(),
+                facts.resource_class or '',
+            )
+            for facts in held
+        )
+        return self._counted(
+            'nodes',
+            'Nodes held, by provision state, maintenance and resource class',
+            ('state', 'maintenance', 'resource_class'),
+            counts,
+        )
+
+    def _misplaced(
+        self, held: Collection[NodeId], servers: Collection[NodeId]
+    ) -> Any:
+        counts: collections.Counter[tuple[str, ...]] = collections.Counter(
+            (target, str(node in servers).lower())
+            for node, target in self._watched.misplaced().items()
+            if node in held
+        )
+        return self._counted(
+            'misplaced_nodes',
+            'Nodes held that the ring gives to another host, by that host '
+            'and whether they stay here because they have a server',
+            ('target', 'server'),
+            counts,
+        )
+
+    def _counted(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        counts: Mapping[tuple[str, ...], int],
+    ) -> Any:
+        family = core.GaugeMetricFamily(
+            f'ironic_compute_{name}', text, labels=('host', *labels)
+        )
+        for key, count in sorted(counts.items()):
+            family.add_metric((self._host, *key), count)
+        return family
 
     def _gauge(self, name: str, text: str, value: float) -> Any:
         family = core.GaugeMetricFamily(

@@ -211,6 +211,7 @@ class IronicComputeManager(
                 self.in_progress,
                 components.clock,
                 options.lost_build_s,
+                count_lost=components.metrics.count_lost_build,
             ),
             NeglectedServers(
                 self.host,

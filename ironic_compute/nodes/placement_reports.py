@@ -7,7 +7,7 @@ several hosts and each worker reads only its own.
 """
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nova import utils as nova_utils
@@ -20,7 +20,7 @@ from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.errors import PlacementError
 from resource_tracker.meter import Meter
-from resource_tracker.node import NodeFacts
+from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.placement import Placement
 from resource_tracker.reconciler import Reconciler
 
@@ -91,9 +91,15 @@ def audit_providers(reconciler: Reconciler) -> None:
 class WorkerGauges:
     """Figures of a worker, computed whenever its metrics are read."""
 
-    def __init__(self, node_cache: NodeCache, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        node_cache: NodeCache,
+        reconciler: Reconciler,
+        misplaced: Callable[[], Mapping[NodeId, Host]],
+    ) -> None:
         self._node_cache = node_cache
         self._reconciler = reconciler
+        self._misplaced = misplaced
 
     def held_facts(self) -> Iterable[NodeFacts]:
         """Return the newest facts of each held node."""
@@ -106,3 +112,7 @@ class WorkerGauges:
     def waiting(self) -> tuple[int, float]:
         """Return the number of waiting changes and the oldest's age in s."""
         return self._reconciler.backlog()
+
+    def misplaced(self) -> Mapping[NodeId, Host]:
+        """Return the nodes that the ring gives to another host, and which."""
+        return self._misplaced()

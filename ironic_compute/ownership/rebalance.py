@@ -186,6 +186,14 @@ class Rebalancer:
             row.host = current and current.host
         return bool(row.host == self._held_nodes.host)
 
+    def misplaced(self) -> Mapping[NodeId, Host]:
+        """Return the nodes that the ring gives to another host, and which.
+
+        As of the last round that pushed nodes; it may name a node that is not
+        held any more. Any thread may call it.
+        """
+        return self._targets
+
     def _report_pushes(
         self, given: list[NodeId], moves: Mapping[NodeId, Host]
     ) -> None:

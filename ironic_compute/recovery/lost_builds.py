@@ -51,6 +51,7 @@ class LostBuilds:
     :param lost_s: seconds without a host or a change after which a build is
         lost
     :param begin: runs a function in a thread of its own
+    :param count_lost: called for each build that has gone to ERROR
     """
 
     _held_nodes: HeldNodes
@@ -61,6 +62,7 @@ class LostBuilds:
     _clock: Clock
     _lost_s: float
     _begin: in_progress.StartThread = in_progress.start_thread
+    _count_lost: Callable[[], None] = lambda: None
 
     def __attrs_post_init__(self) -> None:
         self._is_checking = threading.Lock()
@@ -178,7 +180,10 @@ class LostBuilds:
         if instance.task_state == task_states.DELETING:
             self._finish_delete(context, instance)
         elif instance.vm_state in LOST_STATES:
+            is_lost = instance.vm_state == vm_states.BUILDING
             self._failures.end_lost_build(context, instance)
+            if is_lost:
+                self._count_lost()
         elif _is_unshelving(instance):
             self._failures.end_lost_unshelve(context, instance)
 

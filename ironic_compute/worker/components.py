@@ -489,12 +489,10 @@ class Components:
         self._service_thread.wake()
 
     def _serve_metrics(self) -> None:
-        self.metrics.register_gauges(
-            placement_reports.WorkerGauges(self.node_cache, self.reconciler)
+        gauges = placement_reports.WorkerGauges(
+            self.node_cache, self.reconciler, self.rebalancer.misplaced
         )
+        self.metrics.register_gauges(gauges)
         self.metrics.register_paths(self._path_health.states)
-        self.metrics.serve(
-            CONF.ironic_compute,
-            self._tenure.metrics_fd,
-            is_first=self._tenure.is_home,
-        )
+        tenure, options = self._tenure, CONF.ironic_compute
+        self.metrics.serve(options, tenure.metrics_fd, is_first=tenure.is_home)

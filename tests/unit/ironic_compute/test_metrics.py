@@ -27,7 +27,10 @@ class Watched:
         """See metrics.Watched."""
         return [
             NodeFacts(
-                uuid=NODE, provision_state='active', resource_class='gold'
+                uuid=NODE,
+                provision_state='active',
+                resource_class='gold',
+                instance_uuid='s1',
             ),
             NodeFacts(uuid='n2', maintenance=True),
         ]
@@ -35,6 +38,10 @@ class Watched:
     def waiting(self):
         """See metrics.Watched."""
         return 1, 2.5
+
+    def misplaced(self):
+        """See metrics.Watched; one node has gone since."""
+        return {NODE: 'c2', 'n2': 'c3', 'gone': 'c3'}
 
 
 @pytest.fixture
@@ -99,6 +106,13 @@ def test_reports_and_drift_are_counted(metrics):
     assert value(metrics, 'audit_drift_total') == 3
 
 
+def test_lost_builds_are_counted_from_none(metrics):
+    """The series exists before the first one, so that its increase shows."""
+    assert value(metrics, 'builds_lost_total') == 0
+    metrics.count_lost_build()
+    assert value(metrics, 'builds_lost_total') == 1
+
+
 def test_states_are_looked_at_when_asked(metrics):
     """Gauges of nodes and of waiting changes are computed on read."""
     metrics.register_gauges(Watched())
@@ -108,6 +122,11 @@ def test_states_are_looked_at_when_asked(metrics):
     assert value(metrics, 'nodes', resource_class='', **unknown) == 1
     assert value(metrics, 'dirty_nodes') == 1
     assert value(metrics, 'oldest_dirty_seconds') == 2.5
+    assert value(metrics, 'servers') == 1
+    name = 'misplaced_nodes'
+    assert value(metrics, name, target='c2', server='true') == 1
+    assert value(metrics, name, target='c3', server='false') == 1
+    assert value(metrics, name, target='c3', server='true') is None
 
 
 def test_paths_show_for_how_long_they_have_failed(metrics, clock):

@@ -10,9 +10,10 @@ from prometheus_client import parser
 
 from hashring.heartbeat import HeartbeatState
 from hashring.paths import Path
+from hashring.ring import Host
 from ironic_compute.agent_port.agent_metrics import BackendMetrics, describe
 from ironic_compute.metrics import Metrics
-from resource_tracker.node import NodeFacts
+from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.agent_port.statuses import (
     C1,
@@ -133,6 +134,9 @@ class Nothing:
 
     def waiting(self) -> tuple[int, float]:
         return 0, 0.0
+
+    def misplaced(self) -> dict[NodeId, Host]:
+        return {}
 
 
 def test_backend_requests_are_timed_and_errors_counted() -> None:

@@ -63,6 +63,9 @@ def test_gauges_are_the_held_nodes_and_the_backlog():
     """They are computed at the time of the call."""
     node_cache = NodeCache(ManualClock())
     node_cache.update_facts(NodeFacts(uuid='n1'))
-    watched = placement_reports.WorkerGauges(node_cache, Reconciler(0))
+    watched = placement_reports.WorkerGauges(
+        node_cache, Reconciler(0), lambda: {'n1': 'c2'}
+    )
     assert [facts.uuid for facts in watched.held_facts()] == ['n1']
     assert watched.waiting() == (2, 7.5)
+    assert watched.misplaced() == {'n1': 'c2'}

@@ -143,6 +143,7 @@ def test_node_with_a_server_is_checked_once_in_60_rounds() -> None:
     cloud.add('c2')
     cloud.show('c2')
     cloud.settle()
+    assert one.rebalancer.misplaced() == {'node-1': C2}
     counted = Counted(one)
     for _ in range(2 * _RECHECK_ROUNDS):
         one.rebalancer.run_round()
@@ -151,6 +152,8 @@ def test_node_with_a_server_is_checked_once_in_60_rounds() -> None:
     for _ in range(_RECHECK_ROUNDS):
         one.rebalancer.run_round()
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
+    one.rebalancer.run_round()
+    assert one.rebalancer.misplaced() == {}
 
 
 def test_nodes_are_pushed_despite_disagreement_after_disagree_s() -> None:

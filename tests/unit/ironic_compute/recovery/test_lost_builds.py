@@ -73,6 +73,7 @@ class _Lost(LostBuilds):
             self.clock,
             lost_s,
             begin,
+            lambda: self.done.append('counted'),
         )
         self._servers, self._found = servers, nodes
         for server in servers:
@@ -120,7 +121,7 @@ def _server(
 @pytest.mark.parametrize(
     ('vm_state', 'done'),
     [
-        (vm_states.BUILDING, ['error', 'freed']),
+        (vm_states.BUILDING, ['error', 'freed', 'counted']),
         (vm_states.ERROR, ['freed']),
         (vm_states.DELETED, ['freed', 'gone']),
     ],
@@ -170,7 +171,7 @@ def test_a_build_without_allocation_is_ended_by_any_host() -> None:
     """A worker ended when it had deleted the allocation of a failed build."""
     lost = _Lost(_server(vm_states.BUILDING), nodes=[])
     lost.check()
-    assert lost.done == ['error', 'freed']
+    assert lost.done == ['error', 'freed', 'counted']
 
 
 def test_a_build_is_lost_after_a_time_on_the_clock_of_the_worker() -> None:
@@ -182,7 +183,7 @@ def test_a_build_is_lost_after_a_time_on_the_clock_of_the_worker() -> None:
     assert not lost.done
     lost.clock.advance(1.0)
     lost.check()
-    assert lost.done == ['error', 'freed']
+    assert lost.done == ['error', 'freed', 'counted']
 
 
 def test_a_build_that_changes_is_not_lost() -> None:
@@ -213,7 +214,7 @@ def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
         nodes=[N1],
     )
     lost.check()
-    assert lost.done == ['error', 'freed']
+    assert lost.done == ['error', 'freed', 'counted']
 
 
 def test_a_failed_placement_read_delays_only_its_own_build() -> None:
@@ -247,7 +248,7 @@ def test_a_check_does_not_wait_for_builds_to_be_ended() -> None:
     begun.pop()()
     assert (lost.done, lost.reads_count, len(begun)) == ([], 1, 1)
     begun.pop()()
-    assert lost.done == ['error', 'freed']
+    assert lost.done == ['error', 'freed', 'counted']
 
 
 def test_only_one_check_at_a_time_reads_placement() -> None:
