@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pbr reads everything from setup.cfg."""
 
 import setuptools

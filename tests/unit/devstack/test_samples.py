@@ -39,4 +39,4 @@ def test_unit_never_restarts_a_wrong_configuration():
     service = unit['Service']
     assert service['RestartPreventExitStatus'] == '78'
     assert service['KillMode'] == 'mixed'
-    assert service['ExecStart'].startswith('/usr/bin/ironic-compute ')
+    assert service['ExecStart'].startswith('ironic-compute ')

@@ -135,6 +135,17 @@ def test_environment_has_the_files_of_the_guide(built: pathlib.Path) -> None:
     assert sample.is_file()
 
 
+def test_wheel_has_types_and_a_licence(built: pathlib.Path) -> None:
+    """A checker reads our types, and the licence is named and there."""
+    (site,) = (built / 'lib').glob('python*/site-packages')
+    (info,) = site.glob('ironic_compute-1.2.3.dist-info')
+    metadata = (info / 'METADATA').read_text()
+    assert re.search('^License(-Expression)?: Apache-2.0$', metadata, re.M)
+    assert [path for path in info.rglob('LICENSE') if path.is_file()]
+    for package in ('hashring', 'resource_tracker', 'ironic_compute'):
+        assert (site / package / 'py.typed').is_file()
+
+
 def test_image_runs_as_a_user_below_an_init() -> None:
     """The last USER is not root, and tini starts the daemon."""
     last = dict(_stages()[-1])
