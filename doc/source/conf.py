@@ -1,9 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the pages are built."""
+"""How the pages are built; the references come from the code itself."""
+
+from typing import Any
+
+from cliff import sphinxext
 
 project = 'ironic-compute'
 copyright = 'ironic-compute developers'
-extensions = ['openstackdocstheme']
-html_theme = 'openstackdocs'
-openstackdocs_repo_name = 'openstack/ironic-compute'
-openstackdocs_auto_name = False
+extensions = ['oslo_config.sphinxext', 'cliff.sphinxext']
+html_theme = 'furo'
+html_title = 'ironic-compute'
+html_copy_source = False
+# The options of cliff's own formatters are the same for each command.
+autoprogram_cliff_ignored = ['--help']
+
+
+class Commands(sphinxext.AutoprogramCliffDirective):
+    """Documents the commands that ``ControlApp`` has in itself.
+
+    cliff's own directive finds commands by entry points.
+    """
+
+    def _load_commands(self) -> dict[str, Any]:
+        from ironic_compute.cmd.ctl import ControlApp
+
+        manager = ControlApp().command_manager
+        names = sorted(name for name in manager.commands if ' ' in name)
+        return {name: manager.find_command(name.split())[0] for name in names}
+
+
+def setup(app: Any) -> None:
+    """Add the directive ``computectl-commands``."""
+    app.add_directive('computectl-commands', Commands)

@@ -3,7 +3,5 @@
 
 project = 'ironic-compute'
 copyright = 'ironic-compute developers'
-extensions = ['openstackdocstheme', 'reno.sphinxext']
-html_theme = 'openstackdocs'
-openstackdocs_repo_name = 'openstack/ironic-compute'
-openstackdocs_auto_name = False
+extensions = ['reno.sphinxext']
+html_theme = 'furo'

@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hashring.clock import SystemClock
 from tests.contract import children
@@ -27,7 +27,12 @@ _FAKE = (
 )
 
 
-def _conf(folder: pathlib.Path, port: int) -> configparser.RawConfigParser:
+Options = Mapping[str, Mapping[str, str]]
+
+
+def _conf(
+    folder: pathlib.Path, port: int, options: Options
+) -> configparser.RawConfigParser:
     conf = configparser.RawConfigParser()
     interfaces = {}
     for kind in _FAKE:
@@ -61,14 +66,21 @@ def _conf(folder: pathlib.Path, port: int) -> configparser.RawConfigParser:
         # Fewer than we ask for, so that lists have several pages.
         'max_limit': '2',
     }
+    for section, values in options.items():
+        if section not in conf:
+            conf.add_section(section)
+        conf[section].update(values)
     return conf
 
 
 class RealIronic:
     """Where it answers, and what an operator may do behind its back."""
 
-    def __init__(self, folder: pathlib.Path, port: int) -> None:
+    def __init__(
+        self, folder: pathlib.Path, port: int, token: str = ''
+    ) -> None:
         self.url = f'http://127.0.0.1:{port}'
+        self._token = token
         self._database = folder / 'ironic.sqlite'
 
     def write(self, node: str, **fields: object) -> None:
@@ -98,7 +110,10 @@ class RealIronic:
         """Say whether a conductor has told its drivers."""
         request = urllib.request.Request(
             f'{self.url}/v1/drivers',
-            headers={'X-OpenStack-Ironic-API-Version': '1.46'},
+            headers={
+                'X-OpenStack-Ironic-API-Version': '1.46',
+                'X-Auth-Token': self._token,
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:
@@ -108,12 +123,18 @@ class RealIronic:
 
 
 @contextlib.contextmanager
-def real_ironic(folder: pathlib.Path) -> Iterator[RealIronic]:
-    """Run an Ironic; the folder is empty and short-lived."""
+def real_ironic(
+    folder: pathlib.Path, options: Options | None = None, token: str = ''
+) -> Iterator[RealIronic]:
+    """Run an Ironic; the folder is empty and short-lived.
+
+    :param options: of ironic.conf, by section, besides the usual ones
+    :param token: of an operator, if it asks a Keystone about tokens
+    """
     port = free_port()
     config = folder / 'ironic.conf'
     with config.open('w') as file:
-        _conf(folder, port).write(file)
+        _conf(folder, port, options or {}).write(file)
     programs = pathlib.Path(sys.executable).parent
     argument = f'--config-file={config}'
     with (folder / 'ironic.log').open('ab') as log:
@@ -131,7 +152,7 @@ def real_ironic(folder: pathlib.Path) -> Iterator[RealIronic]:
             start_new_session=True,
         )
     try:
-        ironic = RealIronic(folder, port)
+        ironic = RealIronic(folder, port, token)
         _await(ironic, process, folder)
         yield ironic
     finally:
