@@ -17,14 +17,12 @@ from nova import exception as nova_exception
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute.manager.retries import after, retry
 
 LOG = logging.getLogger(__name__)
 
-# Seconds until the delete of an allocation is sent again.
-_RETRY_S = 10.0
-_NOT_DELETED = (
-    ksa_exceptions.ClientException,
-    nova_exception.AllocationDeleteFailed,
+_IS_NOT_DELETED = after(
+    ksa_exceptions.ClientException, nova_exception.AllocationDeleteFailed
 )
 # Waiting does not mend these: an operator has to.
 _MISCONFIGURED = (
@@ -41,57 +39,42 @@ def repeat_deletes(client: Any, clock: Clock) -> None:
     may be sent twice, because nothing allocates a node to a server meanwhile:
     the thread has the server's lock, and its worker the lease.
     """
-    client.delete_allocation_for_instance = functools.partial(
-        _delete, client, client.delete_allocation_for_instance, clock
-    )
+    send = client.delete_allocation_for_instance
 
+    def delete(context: Any, consumer: str, *args: Any, **how: Any) -> bool:
+        """Delete an allocation; return False if Placement had none."""
+        return retry(
+            lambda: _send(client, send, context, consumer, *args, **how),
+            clock,
+            _IS_NOT_DELETED,
+            functools.partial(_log, consumer),
+        )
 
-def _delete(
-    client: Any,
-    send: Callable[..., bool | None],
-    clock: Clock,
-    context: Any,
-    consumer: str,
-    *args: Any,
-    **kwargs: Any,
-) -> bool:
-    """Delete an allocation; blocks until Placement has none any more.
-
-    :returns: False if Placement had none
-    """
-    request = functools.partial(
-        _send, client, send, context, consumer, *args, **kwargs
-    )
-    while True:
-        error: Exception | str = 'no answer'
-        try:
-            is_deleted = request()
-        except _NOT_DELETED as exc:
-            error = exc
-        else:
-            if is_deleted is not None:
-                return is_deleted
-        _log(consumer, error)
-        clock.sleep(_RETRY_S)
+    client.delete_allocation_for_instance = delete
 
 
 def _send(
-    client: Any, send: Callable[..., bool | None], *args: Any, **kwargs: Any
-) -> bool | None:
-    """Call Nova's method without the decorator that hides its errors."""
+    client: Any, send: Callable[..., bool | None], *args: Any, **how: Any
+) -> bool:
+    """Call Nova's method without the decorator that hides its errors.
+
+    :raises keystoneauth1.exceptions.ClientException: there is no answer
+    """
     bare = inspect.unwrap(send)
-    if bare is send:
-        return send(*args, **kwargs)
     try:
-        return bare(client, *args, **kwargs)
+        is_deleted = (
+            send(*args, **how) if bare is send else bare(client, *args, **how)
+        )
     except ksa_exceptions.EndpointNotFound:
         # The decorator makes the client read Keystone's catalog again.
-        if (is_deleted := send(*args, **kwargs)) is None:
+        if (is_deleted := send(*args, **how)) is None:
             raise
-        return is_deleted
+    if is_deleted is None:
+        raise ksa_exceptions.ClientException('no answer')
+    return is_deleted
 
 
-def _log(consumer: str, error: Exception | str) -> None:
+def _log(consumer: str, error: Exception) -> None:
     if isinstance(error, _MISCONFIGURED):
         LOG.error(
             'The allocation of server %(server)s cannot be deleted with the '

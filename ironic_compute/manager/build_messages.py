@@ -23,6 +23,7 @@ from hashring.clock import Clock
 from ironic_compute import delivery
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.forwarding import is_forwarded
+from ironic_compute.manager.retries import retried, while_kept
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -38,9 +39,6 @@ _BEGUN = frozenset(
         task_states.SPAWNING,
     }
 )
-# Seconds until a build is tried again that cannot begin, because Nova, Ironic
-# or Placement does not answer.
-_RETRY_S = 10.0
 
 
 def is_unbuilt(vm_state: str, host: str | None) -> bool:
@@ -140,7 +138,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             message.continued() if message else contextlib.nullcontext(),
             self.in_progress.shared(instance.uuid),
         ):
-            if not self._wait_must_build(instance, request.arguments):
+            if not self._must_build(context, instance, request.arguments):
                 stale_messages.drop('build_and_run_instance', instance)
                 # This result changes nothing more; FAILED would delete the
                 # allocation of the server that was built.
@@ -151,30 +149,17 @@ class BuildMessages(stale_messages.DropsStaleMessages):
                 context, instance, *args, **kwargs
             )
 
-    def _wait_must_build(
-        self, instance: Any, request: Mapping[str, Any]
+    @retried(
+        'The build of server %(server)s cannot begin yet: %(error)s',
+        while_kept,
+    )
+    def _must_build(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
     ) -> bool:
-        """Return whether to build a server; try until this can be found out.
-
-        RabbitMQ keeps the message meanwhile; an error would end the build.
-        """
-        while True:
-            try:
-                return self._must_build(instance, request)
-            except Exception as exc:
-                if delivery.current() is None:
-                    raise
-                LOG.warning(
-                    'The build of server %(server)s cannot begin yet: '
-                    '%(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-                self.clock.sleep(_RETRY_S)
-
-    def _must_build(self, instance: Any, request: Mapping[str, Any]) -> bool:
         """Return whether to build a server; first undo an earlier build.
 
-        True if the server is gone, because Nova itself handles that.
+        True if the server is gone, because Nova itself handles that. Blocks
+        until this can be found out; an error would end the build.
         """
         message = delivery.current()
         if not stale_messages.refresh(instance):
@@ -184,7 +169,6 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             if message is None or not self._is_interrupted(instance):
                 return False
             networks = request['requested_networks']
-            context = request['context']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
         is_redelivered = message is not None and message.is_redelivered

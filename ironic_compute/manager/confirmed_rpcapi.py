@@ -7,17 +7,18 @@ another daemon serves the host. This client asks RabbitMQ to refuse such a
 message (oslo.messaging's ``at_least_once``).
 """
 
+import functools
 from typing import Any
 
 import oslo_messaging
 from nova.compute import rpcapi
 
 from hashring.clock import Clock
+from ironic_compute.manager.retries import after, retry
 
 # Seconds until a build that no queue receives is given up. A dead host has a
 # queue again when another daemon has adopted it.
 _QUEUE_S = 30.0
-_RETRY_S = 2.0
 
 
 class _ConfirmingRouter:
@@ -56,11 +57,10 @@ class ConfirmedComputeAPI(rpcapi.ComputeAPI):
         :raises oslo_messaging.MessageUndeliverable: the host has had no queue
             for half a minute
         """
-        ends_s = self._clock.now_s() + _QUEUE_S
-        while True:
-            try:
-                return super().build_and_run_instance(*args, **kwargs)
-            except oslo_messaging.MessageUndeliverable:
-                if self._clock.now_s() >= ends_s:
-                    raise
-            self._clock.sleep(_RETRY_S)
+        retry(
+            functools.partial(super().build_and_run_instance, *args, **kwargs),
+            self._clock,
+            after(oslo_messaging.MessageUndeliverable),
+            pause_s=2.0,
+            limit_s=_QUEUE_S,
+        )

@@ -15,9 +15,6 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 
 from typing import Any
 
-import oslo_messaging
-from keystoneauth1 import exceptions as keystone_exceptions
-from neutronclient.common import exceptions as neutron_exceptions
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
@@ -26,20 +23,9 @@ from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute.manager.retries import NO_ANSWER, after, retried
 
 LOG = logging.getLogger(__name__)
-
-# Seconds until a delete is tried again.
-_RETRY_S = 10.0
-# The errors that show that a service did not answer.
-NO_ANSWER = (
-    keystone_exceptions.ConnectionError,
-    keystone_exceptions.DiscoveryFailure,
-    keystone_exceptions.ServiceUnavailable,
-    neutron_exceptions.ConnectionFailed,
-    neutron_exceptions.ServiceUnavailable,
-    oslo_messaging.MessagingTimeout,
-)
 
 
 class RepeatedDeletes(nova_manager.ComputeManager):
@@ -47,23 +33,14 @@ class RepeatedDeletes(nova_manager.ComputeManager):
 
     clock: Clock
 
+    @retried(
+        'The delete of server %(server)s waits until all services answer: '
+        '%(error)s',
+        after(*NO_ANSWER),
+    )
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
-        """Delete a server; blocks until each service has answered.
-
-        Nova calls this method with the server's lock held. RabbitMQ keeps the
-        message of the delete meanwhile.
-        """
-        while True:
-            try:
-                super()._delete_instance(context, instance, bdms)
-                return
-            except NO_ANSWER as exc:
-                LOG.warning(
-                    'The delete of server %(server)s waits until all '
-                    'services answer: %(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-            self.clock.sleep(_RETRY_S)
+        """Delete a server; blocks until each service has answered."""
+        super()._delete_instance(context, instance, bdms)
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

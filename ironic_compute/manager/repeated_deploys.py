@@ -24,6 +24,7 @@ from hashring.ring import Host
 from ironic_compute import delivery
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.retries import retried, while_kept
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
 from ironic_compute.recovery.decisions import (
@@ -38,9 +39,6 @@ from ironic_compute.worker.components import Components
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
-
-# Seconds until it is tried again to find out how far a request has come.
-_RETRY_S = 10.0
 
 
 class RepeatedDeploys(BuildMessages):
@@ -83,7 +81,7 @@ class RepeatedDeploys(BuildMessages):
     ) -> Any:
         """Rebuild a server, unless a newer rebuild was requested."""
         image = rebuild_request(args, kwargs)['image_ref']
-        self._prepare(instance, lambda: self._restart_rebuild(instance, image))
+        self._prepare(context, instance, self._restart_rebuild, image)
         if image and instance.image_ref != image:
             return stale_messages.drop('rebuild_instance', instance)
         return super().rebuild_instance(context, instance, *args, **kwargs)
@@ -98,10 +96,7 @@ class RepeatedDeploys(BuildMessages):
         *args: Any,
     ) -> Any:
         """Unshelve a server, or free what was allocated to a deleted one."""
-        self._prepare(
-            instance,
-            lambda: self._restart_unshelve(context, instance, node),
-        )
+        self._prepare(context, instance, self._restart_unshelve, node)
         if not stale_messages.refresh(instance):
             # It has got its allocation after its delete, from a conductor
             # that did not know of the delete.
@@ -113,29 +108,35 @@ class RepeatedDeploys(BuildMessages):
             context, instance, image, filter_properties, node, *args
         )
 
-    def _prepare(self, instance: Any, restart: Callable[[], None]) -> None:
+    @retried(
+        'The request for server %(server)s cannot be begun anew yet: '
+        '%(error)s',
+        while_kept,
+    )
+    def _prepare(
+        self,
+        context: Any,
+        instance: Any,
+        restart: Callable[[Any, Any, Any], None],
+        wanted: Any,
+    ) -> None:
         """Put a server back whose request an earlier worker has begun.
 
-        Blocks until that is found out; RabbitMQ keeps the message. Does
-        nothing while another thread works on the server.
+        Blocks until that is found out. Does nothing while another thread
+        works on the server.
+
+        :param wanted: the image or the node that the message names
         """
         message = delivery.current()
         is_repeated = message is not None and message.is_redelivered
-        while stale_messages.refresh(instance) and is_repeated:
-            try:
-                with self.in_progress.exclusive(instance.uuid) as is_free:
-                    if is_free:
-                        restart()
-                return
-            except Exception as exc:
-                LOG.warning(
-                    'The request for server %(server)s cannot be begun anew '
-                    'yet: %(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-            self.clock.sleep(_RETRY_S)
+        if stale_messages.refresh(instance) and is_repeated:
+            with self.in_progress.exclusive(instance.uuid) as is_free:
+                if is_free:
+                    restart(context, instance, wanted)
 
-    def _restart_rebuild(self, instance: Any, image: str) -> None:
+    def _restart_rebuild(
+        self, context: Any, instance: Any, image: str
+    ) -> None:
         is_interrupted = (
             instance.task_state == task_states.REBUILD_SPAWNING
             and instance.host == self.host

@@ -37,6 +37,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.manager.retries import after, retried
 
 LOG = logging.getLogger(__name__)
 
@@ -48,14 +49,6 @@ _LOSSES = 'ironic_compute_losses'
 _LOSSES_AT_ONCE = 3
 # A delete of the server waits for as long, because the build has its lock.
 _PAUSE_MAX_S = 5.0
-# Seconds until the end of a build is tried again.
-_RETRY_S = 10.0
-_NO_ANSWER = (
-    oslo_messaging.MessagingTimeout,
-    oslo_messaging.RemoteError,
-    ksa_exceptions.ClientException,
-    nova_exception.ConsumerAllocationRetrievalFailed,
-)
 _BUILD = inspect.signature(api.ComputeTaskAPI.build_instances)
 # The error of a refused claim and of a node that could not be reserved.
 _LOST = 'ComputeResourcesUnavailable'
@@ -86,7 +79,7 @@ class FreshCandidates(api.ComputeTaskAPI):
     ) -> None:
         super().__init__()
         self._gate = gate
-        self._clock = clock
+        self.clock = clock
         self._reportclient = reportclient
         self._scheduler = query.SchedulerQueryClient()
         self._compute_rpcapi = compute_rpcapi
@@ -107,7 +100,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         properties = request['filter_properties']
         has_lost = has_lost_node(properties) and exclude_loss(properties)
         if has_lost:
-            self._clock.sleep(pause_s(properties[_LOSSES]))
+            self.clock.sleep(pause_s(properties[_LOSSES]))
         self._gate.wait()
         if has_lost or alternates is None:
             found = self._select_hosts(request)
@@ -116,7 +109,7 @@ class FreshCandidates(api.ComputeTaskAPI):
             request['host_lists'] = self._give_up(request, found)
         self._gate.wait()
         if not request['host_lists'][0]:
-            self._end_build(request)
+            self._end_build(request['context'], *request['instances'])
             return
         super().build_instances(
             **{name: request[name] for name in request if name != 'self'}
@@ -239,29 +232,22 @@ class FreshCandidates(api.ComputeTaskAPI):
                 bdm.attachment_id = made['id']
                 bdm.save()
 
-    def _end_build(self, request: dict[str, Any]) -> None:
-        """End a build without hosts; try until Nova and Placement answer.
-
-        RabbitMQ keeps the message meanwhile; an error would leave the server
-        BUILDING for ever.
-        """
-        (instance,) = request['instances']
-        while True:
-            try:
-                return self._try_end_build(request['context'], instance)
-            except _NO_ANSWER as exc:
-                LOG.warning(
-                    'The build of server %(server)s, for which no node is '
-                    'left, cannot be ended yet: %(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-                self._clock.sleep(_RETRY_S)
-
-    def _try_end_build(self, context: Any, instance: Any) -> None:
+    @retried(
+        'The build of server %(server)s, for which no node is left, cannot be '
+        'ended yet: %(error)s',
+        after(
+            oslo_messaging.MessagingTimeout,
+            oslo_messaging.RemoteError,
+            ksa_exceptions.ClientException,
+            nova_exception.ConsumerAllocationRetrievalFailed,
+        ),
+    )
+    def _end_build(self, context: Any, instance: Any) -> None:
         """Put a server to ERROR, with a fault, unless another build goes on.
 
         If the server has been built or has a node, its build was rescheduled
-        twice, and the other one goes on.
+        twice, and the other one goes on. Blocks until Nova and Placement
+        answer; an error would leave the server BUILDING for ever.
         """
         if not _is_waiting(instance) or self._has_node(context, instance.uuid):
             _log_other_build(instance.uuid)

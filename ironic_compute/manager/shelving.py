@@ -13,17 +13,11 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from typing import Any
 
 from nova.compute import manager as nova_manager
-from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.manager.deletes import NO_ANSWER
+from ironic_compute.manager.retries import NO_ANSWER, after, retried
 from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
-
-LOG = logging.getLogger(__name__)
-
-# Seconds until the shelving is tried again.
-_RETRY_S = 10.0
 
 
 class RepeatedShelving(nova_manager.ComputeManager):
@@ -44,36 +38,20 @@ class RepeatedShelving(nova_manager.ComputeManager):
         """Free all that a server has, and save it as shelved."""
         raise NotImplementedError
 
+    @retried(
+        'The shelving of server %(server)s waits until all services answer: '
+        '%(error)s',
+        after(*NO_ANSWER, errors.IronicUnavailable),
+    )
     def _shelve_offload_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Shelve a server; blocks until each service has answered.
-
-        Nova calls this method with the server's lock held. RabbitMQ keeps the
-        message of the request meanwhile.
-        """
-        while is_due(instance, SHELVING):
-            try:
-                if self.has_active_node(instance):
-                    super()._shelve_offload_instance(
-                        context, instance, *args, **kwargs
-                    )
-                else:
-                    self.finish_shelving(context, instance)
-                return
-            except Exception as exc:
-                if not _has_no_answer(exc):
-                    raise
-                LOG.warning(
-                    'The shelving of server %(server)s waits until all '
-                    'services answer: %(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-            self.clock.sleep(_RETRY_S)
-        drop('shelve_offload_instance', instance)
-
-
-def _has_no_answer(exc: BaseException) -> bool:
-    """Return whether a service did not answer, which may change."""
-    kinds = (*NO_ANSWER, errors.IronicUnavailable)
-    return isinstance(exc, kinds) or isinstance(exc.__cause__, kinds)
+        """Shelve a server; blocks until each service has answered."""
+        if not is_due(instance, SHELVING):
+            drop('shelve_offload_instance', instance)
+        elif self.has_active_node(instance):
+            super()._shelve_offload_instance(
+                context, instance, *args, **kwargs
+            )
+        else:
+            self.finish_shelving(context, instance)

@@ -316,7 +316,7 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
         self._world = world
         self._wire = wire
         self._gate = gate
-        self._clock = clock
+        self.clock = clock
         self._compute_rpcapi = compute_rpcapi
         self._reportclient = reportclient
         self._scheduler = self

@@ -146,6 +146,7 @@ def alarms(folder):
             'LOG.warning',
             'LOG.error',
             'LOG.log',
+            'retried',
         ):
             yield from sentences(node.args)
 

@@ -18,6 +18,7 @@ from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.stale_messages import DropsStaleMessages
+from tests.fakes.clock import ManualClock
 
 
 class _Rpc:
@@ -57,7 +58,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     """Return a manager of host c1 that holds no node."""
     manager: Any = object.__new__(_Manager)
     manager.host, manager.compute_rpcapi = 'c1', _Rpc()
-    manager.handled = []
+    manager.handled, manager.clock = [], ManualClock()
     manager._components = types.SimpleNamespace(
         held_nodes=types.SimpleNamespace(
             locked_row=lambda node: contextlib.nullcontext(None)

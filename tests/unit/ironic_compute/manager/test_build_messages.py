@@ -68,6 +68,8 @@ def test_a_build_that_waited_for_the_lock_reads_the_row_again(
 class _HoldsEachNode(BuildMessages):
     """A manager of a host that holds the nodes of all builds."""
 
+    clock = ManualClock()
+
     def forward_late(self, *args: Any) -> bool:
         return False
 

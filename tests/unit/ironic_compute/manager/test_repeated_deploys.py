@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
@@ -138,6 +139,21 @@ def test_first_delivery_of_a_rebuild_puts_nothing_back() -> None:
     server = _rebuilding()
     _rebuild(_Manager(), server, is_redelivered=False)
     assert server.saved == []
+
+
+def test_first_delivery_waits_until_nova_can_read_the_record() -> None:
+    """An error would lose the message while Nova's database is away."""
+    server, manager = _rebuilding(), _Manager()
+    errors = [oslo_messaging.RemoteError('DBConnectionError')]
+
+    def refresh() -> None:
+        if errors:
+            raise errors.pop()
+
+    server.refresh = refresh
+    begun_s = manager.clock.now_s()
+    assert _rebuild(manager, server, is_redelivered=False)
+    assert manager.clock.now_s() - begun_s == 10.0
 
 
 def test_rebuild_that_a_thread_works_on_is_left_alone() -> None:

@@ -240,7 +240,7 @@ def client(conductor: _Conductor) -> Any:
     made: Any = object.__new__(FreshCandidates)
     made._scheduler, made._reportclient = _Scheduler(), _Placement()
     made._compute_rpcapi, made._volume_api = _Hosts(), _Cinder()
-    made._clock, made._gate = ManualClock(), _Gate()
+    made.clock, made._gate = ManualClock(), _Gate()
     return made
 
 
@@ -370,11 +370,11 @@ def test_loser_of_many_nodes_takes_its_time(
 ) -> None:
     """A node that is offered and cannot be had ends no build in seconds."""
     properties = _properties(LOST)
-    begun_s = client._clock.now_s()
+    begun_s = client.clock.now_s()
     waited_s = []
     for _ in range(LOSSES_MAX):
         _reschedule(client, properties)
-        waited_s.append(client._clock.now_s() - begun_s)
+        waited_s.append(client.clock.now_s() - begun_s)
         properties = client._compute_rpcapi.properties
         properties['retry']['exc'] = [LOST]
     assert waited_s[2] == 0.0

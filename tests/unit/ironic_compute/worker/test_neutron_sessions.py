@@ -23,7 +23,7 @@ from nova.objects import base as objects_base
 
 from hashring.opts import Timing
 from ironic_compute.gate import LeaseGate
-from ironic_compute.manager.deletes import NO_ANSWER
+from ironic_compute.manager.retries import NO_ANSWER
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
 from ironic_compute.paths.repeated_requests import (
     TAKE_OVER_S,

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retries: a step of a request is repeated until the services answer it.
+
+Nova would end the request in ERROR, or forget half of it. An error does not
+show whether the step was done, so each step may be done twice, and reads the
+server's record first if, for instance, a delete could make it wrong.
+
+The thread keeps the server's lock, and RabbitMQ the message. If the process
+ends, after a drain or without its lease, the next worker gets the message.
+Tenacity's time limit reads a clock of its own, so it is not used here.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import oslo_messaging
+from keystoneauth1 import exceptions as keystone_exceptions
+from neutronclient.common import exceptions as neutron_exceptions
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute import delivery
+
+LOG = logging.getLogger(__name__)
+
+_Result = TypeVar('_Result')
+_Errors = Callable[[Exception], bool]
+
+# The errors that show that a service did not answer.
+NO_ANSWER: tuple[type[Exception], ...] = (
+    keystone_exceptions.ConnectionError,
+    keystone_exceptions.DiscoveryFailure,
+    keystone_exceptions.ServiceUnavailable,
+    neutron_exceptions.ConnectionFailed,
+    neutron_exceptions.ServiceUnavailable,
+    oslo_messaging.MessagingTimeout,
+)
+
+
+def after(*kind: type[Exception]) -> _Errors:
+    """Repeat after these errors, and after those that they have caused."""
+    return lambda exc: isinstance(exc, kind) or isinstance(exc.__cause__, kind)
+
+
+def while_kept(exc: Exception) -> bool:
+    """Repeat after any error while RabbitMQ keeps this thread's message."""
+    return delivery.current() is not None
+
+
+def retry(
+    step: Callable[[], _Result],
+    clock: Clock,
+    is_repeated: _Errors,
+    log: Callable[[Exception], None] = LOG.debug,
+    pause_s: float = 10.0,
+    limit_s: float = math.inf,
+) -> _Result:
+    """Carry out a step and return its result; blocks until it is answered.
+
+    :param is_repeated: whether to repeat the step after an error
+    :param log: called with each such error
+    :param limit_s: seconds after which an error is raised in any case
+    """
+    ends_s = clock.now_s() + limit_s
+    while True:
+        try:
+            return step()
+        except Exception as exc:
+            if not is_repeated(exc) or clock.now_s() >= ends_s:
+                raise
+            log(exc)
+        clock.sleep(pause_s)
+
+
+def retried(
+    sentence: str, is_repeated: _Errors
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Repeat a method that takes a context and an Instance; see ``retry``.
+
+    :param sentence: the warning, with ``%(server)s`` and ``%(error)s``
+    """
+
+    def decorate(method: Callable[..., _Result]) -> Callable[..., _Result]:
+        @functools.wraps(method)
+        def repeat(
+            self: Any, context: Any, server: Any, *args: Any, **kwargs: Any
+        ) -> _Result:
+            return retry(
+                lambda: method(self, context, server, *args, **kwargs),
+                self.clock,
+                is_repeated,
+                lambda exc: LOG.warning(
+                    sentence, {'server': server.uuid, 'error': exc}
+                ),
+            )
+
+        return repeat
+
+    return decorate
