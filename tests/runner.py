@@ -230,6 +230,7 @@ def _rest() -> list[Job]:
         *_coordination('slow'),
         _pytest('contract of RabbitMQ', 'tests/contract/rabbitmq', load=0.3),
         _pytest('contract of Placement on MariaDB', _ON_MARIADB),
+        _pytest('status page in Chromium', 'tests/browser'),
         *_functional('functional rest', others, 3),
         _pytest(
             'units of ironic_compute on eventlet',

@@ -6,6 +6,7 @@ never asks the main loop for anything.
 """
 
 import dataclasses
+import functools
 import http
 import json
 import threading
@@ -17,16 +18,30 @@ from oslo_log import log as logging
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute.agent_port import agent_metrics, state, worker_metrics
+from hashring.workers import NO_HOST
+from ironic_compute.agent_port import (
+    agent_metrics,
+    figures,
+    page,
+    state,
+    worker_metrics,
+)
 
 LOG = logging.getLogger(__name__)
 
 METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 _TEXT, _JSON = 'text/plain; charset=utf-8', 'application/json'
+_HTML = 'text/html; charset=utf-8'
+_ASSETS = {
+    'page.css': 'text/css; charset=utf-8',
+    'page.js': 'text/javascript; charset=utf-8',
+}
 _METHODS = ('GET', 'HEAD')
 # Seconds to wait for the metrics of all workers together. Prometheus gives up
 # after 10 s.
 WORKERS_MAX_S = 2.0
+# The same for the status page, for which a person waits. A worker takes 5 ms.
+FIGURES_MAX_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,12 +79,17 @@ class Application:
         # the interpreter too, waits for one thread and not for all.
         self._computing = threading.Lock()
         self._pages: Mapping[str, Callable[[Snapshot], Answer]] = {
+            '/': self._page,
             '/healthz': self._health,
             '/readyz': self._readiness,
             '/metrics': self._metrics,
             '/api/v1/agent': self._json(state.describe_agent),
             '/api/v1/hosts': self._json(state.describe_hosts),
+            '/api/v1/nodes': self._nodes,
             '/api/v1/ring': self._json(state.describe_ring),
+        }
+        self._assets = {
+            f'/{name}': functools.partial(_asset, name) for name in _ASSETS
         }
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -87,6 +107,8 @@ class Application:
             ('Content-Length', str(len(answer.body))),
             ('Cache-Control', 'no-store'),
             ('X-Content-Type-Options', 'nosniff'),
+            ('Content-Security-Policy', page.POLICY),
+            ('Referrer-Policy', 'no-referrer'),
         ]
         if answer.allow:
             headers.append(('Allow', answer.allow))
@@ -101,21 +123,54 @@ class Application:
                 b'This port only shows; use GET or HEAD.\n',
                 allow=', '.join(_METHODS),
             )
-        page, snapshot = self._pages.get(path), self._snapshot
-        if page is None:
+        if path not in self._pages and path not in self._assets:
             return _text(http.HTTPStatus.NOT_FOUND, 'Paths:', *self._pages)
+        try:
+            return self._answer_get(path)
+        except Exception:
+            LOG.exception('No answer for %(path)s', {'path': path})
+            return _text(http.HTTPStatus.INTERNAL_SERVER_ERROR, 'See the log.')
+
+    def _answer_get(self, path: str) -> Answer:
+        if path in self._assets:
+            return self._assets[path]()
+        snapshot = self._snapshot
         if snapshot is None:
             return _text(
                 http.HTTPStatus.SERVICE_UNAVAILABLE,
                 'The main loop has not turned yet.',
             )
-        try:
-            return page(snapshot)
-        except Exception:
-            LOG.exception('No answer for %(path)s', {'path': path})
-            return _text(http.HTTPStatus.INTERNAL_SERVER_ERROR, 'See the log.')
+        return self._pages[path](snapshot)
 
     # ---- the pages
+
+    def _page(self, snapshot: Snapshot) -> Answer:
+        known = self._figures(snapshot)
+        with self._computing:
+            html = page.render(snapshot.status, known, self._clock.now_s())
+        # A name in UTF-8 may have been cut in the middle.
+        return Answer(http.HTTPStatus.OK, html.encode(errors='replace'), _HTML)
+
+    def _nodes(self, snapshot: Snapshot) -> Answer:
+        known = self._figures(snapshot)
+        return _json(
+            [
+                {'host': host, **each.as_json()}
+                for host, each in sorted(known.items())
+            ]
+        )
+
+    def _figures(self, snapshot: Snapshot) -> dict[Host, figures.HostFigures]:
+        """Return the figures of the hosts here whose worker has answered."""
+        texts = worker_metrics.read_all(
+            snapshot.channels, self._clock, FIGURES_MAX_S
+        )
+        with self._computing:
+            return {
+                host: figures.parse(text)
+                for host, text in texts.items()
+                if host != NO_HOST
+            }
 
     def _health(self, snapshot: Snapshot) -> Answer:
         now_s, status = self._clock.now_s(), snapshot.status
@@ -135,7 +190,7 @@ class Application:
         if not status.has_lease(now_s):
             problems.insert(0, 'The lease is not in force.')
         lines = problems or ['Ready.']
-        return _text(_ok_if(not problems), *lines)
+        return _text(_ok_if(status.is_ready(now_s)), *lines)
 
     def _metrics(self, snapshot: Snapshot) -> Answer:
         channels = snapshot.channels
@@ -157,9 +212,7 @@ class Application:
     ) -> Callable[[Snapshot], Answer]:
         def answer(snapshot: Snapshot) -> Answer:
             with self._computing:
-                value = describe(snapshot.status, self._clock.now_s())
-                body = json.dumps(value, indent=2).encode() + b'\n'
-            return Answer(http.HTTPStatus.OK, body, _JSON)
+                return _json(describe(snapshot.status, self._clock.now_s()))
 
         return answer
 
@@ -168,6 +221,15 @@ def _ok_if(is_well: bool) -> http.HTTPStatus:
     return (
         http.HTTPStatus.OK if is_well else http.HTTPStatus.SERVICE_UNAVAILABLE
     )
+
+
+def _json(value: Any) -> Answer:
+    body = json.dumps(value, indent=2).encode() + b'\n'
+    return Answer(http.HTTPStatus.OK, body, _JSON)
+
+
+def _asset(name: str) -> Answer:
+    return Answer(http.HTTPStatus.OK, page.asset(name), _ASSETS[name])
 
 
 def _text(status: http.HTTPStatus, *lines: str) -> Answer:

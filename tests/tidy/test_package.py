@@ -14,7 +14,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ('hashring', 'resource_tracker', 'ironic_compute')
-_HEADER = re.compile(r'^(#|\.\.) SPDX-License-Identifier: Apache-2\.0$', re.M)
+_HEADER = re.compile(
+    r'^(#|\.\.|//|/\*) SPDX-License-Identifier: Apache-2\.0( \*/)?$', re.M
+)
 
 
 def _tracked() -> list[str]:

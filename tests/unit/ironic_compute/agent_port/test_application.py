@@ -27,11 +27,13 @@ from tests.unit.ironic_compute.agent_port.statuses import (
 )
 
 PATHS = (
+    '/',
     '/healthz',
     '/readyz',
     '/metrics',
     '/api/v1/agent',
     '/api/v1/hosts',
+    '/api/v1/nodes',
     '/api/v1/ring',
 )
 
@@ -102,7 +104,7 @@ def test_nothing_can_be_changed(client: Client, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    'path', ['', '/', '/nothing', '/healthz/', '/../etc/passwd', '/api/v1']
+    'path', ['', '//', '/nothing', '/healthz/', '/../etc/passwd', '/api/v1']
 )
 def test_an_unknown_path_gets_the_list(client: Client, path: str) -> None:
     """Who guesses a path finds the right one."""
@@ -153,6 +155,7 @@ def test_state_is_json(client: Client) -> None:
         assert answer.headers['Content-Type'] == 'application/json'
         assert key in json.loads(answer.body)
     assert len(json.loads(client.get('/api/v1/hosts').body)) == 3
+    assert json.loads(client.get('/api/v1/nodes').body) == []
 
 
 def test_metrics_of_agent_and_workers_are_one_text() -> None:

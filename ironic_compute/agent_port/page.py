@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status page: the pool at one look, as HTML that needs no script.
+
+The script in ``web/page.js`` only fetches the page again and again. Every
+name comes from other machines and is escaped by the template; the page loads
+nothing but the two files beside it, and `POLICY` has the browser hold it to
+that.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator, Mapping
+
+import jinja2
+
+from hashring.agent_status import AgentStatus
+from hashring.group import Member
+from hashring.paths import Path
+from hashring.ring import Host
+from ironic_compute.agent_port import figures, problems
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+WEB = pathlib.Path(__file__).parent / 'web'
+# In the order in which a build needs them.
+_PATHS = tuple(
+    map(Path, ('RabbitMQ', 'nova-conductor', 'Ironic', 'Placement', 'Neutron'))
+)
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostRow:
+    """One row of the table of hosts."""
+
+    host: Host
+    server: Member | None
+    """The daemon that has the lock of the host."""
+    is_here: bool
+    trouble: str | None
+    """Why the host is not served here, if it should be."""
+    is_in_ring: bool
+    figures: figures.HostFigures | None
+    """None if the daemon of this page does not know them."""
+    share: int | None
+    """The number of nodes that the ring gives to the host, if known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One row of the table of daemons."""
+
+    member: Member
+    is_me: bool
+    agrees: bool
+    paths: tuple[tuple[Path, bool | None], ...]
+    """Each service, and whether the daemon reaches it; None: not known."""
+
+
+def render(
+    status: AgentStatus,
+    known: Mapping[Host, figures.HostFigures],
+    now_s: float,
+) -> str:
+    """Return the page as HTML.
+
+    :param known: the figures of the hosts whose worker has answered
+    """
+    found = problems.find_problems(status, known, now_s)
+    since_s = status.agreed_since_s
+    return _template().render(
+        status=status,
+        problems=[each for each in found if not each.is_note],
+        notes=[each for each in found if each.is_note],
+        has_lease=status.has_lease(now_s),
+        heartbeat_age_s=status.heartbeat_age_s(now_s),
+        agreed_for_s=None if since_s is None else now_s - since_s,
+        hosts=[*_host_rows(status, known, now_s)],
+        members=[*_member_rows(status)],
+        paths=_PATHS,
+        totals=_totals(known),
+        is_whole=known.keys() >= status.known,
+    )
+
+
+@functools.cache
+def asset(name: str) -> bytes:
+    """Return a file that the page loads.
+
+    :param name: its name, which is not from a request
+    """
+    return WEB.joinpath(name).read_bytes()
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(WEB),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters['duration'] = duration
+    environment.filters['number'] = lambda value: f'{value:,}'
+    return environment.get_template('page.html')
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as a person says it."""
+    if seconds < 2 * _MINUTE_S:
+        return f'{seconds:.0f} s'
+    if seconds < 2 * _HOUR_S:
+        return f'{seconds / _MINUTE_S:.0f} min'
+    if seconds < 2 * _DAY_S:
+        return f'{seconds / _HOUR_S:.0f} h'
+    return f'{seconds / _DAY_S:.0f} days'
+
+
+def _host_rows(
+    status: AgentStatus,
+    known: Mapping[Host, figures.HostFigures],
+    now_s: float,
+) -> Iterator[HostRow]:
+    unserved, here = status.unserved_here(now_s), status.served_here(now_s)
+    hosts = status.known | here | unserved.keys()
+    # A share is known only if all nodes of the pool are.
+    is_whole = known.keys() >= status.known
+    shares = figures.ring_shares(known) if is_whole else {}
+    for host in sorted(hosts):
+        yield HostRow(
+            host=host,
+            server=status.served_by(host),
+            is_here=host in here,
+            trouble=unserved.get(host),
+            is_in_ring=host in status.ring.hosts,
+            figures=known.get(host),
+            share=shares.get(host, 0) if is_whole else None,
+        )
+
+
+def _member_rows(status: AgentStatus) -> Iterator[MemberRow]:
+    for member in sorted(status.members(), key=lambda each: each.home):
+        yield MemberRow(
+            member=member,
+            is_me=member.boot == status.me.boot,
+            agrees=member.ring == status.ring.digest,
+            paths=tuple((path, _reaches(member, path)) for path in _PATHS),
+        )
+
+
+def _reaches(member: Member, path: Path) -> bool | None:
+    if path in member.failing_paths:
+        return False
+    return True if path in member.working_paths else None
+
+
+def _totals(
+    known: Mapping[Host, figures.HostFigures],
+) -> figures.HostFigures:
+    return figures.HostFigures(
+        nodes=sum(each.nodes for each in known.values()),
+        servers=sum(each.servers for each in known.values()),
+        dirty=sum(each.dirty for each in known.values()),
+    )

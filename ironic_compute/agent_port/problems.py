@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The problems of an agent and its pool, as sentences for the status page.
+
+Each problem names the alert of ``etc/prometheus`` that watches the same thing,
+and thus the section of the manual that says what to do. Pure.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Mapping
+
+from hashring.agent_status import AgentStatus
+from hashring.ring import Host
+from ironic_compute.agent_port.figures import HostFigures
+
+# A change is in Placement within a second; builds in progress are not counted.
+OLD_DIRTY_S = 60.0
+
+
+class Alert(enum.StrEnum):
+    """The alerts that the page knows the causes of, by their names."""
+
+    MAIN_LOOP_STUCK = 'IronicComputeMainLoopStuck'
+    LEASE_LOST = 'IronicComputeLeaseLost'
+    BACKEND_FAILS = 'IronicComputeBackendFails'
+    HALF_ALIVE = 'IronicComputeHalfAlive'
+    HOST_UNSERVED = 'IronicComputeHostUnserved'
+    HOST_NOT_IN_RING = 'IronicComputeHostNotInRing'
+    RING_DISAGREEMENT = 'IronicComputeRingDisagreement'
+    PATH_FAILING = 'IronicComputePathFailing'
+    WORKER_SILENT = 'IronicComputeWorkerSilent'
+    DIRTY_NODE = 'IronicComputeDirtyNode'
+    NODE_WITHOUT_CLASS = 'IronicComputeNodeWithoutClass'
+
+
+# What an operator may have wanted: no cause to be woken.
+NOTES = frozenset({Alert.HOST_NOT_IN_RING, Alert.NODE_WITHOUT_CLASS})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One sentence, and the alert about the same thing."""
+
+    alert: Alert
+    text: str
+
+    @property
+    def is_note(self) -> bool:
+        """Whether an operator may have wanted it so."""
+        return self.alert in NOTES
+
+
+def find_problems(
+    status: AgentStatus, figures: Mapping[Host, HostFigures], now_s: float
+) -> list[Problem]:
+    """Return all problems that the agent can see, the worst first.
+
+    :param figures: those of the hosts whose worker has answered
+    """
+    return [
+        *_of_agent(status, now_s),
+        *_of_hosts(status, now_s),
+        *_of_pool(status),
+        *_of_workers(status, figures, now_s),
+        *_notes(status, figures),
+    ]
+
+
+def _of_agent(status: AgentStatus, now_s: float) -> Iterator[Problem]:
+    if not status.turns(now_s):
+        idle_s = now_s - status.turned_at_s
+        yield Problem(
+            Alert.MAIN_LOOP_STUCK,
+            f'The main loop of this daemon has not turned for {idle_s:.0f} s; '
+            f'what follows is as old.',
+        )
+    if not status.has_lease(now_s):
+        yield Problem(
+            Alert.LEASE_LOST,
+            'The lease of this daemon is not in force: it changes nothing, '
+            'and others adopt its hosts.',
+        )
+    if status.heartbeat.failure is not None:
+        yield Problem(
+            Alert.BACKEND_FAILS,
+            'The last request of this daemon to the coordination backend '
+            'failed; the log says why.',
+        )
+    if status.lost_path is not None:
+        yield Problem(
+            Alert.HALF_ALIVE,
+            f'This daemon has given its hosts away, because it does not reach '
+            f'{status.lost_path} and others do.',
+        )
+
+
+def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
+    unserved = status.unserved_here(now_s)
+    for host in sorted(status.served_by_nobody()):
+        why = f', and here {unserved[host]}' if host in unserved else ''
+        yield Problem(
+            Alert.HOST_UNSERVED, f'No daemon has the lock of host {host}{why}.'
+        )
+    for host in sorted(unserved.keys() - status.served_by_nobody()):
+        yield Problem(
+            Alert.HOST_UNSERVED,
+            f'Host {host} is not served here: {unserved[host]}.',
+        )
+
+
+def _of_pool(status: AgentStatus) -> Iterator[Problem]:
+    other = sorted(
+        member.home
+        for member in status.members()
+        if member.ring not in ('', status.ring.digest)
+    )
+    if other:
+        yield Problem(
+            Alert.RING_DISAGREEMENT,
+            f'The daemons disagree about the ring, so that new nodes wait: '
+            f'another one than here is at the daemon of {", ".join(other)}.',
+        )
+    for member in status.members():
+        for path in member.failing_paths:
+            yield Problem(
+                Alert.PATH_FAILING,
+                f'The daemon of {member.home} does not reach {path}.',
+            )
+
+
+def _of_workers(
+    status: AgentStatus, figures: Mapping[Host, HostFigures], now_s: float
+) -> Iterator[Problem]:
+    for host in sorted(status.served_here(now_s) - figures.keys()):
+        yield Problem(
+            Alert.WORKER_SILENT,
+            f'The worker of host {host} does not answer.',
+        )
+    for host, each in sorted(figures.items()):
+        if each.oldest_dirty_s >= OLD_DIRTY_S:
+            yield Problem(
+                Alert.DIRTY_NODE,
+                f'Host {host} has changes of {each.dirty} nodes that are not '
+                f'in Placement, the oldest for {each.oldest_dirty_s:.0f} s.',
+            )
+
+
+def _notes(
+    status: AgentStatus, figures: Mapping[Host, HostFigures]
+) -> Iterator[Problem]:
+    for host in sorted(status.known - status.ring.hosts):
+        yield Problem(
+            Alert.HOST_NOT_IN_RING,
+            f'Host {host} gets no nodes from the ring: it is disabled in '
+            f'Nova, or not mapped to a cell, or its Service is not read yet.',
+        )
+    for host, each in sorted(figures.items()):
+        if each.without_class:
+            yield Problem(
+                Alert.NODE_WITHOUT_CLASS,
+                f'Host {host} has {each.without_class} available nodes '
+                f'without a resource class, which no build can get.',
+            )
