@@ -55,6 +55,11 @@ class AgentStatus:
         """Return whether the lease of this agent is in force."""
         return self.heartbeat.lease.held(now_s)
 
+    def is_ready(self, now_s: float) -> bool:
+        """Return whether the agent serves all hosts that it should."""
+        well = self.turns(now_s) and self.has_lease(now_s)
+        return well and not self.unserved_here(now_s)
+
     def heartbeat_age_s(self, now_s: float) -> float | None:
         """Return the age of the last heartbeat that counted, in seconds.
 

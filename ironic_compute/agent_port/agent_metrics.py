@@ -138,6 +138,11 @@ def _lease(status: AgentStatus, now_s: float) -> Iterator[Any]:
         'Whether this daemon has its lease',
         status.has_lease(now_s),
     )
+    yield _gauge(
+        'ready',
+        'Whether this daemon serves all hosts that it should, as /readyz says',
+        status.is_ready(now_s),
+    )
     age_s = status.heartbeat_age_s(now_s)
     if age_s is not None:
         yield _gauge(

@@ -52,6 +52,7 @@ def test_each_metric_has_its_value() -> None:
         'info{home=c1,version=1.2}': 1,
         'last_turn_seconds{}': 0.5,
         'lease_in_force{}': 1,
+        'ready{}': 0,
         'heartbeat_age_seconds{}': 2,
         'half_alive{}': 0,
         'members{}': 2,
@@ -86,6 +87,9 @@ def test_each_metric_has_its_value() -> None:
     ('name', 'value', 'changes'),
     [
         ('lease_in_force{}', 0, {'heartbeat': NOT_YET}),
+        ('ready{}', 0, {'heartbeat': NOT_YET}),
+        ('ready{}', 0, {'turned_at_s': NOW_S - 6.0}),
+        ('ready{}', 1, {'hosts': STATUS.hosts[:1]}),
         ('half_alive{}', 1, {'lost_path': Path('Neutron')}),
         ('ring_agreed{}', 0, {'agreed_since_s': None}),
         ('hosts_served_here{}', 0, {'deadline_s': 0.0}),

@@ -8,12 +8,15 @@ import pytest
 
 from hashring.adoption import View
 from hashring.heartbeat import HeartbeatState
+from hashring.host_states import HostState, Phase
 from hashring.paths import Path
 from hashring.ring import Host, Ring
+from ironic_compute.agent_port.agent_metrics import describe
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.problems import Alert, find_problems
 from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.statuses import SECRET, STATUS
+from tests.unit.ironic_compute.agent_port.test_agent_metrics import samples
 
 WELL = pools.well().status
 C1 = Host('c1')
@@ -37,42 +40,108 @@ def test_a_pool_that_is_well_has_no_problem() -> None:
     assert _found() == []
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Fault:
+    """One fault, and where it shows.
+
+    :param sample: the series of `/metrics` that an alert watches
+    """
+
+    alert: Alert
+    sample: str
+    value: float
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    figures: dict[Host, HostFigures] = dataclasses.field(
+        default_factory=lambda: FIGURES
+    )
+
+
+LAPSED = dataclasses.replace(
+    WELL.heartbeat, lease=WELL.heartbeat.lease.joined(pools.NOW_S)
+)
+FAULTS = {
+    'frozen agent': _Fault(
+        Alert.MAIN_LOOP_STUCK,
+        'last_turn_seconds{}',
+        6.0,
+        {'turned_at_s': pools.NOW_S - 6.0},
+    ),
+    'lapsed lease': _Fault(
+        Alert.LEASE_LOST, 'lease_in_force{}', 0, {'heartbeat': LAPSED}
+    ),
+    'path that fails': _Fault(
+        Alert.HALF_ALIVE, 'half_alive{}', 1, {'lost_path': Path('Ironic')}
+    ),
+    'unserved host, after kill -9 of a daemon': _Fault(
+        Alert.HOST_UNSERVED,
+        'host_served{host=c2}',
+        0,
+        {'heartbeat': _peer(serving=())},
+    ),
+    'worker that starts': _Fault(
+        Alert.HOST_UNSERVED,
+        'ready{}',
+        0,
+        {'hosts': (HostState(C1, Phase.SERVING),)},
+    ),
+    'frozen worker': _Fault(
+        Alert.WORKER_SILENT, 'worker_metrics_read{host=c1}', 0, figures={}
+    ),
+    'ring disagreement': _Fault(
+        Alert.RING_DISAGREEMENT,
+        'ring_agreed{}',
+        0,
+        {'heartbeat': _peer(ring='other'), 'agreed_since_s': None},
+    ),
+    'unmapped or disabled host': _Fault(
+        Alert.HOST_NOT_IN_RING,
+        'hosts_known{}',
+        4,
+        {'known': WELL.known | {Host('c4')}},
+    ),
+}
+
+
+@pytest.mark.parametrize('name', FAULTS)
+def test_each_fault_shows_on_the_page_and_in_a_metric(name: str) -> None:
+    """In the first answer after the turn that saw it."""
+    fault = FAULTS[name]
+    assert fault.alert in _found(fault.figures, **fault.changes)
+    status = dataclasses.replace(WELL, **fault.changes)
+    answered = {C1: C1 in fault.figures}
+    found = samples(describe(status, answered, pools.NOW_S))
+    assert found[fault.sample] == fault.value
+    well = samples(describe(WELL, {C1: True}, pools.NOW_S))
+    assert well[fault.sample] != fault.value
+
+
 @pytest.mark.parametrize(
-    ('alert', 'changes'),
+    ('alert', 'figures'),
     [
-        (Alert.MAIN_LOOP_STUCK, {'turned_at_s': pools.NOW_S - 6.0}),
-        (
-            Alert.BACKEND_FAILS,
-            {'heartbeat': dataclasses.replace(WELL.heartbeat, failure='no')},
-        ),
-        (Alert.HOST_UNSERVED, {'heartbeat': _peer(serving=())}),
-        (Alert.RING_DISAGREEMENT, {'heartbeat': _peer(ring='other')}),
-        (
-            Alert.PATH_FAILING,
-            {'heartbeat': _peer(failing_paths=(Path('Neutron'),))},
-        ),
-        (Alert.HOST_NOT_IN_RING, {'known': WELL.known | {Host('c4')}}),
-        (Alert.WORKER_SILENT, {'figures': {}}),
-        (
-            Alert.DIRTY_NODE,
-            {'figures': {C1: HostFigures(dirty=1, oldest_dirty_s=60.0)}},
-        ),
-        (
-            Alert.NODE_WITHOUT_CLASS,
-            {'figures': {C1: HostFigures(without_class=1)}},
-        ),
+        (Alert.DIRTY_NODE, HostFigures(dirty=1, oldest_dirty_s=60.0)),
+        (Alert.NODE_WITHOUT_CLASS, HostFigures(without_class=1)),
     ],
 )
-def test_each_fault_is_named(alert: Alert, changes: dict[str, Any]) -> None:
-    """The alert is the first that is named for it."""
-    assert alert in _found(**changes)
+def test_a_fault_of_a_node_shows(alert: Alert, figures: HostFigures) -> None:
+    """The figures are those of the worker's metrics; see test_figures."""
+    assert _found({C1: figures}) == [alert]
+
+
+def test_a_backend_that_fails_shows_before_the_lease_ends() -> None:
+    """Its metric is counted by the thread that sends the requests."""
+    heartbeat = dataclasses.replace(WELL.heartbeat, failure='no')
+    assert _found(heartbeat=heartbeat) == [Alert.BACKEND_FAILS]
+
+
+def test_a_path_of_another_daemon_shows() -> None:
+    """Each daemon publishes what it does not reach."""
+    heartbeat = _peer(failing_paths=(Path('Neutron'),))
+    assert _found(heartbeat=heartbeat) == [Alert.PATH_FAILING]
 
 
 def test_a_lapsed_lease_names_the_hosts_that_are_not_served() -> None:
     """Both are true, and the lease comes first."""
-    lease = WELL.heartbeat.lease.joined(pools.NOW_S)
-    heartbeat = dataclasses.replace(WELL.heartbeat, lease=lease)
-    assert _found(heartbeat=heartbeat) == [
+    assert _found(heartbeat=LAPSED) == [
         Alert.LEASE_LOST,
         Alert.HOST_UNSERVED,
     ]
