@@ -18,6 +18,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import prometheus_client
@@ -113,6 +114,10 @@ class Metrics:
         )
 
     # For the resource tracker (resource_tracker.meter.Meter)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context of no effect: a request is counted at its end."""
+        return contextlib.nullcontext()
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float

@@ -4,6 +4,8 @@
 ``ironic_compute.metrics`` implements it for Prometheus.
 """
 
+import contextlib
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 
@@ -12,6 +14,12 @@ class Meter(Protocol):
 
     Any thread may call; no method blocks or raises.
     """
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which a request to Placement is sent.
+
+        It ends with the answer, or without one, before the request is counted.
+        """
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float
@@ -37,6 +45,10 @@ class Meter(Protocol):
 
 class NoMeter:
     """A meter that counts nothing."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context of no effect."""
+        return contextlib.nullcontext()
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float

@@ -275,9 +275,10 @@ class Placement:
     ) -> Any:
         begun_s, status = self._clock.now_s(), 'none'
         try:
-            response = self._send(
-                method, url, body, timeout_s or self._timeout_s
-            )
+            with self._meter.waiting():
+                response = self._send(
+                    method, url, body, timeout_s or self._timeout_s
+                )
             status = str(response.status_code)
         finally:
             seconds = self._clock.now_s() - begun_s

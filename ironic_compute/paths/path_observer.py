@@ -13,7 +13,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.paths import Path, PathState
-from ironic_compute.loop_thread import LoopThread
+from ironic_compute.loop_thread import LoopThread, NewLoop
 from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.paths.probes import Probe
 
@@ -37,6 +37,7 @@ class PathObserver:
     :param send: sends the states of all paths to the agent; does not block
     :param is_doubted: whether a path fails for another agent, which waits for
         a proof that it works here
+    :param new_loop: makes what runs a probe again and again
     """
 
     _health: PathHealth
@@ -44,37 +45,42 @@ class PathObserver:
     _clock: Clock
     _send: Callable[[dict[Path, PathState]], None]
     _is_doubted: Callable[[Path], bool]
+    _new_loop: NewLoop = LoopThread
 
     def __attrs_post_init__(self) -> None:
         self._sent_s = -math.inf
         self._sent: dict[Path, object] = {}
         # Path -> since when it fails, if a warning was logged.
         self._warned: dict[Path, float] = {}
-        self._threads = (
-            *(
-                LoopThread(f'path-{p.path}', p.try_probe, _FIRST_PROBE_S)
-                for p in self._probes
-            ),
-            LoopThread('paths', self.report),
-        )
+        self._loops = {
+            probe: self._new_loop(
+                f'path-{probe.path}', probe.try_probe, _FIRST_PROBE_S
+            )
+            for probe in self._probes
+        }
+        self._reports = self._new_loop('paths', self.report, 0.0)
 
     def start(self) -> None:
         """Start all threads."""
-        for thread in self._threads:
-            thread.start()
+        for loop in (*self._loops.values(), self._reports):
+            loop.start()
 
     def stop(self) -> None:
         """Stop all threads; a probe that has begun goes on."""
-        for thread in self._threads:
-            thread.stop()
+        for loop in (*self._loops.values(), self._reports):
+            loop.stop()
 
     def report(self) -> float:
         """Log and send what has changed; send it now and then anyway.
 
+        Also wakes the probes that should not wait for their next turn.
+
         :returns: seconds until the next call
         """
-        for probe in self._probes:
+        for probe, loop in self._loops.items():
             probe.note_overdue()
+            if probe.is_suspect():
+                loop.wake()
         states = self._health.states()
         self._log(states)
         now_s = self._clock.now_s()

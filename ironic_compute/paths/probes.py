@@ -96,6 +96,15 @@ class Probe:
     def _is_failing(self) -> bool:
         return self._health.is_failing(self.path)
 
+    def is_suspect(self) -> bool:
+        """Return whether a probe should be sent at once, for a new reason.
+
+        :meth:`try_probe` may have asked for a longer wait before. Any thread
+        may call.
+        """
+        is_idle = self._began_s is None and not self._is_failing()
+        return is_idle and self._is_doubtful()
+
     def note_overdue(self) -> None:
         """Note a failure if the present probe has had no answer for long.
 
@@ -109,12 +118,17 @@ class Probe:
     def _is_due(self) -> bool:
         if self._is_failing():
             return True
+        if self._is_doubtful():
+            return True
         silent_s = self._health.silent_s(self.path)
+        return self.silence_s is not None and silent_s >= self.silence_s
+
+    def _is_doubtful(self) -> bool:
+        """Return whether a request waits, or another agent, for an answer."""
         is_waiting = self._health.waits_s(self.path) >= TIMEOUT_S
         is_doubted = self._is_doubted(self.path)
-        if (is_waiting or is_doubted) and silent_s >= RETRY_S:
-            return True
-        return self.silence_s is not None and silent_s >= self.silence_s
+        is_silent = self._health.silent_s(self.path) >= RETRY_S
+        return (is_waiting or is_doubted) and is_silent
 
     def _probe(self) -> bool:
         """Send a probe; return whether it had an answer."""

@@ -68,11 +68,20 @@ class IronicTraffic:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class PlacementTraffic:
-    """Notes the requests to Placement and passes all on to another meter."""
+    """Notes the requests to Placement and passes all on to another meter.
+
+    A request waits up to a minute for its answer; Placement is probed before.
+    """
 
     _health: PathHealth
     _clock: Clock
     _meter: Meter
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Note that the request in the body waits for its answer."""
+        with self._meter.waiting(), self._health.waiting(PLACEMENT):
+            yield
 
     def count_request(
         self, method: str, what: str, status: str, seconds: float

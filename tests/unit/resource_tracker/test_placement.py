@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Placement client: errors by type, repeated requests, time-outs."""
 
+import contextlib
 import io
 import json
 
@@ -11,6 +12,7 @@ from requests import adapters
 
 from resource_tracker import errors
 from resource_tracker.delta import PutAggregates, PutInventories, PutTraits
+from resource_tracker.meter import NoMeter
 from resource_tracker.placement import MICROVERSION, Placement
 
 CHANGE = PutAggregates('u', frozenset())
@@ -127,6 +129,43 @@ def test_read_is_sent_once_more_after_a_broken_connection():
     client, wire = _client(broken, (200, '{"resource_providers": []}'))
     assert client.list_providers() == {}
     assert len(wire.sent) == 2
+
+
+class _Meter(NoMeter):
+    """Records when a request waits and when it is counted."""
+
+    def __init__(self):
+        self.events = []
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """See Meter."""
+        self.events.append('begins')
+        try:
+            yield
+        finally:
+            self.events.append('ends')
+
+    def count_request(self, method, what, status, seconds):
+        """See Meter."""
+        self.events.append(status)
+
+
+@pytest.mark.parametrize(
+    ('answer', 'status'),
+    [
+        ((200, '{"resource_providers": []}'), '200'),
+        ((503, ''), '503'),
+        (requests.Timeout('late'), 'none'),
+    ],
+)
+def test_request_that_waits_is_known_before_it_is_counted(answer, status):
+    """It may wait for a minute, and Placement is probed meanwhile."""
+    client, _ = _client(answer, answer)
+    client._meter = _Meter()
+    with contextlib.suppress(errors.PlacementUnavailable):
+        client.list_providers()
+    assert client._meter.events == ['begins', 'ends', status]
 
 
 @pytest.mark.parametrize(

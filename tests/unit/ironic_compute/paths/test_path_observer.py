@@ -3,12 +3,19 @@
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from hashring.clock import SystemClock
 from hashring.paths import Path, PathState
-from ironic_compute.paths.path_health import IRONIC, RABBITMQ, PathHealth
+from ironic_compute.loop_thread import Act
+from ironic_compute.paths.path_health import (
+    IRONIC,
+    PLACEMENT,
+    RABBITMQ,
+    PathHealth,
+)
 from ironic_compute.paths.path_observer import PathObserver
 from ironic_compute.paths.probes import Probe
 from tests.fakes.clock import ManualClock
@@ -146,6 +153,73 @@ def test_probe_that_hangs_is_reported_while_it_hangs() -> None:
     assert was_sent.is_set()
     goes_on.set()
     thread.join(60.0)
+
+
+class _Loop:
+    """The loop of a probe; counts how often it was woken."""
+
+    def __init__(self, name: str, act: Act, first_wait_s: float) -> None:
+        self.act = act
+        self.woken_count = 0
+
+    def start(self) -> None:
+        """See Loop."""
+
+    def stop(self) -> None:
+        """See Loop."""
+
+    def wake(self) -> None:
+        """See Loop."""
+        self.woken_count += 1
+
+
+@pytest.mark.parametrize('is_doubted', [False, True])
+def test_probe_does_not_wait_for_its_turn_if_a_request_waits(
+    *, is_doubted: bool
+) -> None:
+    """Nor if another agent waits for its proof."""
+    world = _World()
+    loops: list[_Loop] = []
+
+    def new_loop(*loop: Any) -> _Loop:
+        loops.append(_Loop(*loop))
+        return loops[-1]
+
+    def time_out() -> None:
+        raise OSError('timed out')
+
+    probe = Probe(
+        PLACEMENT,
+        None,
+        time_out,
+        world.health,
+        world.clock,
+        is_doubted=world.doubted.__contains__,
+    )
+    world.observer = PathObserver(
+        world.health,
+        [probe],
+        world.clock,
+        world.sent.append,
+        world.doubted.__contains__,
+        new_loop,
+    )
+    world.health.note_answer(PLACEMENT)
+    world.pass_seconds(60)
+    assert loops[0].woken_count == 0
+    if is_doubted:
+        world.doubted.add(PLACEMENT)
+        world.pass_seconds(1)
+    else:
+        with world.health.waiting(PLACEMENT):
+            world.pass_seconds(5)
+            assert loops[0].woken_count == 0
+            world.pass_seconds(1)
+    assert loops[0].woken_count == 1
+    # While it fails, its own pace is enough.
+    loops[0].act()
+    world.pass_seconds(20)
+    assert loops[0].woken_count == 1
 
 
 def test_threads_start_and_stop() -> None:

@@ -135,6 +135,12 @@ class _Counted(NoMeter):
         """See Meter."""
         self.counted.append((method, what, status, seconds))
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """See Meter."""
+        self.counted.append('waiting')
+        yield
+
     def count_report(self, seconds: float) -> None:
         """See Meter."""
         self.counted.append(seconds)
@@ -173,10 +179,25 @@ def test_requests_to_placement_are_counted_as_before(
     """All that is counted reaches the metrics."""
     meter = _Counted()
     traffic = PlacementTraffic(health, clock, meter)
+    with traffic.waiting():
+        pass
     traffic.count_request('PUT', 'traits', '200', 0.5)
     traffic.count_report(2.0)
     traffic.count_drift(3)
-    assert meter.counted == [('PUT', 'traits', '200', 0.5), 2.0, 3]
+    assert meter.counted == ['waiting', ('PUT', 'traits', '200', 0.5), 2.0, 3]
+
+
+def test_request_to_placement_waits_until_it_ends(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """In a black hole it ends after a minute; a probe tells before."""
+    traffic = PlacementTraffic(health, clock, NoMeter())
+    with contextlib.suppress(TimeoutError), traffic.waiting():
+        clock.advance(6)
+        assert health.waits_s(PLACEMENT) == 6
+        raise TimeoutError
+    assert health.waits_s(PLACEMENT) == 0
+    assert health.states() == {}
 
 
 def test_old_request_to_placement_that_ends_late_is_no_failure(
