@@ -234,11 +234,18 @@ class ComputeNodes:
     def write_holder(self, row: Any, host: Host, service_id: int) -> bool:
         """Make ``host`` the holder of a node.
 
+        If a request without an answer may have reached Nova, ``row`` has the
+        new host, so that ``HeldNodes`` reads it again before it is used. It is
+        unchanged if no request was sent.
+
         :returns: whether the written row has this host; False if another host
             has taken it meanwhile
+        :raises errors.GateShut: the lease is not in force, and the caller may
+            not wait
         """
+        self._gate.wait()
         row.host, row.service_id = host, service_id
-        self._save(row)
+        _send(row)
         return bool(row.host == host)
 
     def take_row(

@@ -121,8 +121,8 @@ class Rows:
         """Do nothing: the simulated scheduler has no weighers."""
 
     def write_holder(self, row: Row, host: Host, service_id: int) -> bool:
-        row.host, row.service_id = host, service_id
         self._gate.wait()
+        row.host, row.service_id = host, service_id
         node = row.hypervisor_hostname
         changes = {'host': host, 'service_id': service_id, 'stats': row.stats}
         record = self._wire.write(

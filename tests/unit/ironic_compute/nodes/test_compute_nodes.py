@@ -4,7 +4,9 @@
 import pytest
 from nova import objects
 
-from ironic_compute.gate import LeaseGate
+from hashring.ring import Host
+from ironic_compute.errors import GateShut
+from ironic_compute.gate import LeaseGate, without_waiting
 from ironic_compute.nodes import compute_nodes, records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from resource_tracker.node import NodeFacts, NodeId
@@ -120,6 +122,29 @@ def test_changed_host_ip_alone_is_not_written(
     assert len(conductor.saved) == 1
     rows.update_row(row, NodeFacts(NodeId('n1')))
     assert 'host_ip' in conductor.saved[1]
+
+
+def test_row_keeps_its_holder_if_no_request_was_sent(
+    conductor: _Conductor,
+) -> None:
+    """The node would be dropped, and read again, for nothing."""
+    rows = ComputeNodes(LeaseGate(ManualClock()), ManualClock())
+    row = objects.ComputeNode(host='c1', service_id=1)
+    with pytest.raises(GateShut), without_waiting():
+        rows.write_holder(row, Host('c2'), 2)
+    assert (row.host, row.service_id) == ('c1', 1)
+    assert conductor.saved == []
+
+
+def test_row_has_its_new_holder_if_a_request_had_no_answer(
+    conductor: _Conductor, rows: ComputeNodes
+) -> None:
+    """It may be carried out late, so its holder is not certain."""
+    row = objects.ComputeNode(host='c1', service_id=1)
+    conductor.is_away = True
+    with pytest.raises(TimeoutError):
+        rows.write_holder(row, Host('c2'), 2)
+    assert row.host == 'c2'
 
 
 def test_facts_of_a_node_keep_its_row_new() -> None:

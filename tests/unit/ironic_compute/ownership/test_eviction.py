@@ -271,3 +271,20 @@ def test_node_whose_row_was_not_written_follows_later(desk: Desk) -> None:
     assert desk.evictor.evict(desk.node, C2) == S1
     assert (desk.server.host, desk.holder) == (C2, C1)
     assert desk.rechecked == [(desk.node, S1)]
+
+
+def test_lapse_between_the_writes_leaves_the_node_held(desk: Desk) -> None:
+    """Nothing was sent, so it can follow its server with the next lease."""
+    rows: Any = desk.one.rows
+    write = rows.write_holder
+
+    def lapse(*args: Any) -> bool:
+        rows._gate._deadline_s = desk.cloud.clock.now_s()
+        return bool(write(*args))
+
+    rows.write_holder = lapse
+    assert desk.evictor.evict(desk.node, C2) == S1
+    assert (desk.server.host, desk.holder) == (C2, C1)
+    assert desk.rechecked == [(desk.node, S1)]
+    with desk.one.held_nodes.locked_row(desk.node) as row:
+        assert row is not None
