@@ -39,6 +39,15 @@ LOG = logging.getLogger(__name__)
 _LOCK_PREFIX = 'ironic-compute/host/'
 _GROUP_PREFIX = 'ironic-compute.'
 
+# Options of tooz's drivers for etcd, Redis and ZooKeeper that name files.
+_FILE_OPTIONS = frozenset(
+    {
+        *('ca_cert', 'cert_cert', 'cert_key'),
+        *('ssl_ca_certs', 'ssl_certfile', 'ssl_keyfile'),
+        *('ca', 'certfile', 'keyfile'),
+    }
+)
+
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
@@ -51,8 +60,21 @@ def _translated(what: str) -> Iterator[None]:
         raise errors.NotInGroup(f'{what}: {e}') from e
     # Drivers let foreign exceptions of any class through.
     except Exception as e:
-        reason = str(e) or type(e).__name__
-        raise errors.BackendUnavailable(f'{what}: {reason}') from e
+        raise errors.BackendUnavailable(f'{what}: {_reason(e)}') from e
+
+
+def _reason(exc: BaseException) -> str:
+    """Return the text of an error; without one, that of its first cause.
+
+    etcd3gw's errors have no text, and are about any failure of a connection.
+    """
+    if str(exc):
+        return str(exc)
+    first: BaseException = exc
+    while first.__cause__ or first.__context__:
+        first = first.__cause__ or first.__context__ or first
+    name = type(exc).__name__
+    return name if not str(first) else f'{name}: {first}'
 
 
 def _quoted(name: str) -> str:
@@ -116,6 +138,7 @@ class Membership:
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
+        _check_files(self.backend.url)
         self._driver = _load(self.backend, f'{_quoted(home)}:{boot}')
         servers = self.backend.etcd_servers
         self._servers = EtcdServers(self._driver, servers) if servers else None
@@ -430,6 +453,23 @@ def _read_members(driver: Any, group: bytes) -> dict[bytes | str, Any]:
         with contextlib.suppress(coordination.MemberNotJoined):
             found[member] = driver.get_member_capabilities(group, member).get()
     return found
+
+
+def _check_files(url: str) -> None:
+    """Check that the certificates and keys of a URL can be read.
+
+    A driver says of one that is missing only that it could not connect.
+
+    :raises BackendRefused: one cannot be read
+    """
+    query = urllib.parse.urlsplit(url).query
+    for name, value in urllib.parse.parse_qsl(query):
+        if name in _FILE_OPTIONS and not os.access(value, os.R_OK):
+            raise errors.BackendRefused(
+                f'{backends.OPTION} sets {name}={value}, a file that cannot '
+                f'be read: correct the name, or let the user of this service '
+                f'read it.'
+            )
 
 
 def _check_folder(path: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from oslo_log import log as logging
 
 from hashring import events
+from hashring.backend import OPTION
 from hashring.group import Member
 from hashring.half_alive import Cause
 from hashring.heartbeat import HeartbeatState
@@ -266,7 +267,7 @@ def _describe_ring(member: Member) -> str:
 
 def _why_lost(state: HeartbeatState) -> str:
     if state.failure is not None:
-        return f'the backend does not answer ({state.failure})'
+        return f'{OPTION} does not answer ({state.failure})'
     if state.verdict is Verdict.NOT_LISTED:
         return f'{Verdict.NOT_LISTED.value}'
     if state.verdict is Verdict.LATE:

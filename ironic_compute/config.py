@@ -1,22 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers the options of all packages and finds the configuration files.
+"""Registers the options of all packages and reads the configuration files.
 
 Every console script and the worker process read their configuration through
-this module.
+this module. A mistake in it becomes one sentence that names the file, folder
+or option.
 """
 
+import argparse
+import contextlib
 import os
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import oslo_messaging
 from oslo_config import cfg
+from oslo_log import log as logging
 
 import hashring.opts
 import resource_tracker.opts
-from ironic_compute import opts
+from ironic_compute import errors, opts
 
 PROG = 'ironic-compute'
 
 OWN_CONFIG = '/etc/ironic-compute/ironic-compute.conf'
+
+_LOG_OPTIONS = ('log_config_append', 'log_file', 'log_dir')
+
+# How oslo.config describes a value that is not valid.
+_INVALID_VALUE = re.compile(
+    r"Value for option (\S+) from LocationInfo\(.*detail='(.*)'\) "
+    r'is not valid: (.*)',
+    re.DOTALL,
+)
 
 
 def register_opts(conf: Any) -> None:
@@ -30,3 +47,105 @@ def default_config_files() -> list[str]:
     """Return the files that are read without ``--config-file``."""
     found: list[str] = cfg.find_config_files(project='nova', prog=PROG)
     return [*found, *([OWN_CONFIG] if os.path.exists(OWN_CONFIG) else [])]
+
+
+@contextlib.contextmanager
+def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
+    """Translate each error of reading the configuration.
+
+    :param arguments: the command line, which may name files and folders
+    :raises errors.ConfigError: for any of them
+    """
+    _check_files(arguments)
+    try:
+        yield
+    except oslo_messaging.DriverLoadFailure as exc:
+        raise _transport_refused(str(exc)) from exc
+    except oslo_messaging.InvalidTransportURL as exc:
+        # The text of the error has the URL, and so the password.
+        raise _transport_refused('it is no URL') from exc
+    except cfg.ConfigFileValueError as exc:
+        raise errors.ConfigError(_describe_value(exc)) from exc
+    except cfg.Error as exc:
+        raise errors.ConfigError(str(exc)) from exc
+
+
+def check_values(conf: Any) -> None:
+    """Check that each of our options has a value that is valid.
+
+    oslo.config does not check a value before it is read.
+
+    :raises errors.ConfigError: the message has the group, the option and the
+        file
+    """
+    for package in (hashring, resource_tracker):
+        _check_group(conf, package.opts.list_opts())
+    _check_group(conf, opts.list_opts())
+
+
+def set_up_logging(conf: Any, prog: str) -> None:
+    """Open the log that nova.conf or the command line describes.
+
+    :raises errors.ConfigError: it cannot be opened
+    """
+    try:
+        logging.setup(conf, prog)
+    except (logging.LogConfigError, OSError) as exc:
+        named = next((name for name in _LOG_OPTIONS if conf[name]), 'log_file')
+        raise errors.ConfigError(
+            f'[DEFAULT] {named} is {conf[named]}, and the log cannot be '
+            f'opened: {exc}'
+        ) from exc
+
+
+def _transport_refused(why: str) -> errors.ConfigError:
+    return errors.ConfigError(
+        f'[DEFAULT] transport_url in nova.conf cannot be used, write '
+        f'rabbit://USER:PASSWORD@HOST:5672/: {why}'
+    )
+
+
+def _check_group(conf: Any, groups: list[tuple[str, list[Any]]]) -> None:
+    for group, options in groups:
+        for option in options:
+            try:
+                conf[group][option.dest]
+            except cfg.ConfigFileValueError as exc:
+                raise errors.ConfigError(_describe_value(exc, group)) from exc
+
+
+def _describe_value(exc: Exception, group: str | None = None) -> str:
+    """Return oslo.config's sentence, with the file in place of an object."""
+    found = _INVALID_VALUE.match(str(exc))
+    if found is None:
+        return str(exc)
+    option, file, reason = found.groups()
+    named = f'[{group}] {option}' if group else f'Option {option}'
+    return f'{named} in {file} is not valid: {reason}'
+
+
+def _check_files(arguments: Sequence[str]) -> None:
+    """Check what oslo.config would answer with a traceback, or ignore."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ('--config-file', '--config-dir'):
+        parser.add_argument(option, action='append', default=[])
+    named, _others = parser.parse_known_args(list(arguments))
+    for file in named.config_file:
+        _check_file(file)
+    for folder in named.config_dir:
+        if not os.path.isdir(folder):
+            raise errors.ConfigError(f'--config-dir {folder} is no folder')
+
+
+def _check_file(file: str) -> None:
+    if os.path.exists(file) and not (
+        os.path.isfile(file) or os.path.isdir(file)
+    ):
+        return  # A pipe can be read only once.
+    try:
+        pathlib.Path(file).read_text('utf-8')
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = getattr(exc, 'strerror', None) or exc
+        raise errors.ConfigError(
+            f'--config-file {file} cannot be read: {reason}'
+        ) from exc

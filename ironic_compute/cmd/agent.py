@@ -12,16 +12,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import nova.conf
-from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
 import hashring.opts
 from hashring.agent import Agent
-from ironic_compute import instructions
+from ironic_compute import config, errors, instructions
 from ironic_compute.agent import build as agent_process
 from ironic_compute.agent import exit_codes, worker_processes
-from ironic_compute.config import PROG, default_config_files, register_opts
 
 CONF = nova.conf.CONF
 
@@ -34,10 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        _configure(arguments)
-        command = worker_processes.worker_command(arguments)
-        agent, signals = agent_process.build_agent(CONF, PROG, command)
-    except (cfg.Error, hashring.errors.ConfigError) as exc:
+        with config.translated_errors(arguments):
+            _configure(arguments)
+            agent, signals = agent_process.build_agent(
+                CONF, config.PROG, worker_processes.worker_command(arguments)
+            )
+    except (errors.ConfigError, hashring.errors.ConfigError) as exc:
         return exit_codes.print_config_error(exc)
     signals.install(agent)
     return _run(agent)
@@ -45,18 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _configure(arguments: list[str]) -> None:
     logging.register_options(CONF)
-    register_opts(CONF)
+    config.register_opts(CONF)
     CONF(
         arguments,
         project='nova',
-        prog=PROG,
+        prog=config.PROG,
         version=instructions.version(),
-        default_config_files=default_config_files(),
+        default_config_files=config.default_config_files(),
         description='Serves bare metal nodes of Ironic as compute hosts of '
         'Nova: the daemon of one controller. Several daemons divide the nodes '
         'among them, and take the hosts of a dead one over.',
     )
-    logging.setup(CONF, PROG)
+    config.check_values(CONF)
+    config.set_up_logging(CONF, config.PROG)
 
 
 def _run(agent: Agent) -> int:

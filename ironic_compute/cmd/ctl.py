@@ -12,13 +12,12 @@ from typing import Any
 import nova.conf
 import oslo_messaging
 from cliff import app, command, commandmanager, lister
-from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute import errors, instructions
+from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain
@@ -33,13 +32,17 @@ from ironic_compute.cmd.nova_access import (
     ask_worker,
     use_nova_conductor,
 )
-from ironic_compute.config import PROG, default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
+from ironic_compute.nodes import placement_reports
 from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
+
+# They log each attempt, or what an error says too; the command prints the
+# error that ends it.
+_LIBRARIES = ('kazoo', 'keystoneauth', 'stevedore', 'oslo.messaging')
 
 _CONFIG_ERRORS = (errors.ConfigError, hashring.errors.ConfigError)
 
@@ -59,12 +62,10 @@ class NodeExplain(_NodeCommand, lister.Lister):
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
-        from nova import utils as nova_utils
-
         evidence = collect(
             parsed_args.node,
             make_client(CONF, NeverOpen()),
-            Placement(nova_utils.get_ksa_adapter('placement')),
+            Placement(placement_reports.make_adapter(CONF)),
         )
         found = [(one.text, one.remedy) for one in explain(evidence)]
         return ('Finding', 'What to do'), found
@@ -251,19 +252,12 @@ class ControlApp(app.App):
             make any other error an exit status of 1
         """
         logging.register_options(CONF)
-        register_opts(CONF)
-        # It logs each attempt to connect; the error that ends them suffices.
-        py_logging.getLogger('kazoo').setLevel(py_logging.CRITICAL)
-        files = self.options.config_file or default_config_files()
+        config.register_opts(CONF)
+        for name in _LIBRARIES:
+            py_logging.getLogger(name).setLevel(py_logging.CRITICAL)
         try:
-            CONF(
-                [],
-                project='nova',
-                prog=PROG,
-                default_config_files=files,
-                default_config_dirs=self.options.config_dir or None,
-            )
-        except cfg.Error as exc:
+            _read_config(self.options.config_file, self.options.config_dir)
+        except errors.ConfigError as exc:
             raise SystemExit(exit_codes.print_config_error(exc)) from exc
 
     def clean_up(
@@ -276,6 +270,25 @@ class ControlApp(app.App):
         """
         if isinstance(err, _CONFIG_ERRORS):
             raise SystemExit(exit_codes.EX_CONFIG)
+
+
+def _read_config(files: Sequence[str], folders: Sequence[str]) -> None:
+    """Read the configuration as the daemon does.
+
+    :raises errors.ConfigError: it is wrong
+    """
+    arguments = [
+        *(f'--config-file={file}' for file in files),
+        *(f'--config-dir={folder}' for folder in folders),
+    ]
+    with config.translated_errors(arguments):
+        CONF(
+            arguments,
+            project='nova',
+            prog=config.PROG,
+            default_config_files=config.default_config_files(),
+        )
+        config.check_values(CONF)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,6 +7,8 @@ from typing import TypeVar
 import nova.conf
 import oslo_messaging
 
+from ironic_compute import config
+
 CONF = nova.conf.CONF
 Answer = TypeVar('Answer')
 
@@ -16,7 +18,11 @@ class NovaRefused(Exception):
 
 
 def use_nova_conductor() -> None:
-    """Make Nova's objects use nova-conductor, as in a worker."""
+    """Make Nova's objects use nova-conductor, as in a worker.
+
+    :raises errors.ConfigError: ``[DEFAULT] transport_url`` cannot be used
+    :raises NovaRefused: RabbitMQ does not answer
+    """
     from nova import objects, rpc
     from nova.conductor import rpcapi
     from nova.objects import base
@@ -24,9 +30,28 @@ def use_nova_conductor() -> None:
     # All services of Nova use this exchange; the default of oslo.messaging is
     # another one.
     rpc.set_defaults(control_exchange='nova')
-    rpc.init(CONF)
+    with config.translated_errors(()):
+        rpc.init(CONF)
+    _check_rabbitmq()
     objects.register_all()
     base.NovaObject.indirection_api = rpcapi.ConductorAPI()
+
+
+def _check_rabbitmq() -> None:
+    """Send one message, because oslo.messaging connects without end.
+
+    :raises NovaRefused: RabbitMQ does not answer
+    """
+    from ironic_compute.paths import probes
+
+    queue = oslo_messaging.Target(topic='ironic-computectl')
+    try:
+        probes.connect_to_rabbitmq(queue)
+    except Exception as exc:  # Those of kombu and amqp, too.
+        raise NovaRefused(
+            f'RabbitMQ cannot be used: {exc}. Check [DEFAULT] transport_url '
+            f'in nova.conf, and whether RabbitMQ runs'
+        ) from exc
 
 
 def ask_worker(

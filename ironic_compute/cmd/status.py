@@ -6,17 +6,18 @@
 ``--probe-placement`` it writes: a provider in Placement, which it deletes.
 """
 
+import logging as py_logging
 import sys
+from collections.abc import Sequence
 
 import nova.conf
-from nova import utils as nova_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
 from hashring import membership, opts
-from ironic_compute import errors
+from ironic_compute import config, errors
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import group_name
 from ironic_compute.cmd.placement_probe import (
@@ -24,13 +25,17 @@ from ironic_compute.cmd.placement_probe import (
     PlacementProbe,
     ProbeFailed,
 )
-from ironic_compute.config import default_config_files, register_opts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
+from ironic_compute.nodes import placement_reports
 
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
+
+# A mistyped backend is named within 10 s; the start takes up to three.
+_BACKEND_TIMEOUT_S = 7.0
+
 PROBE_OPT = cfg.BoolOpt(
     'probe-placement',
     default=False,
@@ -42,6 +47,15 @@ PROBE_OPT = cfg.BoolOpt(
 
 class Checks(upgradecheck.UpgradeCommands):
     """The upgrade checks of this project."""
+
+    def check(self) -> upgradecheck.Code:
+        """Run all checks, if each of our options has a value that is valid."""
+        try:
+            config.check_values(CONF)
+        except errors.ConfigError as exc:
+            exit_codes.print_config_error(exc)
+            return upgradecheck.Code.FAILURE
+        return super().check()
 
     def _check_options(self) -> upgradecheck.Result:
         try:
@@ -59,7 +73,10 @@ class Checks(upgradecheck.UpgradeCommands):
         options, ours_s = CONF.coordination, CONF.coordination.lease_term_s
         try:
             pools = membership.read_pools(
-                options.backend_url, term_s=ours_s, may_create=True
+                options.backend_url,
+                term_s=ours_s,
+                timeout_s=_BACKEND_TIMEOUT_S,
+                may_create=True,
             )
         except hashring.errors.HashringError as exc:
             return _failure(exc)
@@ -102,10 +119,9 @@ class Checks(upgradecheck.UpgradeCommands):
                 'Whether Placement gives one node to two servers cannot be '
                 'found out without a write; --probe-placement tries it'
             )
-        adapter = nova_utils.get_ksa_adapter('placement')
         try:
-            number = PlacementProbe(adapter).run()
-        except ProbeFailed as exc:
+            number = PlacementProbe(placement_reports.make_adapter(CONF)).run()
+        except (ProbeFailed, errors.ConfigError) as exc:
             return _failure(exc)
         if number is None:
             return _success(f'one consumer in each of {TRIES_COUNT} tries')
@@ -134,24 +150,34 @@ def _failure(why: Exception) -> upgradecheck.Result:
     return upgradecheck.Result(upgradecheck.Code.FAILURE, str(why))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks that the command line names.
 
     :returns: 0, 1 or 2; 2 with one sentence if the configuration is wrong
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
     logging.register_options(CONF)
-    register_opts(CONF)
+    config.register_opts(CONF)
     CONF.register_cli_opt(PROBE_OPT)
+    for name in ('kazoo', 'keystoneauth', 'stevedore'):
+        # The check that fails says it too.
+        py_logging.getLogger(name).setLevel(py_logging.CRITICAL)
     try:
-        status: int = upgradecheck.main(
-            CONF,
-            project='nova',
-            upgrade_command=Checks(),
-            default_config_files=default_config_files(),
-        )
-    except cfg.Error as exc:
+        with config.translated_errors(arguments):
+            return _run(arguments)
+    except errors.ConfigError as exc:
         exit_codes.print_config_error(exc)
         return int(upgradecheck.Code.FAILURE)
+
+
+def _run(arguments: list[str]) -> int:
+    status: int = upgradecheck.main(
+        CONF,
+        project='nova',
+        upgrade_command=Checks(),
+        argv=arguments,
+        default_config_files=config.default_config_files(),
+    )
     return status
 
 

@@ -126,9 +126,6 @@ class IronicSession:
 
     def _connect(self) -> Any:
         options = self._options
-        arguments: dict[str, Any] = {}
-        if options.endpoint_override:
-            arguments['endpoint'] = options.endpoint_override
         client = ironicclient.get_client(
             '1',
             session=self._session,
@@ -140,10 +137,38 @@ class IronicSession:
             # ``driver.node_waiter`` repeats requests, within the lease.
             max_retries=0,
             retry_interval=0,
-            **arguments,
+            endpoint=options.endpoint_override or self._find_endpoint(),
         )
         _negotiate(client)
         return client
+
+    def _find_endpoint(self) -> str:
+        """Read Ironic's endpoint from Keystone's catalog.
+
+        The client would read it too, and hide the error of keystoneauth1.
+
+        :raises errors.IronicUnavailable: there is none
+        """
+        options = self._options
+        try:
+            endpoint: str | None = self._session.get_endpoint(
+                service_type=options.service_type or 'baremetal',
+                interface=options.valid_interfaces,
+                region_name=options.region_name,
+            )
+        except ksa_exc.ClientException:
+            raise
+        except Exception as exc:  # Such as for a password that is not set.
+            raise errors.IronicNotReached(
+                f'No token for Ironic; check what is below [ironic] auth_type '
+                f'in nova.conf: {exc}'
+            ) from exc
+        if endpoint is None:
+            raise errors.IronicUnavailable(
+                'Keystone has no endpoint of Ironic for us; check [ironic] '
+                'region_name, service_type and valid_interfaces in nova.conf'
+            )
+        return endpoint
 
 
 def _session(conf: Any) -> Any:
@@ -203,6 +228,11 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
             return _conflict(action, str(exc))
         case _ if isinstance(exc, _UNAVAILABLE):
             return _unavailable(action, exc)
+        case api_exc.Forbidden():
+            return errors.IronicRefused(
+                f'Ironic refused to {action}: {exc}; the user below [ironic] '
+                f'in nova.conf lacks this right'
+            )
         case _:
             return errors.IronicRefused(f'Ironic refused to {action}: {exc}')
 
@@ -214,6 +244,8 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     # Errors of keystoneauth1 are about the connection, or Keystone's answer.
     status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
     text = f'Ironic did not answer when asked to {action}: {exc}'
+    if isinstance(exc, api_exc.Unauthorized | ksa_exc.Unauthorized):
+        text += '; check what is below [ironic] auth_type in nova.conf'
     return kind(text, status)
 
 

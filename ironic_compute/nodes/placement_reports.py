@@ -10,11 +10,13 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from keystoneauth1 import exceptions as ksa_exc
 from nova import utils as nova_utils
 from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.disk_cache import FileDiskCache
@@ -27,11 +29,34 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
-def make_placement(clock: Clock, meter: Meter) -> Placement:
-    """Create a client of Placement from nova.conf, without a request."""
-    return Placement(
-        nova_utils.get_ksa_adapter('placement'), meter=meter, clock=clock
-    )
+def make_placement(conf: Any, clock: Clock, meter: Meter) -> Placement:
+    """Create a client of Placement from nova.conf, without a request.
+
+    :raises errors.ConfigError: nova.conf has no usable credentials
+    """
+    return Placement(make_adapter(conf), meter=meter, clock=clock)
+
+
+def make_adapter(conf: Any) -> Any:
+    """Create keystoneauth1's adapter for Placement, without a request.
+
+    :param conf: Nova's options, with the group ``placement``
+    :raises errors.ConfigError: nova.conf has no usable credentials
+    """
+    options = conf.placement
+    if not (options.auth_type or options.auth_section):
+        raise errors.ConfigError(
+            'nova.conf has no credentials for Placement: set [placement] '
+            'auth_type, for example to password with auth_url, username, '
+            'password and project_name'
+        )
+    try:
+        return nova_utils.get_ksa_adapter('placement')
+    except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
+        raise errors.ConfigError(
+            f'The credentials below [placement] auth_type in nova.conf cannot '
+            f'be used, correct them: {exc}'
+        ) from exc
 
 
 def make_reconciler(

@@ -64,7 +64,7 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
 def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
     """Return the requests of the probes; begins to receive their messages."""
     client = make_client(CONF, tenure.gate)
-    placement = make_placement(tenure.clock, NoMeter())
+    placement = make_placement(CONF, tenure.clock, NoMeter())
     # One queue for each controller, whose own host this is.
     queue = oslo_messaging.Target(topic=_TOPIC, server=CONF.host)
     # This blocks until RabbitMQ is reached.

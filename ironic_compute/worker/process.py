@@ -101,8 +101,10 @@ def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     """
     try:
         configure(config_arguments)
-    except cfg.Error as exc:
-        return exit_codes.print_config_error(exc)
+    except errors.ConfigError as exc:
+        refusal = pipe.CannotStart(str(exc))
+        os.write(arguments.report_fd, pipe.encode_message(refusal))
+        return exit_codes.EX_CONFIG
     importutils.import_class(MANAGER)
     down = pipe.LineReader(sys.stdin.fileno())
     setproctitle.setproctitle(f'{PROG}: spare')
@@ -129,18 +131,19 @@ def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
 def configure(config_arguments: Sequence[str]) -> None:
     """Read nova.conf with a worker's defaults and prepare Nova's objects.
 
-    :raises oslo_config.cfg.Error: the configuration is wrong
+    :raises errors.ConfigError: the configuration is wrong
     """
     config.register_opts(CONF)
     rpc_gating.set_defaults(CONF)
     set_defaults(CONF)
-    nova_config.parse_args(
-        [PROG, *config_arguments],
-        default_config_files=config.default_config_files(),
-        configure_db=False,
-        # The agent's name, so that both read the same folders of options.
-        prog=config.PROG,
-    )
+    with config.translated_errors(config_arguments):
+        nova_config.parse_args(
+            [PROG, *config_arguments],
+            default_config_files=config.default_config_files(),
+            configure_db=False,
+            # The agent's name, so that both read the same folders of options.
+            prog=config.PROG,
+        )
     logging.setup(CONF, PROG)
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True

@@ -24,5 +24,6 @@ def test_commands_speak_on_the_exchange_of_nova(
     monkeypatch.setattr('nova.rpc.init', init)
     monkeypatch.setattr('nova.conductor.rpcapi.ConductorAPI', object)
     monkeypatch.setattr(base.NovaObject, 'indirection_api', None)
+    monkeypatch.setattr('nova.rpc.get_transport_url', lambda: 'fake://')
     nova_access.use_nova_conductor()
     assert found == ['nova']
