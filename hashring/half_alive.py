@@ -107,22 +107,33 @@ class HalfAliveWatch:
     def _note_old_proofs(
         self, paths: tuple[Path, ...], view: View, now_s: float
     ) -> None:
-        """Note the proofs that were there when their path began to fail.
+        """Note the proofs that were there before their failure was published.
 
-        This agent had not published the failure yet, so that nobody can have
-        proven anything about it. An agent that is listed for longer than its
-        term has read the newer record, and would have withdrawn the proof.
+        Nobody can have proven anything about such a failure. The proof of an
+        earlier one may be listed even after the path has begun to fail again,
+        if its publisher's request was slow. An agent that is listed for longer
+        than its term has read the newer record, and would have withdrawn it.
         """
         former, self._old_proofs = self._old_proofs, {}
+        published = self._list_published_paths(view)
         for member in view.members:
             for proof in member.path_proofs:
                 key = member.boot, proof.path
                 if proof.boot == self._boot:
                     until_s = now_s + member.lease_term_s
-                    if proof.path in self._failing:
+                    if proof.path in self._failing and proof.path in published:
                         until_s = former.get(key, now_s)
                     self._old_proofs[key] = until_s
         self._failing = paths
+
+    def _list_published_paths(self, view: View) -> frozenset[Path]:
+        """Return the paths that fail here as other agents can read it."""
+        return frozenset(
+            path
+            for member in view.members
+            if member.boot == self._boot
+            for path in member.failing_paths
+        )
 
     def _find_cause(
         self, states: PathStates, view: View, now_s: float

@@ -52,6 +52,9 @@ class BelievesOldProofs(HalfAliveWatch):
         self._failing = PATHS
         super()._note_old_proofs(paths, view, now_s)
 
+    def _list_published_paths(self, view: View) -> frozenset[Path]:
+        return frozenset(PATHS)
+
 
 class NeedsNoProof(HalfAliveWatch):
     """An agent that has not noticed the outage yet counts as well."""

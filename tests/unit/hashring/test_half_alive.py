@@ -43,6 +43,16 @@ def fail(
     watch.update(states, view, now_s)
 
 
+def published(view: View) -> View:
+    """Return a member list that has the failure of this agent."""
+    return View(
+        tuple(
+            changed(m, failing_paths=(RABBITMQ,)) if m is ME else m
+            for m in view.members
+        )
+    )
+
+
 def changed(member: Member, **changes: object) -> Member:
     return dataclasses.replace(member, **changes)  # type: ignore[arg-type]
 
@@ -116,10 +126,27 @@ def test_proof_of_an_earlier_failure_proves_nothing(
     fail(watch, {**FAILS, RABBITMQ: PathState(90.0, 'refused')}, view, 100.0)
     watch.update(WORKS, view, 101.0)
     fails_again = {**FAILS, RABBITMQ: PathState(102.0, 'refused')}
-    for now_s in (103.0, 115.0, 118.0, 127.9):
-        watch.update(fails_again, view, now_s)
+    watch.update(fails_again, view, 103.0)
+    for now_s in (115.0, 118.0, 127.9):
+        watch.update(fails_again, published(view), now_s)
         assert not watch.is_half_alive
-    watch.update(fails_again, view, 128.0)
+    watch.update(fails_again, published(view), 128.0)
+    assert watch.is_half_alive
+
+
+def test_proof_that_comes_before_its_failure_was_published(
+    watch: HalfAliveWatch,
+) -> None:
+    """A slow request published the proof of an earlier failure just then."""
+    view = View((ME, changed(WELL, lease_term_s=15.0)))
+    unproven = View((ME, changed(WELL, path_proofs=())))
+    watch.update(FAILS, unproven, 101.0)
+    for now_s in (102.0, 104.0):
+        watch.update(FAILS, view, now_s)
+    for now_s in (106.0, 119.0, 128.9):
+        watch.update(FAILS, published(view), now_s)
+        assert not watch.is_half_alive
+    watch.update(FAILS, published(view), 129.0)
     assert watch.is_half_alive
 
 
