@@ -23,6 +23,7 @@ from hashring.clock import Clock
 from ironic_compute import delivery
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.forwarding import is_forwarded
+from ironic_compute.manager.late_saves import expecting_unbuilt
 from ironic_compute.manager.retries import retried, while_kept
 from resource_tracker.node import NodeId
 
@@ -148,6 +149,13 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             return super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs
             )
+
+    def _build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Build; a save that is carried out late changes no built server."""
+        with expecting_unbuilt(instance):
+            super()._build_and_run_instance(context, instance, *args, **kwargs)
 
     @retried(
         'The build of server %(server)s cannot begin yet: %(error)s',
