@@ -51,7 +51,7 @@ class Load:
 
     def boot(self, node: NodeId, host: Host) -> None:
         """Cast a build to the host that the scheduler chose, if it fits."""
-        if self._world.scheduler.fits(node):
+        if self._world.scheduler.fits(node, host):
             self._boot_on(node, host)
 
     def _boot_on(self, node: NodeId, host: Host) -> None:

@@ -62,16 +62,24 @@ class Scheduler:
     def __init__(self, world: Any) -> None:
         self._world = world
 
-    def fits(self, node: NodeId) -> bool:
-        """Return whether the scheduler would choose this node."""
+    def fits(self, node: NodeId, host: Host | None = None) -> bool:
+        """Return whether the scheduler would choose this node.
+
+        :param host: the host of the node as the scheduler has read it, if
+            that is not the present one
+        """
         world = self._world
         row = world.nova.live_row(node)
-        if row is None or not world.nova.is_up(row.host):
+        if row is None:
             return False
+        host = host or row.host
+        # Nova reads the Service for each request. A host without one, or one
+        # that is disabled, is not chosen for the rows that it still has.
         return (
-            world.placement.offered.get(node, False)
+            world.nova.is_up(host)
+            and world.placement.offered.get(node, False)
             and not world.placement.consumers(node)
-            and not world.nova.services[row.host].disabled
+            and not world.nova.services[host].disabled
         )
 
     def find_nodes(self) -> list[NodeId]:
