@@ -95,7 +95,8 @@ class Deploy:
 
         May be called again for the same server. Blocks.
 
-        :raises errors.NodeAssociated: another server got the node first
+        :raises errors.NodeAssociated: another server got the node first, or
+            another node is deployed for the server
         :raises errors.DeployFailed: the node cannot take a build now
         """
         facts = self._waiter.read_node(node)
@@ -103,10 +104,33 @@ class Deploy:
         if reason is not None:
             raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
         if facts.instance_uuid is None:
-            reserved = self._waiter.retry(
-                lambda: self._client.reserve_node(node, instance.uuid)
-            )
+            reserved = self._reserve(node, instance.uuid)
             self._waiter.pass_to_feed(reserved)
+
+    def _reserve(self, node: NodeId, server: str) -> NodeFacts:
+        try:
+            return self._send_reservation(node, server)
+        except errors.NodeAssociated:
+            other = self._waiter.retry(
+                lambda: self._client.read_node_of_instance(server)
+            )
+            if other is None or other.uuid == node:
+                raise
+        # Only one build of a server has its Instance and gets here, so this
+        # is left of an earlier one: Ironic may have carried out its request
+        # late, after it was undone.
+        LOG.info(
+            'Freeing node %(node)s of server %(server)s: it is built on node '
+            '%(other)s',
+            {'node': other.uuid, 'server': server, 'other': node},
+        )
+        self._teardown.undo_preparation(other.uuid, server)
+        return self._send_reservation(node, server)
+
+    def _send_reservation(self, node: NodeId, server: str) -> NodeFacts:
+        return self._waiter.retry(
+            lambda: self._client.reserve_node(node, server)
+        )
 
     def prepare_for_volumes(self, instance: Any, network_info: Any) -> None:
         """Attach the VIFs of a build that has volumes, before Cinder is asked.

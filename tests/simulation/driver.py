@@ -62,8 +62,24 @@ class Driver:
         """``Deploy.reserve_node``, with the retries of ``NodeWaiter``."""
         node = NodeId(server.node or '')
         self._observe(self._retry(lambda: self._client.read_node(node)))
-        self._retry(lambda: self._client.reserve_node(node, server.uuid))
+        try:
+            self._retry(lambda: self._client.reserve_node(node, server.uuid))
+        except errors.NodeAssociated:
+            if not self._undo_other_reservation(node, server.uuid):
+                raise
+            self._retry(lambda: self._client.reserve_node(node, server.uuid))
         return node
+
+    def _undo_other_reservation(self, node: NodeId, server: str) -> bool:
+        """Release another node of a server, if it is not deployed."""
+        other: NodeFacts | None = self._retry(
+            lambda: self._client.read_node_of_instance(server)
+        )
+        if other is None or other.uuid == node:
+            return False
+        if other.provision_state == 'available':
+            self._retry(lambda: self._client.release_node(other.uuid, server))
+        return True
 
     def repeat_read(self, read: Callable[[], Any]) -> Any:
         """Read the node of a build; in worlds with tasks, more than once."""

@@ -151,6 +151,32 @@ def test_unfit_node_is_rescheduled(fields):
     assert not bench.ironic.calls
 
 
+def test_late_reservation_of_another_node_is_undone():
+    """Ironic carried out a request of an earlier build of the server late.
+
+    Its user could not unshelve the server until recovery had freed that node.
+    """
+    bench = fake.bench()
+    bench.ironic.add(uuid=fake.OTHER, instance_uuid=fake.SERVER)
+    bench.ironic.attached[fake.OTHER] = [fake.VIF]
+    bench.spawn(fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+    assert bench.ironic.nodes[fake.OTHER].instance_uuid is None
+    assert bench.ironic.attached[fake.OTHER] == []
+
+
+def test_node_that_has_the_server_deployed_keeps_it():
+    """A build frees only a node that Ironic was not asked to deploy."""
+    bench = fake.bench()
+    bench.ironic.add(
+        uuid=fake.OTHER, instance_uuid=fake.SERVER, provision_state='active'
+    )
+    with pytest.raises(nova_exception.ComputeResourcesUnavailable):
+        bench.driver.prepare_for_spawn(fake.server())
+    assert bench.ironic.nodes[fake.OTHER].instance_uuid == fake.SERVER
+    assert bench.is_free()
+
+
 def test_locked_node_is_waited_for():
     """A build reserves a locked node when the lock is released."""
     bench = fake.bench()
