@@ -7,25 +7,33 @@ message arrives, and once more when the build begins, because the message may
 have waited for its turn in between. Then the node is kept on this host until
 the build claims it.
 
+A build that cannot begin here is rescheduled. An unshelve would fail, and its
+user would have to ask again, so it waits until Nova answers.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import oslo_messaging
 from nova.compute import build_results
 from oslo_log import log as logging
 
+from ironic_compute import delivery
 from ironic_compute.batching import run_isolated
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BUILD, BuildMessages
+from ironic_compute.manager.retries import after, retry, while_kept
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.worker.components import Components
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
+
+_NEVER = after()
 
 
 class ForwardsBuilds(BuildMessages):
@@ -166,7 +174,7 @@ class ForwardsBuilds(BuildMessages):
         accel_uuids: Any,
     ) -> bool:
         """Forward an unshelve to its node's holder, unless it is this host."""
-        host = self._forward_to(context, node, properties)
+        host = self._forward_to(context, node, properties, while_kept)
         if host is None:
             return False
         self.compute_rpcapi.unshelve_instance(
@@ -182,7 +190,11 @@ class ForwardsBuilds(BuildMessages):
         return True
 
     def _forward_to(
-        self, context: Any, name: str | None, properties: dict[str, Any]
+        self,
+        context: Any,
+        name: str | None,
+        properties: dict[str, Any],
+        is_repeated: Callable[[Exception], bool] = _NEVER,
     ) -> str | None:
         """Return the host to forward a build to; None to build here.
 
@@ -190,27 +202,33 @@ class ForwardsBuilds(BuildMessages):
             chose none
         :param properties: the build's filter properties, which are forwarded
             with the build
+        :param is_repeated: see ``retry``
         """
         if name is None:
             return None
-        node = NodeId(name)
-        # Waits while the node is pushed to another host.
-        with self._components.held_nodes.locked_row(node) as row:
-            if row is not None:
-                return None
+        find = functools.partial(
+            self._find_host, context, NodeId(name), properties
+        )
+        log = functools.partial(_log_unread, name)
         try:
-            host = forwarding.next_host(context, node, self.host, properties)
-            if host is None:
-                self._components.new_nodes.hold_if_ours(node)
+            return retry(find, self.clock, is_repeated, log)
         except Exception as exc:
             # The error is only logged, because a cast returns no error to its
             # sender. The build goes on here: its claim fails, and the
             # conductor tries an alternate node.
-            LOG.warning(
-                'Could not read which host holds node %(node)s: %(error)s',
-                {'node': node, 'error': exc},
-            )
+            log(exc)
             return None
+
+    def _find_host(
+        self, context: Any, node: NodeId, properties: dict[str, Any]
+    ) -> str | None:
+        # Waits while the node is pushed to another host.
+        with self._components.held_nodes.locked_row(node) as row:
+            if row is not None:
+                return None
+        host = forwarding.next_host(context, node, self.host, properties)
+        if host is None:
+            self._components.new_nodes.hold_if_ours(node)
         return host
 
     def _unshelve_instance(
@@ -232,5 +250,14 @@ class ForwardsBuilds(BuildMessages):
         is_kept = node and self.rt.keep_node(NodeId(node), instance.uuid)
         if not is_kept and self._forward_unshelving(context, instance, *rest):
             return None
+        if node and delivery.current() is not None:
+            self.rt.wait_confirmed(NodeId(node))
         with self.driver.assume_node(instance, node):
             return super()._unshelve_instance(context, instance, *rest)
+
+
+def _log_unread(node: str, error: Exception) -> None:
+    LOG.warning(
+        'Could not read which host holds node %(node)s: %(error)s',
+        {'node': node, 'error': error},
+    )

@@ -31,6 +31,9 @@ from resource_tracker.provider import why_not_schedulable
 
 LOG = logging.getLogger(__name__)
 
+# An unshelve waits for so long, again and again.
+_WAIT_S = 60.0
+
 
 RepeatRead = Callable[[Any, Callable[[], NodeFacts]], NodeFacts]
 
@@ -144,6 +147,12 @@ class BareMetalTracker:
     def release_node(self, node: NodeId, consumer: str) -> None:
         """Release a node that was kept for a build which has failed."""
         self._held_nodes.release_claim(node, consumer)
+
+    def wait_confirmed(self, node: NodeId) -> None:
+        """Block until the row of a node is confirmed or the node not held."""
+        rows = self._held_nodes.unconfirmed_rows
+        while node in rows:
+            rows.wait_confirmed(node, _WAIT_S)
 
     def instance_claim(
         self,

@@ -14,9 +14,11 @@ from nova import objects
 from nova.compute import build_results
 from nova.compute import manager as nova_manager
 
+from ironic_compute import delivery
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.compute_manager import IronicComputeManager
+from ironic_compute.manager.retries import while_kept
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from tests.fakes.clock import ManualClock
 
@@ -179,6 +181,54 @@ def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
     assert [c[1] for c in manager.compute_rpcapi.casts] == (
         [] if is_held else ['c2']
     )
+
+
+@pytest.mark.parametrize('is_kept', [True, False])
+def test_unshelving_waits_until_its_holder_can_be_read(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed, and its user had to ask again.
+
+    A message that RabbitMQ does not keep is handled at once.
+    """
+    manager = _manager(monkeypatch, 'c2')
+    answers_s = manager.clock.now_s() + 20.0
+    read_row = objects.ComputeNode.get_by_nodename
+
+    def read(context: Any, node: str) -> Any:
+        if manager.clock.now_s() < answers_s:
+            raise oslo_messaging.MessagingTimeout
+        return read_row(context, node)
+
+    monkeypatch.setattr(objects.ComputeNode, 'get_by_nodename', read)
+    message = delivery.Delivery(lambda: None)
+    with message.handled() if is_kept else contextlib.nullcontext():
+        host = manager._forward_to('ctx', 'n', {}, while_kept)
+        assert host == ('c2' if is_kept else None)
+        manager.clock = ManualClock()
+        assert manager._forward_to('ctx', 'n', {}) is None
+
+
+def test_unshelving_waits_until_the_row_of_its_node_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It failed if Nova did not answer for long, and was to be asked again."""
+    manager = _manager(monkeypatch, 'c1')
+    manager.rt = _Tracker(is_held=True)
+    steps: list[str] = []
+    manager.rt.wait_confirmed = steps.append
+    manager.driver = types.SimpleNamespace(
+        assume_node=lambda *args: contextlib.nullcontext()
+    )
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_unshelve_instance',
+        lambda *args: steps.append('unshelved'),
+    )
+    message = (types.SimpleNamespace(uuid='s'), 'image', {}, 'n', 'spec', [])
+    with delivery.Delivery(lambda: None).handled():
+        manager._unshelve_instance('ctx', *message)
+    assert steps == ['n', 'unshelved']
 
 
 @pytest.mark.parametrize(

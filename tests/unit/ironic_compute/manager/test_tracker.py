@@ -430,6 +430,21 @@ def test_build_waits_no_longer_for_a_node_that_turns_out_not_ours(
     assert one.claims.consumer(N) is None
 
 
+def test_unshelve_waits_for_the_record_of_its_node(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """It waits until the row is confirmed, and for no other row."""
+    cloud, one = renewed
+    tracker = _tracker(cloud, one, one.rows)
+    tracker.wait_confirmed(NodeId('another'))
+    with futures.ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(tracker.wait_confirmed, N)
+        with pytest.raises(futures.TimeoutError):
+            waiting.result(0.2)
+        one.held_nodes.confirm_row(N, one.held_nodes.row(N))
+        waiting.result(10.0)
+
+
 def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
     renewed: tuple[Cloud, One],
 ) -> None:
