@@ -99,10 +99,11 @@ class FeedChecks:
         If the worker wants to write it, its claim has ended just now.
         """
         self._pending_count -= 1
-        node = facts.uuid
-        if self._world.ironic.nodes.get(node) is not facts:
+        node, ironic = facts.uuid, self._world.ironic
+        if ironic.nodes.get(node) is not facts:
             return
-        if self._world.ironic.is_denied(node):
+        if self._world.kernel.now_s < ironic.denied_until_s(node) + LISTED_S:
+            # It is checked again that long after the end of the denial.
             return
         if self._find_server(node) is not worker or worker.draining:
             return

@@ -7,6 +7,7 @@ with 404. Each change is stamped by the clock of one of its conductors.
 """
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -125,10 +126,13 @@ class Ironic:
             denied_s, lambda: self._world.feed_checks.note_denial_over(node)
         )
 
+    def denied_until_s(self, node: NodeId) -> float:
+        """Return when the denial of a node ends, or has ended."""
+        return self._denied.get(node, -math.inf)
+
     def is_denied(self, node: NodeId) -> bool:
         """Return whether a node is denied; none is that has a server."""
-        until_s = self._denied.get(node, 0.0)
-        if self._world.kernel.now_s >= until_s:
+        if self._world.kernel.now_s >= self.denied_until_s(node):
             return False
         facts = self.nodes.get(node)
         return facts is not None and facts.instance_uuid is None

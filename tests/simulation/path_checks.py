@@ -25,6 +25,8 @@ PROVEN_AFTER_S = 4.0
 # The agent knows that a path answers again after a probe that was under way
 # has failed (6 s), a pause (1 s), two answers (1.5 s), a report and a turn.
 NOTICED_S = 11.0
+# The two answers take so much longer on a slow path.
+SLOWER_S = 8.0
 # A failure is noticed after up to 17 s; another agent needs up to 16 s to
 # prove that the path works there, and the proof must last for ten seconds.
 HALF_ALIVE_S = 50.0
@@ -54,6 +56,8 @@ class _PathFacts:
 
     whole_s: float = -math.inf
     """When it worked last."""
+    slow_s: float = -math.inf
+    """When it was slow last."""
     cuts_s: list[float] = dataclasses.field(default_factory=list)
     """When it was seen cut lately."""
     began_s: float = math.inf
@@ -62,6 +66,11 @@ class _PathFacts:
     """When it was cut last, after it had been cut for long."""
     missed_s: float = -math.inf
     """When it was so while an agent was there on which no path fails."""
+
+    def noticed_s(self) -> float:
+        """Return after how long at most the end of a cut is noticed."""
+        was_slow = bool(self.cuts_s) and self.slow_s > self.cuts_s[-1]
+        return NOTICED_S + SLOWER_S * was_slow
 
 
 def _new_paths() -> dict[Path, _PathFacts]:
@@ -156,6 +165,8 @@ class PathChecks:
         )
         for path, path_facts in facts.paths.items():
             is_cut = math.isfinite(machine.paths.lost_since_s(path))
+            if machine.paths.find(path, Loss.SLOW) is not None:
+                path_facts.slow_s = self._now_s
             self._update_path(path_facts, is_cut=is_cut)
         self._update_published(facts, members)
 
@@ -178,7 +189,7 @@ class PathChecks:
         if not is_cut:
             facts.whole_s = now_s
             return
-        if not cuts_s or now_s - cuts_s[-1] > NOTICED_S:
+        if not cuts_s or now_s - cuts_s[-1] > facts.noticed_s():
             facts.began_s = now_s
         cuts_s.append(now_s)
         del cuts_s[: -int(RECENT_S / STEP_S)]
@@ -291,7 +302,7 @@ class PathChecks:
         lasted_s = self._now_s - facts.began_s
         if lasted_s < machine.timing.half_alive_s - 2.5:
             self._fail(machine, f'half alive after {lasted_s:.1f} s')
-        if self._now_s - recent[-1] > NOTICED_S:
+        if self._now_s - recent[-1] > facts.noticed_s():
             self._fail(machine, f'half alive, and {path} works again')
 
     def _check_return(self, machine: Any, facts: _Facts) -> None:

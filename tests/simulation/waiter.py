@@ -19,7 +19,9 @@ from tests.simulation.kernel import Kernel
 Result = TypeVar('Result')
 
 PAUSE_S = 3.0
-RETRIES_COUNT = 8
+# Ironic can carry out two power actions in a row meanwhile, each of which
+# locks the node; the real one goes on for two minutes.
+RETRIES_COUNT = 12
 
 
 class Waiter:
