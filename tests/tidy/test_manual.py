@@ -42,6 +42,20 @@ def test_the_front_page_says_it_in_ten_lines() -> None:
     assert '$ make demo\n   $ make test\n' in after
 
 
+def test_the_readme_begins_with_the_two_commands() -> None:
+    """A stranger sees them on the first screen."""
+    screen = (ROOT / 'README.rst').read_text().splitlines()[:40]
+    assert {'  make demo', '  make test'} <= set(screen)
+
+
+def test_files_that_the_papers_name_exist() -> None:
+    """Nobody is sent to a file that was moved."""
+    for name in ('README.rst', 'CONTRIBUTING.rst', 'SECURITY.rst'):
+        text = (ROOT / name).read_text()
+        named = re.findall(r'``((?:[\w.-]+/)*[\w-]+\.(?:rst|py|txt))``', text)
+        assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_site_is_not_dressed_as_a_project_of_openstack() -> None:
     """Its theme has a logo, menus and a legal footer of their own."""
     for conf in (SOURCE / 'conf.py', ROOT / 'releasenotes/source/conf.py'):
