@@ -66,6 +66,7 @@ class Agent:
     :param machine: the name of this machine; other agents' log messages
         show it.
     :param version: the version of this package; other agents can read it.
+    :param page: the URL of this agent's port; other agents can read it.
     :param find_overlap: takes the name of another group and returns an error
         message if that group's pool has nodes of this agent's pool, else None.
         The agent exits with that message.
@@ -81,6 +82,7 @@ class Agent:
     _saved_state: SavedState
     _machine: str = attrs.field(factory=socket.gethostname)
     _version: str = ''
+    _page: str = ''
     _find_overlap: Callable[[str], str | None] = lambda group: None
     _on_turn: Callable[[], None] | None = None
     _on_status: Callable[[AgentStatus], None] | None = None
@@ -103,6 +105,7 @@ class Agent:
             boot,
             machine=self._machine,
             version=self._version,
+            page=self._page,
             lease_term_s=self._timing.lease_term_s,
         )
         self._published = self._me

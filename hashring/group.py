@@ -72,6 +72,8 @@ class Member:
     """The digest of this agent's ring."""
     known: tuple[Host, ...] = ()
     version: str = ''
+    page: str = ''
+    """The URL of the agent's port; '' if other machines cannot reach it."""
     confirmed_mappings: tuple[Host, ...] = ()
     """The hosts that an operator has confirmed to be mapped to a cell."""
     marks: Marks | None = None
@@ -101,6 +103,7 @@ class Member:
             'ring': self.ring,
             'known': list(self.known),
             'version': self.version,
+            'page': self.page,
             'vouched': list(self.confirmed_mappings),
             'lease_term_s': self.lease_term_s,
             'working_paths': list(self.working_paths),
@@ -135,6 +138,7 @@ class Member:
             known=_hosts(raw['known']),
             version=str(raw['version']),
             # An agent of an older release does not publish these fields.
+            page=str(raw.get('page', '')),
             with_servers=_hosts(raw.get('with_servers', ())),
             confirmed_mappings=_hosts(raw.get('vouched', ())),
             lease_term_s=float(raw.get('lease_term_s', 0.0)),

@@ -8,6 +8,7 @@ thread that started it ends.
 
 import functools
 import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
 from ironic_compute.agent_port.application import Application, Snapshot
+from ironic_compute.agent_port.peers import published_url
 from ironic_compute.agent_port.server import BoundedServer, PortThread
 from ironic_compute.instructions import version
 
@@ -83,6 +85,7 @@ def build_agent(
         clock=clock,
         saved_state=state,
         version=version(),
+        page=_page_url(conf),
         find_overlap=functools.partial(find_overlap, group),
         on_turn=on_turn,
         on_status=_open_port(conf, workers, backend, clock),
@@ -102,6 +105,15 @@ def _make_workers(
         start_s=options.worker_start_s,
         keeps_spare=options.spare_worker,
         has_metrics=bool(options.agent_port),
+    )
+
+
+def _page_url(conf: Any) -> str:
+    options = conf.ironic_compute
+    if not options.agent_port:
+        return ''
+    return published_url(
+        options.agent_address, options.agent_port, socket.gethostname()
     )
 
 

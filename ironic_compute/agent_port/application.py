@@ -23,6 +23,7 @@ from ironic_compute.agent_port import (
     agent_metrics,
     figures,
     page,
+    peers,
     state,
     worker_metrics,
 )
@@ -75,6 +76,7 @@ class Application:
         self._clock = clock
         self._backend = backend
         self._snapshot: Snapshot | None = None
+        self._peers = peers.PeerReader(clock)
         # One thread at a time computes, so that the main loop, which needs
         # the interpreter too, waits for one thread and not for all.
         self._computing = threading.Lock()
@@ -85,7 +87,7 @@ class Application:
             '/metrics': self._metrics,
             '/api/v1/agent': self._json(state.describe_agent),
             '/api/v1/hosts': self._json(state.describe_hosts),
-            '/api/v1/nodes': self._nodes,
+            peers.PATH: self._nodes,
             '/api/v1/ring': self._json(state.describe_ring),
         }
         self._assets = {
@@ -145,9 +147,12 @@ class Application:
     # ---- the pages
 
     def _page(self, snapshot: Snapshot) -> Answer:
-        known = self._figures(snapshot)
+        status = snapshot.status
+        others = (m for m in status.members() if m.boot != status.me.boot)
+        # What a worker here says is newer than what its former agent says.
+        known = {**self._peers.read(others), **self._figures(snapshot)}
         with self._computing:
-            html = page.render(snapshot.status, known, self._clock.now_s())
+            html = page.render(status, known, self._clock.now_s())
         # A name in UTF-8 may have been cut in the middle.
         return Answer(http.HTTPStatus.OK, html.encode(errors='replace'), _HTML)
 

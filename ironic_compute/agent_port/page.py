@@ -19,6 +19,7 @@ from hashring.group import Member
 from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.agent_port import figures, problems
+from ironic_compute.agent_port.peers import split_url
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -56,7 +57,10 @@ class MemberRow:
 
     member: Member
     is_me: bool
-    agrees: bool
+    agrees: bool | None
+    """Whether it has the same ring; None: it has published none."""
+    url: str
+    """Of its status page; '' if it has none for others."""
     paths: tuple[tuple[Path, bool | None], ...]
     """Each service, and whether the daemon reaches it; None: not known."""
 
@@ -148,7 +152,8 @@ def _member_rows(status: AgentStatus) -> Iterator[MemberRow]:
         yield MemberRow(
             member=member,
             is_me=member.boot == status.me.boot,
-            agrees=member.ring == status.ring.digest,
+            agrees=member.ring == status.ring.digest if member.ring else None,
+            url=member.page if split_url(member.page) else '',
             paths=tuple((path, _reaches(member, path)) for path in _PATHS),
         )
 

@@ -23,6 +23,7 @@ FULL = Member(
     ring='abc',
     known=(Host('c1'), Host('c2')),
     version='1.0',
+    page='http://m1:9178/',
     confirmed_mappings=(Host('c2'),),
     lease_term_s=40.0,
     working_paths=(Path('Ironic'),),
@@ -43,7 +44,7 @@ def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
     later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
-    later |= {'working_paths', 'failing_paths'}
+    later |= {'working_paths', 'failing_paths', 'page'}
     for name in later | {'path_proofs', 'half_alive'}:
         del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()

@@ -165,6 +165,7 @@ def hostile() -> MadeUpPool:
     evil = dataclasses.replace(
         status.me,
         machine=HOSTILE[0],
+        page='javascript:alert(1)',
         version=f'{HOSTILE[1]} cut \udcff utf-8',
         failing_paths=tuple(map(Path, HOSTILE)),
     )

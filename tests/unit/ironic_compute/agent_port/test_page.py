@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status page without a browser: what it says, and what it escapes."""
 
+import dataclasses
 import html.parser
+import json
 import re
 import time
 
 import pytest
 
+from hashring.adoption import View
 from ironic_compute.agent_port import figures, page
 from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.pools import MadeUpPool
 from tests.unit.ironic_compute.agent_port.test_application import Client
+from tests.unit.ironic_compute.agent_port.test_peers import port_that_answers
 
 _VOID = {'meta', 'link'}
 _LOADED = {'link': 'href', 'script': 'src', 'a': 'href'}
@@ -77,7 +81,7 @@ def test_hosts_show_nodes_servers_moves_and_dirt() -> None:
     )
     assert 'c2 c1 adopted ? 1 of 3 ? ? ?' in shown.words
     assert 'c4 nobody ? not in the ring' in shown.words
-    assert 'see the page of that daemon' in shown.words
+    assert 'the daemon that serves the host did not tell' in shown.words
 
 
 def test_shares_are_numbers_of_nodes_if_all_are_known() -> None:
@@ -85,7 +89,7 @@ def test_shares_are_numbers_of_nodes_if_all_are_known() -> None:
     shown = _Page(pools.large())
     assert 'controller-07 controller-00 adopted 1,000 1,000 600' in shown.words
     assert '50,000 30,000 with a server' in shown.words
-    assert 'see the page of that daemon' not in shown.words
+    assert 'did not tell' not in shown.words
 
 
 def test_daemons_show_what_they_reach() -> None:
@@ -93,6 +97,26 @@ def test_daemons_show_what_they_reach() -> None:
     shown = _Page(pools.troubled())
     row = 'half alive nothing another one yes yes yes yes no'
     assert f'c3 c3.example.org 3.0.0 {row}' in shown.words
+
+
+def test_hosts_of_other_daemons_have_the_figures_of_their_port() -> None:
+    """And a link to the page there; the shares are known then."""
+    row = {'host': 'c2', **figures.HostFigures(nodes=5).as_json()}
+    status = pools.well().status
+    me, second, third = status.heartbeat.view.members
+    with port_that_answers(json.dumps([row]).encode()) as url:
+        second = dataclasses.replace(second, page=url)
+        view = View((me, second, third))
+        client = Client()
+        client.publish(
+            dataclasses.replace(
+                status,
+                heartbeat=dataclasses.replace(status.heartbeat, view=view),
+            )
+        )
+        text = client.get('/').body.decode()
+    assert f'<a href="{url}"><bdi class="name">c2</bdi></a>' in text
+    assert '<td data-label="Nodes" class="number">5</td>' in text
 
 
 def test_hostile_names_are_text() -> None:
@@ -109,6 +133,7 @@ def test_hostile_names_are_text() -> None:
         for name in attributes
     )
     assert '1337' not in shown.text
+    assert 'javascript' not in shown.html
 
 
 def test_the_page_loads_only_what_the_port_serves() -> None:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of other agents' hosts, read from real ports."""
+
+import contextlib
+import dataclasses
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hashring.clock import SystemClock
+from hashring.group import Boot, Member
+from hashring.ring import Host
+from ironic_compute.agent_port.figures import HostFigures
+from ironic_compute.agent_port.peers import (
+    PeerReader,
+    parse_answer,
+    published_url,
+    read_member,
+    split_url,
+)
+from ironic_compute.agent_port.server import BoundedServer
+
+C2, C3 = Host('c2'), Host('c3')
+FIGURES = HostFigures(
+    nodes=9, servers=4, moving={C3: 2}, dirty=1, oldest_dirty_s=2.5
+)
+ROW = {'host': 'c2', **FIGURES.as_json()}
+
+
+@pytest.mark.parametrize(
+    ('address', 'url'),
+    [
+        ('192.0.2.1', 'http://192.0.2.1:9178/'),
+        ('2001:db8::1', 'http://[2001:db8::1]:9178/'),
+        ('c1.example', 'http://c1.example:9178/'),
+        ('0.0.0.0', 'http://m1:9178/'),
+        ('::', 'http://m1:9178/'),
+        ('127.0.0.1', ''),
+        ('127.1.2.3', ''),
+        ('::1', ''),
+        ('localhost', ''),
+    ],
+)
+def test_the_url_is_one_that_others_can_reach(address: str, url: str) -> None:
+    """An agent on a loopback address publishes none."""
+    assert published_url(address, 9178, 'm1') == url
+    assert (split_url(url) is not None) == bool(url)
+
+
+@pytest.mark.parametrize(
+    'url',
+    [
+        *('', 'c1', 'http://c1', 'https://c1:1/', 'file:///etc/passwd'),
+        *('javascript:alert(1)', 'http://[::1:80/', 'http://c1:99999/'),
+    ],
+)
+def test_what_is_no_url_of_a_port_is_not_read(url: str) -> None:
+    """The page makes no link of it, either."""
+    assert split_url(url) is None
+    assert read_member(_member(url)) == {}
+
+
+def _member(url: str, *serving: Host) -> Member:
+    return Member(C2, Boot('b2'), page=url, serving=serving or (C2,))
+
+
+@contextlib.contextmanager
+def port_that_answers(text: bytes, status: str = '200 OK') -> Iterator[str]:
+    """Serve one answer; yield the URL."""
+    asked = []
+
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        asked.append(environ['PATH_INFO'])
+        start_response(status, [('Content-Length', str(len(text)))])
+        return [text]
+
+    with BoundedServer('127.0.0.1', 0, application, SystemClock()) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f'http://127.0.0.1:{server.server_address[1]}/'
+        finally:
+            server.shutdown()
+            thread.join()
+    assert set(asked) <= {'/api/v1/nodes'}
+
+
+def test_figures_of_all_agents_are_read() -> None:
+    """They come as the other agent has sent them."""
+    other = {**ROW, 'host': 'c3'}
+    with (
+        port_that_answers(json.dumps([ROW]).encode()) as first,
+        port_that_answers(json.dumps([other]).encode()) as second,
+    ):
+        members = [_member(first), _member(second, C3), _member('')]
+        found = PeerReader(SystemClock()).read(members)
+    assert found == {C2: FIGURES, C3: FIGURES}
+
+
+def test_an_agent_speaks_only_of_hosts_that_it_serves() -> None:
+    """One that has lost a host may not have noticed."""
+    text = json.dumps([ROW]).encode()
+    assert parse_answer(text, [C3]) == {}
+    assert parse_answer(text, [C2, C3]) == {C2: FIGURES}
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        *(b'', b'[', b'{}', b'7', b'null', b'[7]', b'[{}]', b'\xff'),
+        json.dumps([{**ROW, 'nodes': 'many'}]).encode(),
+        json.dumps([{**ROW, 'nodes': None}]).encode(),
+        json.dumps([{**ROW, 'moving': 3}]).encode(),
+        b'[' * 100_000,
+    ],
+)
+def test_a_malformed_answer_has_no_figures(text: bytes) -> None:
+    """It may be another program on the same port."""
+    assert parse_answer(text, [C2]) == {}
+
+
+def test_an_error_has_no_figures() -> None:
+    """An older release does not have the path."""
+    with port_that_answers(json.dumps([ROW]).encode(), '404 Not Found') as url:
+        assert read_member(_member(url)) == {}
+
+
+def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
+    """Those that answer are shown; the threads end by themselves."""
+    with (
+        socket.create_server(('127.0.0.1', 0), backlog=64) as silent,
+        port_that_answers(json.dumps([ROW]).encode()) as url,
+    ):
+        port = silent.getsockname()[1]
+        dead = dataclasses.replace(
+            _member(f'http://127.0.0.1:{port}/', C3), boot=Boot('b3')
+        )
+        reader = PeerReader(SystemClock())
+        begun_s = time.monotonic()
+        found = reader.read([_member(url), *[dead] * 49])
+        assert time.monotonic() - begun_s < 5.0
+    assert found == {C2: FIGURES}
+    assert reader.read([dead]) == {}
