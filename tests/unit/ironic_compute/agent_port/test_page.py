@@ -134,6 +134,8 @@ def test_hostile_names_are_text() -> None:
     )
     assert '1337' not in shown.text
     assert 'javascript' not in shown.html
+    # A name that changes the direction of text changes no text after it.
+    assert '</bdi> <code>IronicComputePathFailing</code>' in shown.html
 
 
 def test_the_page_loads_only_what_the_port_serves() -> None:
