@@ -14,15 +14,19 @@ Therefore the worker keeps the allocation that the scheduler has made, and
 sends the build to the chosen host by itself, as a conductor does.
 
 If RabbitMQ delivers the message of a build again after its worker had
-rescheduled it, the build is rescheduled twice. The conductor would save ERROR
-when one of the two finds no host, although the other one may have built the
-server. Therefore the worker ends a build without hosts by itself.
+rescheduled it, the build is rescheduled twice. The conductor does not look at
+the server: it would save ERROR and delete the ports, although the other one of
+the two may have built the server, or allocate a second node. Therefore the
+worker also allocates an alternate node by itself, and ends a build without
+hosts.
 """
 
 import copy
 import inspect
+import json
 from typing import Any
 
+import nova.conf
 import oslo_messaging
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
@@ -37,8 +41,9 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.manager import forwarding, stale_messages
-from ironic_compute.manager.retries import after, retried
+from ironic_compute.manager.retries import after, retried, while_kept
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 # A build may lose so many nodes before each further loss counts as one of
@@ -96,27 +101,71 @@ class FreshCandidates(api.ComputeTaskAPI):
             and there are no alternates
         """
         request = _BUILD.bind(self, *args, **kwargs).arguments
+        context, (instance,) = request['context'], request['instances']
         alternates = request.get('host_lists')
         properties = request['filter_properties']
         has_lost = has_lost_node(properties) and exclude_loss(properties)
         if has_lost:
             self.clock.sleep(pause_s(properties[_LOSSES]))
         self._gate.wait()
+        hosts: list[Any] = []
         if has_lost or alternates is None:
-            found = self._select_hosts(request)
-            if found is not None and self._send_build(request, found[0]):
-                return
-            request['host_lists'] = self._give_up(request, found)
+            hosts = self._select_hosts(request)
+        if not hosts and alternates and _may_try_again(properties):
+            hosts = self._claim_alternate(
+                context, instance, request['request_spec'], alternates[0]
+            )
         self._gate.wait()
-        if not request['host_lists'][0]:
-            self._end_build(request['context'], *request['instances'])
-            return
-        super().build_instances(
-            **{name: request[name] for name in request if name != 'self'}
-        )
+        if not hosts:
+            self._end_build(context, instance, properties)
+        elif not self._send_build(request, hosts):
+            self._leave_build(request, hosts)
 
-    def _select_hosts(self, request: dict[str, Any]) -> Any:
-        """Return fresh hosts, the first one allocated; None if none is left.
+    @retried(
+        'No other node can be allocated to server %(server)s yet: %(error)s',
+        while_kept,
+    )
+    def _claim_alternate(
+        self, context: Any, instance: Any, spec: Any, hosts: list[Any]
+    ) -> list[Any]:
+        """Allocate the first node that is free; return its host and the rest.
+
+        Returns no host if no node is free or another build of the server goes
+        on. Blocks until Nova and Placement answer.
+        """
+        for index, host in enumerate(hosts):
+            if not _is_waiting(instance):
+                return []
+            nodes = self._list_nodes(context, instance.uuid)
+            if nodes:
+                return _hosts_from(hosts, nodes)
+            self._gate.wait()
+            if self._claim(context, instance.uuid, spec, host):
+                return hosts[index:]
+        return []
+
+    def _claim(self, context: Any, server: str, spec: Any, host: Any) -> bool:
+        """Allocate the node of a host; return False if it is not free.
+
+        :raises keystoneauth1.exceptions.ClientException: there is no answer
+        """
+        is_claimed = scheduler_utils.claim_resources(
+            context.elevated(),
+            self._reportclient,
+            spec,
+            server,
+            json.loads(host.allocation_request),
+            host.allocation_request_version,
+        )
+        if is_claimed is None:
+            # Nova's client of Placement hides the error.
+            raise ksa_exceptions.ClientException('no answer')
+        if is_claimed:
+            scheduler_utils.fill_provider_mapping(spec, host)
+        return bool(is_claimed)
+
+    def _select_hosts(self, request: dict[str, Any]) -> list[Any]:
+        """Return fresh hosts, the node of the first one allocated.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
             and there are no alternates
@@ -126,15 +175,16 @@ class FreshCandidates(api.ComputeTaskAPI):
         if not getattr(spec, 'requested_resources', None):
             spec.requested_resources = []
         try:
-            return self._scheduler.select_destinations(
+            (hosts,) = self._scheduler.select_destinations(
                 request['context'],
                 spec,
                 [instance.uuid],
                 return_objects=True,
                 return_alternates=True,
             )
+            return list(hosts)
         except nova_exception.NoValidHost:
-            return None
+            return []
         except Exception as exc:
             if request.get('host_lists') is None:
                 raise
@@ -143,21 +193,19 @@ class FreshCandidates(api.ComputeTaskAPI):
                 'nodes are tried: %(error)s',
                 {'server': instance.uuid, 'error': exc},
             )
-            return None
+            return []
 
-    def _give_up(self, request: dict[str, Any], found: Any) -> Any:
-        """Return the hosts from which the conductor chooses one.
-
-        The conductor makes the allocation, and refuses a second one. If there
-        is no host, the list is empty.
-        """
-        if found is None:
-            return request.get('host_lists') or [[]]
+    def _leave_build(self, request: dict[str, Any], hosts: list[Any]) -> None:
+        """Leave a build to the conductor, which makes the allocation anew."""
         (instance,) = request['instances']
         self._reportclient.delete_allocation_for_instance(
             request['context'], instance.uuid, force=True
         )
-        return found
+        self._gate.wait()
+        request['host_lists'] = [hosts]
+        super().build_instances(
+            **{name: request[name] for name in request if name != 'self'}
+        )
 
     def _send_build(self, request: dict[str, Any], hosts: Any) -> bool:
         """Send a build to its new host; return whether that was possible.
@@ -185,13 +233,13 @@ class FreshCandidates(api.ComputeTaskAPI):
         context = request['context']
         properties = copy.deepcopy(request['filter_properties'])
         chosen, *alternates = hosts
-        is_ours = _is_in_this_cell(context, chosen.service_host)
-        if 'retry' not in properties or not is_ours:
+        if not _is_in_this_cell(context, chosen.service_host):
             return False
         bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
             context, instance.uuid
         )
-        properties['retry']['num_attempts'] += 1
+        if 'retry' in properties:
+            properties['retry']['num_attempts'] += 1
         scheduler_utils.populate_filter_properties(properties, chosen)
         forwarding.restart_hops(properties)
         instance.availability_zone = chosen.availability_zone
@@ -242,20 +290,21 @@ class FreshCandidates(api.ComputeTaskAPI):
             nova_exception.ConsumerAllocationRetrievalFailed,
         ),
     )
-    def _end_build(self, context: Any, instance: Any) -> None:
+    def _end_build(
+        self, context: Any, instance: Any, properties: dict[str, Any]
+    ) -> None:
         """Put a server to ERROR, with a fault, unless another build goes on.
 
         If the server has been built or has a node, its build was rescheduled
         twice, and the other one goes on. Blocks until Nova and Placement
         answer; an error would leave the server BUILDING for ever.
         """
-        if not _is_waiting(instance) or self._has_node(context, instance.uuid):
+        if not _is_waiting(instance) or self._list_nodes(
+            context, instance.uuid
+        ):
             _log_other_build(instance.uuid)
             return
-        error = nova_exception.MaxRetriesExceeded(
-            reason='Exhausted all hosts available for retrying build failures '
-            f'for instance {instance.uuid}.'
-        )
+        error = _no_host_error(instance.uuid, properties)
         # Before the save: the next worker repeats both if this one ends.
         compute_utils.add_instance_fault_from_exc(context, instance, error)
         self._gate.wait()
@@ -270,9 +319,10 @@ class FreshCandidates(api.ComputeTaskAPI):
             {'server': instance.uuid},
         )
 
-    def _has_node(self, context: Any, server: str) -> bool:
+    def _list_nodes(self, context: Any, server: str) -> list[str]:
+        """Return the nodes that are allocated to a server."""
         found = self._reportclient.get_allocs_for_consumer(context, server)
-        return bool(found['allocations'])
+        return list(found['allocations'])
 
 
 def _is_waiting(instance: Any) -> bool:
@@ -282,6 +332,40 @@ def _is_waiting(instance: Any) -> bool:
         and instance.vm_state == vm_states.BUILDING
         and instance.host is None
         and instance.task_state in (task_states.SCHEDULING, None)
+    )
+
+
+def _hosts_from(hosts: list[Any], nodes: list[str]) -> list[Any]:
+    """Return the first host with one of these nodes, and those after it.
+
+    A claim may have been made though its answer was lost. If it was another
+    build's, its host gets the message twice and builds once.
+    """
+    matches = (i for i, host in enumerate(hosts) if host.nodename in nodes)
+    return next((hosts[index:] for index in matches), [])
+
+
+def _may_try_again(filter_properties: dict[str, Any]) -> bool:
+    """Return whether Nova's option allows one more attempt."""
+    retry = filter_properties.get('retry') or {}
+    attempts_count = int(retry.get('num_attempts', 0))
+    return attempts_count < int(CONF.scheduler.max_attempts)
+
+
+def _no_host_error(
+    server: str, filter_properties: dict[str, Any]
+) -> Exception:
+    """Return the error that Nova's users know."""
+    if _may_try_again(filter_properties):
+        return nova_exception.MaxRetriesExceeded(
+            reason='Exhausted all hosts available for retrying build failures '
+            f'for instance {server}.'
+        )
+    retry = filter_properties['retry']
+    return nova_exception.MaxRetriesExceeded(
+        reason='Exceeded max scheduling attempts '
+        f'{retry["num_attempts"]} for instance {server}. Last exception: '
+        f'{retry.get("exc_reason")}'
     )
 
 

@@ -6,6 +6,7 @@ leaves them; the running worker finds them by itself.
 """
 
 import datetime
+import json
 import time
 import types
 from collections.abc import Mapping
@@ -286,12 +287,30 @@ class UnfinishedTest(UnfinishedTestCase):
             self.server['id'], self.ironic.nodes[self.node].instance_uuid
         )
 
-    def _reschedule_without_hosts(self, host: str) -> None:
+    def _alternate(self) -> objects.Selection:
+        """Return a free node as the scheduler names it."""
+        node = next(node for node in self.ironic.nodes if node != self.node)
+        (host,) = (host for host in self.workers if node in self.held(host))
+        resources = {'resources': {self.RESOURCE_CLASS: 1}}
+        return objects.Selection(
+            service_host=host,
+            nodename=node,
+            availability_zone='nova',
+            limits=None,
+            allocation_request=json.dumps({'allocations': {node: resources}}),
+            allocation_request_version='1.36',
+        )
+
+    def _reschedule(
+        self, host: str, alternates: list[Any], attempts_count: int = 1
+    ) -> None:
         self.manager(host).compute_task_api.build_instances(
             self.context,
             [self._row()],
             image={},
-            filter_properties={'retry': {'num_attempts': 1, 'hosts': []}},
+            filter_properties={
+                'retry': {'num_attempts': attempts_count, 'hosts': []}
+            },
             admin_password=None,
             injected_files=[],
             requested_networks=None,
@@ -300,14 +319,22 @@ class UnfinishedTest(UnfinishedTestCase):
             request_spec=objects.RequestSpec.get_by_instance_uuid(
                 self.context, self.server['id']
             ),
-            host_lists=[[]],
+            host_lists=[alternates],
         )
 
     def test_second_reschedule_of_a_server_that_runs_is_dropped(self) -> None:
-        """Its build's message came again, and no other node is free."""
-        self._reschedule_without_hosts(self._row().host)
+        """Its build's message came again.
+
+        The conductor would save ERROR after the last attempt or without a free
+        node, and otherwise allocate a second node.
+        """
+        host = self._row().host
+        self._reschedule(host, [])
+        self._reschedule(host, [self._alternate()])
+        self._reschedule(host, [self._alternate()], attempts_count=3)
         self._settle()
         self.assertEqual('ACTIVE', self._shown()['status'])
+        self.assertEqual([self.node], [*self.allocations(self.server)])
 
     def test_build_without_hosts_ends_in_error(self) -> None:
         """It is the last one, so its server gets a fault."""
@@ -316,7 +343,7 @@ class UnfinishedTest(UnfinishedTestCase):
         self.manager(host).reportclient.delete_allocation_for_instance(
             self.context, self.server['id'], force=True
         )
-        self._reschedule_without_hosts(host)
+        self._reschedule(host, [])
         shown = self._shown()
         self.assertEqual('ERROR', shown['status'])
         self.assertIn('Exhausted all hosts', shown['fault']['message'])

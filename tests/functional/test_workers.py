@@ -130,11 +130,13 @@ class WorkersTest(pool.PoolTestCase):
         )
 
     def test_deploy_that_fails_goes_to_another_node(self) -> None:
-        """A failed deploy is repeated on another node."""
+        """A failed deploy is repeated on two other nodes, as Nova does."""
         ironic = pool.TheCloud.ironic.fake
         ironic.fails['active'] = 'deploy failed'
         server = self._wait_for_state_change(self._post_server(), 'ERROR')
         ironic.fails.clear()
+        deploys = [call[1] for call in ironic.calls if 'active' in call]
+        self.assertEqual((3, 3), (len(deploys), len(set(deploys))))
         self.assertEqual({}, self.allocations(server))
         self.until(lambda: self.offered() == 8, 'all nodes offered')
         self.delete(server)

@@ -105,6 +105,19 @@ class Scheduler:
         self._world.log(f'{server} is scheduled anew to {nodes[0]}')
         return [self._selection(node) for node in nodes]
 
+    def claim(self, server: str, node: NodeId, *, is_late: bool) -> bool:
+        """Allocate a node for a worker, if Placement has it free."""
+        placement = self._world.placement
+        if is_late:
+            self._world.excuse(server, LATE_WRITE)
+        if not placement.offered.get(node) or placement.consumers(node):
+            return False
+        if server in placement.allocations:
+            # Another generation of the consumer than the worker has read.
+            return False
+        self._allocate(server, node)
+        return True
+
     def _selection(self, node: NodeId) -> Any:
         row = self._world.nova.live_row(node)
         return objects.Selection(
@@ -328,6 +341,16 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
         self._compute_rpcapi = compute_rpcapi
         self._reportclient = reportclient
         self._scheduler = self
+
+    def _claim(self, context: Any, server: str, spec: Any, host: Any) -> bool:
+        """Claim an alternate in Placement."""
+        return bool(
+            self._wire.wait_and_write(
+                lambda request: self._world.scheduler.claim(
+                    server, NodeId(host.nodename), is_late=request.late
+                )
+            )
+        )
 
     def select_destinations(
         self, context: Any, spec: Any, servers: list[str], **_: Any

@@ -2,6 +2,7 @@
 """Who is scheduled anew, and how often."""
 
 import contextlib
+import copy
 import inspect
 import types
 from typing import Any
@@ -17,6 +18,7 @@ from nova.compute import utils as compute_utils
 from nova.conductor import api
 from nova.objects import base as objects_base
 
+from ironic_compute import delivery
 from ironic_compute.manager.forwarding import HOPS, HOPS_MAX
 from ironic_compute.manager.rescheduling import LOSSES_MAX, FreshCandidates
 from tests.fakes.clock import ManualClock
@@ -24,7 +26,6 @@ from tests.fakes.clock import ManualClock
 objects.register_all()
 
 _NO_ERROR: Any = contextlib.nullcontext()
-_ALTERNATES = [['a']]
 LOST = 'nova.exception.ComputeResourcesUnavailable: node n1 is in use by s2'
 FAILED = 'nova.exception.InstanceDeployFailure: the disk is broken'
 
@@ -35,9 +36,12 @@ def _host(name: str) -> Any:
         nodename=f'n{name}',
         limits=None,
         availability_zone='z1',
+        allocation_request='{}',
+        allocation_request_version='1.36',
     )
 
 
+_ALTERNATES = [[_host('a'), _host('d')]]
 _FRESH = [[_host('b'), _host('c')]]
 
 
@@ -58,21 +62,33 @@ class _Scheduler:
         return _FRESH
 
 
+def _next(answers: list[Any], default: Any) -> Any:
+    answer = answers.pop(0) if answers else default
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 class _Placement:
     """Records the servers whose allocation is deleted.
 
-    :ivar answers: an error or the nodes of the server, once each
+    :ivar answers: an error or the nodes of the server, once each; then none
+    :ivar claims: an error, or whether the next node is free, once each; then
+        each node is free
     """
 
     def __init__(self) -> None:
         self.freed: list[str] = []
-        self.answers: list[Any] = [{}]
+        self.answers: list[Any] = []
+        self.claims: list[Any] = []
 
     def get_allocs_for_consumer(self, context: Any, server: str) -> Any:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return {'allocations': answer}
+        return {'allocations': _next(self.answers, {})}
+
+    def claim_resources(
+        self, context: Any, server: str, *args: str, **kwargs: str | None
+    ) -> bool | None:
+        return _next(self.claims, True)
 
     def delete_allocation_for_instance(
         self, context: Any, server: str, force: bool
@@ -101,7 +117,7 @@ class _Conductor:
 
     def __init__(self) -> None:
         self.volumes: list[Any] = []
-        self.hosts = ['b']
+        self.hosts = ['a', 'b', 'd']
         self.is_up = True
         self.saved: list[tuple[str, str]] = []
 
@@ -252,7 +268,7 @@ def _reschedule(
 ) -> None:
     client.build_instances(
         nova_context.get_admin_context(),
-        [server or types.SimpleNamespace(uuid='s1')],
+        [server or _Server()],
         'image',
         properties,
         'password',
@@ -260,8 +276,10 @@ def _reschedule(
         None,
         [],
         [],
-        request_spec=objects.RequestSpec(requested_resources=None),
-        host_lists=host_lists,
+        request_spec=objects.RequestSpec(
+            requested_resources=None, project_id='p', user_id='u'
+        ),
+        host_lists=copy.deepcopy(host_lists),
     )
 
 
@@ -403,12 +421,78 @@ def test_loser_whose_new_host_is_in_another_cell_goes_through_the_conductor(
 def test_other_failures_get_their_alternates(
     sent: list[Any], client: Any
 ) -> None:
-    """Such a failure counts, as in Nova."""
-    properties = _properties(FAILED)
-    _reschedule(client, properties)
-    assert sent == [_ALTERNATES]
-    assert properties['retry']['num_attempts'] == 2
-    assert not client._scheduler.specs
+    """Such a failure counts, as in Nova.
+
+    The conductor would not look at the server, which may have been built.
+    """
+    _reschedule(client, _properties(FAILED))
+    ((host, node, others),) = client._compute_rpcapi.builds
+    assert (host, node, [each.nodename for each in others]) == (
+        'a',
+        'na',
+        ['nd'],
+    )
+    assert client._compute_rpcapi.properties['retry']['num_attempts'] == 3
+    assert (sent, client._scheduler.specs) == ([], [])
+
+
+def test_alternate_that_is_in_use_is_passed_over(
+    sent: list[Any], client: Any
+) -> None:
+    """Its node was allocated to another server since."""
+    client._reportclient.claims = [False, True]
+    _reschedule(client, _properties(FAILED))
+    assert client._compute_rpcapi.builds == [('d', 'nd', [])]
+
+
+@pytest.mark.parametrize(
+    'claims',
+    [
+        [None],
+        [ksa_exceptions.ConnectFailure()],
+        [nova_exception.AllocationUpdateFailed(consumer_uuid='s1', error='')],
+    ],
+)
+@pytest.mark.parametrize(
+    ('answers', 'builds'),
+    [
+        ([{}, {}], ['a']),
+        ([{}, {'na': {}}], ['a']),
+        ([{}, {'nx': {}}], []),
+    ],
+)
+def test_claim_without_an_answer_is_repeated_unless_it_was_made(
+    claims: list[Any],
+    answers: list[Any],
+    builds: list[str],
+    sent: list[Any],
+    client: Any,
+) -> None:
+    """Another build of the server may have got another node meanwhile."""
+    client._reportclient.claims = [*claims]
+    client._reportclient.answers = [*answers, *answers[1:]]
+    begun_s = client.clock.now_s()
+    with delivery.Delivery(lambda: None).handled():
+        _reschedule(client, _properties(FAILED))
+    assert client.clock.now_s() - begun_s == 10.0
+    assert [host for host, _, _ in client._compute_rpcapi.builds] == builds
+    assert sent == []
+
+
+def test_last_attempt_is_ended_by_the_worker(
+    sent: list[Any], client: Any, faults: list[str]
+) -> None:
+    """The fault has the sentences that Nova's users know."""
+    server, properties = _Server(), _properties(FAILED)
+    properties['retry'].update(num_attempts=3, exc_reason='a broken disk')
+    _reschedule(client, properties, server=server)
+    assert server.row is not None
+    assert server.row['vm_state'] == 'error'
+    assert faults == [
+        'Exceeded maximum number of retries. Exceeded max scheduling attempts '
+        '3 for instance s1. Last exception: a broken disk'
+    ]
+    assert (sent, client._compute_rpcapi.builds) == ([], [])
 
 
 def test_build_without_a_list_is_scheduled_anew(
@@ -420,19 +504,20 @@ def test_build_without_a_list_is_scheduled_anew(
     assert [host for host, _, _ in client._compute_rpcapi.builds] == ['b']
 
 
-def test_build_without_retries_is_left_to_the_conductor(
+def test_build_without_retries_is_scheduled_anew(
     sent: list[Any], client: Any
 ) -> None:
-    """Nova does not reschedule a build that names its host."""
+    """The conductor would take it for one that no cell has yet."""
     _reschedule(client, {}, host_lists=None)
-    assert sent == [_FRESH]
+    assert [host for host, _, _ in client._compute_rpcapi.builds] == ['b']
+    assert sent == []
 
 
 @pytest.mark.parametrize(
     ('error', 'host_lists', 'tried'),
     [
-        (nova_exception.NoValidHost(reason=''), _ALTERNATES, [_ALTERNATES]),
-        (oslo_messaging.MessagingTimeout(), _ALTERNATES, [_ALTERNATES]),
+        (nova_exception.NoValidHost(reason=''), _ALTERNATES, ['a']),
+        (oslo_messaging.MessagingTimeout(), _ALTERNATES, ['a']),
         (oslo_messaging.MessagingTimeout(), None, []),
     ],
 )
@@ -448,8 +533,8 @@ def test_scheduler_that_finds_nothing_leaves_the_alternates(
     expected = pytest.raises(type(error)) if not tried else _NO_ERROR
     with expected:
         _reschedule(client, _properties(LOST), host_lists)
-    assert sent == tried
-    assert not client._reportclient.freed
+    assert [host for host, _, _ in client._compute_rpcapi.builds] == tried
+    assert (sent, client._reportclient.freed) == ([], [])
 
 
 @pytest.fixture
@@ -569,7 +654,7 @@ def test_losses_without_end_are_counted(sent: list[Any], client: Any) -> None:
         _reschedule(client, properties)
         properties = client._compute_rpcapi.properties
         properties['retry']['exc'] = [LOST]
-    assert sent == []
     _reschedule(client, properties)
-    assert sent == [_ALTERNATES]
-    assert properties['retry']['num_attempts'] == 2
+    assert client._compute_rpcapi.properties['retry']['num_attempts'] == 3
+    assert client._compute_rpcapi.builds[-1][0] == 'a'
+    assert sent == []
