@@ -114,6 +114,26 @@ class Placement:
         """Return all providers by uuid; one request."""
         return {found.uuid: found for found in self._list_matching('')}
 
+    def list_offering(self, resource_class: str) -> frozenset[str]:
+        """Return the uuids of the providers with a free unit of a class.
+
+        A reserved unit is not free. None has a class that does not exist.
+        """
+        return self._list_uuids(f'?resources={resource_class}:1')
+
+    def list_with_trait(self, trait: str) -> frozenset[str]:
+        """Return the uuids of the providers with a trait.
+
+        None has a trait that does not exist.
+        """
+        return self._list_uuids(f'?required={trait}')
+
+    def _list_uuids(self, query: str) -> frozenset[str]:
+        try:
+            return frozenset(p.uuid for p in self._list_matching(query))
+        except errors.PlacementRefused:
+            return frozenset()  # The class or trait does not exist.
+
     def read_provider_uuid(self, node: str) -> str | None:
         """Return the uuid of a node's provider; None if there is none.
 

@@ -5,6 +5,7 @@ A list follows all pages and raises on any error, so a list that is returned is
 complete. API reference: https://docs.openstack.org/api-ref/baremetal/
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -28,6 +29,10 @@ _FIRST_PAGE_NODES = 20
 Record = Mapping[str, Any]
 # Nodes of a project that does not exist.
 _NO_PROJECT_NODES = '/v1/nodes?project=nobody&limit=1&fields=uuid'
+# What all pools' nodes are listed with: it tells which flavors fit a node.
+_FIELDS_OF_ANY_POOL = ['uuid', 'resource_class', 'traits', 'properties']
+# The most that Ironic returns in one page unless it is configured otherwise.
+_LONGEST_PAGE = 1000
 # The cheapest request that Ironic does not answer without a valid token.
 _ONE_NODE = '/v1/nodes?limit=1&fields=uuid'
 
@@ -150,6 +155,27 @@ class IronicReader:
                 return tuple(found)
             marker = page[-1].uuid
             pause()
+
+    def list_nodes_of_all_pools(self) -> Iterator[NodeFacts]:
+        """Yield all nodes of Ironic with some of their facts.
+
+        A malformed record is left out. The nodes of other projects are missing
+        unless :meth:`can_list_all_nodes`.
+        """
+        marker: str | None = None
+        while True:
+            with self._session.request('list all nodes') as client:
+                page = client.node.list(
+                    limit=_LONGEST_PAGE,
+                    marker=marker,
+                    fields=_FIELDS_OF_ANY_POOL,
+                )
+            for record in page:
+                with contextlib.suppress(MalformedNode):
+                    yield NodeFacts.parse(record.to_dict())
+            if len(page) < _LONGEST_PAGE:
+                return
+            marker = page[-1].uuid
 
     def _page(self, action: str, **query: Any) -> Sequence[Any]:
         """Return one page of nodes; a page shorter than its limit is the last.
@@ -283,6 +309,23 @@ class IronicReader:
         with self._session.request(action) as client:
             return [vif.id for vif in client.node.vif_list(node)]
 
+    def list_all_vifs(self) -> dict[str, tuple[str, ...]]:
+        """Return the VIFs on the ports of all nodes, by node.
+
+        One request for each thousand ports. A VIF on a port group is missing.
+        """
+        with self._session.request('list all ports') as client:
+            ports = client.port.list(
+                limit=0, fields=['node_uuid', 'internal_info']
+            )
+        found: dict[str, tuple[str, ...]] = {}
+        for port in (each.to_dict() for each in ports):
+            vif = (port.get('internal_info') or {}).get('tenant_vif_port_id')
+            if vif:
+                node = port['node_uuid']
+                found[node] = (*found.get(node, ()), str(vif))
+        return found
+
     def read_console(self, node: str) -> Record:
         """Return ``console_enabled`` and ``console_info`` of a node."""
         action = f'read the console of node {node}'
@@ -305,6 +348,18 @@ class IronicReader:
         with self._session.request(action) as client:
             found = client.node.list_volume_targets(node, detail=True, limit=0)
         return [target.to_dict() for target in found]
+
+    def list_all_volume_targets(self) -> dict[str, tuple[str, ...]]:
+        """Return the uuids of the volume targets of all nodes, by node."""
+        with self._session.request('list all volume targets') as client:
+            targets = client.volume_target.list(
+                limit=0, fields=['uuid', 'node_uuid']
+            )
+        found: dict[str, tuple[str, ...]] = {}
+        for each in targets:
+            node = str(each.node_uuid)
+            found[node] = (*found.get(node, ()), str(each.uuid))
+        return found
 
 
 def _stamp(record: Any) -> str:

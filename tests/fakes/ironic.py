@@ -9,7 +9,7 @@ when ``settle`` is called.
 import dataclasses
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oslo_utils import timeutils
@@ -257,6 +257,22 @@ class FakeIronic:
     def list_vifs(self, node: str) -> list[str]:
         """See IronicClient."""
         return list(self.attached[node])
+
+    def list_nodes_of_all_pools(self) -> Iterator[NodeFacts]:
+        """See IronicClient."""
+        yield from self.nodes.values()
+
+    def list_all_vifs(self) -> dict[str, tuple[str, ...]]:
+        """See IronicClient."""
+        return {n: tuple(vifs) for n, vifs in self.attached.items() if vifs}
+
+    def list_all_volume_targets(self) -> dict[str, tuple[str, ...]]:
+        """See IronicClient."""
+        found: dict[str, tuple[str, ...]] = {}
+        for uuid_, each in self.targets.items():
+            node = each['node_uuid']
+            found[node] = (*found.get(node, ()), uuid_)
+        return found
 
     def attach_vif(self, node: str, vif: str) -> None:
         """See IronicClient."""

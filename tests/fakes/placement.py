@@ -67,6 +67,26 @@ class FakePlacement:
                 for uuid, present in self.providers.items()
             }
 
+    def list_offering(self, resource_class: str) -> frozenset[str]:
+        """Return the providers with a free unit of a class."""
+        self._arrive('offering', '')
+        with self._lock:
+            return frozenset(
+                uuid
+                for uuid, present in self.providers.items()
+                if _is_free(present, resource_class)
+            )
+
+    def list_with_trait(self, trait: str) -> frozenset[str]:
+        """Return the providers with a trait."""
+        self._arrive('with trait', '')
+        with self._lock:
+            return frozenset(
+                uuid
+                for uuid, present in self.providers.items()
+                if trait in present.traits
+            )
+
     def read_provider_uuid(self, node: str) -> str | None:
         """Return the uuid of the provider with this uuid or name, or None."""
         self._arrive('find', node)
@@ -254,3 +274,12 @@ class FakePlacement:
         with self._lock:
             self.providers[uuid].traits |= {trait}
             self.providers[uuid].generation += 1
+
+
+def _is_free(provider: _Provider, resource_class: str) -> bool:
+    """Return whether a unit is neither reserved nor allocated."""
+    inventory = provider.inventories.get(resource_class)
+    if inventory is None:
+        return False
+    used = list(provider.allocations.values()).count(resource_class)
+    return int(inventory['total']) > int(inventory['reserved']) + used

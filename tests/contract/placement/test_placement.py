@@ -271,3 +271,24 @@ def test_lost_allocation_can_be_put_back_while_nothing_is_reserved(real):
     real.allocate(node, server, GOLD)
     _write(real, PutInventories(node, RESERVED))
     assert set(real.read_allocations(server)) == {node}
+
+
+def test_free_units_are_listed_by_class(placement, node):
+    """A provider is listed until its unit is reserved or allocated."""
+    other = _new_uuid()
+    generation = placement.write(Create(other), 0)
+    taken = {GOLD: {**FREE[GOLD], 'reserved': 1}}
+    placement.write(PutInventories(other, taken), generation)
+    assert placement.list_offering(GOLD) >= {node}
+    assert other not in placement.list_offering(GOLD)
+    placement.allocate(node, _new_uuid(), GOLD)
+    assert node not in placement.list_offering(GOLD)
+    assert placement.list_offering('CUSTOM_NOBODY_HAS_IT') == frozenset()
+
+
+def test_providers_are_listed_by_trait(placement, node):
+    """A trait that does not exist has no provider, and is no error."""
+    generation = _generation(placement, node)
+    placement.write(PutTraits(node, frozenset({'CUSTOM_LISTED'})), generation)
+    assert placement.list_with_trait('CUSTOM_LISTED') == {node}
+    assert placement.list_with_trait('CUSTOM_NOBODY_HAS_IT') == frozenset()

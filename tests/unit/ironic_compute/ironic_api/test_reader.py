@@ -215,3 +215,36 @@ def test_access_is_proved_by_one_request_with_a_token(client, http):
     http.get(f'{URL}/v1/nodes?limit=1', status_code=401)
     with pytest.raises(errors.IronicNotReached):
         client.check_access(5.0)
+
+
+def test_nodes_of_all_pools_are_listed_without_a_filter(conf, http, gate):
+    """Malformed records are left out."""
+    conf.set_override('conductor_group', 'rack-1', 'ironic')
+    nodes = http.get(
+        f'{URL}/v1/nodes/', json={'nodes': [record(), {'uuid': 7}]}
+    )
+    client = make_client(conf, gate)
+    found = [facts.uuid for facts in client.list_nodes_of_all_pools()]
+    assert found == [NODE]
+    assert 'conductor_group' not in nodes.last_request.qs
+    assert nodes.last_request.qs['limit'] == ['1000']
+
+
+def test_vifs_and_volume_targets_are_listed_by_node(client, http):
+    """One list of each, of all nodes."""
+    attached = {'tenant_vif_port_id': 'v1'}
+    http.get(
+        f'{URL}/v1/ports/',
+        json={
+            'ports': [
+                {'node_uuid': NODE, 'internal_info': attached},
+                {'node_uuid': OTHER, 'internal_info': {}},
+            ]
+        },
+    )
+    http.get(
+        f'{URL}/v1/volume/targets/',
+        json={'targets': [{'uuid': 't1', 'node_uuid': NODE}]},
+    )
+    assert client.list_all_vifs() == {NODE: ('v1',)}
+    assert client.list_all_volume_targets() == {NODE: ('t1',)}
