@@ -21,6 +21,7 @@ from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain
+from ironic_compute.cmd.fsck import Fsck
 from ironic_compute.cmd.hosts import (
     HostAdopt,
     HostForget,
@@ -215,6 +216,7 @@ class ControlApp(app.App):
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
+        self.command_manager.add_command('fsck', Fsck)
         self.command_manager.add_command('host list', HostList)
         self.command_manager.add_command('host adopt', HostAdopt)
         self.command_manager.add_command('host forget', HostForget)

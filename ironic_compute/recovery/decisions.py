@@ -312,10 +312,10 @@ class RestingServer:
     has_ports: bool | None = None
 
 
-# The VM states of a server that is on a node.
-_ON_NODE = frozenset(
+ON_NODE = frozenset(
     {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.PAUSED}
 )
+"""The VM states of a server that is on a node."""
 _NEVER_DELETED_AGAIN = frozenset({vm_states.DELETED, vm_states.SOFT_DELETED})
 
 
@@ -326,7 +326,7 @@ def find_neglect(server: RestingServer) -> Neglect | None:
     if server.is_delete_unfinished:
         is_deleted = server.vm_state in _NEVER_DELETED_AGAIN
         return None if is_deleted else Neglect.DELETE
-    if server.vm_state not in _ON_NODE:
+    if server.vm_state not in ON_NODE:
         return None
     if server.has_allocation is False:
         return Neglect.NO_ALLOCATION

@@ -163,7 +163,7 @@ class NeglectedServers:
         server = RestingServer(
             instance.vm_state,
             instance.task_state,
-            _read_is_delete_unfinished(context, instance.uuid),
+            read_is_delete_unfinished(context, instance.uuid),
         )
         since = _utc(self._changed_since_s)
         is_new = instance.launched_at and instance.launched_at >= since
@@ -195,7 +195,7 @@ class NeglectedServers:
         )
 
 
-def _read_is_delete_unfinished(context: Any, server: str) -> bool:
+def read_is_delete_unfinished(context: Any, server: str) -> bool:
     """Return whether a delete was accepted and never ended; 1 or 2 RPCs."""
     last = decisions.find_last_request(
         objects.InstanceActionList.get_by_instance_uuid(

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command fsck: one line for each finding, and the exit status."""
+
+import io
+import json
+import pathlib
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hashring.group import Boot, Member
+from ironic_compute.cmd import fsck
+from ironic_compute.fsck import catalogue, checks
+from ironic_compute.fsck.look import Look
+from ironic_compute.fsck.snapshot import PoolHosts, Snapshot
+from tests.unit.ironic_compute.fsck import clouds
+
+PAGE = pathlib.Path(__file__).parents[4] / 'doc/source/admin/fsck.rst'
+
+
+class Looker:
+    """Finds what it is given; notes for how long it would wait."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.waited_s = 0.0
+
+    def look_twice(self, wait_s: float) -> Look:
+        """Look at the snapshot."""
+        self.waited_s = wait_s
+        return Look(self._snapshot, checks.find(self._snapshot))
+
+
+class Command(fsck.Fsck):
+    """The command with a looker of the test."""
+
+    def __init__(self, looker: Looker) -> None:
+        streams = SimpleNamespace(stdout=io.StringIO(), stderr=io.StringIO())
+        super().__init__(streams, None)
+        self.looker = looker
+
+    def _looker(self, is_deep: bool) -> Any:
+        return self.looker
+
+
+def run(snapshot: Snapshot, *arguments: str) -> tuple[int, str, str, float]:
+    """Run the command; return its status, its two outputs, and the wait."""
+    command = Command(Looker(snapshot))
+    parsed = command.get_parser('fsck').parse_args(list(arguments))
+    status = command.run(parsed)
+    out, err = command.app.stdout.getvalue(), command.app.stderr.getvalue()
+    return status, out, err, command.looker.waited_s
+
+
+def test_clean_pool_ends_with_status_0() -> None:
+    """What was compared is said beside the empty list."""
+    status, out, err, waited_s = run(clouds.CLEAN, '-f', 'value')
+    assert (status, out.strip()) == (0, '')
+    assert err == 'Compared 2 nodes, 1 servers and 2 hosts; 0 findings\n'
+    assert waited_s == 30.0
+
+
+def test_finding_is_one_line_and_status_1() -> None:
+    """The line has the check, its subject, what is wrong, and the cure."""
+    snapshot = clouds.with_node(clouds.FREE, maintenance=True)
+    status, out, _, waited_s = run(snapshot, '-f', 'json', '--wait', '5')
+    assert status == 1
+    assert waited_s == 5.0
+    (line,) = json.loads(out)
+    assert list(line) == list(fsck.COLUMNS)
+    assert line['Check'] == catalogue.OFFERED_BUT_UNUSABLE.name
+    assert (line['Node'], line['Server'], line['Host']) == (
+        clouds.FREE,
+        '-',
+        'c1',
+    )
+    assert 'it is in maintenance' in line['Finding']
+    assert line['What to do']
+
+
+@pytest.mark.parametrize('form', ['table', 'csv', 'value'])
+def test_finding_is_printed_in_each_form(form: str) -> None:
+    """A script and a reader get the same."""
+    snapshot = clouds.with_node(clouds.FREE, maintenance=True)
+    _, out, _, _ = run(snapshot, '-f', form)
+    assert clouds.FREE in out
+
+
+def test_hosts_are_what_the_agents_publish() -> None:
+    """A host is known by its own agent, or by another one."""
+    c1, c2, c9 = clouds.C1, clouds.C2, clouds.C9
+    members = (
+        Member(c1, Boot('a'), serving=(c1, c9), known=(c1, c9), ring='r'),
+        Member(c2, Boot('b')),
+    )
+    assert fsck.pool_hosts(members) == PoolHosts(
+        frozenset({c1, c2, c9}), frozenset({c1, c9}), {c1: 'r'}
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r'\s+', ' ', text.replace('``', ''))
+
+
+@pytest.mark.parametrize('check', catalogue.ALL, ids=lambda check: check.name)
+def test_each_check_is_in_the_manual(check: catalogue.Check) -> None:
+    """With its meaning and its cure, in the words of the list."""
+    page = PAGE.read_text()
+    assert f'\n``{check.name}``\n' in page
+    assert _plain(check.meaning) in _plain(page)
+    cure = check.cure.format(
+        node='NODE', server='SERVER', host='HOST', other='NAME'
+    )
+    assert _plain(cure) in _plain(page)
+
+
+def test_manual_has_no_other_checks() -> None:
+    """A check that was removed leaves the page."""
+    terms = re.findall(r'^``([a-z-]+)``$', PAGE.read_text(), re.MULTILINE)
+    assert terms == [check.name for check in catalogue.ALL]
