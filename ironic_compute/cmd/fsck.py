@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """ironic-computectl fsck: compares Ironic, Nova and Placement of one pool.
 
-It only reads. ``ironic_compute.fsck`` has the checks.
+It only reads; with ``--repair`` it asks the workers to look. The checks are in
+``ironic_compute.fsck``.
 """
 
-from collections.abc import Iterable
+import argparse
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import nova.conf
+import oslo_messaging
 from cliff import lister
 
 from hashring.clock import SystemClock
 from hashring.group import Member
+from hashring.ring import Host
+from ironic_compute.cmd.fsck_repair import repair
 from ironic_compute.cmd.hosts import known_hosts, read_members
-from ironic_compute.cmd.nova_access import use_nova_conductor
+from ironic_compute.cmd.nova_access import (
+    NovaRefused,
+    ask_worker,
+    use_nova_conductor,
+)
 from ironic_compute.fsck.findings import Finding
 from ironic_compute.fsck.look import Look, Looker
 from ironic_compute.fsck.snapshot import PoolHosts
@@ -26,6 +35,23 @@ CONF = nova.conf.CONF
 
 COLUMNS = ('Check', 'Node', 'Server', 'Host', 'Finding', 'What to do')
 _WAIT_S = 30.0
+_WAIT_MAX_S = 86400.0
+
+
+def seconds(text: str) -> float:
+    """Parse a time that the operator gives.
+
+    :raises argparse.ArgumentTypeError: it is negative, or no number
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= _WAIT_MAX_S:
+        raise argparse.ArgumentTypeError(
+            f'{text} is no number of seconds from 0 to {_WAIT_MAX_S:g}'
+        )
+    return value
 
 
 def pool_hosts(members: Iterable[Member]) -> PoolHosts:
@@ -64,10 +90,13 @@ def summary(look: Look) -> str:
 class Fsck(lister.Lister):
     """Compare Ironic, Nova and Placement, and list what does not agree.
 
-    Nothing is changed. What was found is looked at again after a while, and
-    listed if it is still there, because in a busy pool something is always
-    under way. The manual explains each check. Exit status: 0 if nothing was
-    found, 1 if something was, or if a service did not answer.
+    The command changes nothing. What was found is looked at again after a
+    while, and listed if it is still there, because in a busy pool something
+    is always under way. The manual explains each check. Exit status: 0 if
+    nothing was found, 1 if something was, or if a service did not answer.
+
+    With --repair, the daemons check at once what they hold, and mend what they
+    would have mended later. What is left is listed.
     """
 
     _has_found = False
@@ -83,8 +112,13 @@ class Fsck(lister.Lister):
             'for each node',
         )
         parser.add_argument(
+            '--repair',
+            action='store_true',
+            help='have the daemons mend now what they can, and list the rest',
+        )
+        parser.add_argument(
             '--wait',
-            type=float,
+            type=seconds,
             default=_WAIT_S,
             metavar='SECONDS',
             help='time between the two looks (default: %(default)g)',
@@ -94,17 +128,46 @@ class Fsck(lister.Lister):
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Look at the pool twice.
 
-        :raises NovaRefused: no daemon of the pool is up
+        :raises NovaRefused: no daemon of the pool is up, or nova-conductor
+            does not answer
         """
-        look = self._looker(parsed_args.deep).look_twice(parsed_args.wait)
+        try:
+            look = self._look(parsed_args)
+        except oslo_messaging.MessagingTimeout as exc:
+            raise NovaRefused(
+                'nova-conductor does not answer within [DEFAULT] '
+                'rpc_response_timeout; check that it runs, and transport_url'
+            ) from exc
         self._has_found = bool(look.findings)
         self._note(summary(look))
         return COLUMNS, [row(finding) for finding in look.findings]
+
+    def _look(self, parsed_args: Any) -> Look:
+        looker, wait_s = self._looker(parsed_args.deep), parsed_args.wait
+        look: Look = looker.look_twice(wait_s)
+        if parsed_args.repair:
+            return repair(looker, look, wait_s, self._send)
+        return look
 
     def run(self, parsed_args: Any) -> int:
         """Run the command; return the exit status."""
         super().run(parsed_args)
         return int(self._has_found)
+
+    def _send(self, host: Host, servers: Sequence[str]) -> None:
+        """Ask the worker of a host to check all; note if it cannot."""
+        from ironic_compute.ownership import peer_rpc
+
+        try:
+            ask_worker(
+                lambda: peer_rpc.request_check(host, servers),
+                no_answer=f'Host {host} does not answer; see '
+                f'"ironic-computectl host list"',
+                too_old=f'The daemon that serves host {host} is of an older '
+                f'release, which has no repair',
+            )
+        except NovaRefused as exc:
+            self._note(str(exc))
 
     def _note(self, sentence: str) -> None:
         print(sentence, file=self.app.stderr, flush=True)

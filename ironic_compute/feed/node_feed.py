@@ -217,6 +217,10 @@ class NodeFeed:
         """Read a node soon in another thread; a burst of calls is one read."""
         self._read_queue.add(node)
 
+    def request_audit(self) -> None:
+        """Read all nodes now, in the thread of the audit."""
+        self._audit_loop.wake()
+
     def _read(self, node: str) -> None:
         """Read a node and deliver it; called by the read queue's threads."""
         try:
@@ -370,7 +374,7 @@ class NodeFeed:
             # moves again, the list would lack the same nodes.
             if self._watermark.advance_to(exc.newest, began_s):
                 LOG.warning('%(exc)s; reading all nodes', {'exc': exc})
-                self._audit_loop.wake()
+                self.request_audit()
         for waiting in (self._redelivery, self._missing):
             if (node := waiting.next_node()) is not None:
                 self.request_read(node)

@@ -16,11 +16,14 @@ class Check:
     :param meaning: sentences for the manual: what is found, and what it causes
     :param cure: a phrase that tells the operator what to do; it may contain
         ``{node}``, ``{server}``, ``{host}`` and ``{other}``
+    :param is_mended: the worker that serves the host mends it when it looks
+        again at what it serves, which ``--repair`` asks it to do now
     """
 
     name: str
     meaning: str
     cure: str
+    is_mended: bool = False
 
 
 _WAIT = 'nothing, if it is gone in a few minutes; else see the log of the '
@@ -95,6 +98,7 @@ NODE_WITHOUT_ROW = Check(
     'it. It gets no builds.',
     'ironic-computectl host list; a host must be served, mapped and enabled; '
     'then see the log of the daemons for the node',
+    is_mended=True,
 )
 ROW_WITHOUT_NODE = Check(
     'record-without-node',
@@ -103,6 +107,7 @@ ROW_WITHOUT_NODE = Check(
     'server or an allocation is on it.',
     'nothing, if it is gone in an hour; else delete the server on it, or see '
     'the log of host {host} for the node',
+    is_mended=True,
 )
 NODE_OF_OTHER_POOL = Check(
     'node-of-other-pool',
@@ -131,6 +136,7 @@ ROW_ON_UNKNOWN_HOST = Check(
     'Service record. A daemon of the pool takes such a node by itself.',
     'nothing, if it is gone in a few minutes; else ironic-computectl host '
     'list: no daemon of the pool may take the node',
+    is_mended=True,
 )
 ROW_ON_FOREIGN_HOST = Check(
     'record-on-foreign-host',
@@ -148,12 +154,14 @@ NODE_WITHOUT_PROVIDER = Check(
     'Placement has no provider of a node of which Nova has a record. It gets '
     'no builds.',
     _HOLDER,
+    is_mended=True,
 )
 PROVIDER_WITHOUT_NODE = Check(
     'provider-without-node',
-    'Placement has a provider of a node that neither Ironic nor Nova has. It '
-    'may get builds, which fail.',
-    'openstack resource provider delete {node}',
+    'Placement has a provider like that of a node, which neither this Ironic '
+    'nor this cell of Nova has. It may get builds, which fail.',
+    'if no other Ironic or cell has it: openstack resource provider delete '
+    '{node}',
 )
 PROVIDER_WITH_OTHER_UUID = Check(
     'provider-with-other-uuid',
@@ -173,41 +181,48 @@ OFFERED_BUT_UNUSABLE = Check(
     'Placement offers the node to builds, although it cannot take one now. '
     'Such builds fail and are scheduled again.',
     _HOLDER,
+    is_mended=True,
 )
 NOT_OFFERED = Check(
     'usable-but-not-offered',
     'The node can take a build, and nothing is allocated on it, but Placement '
     'does not offer it.',
     f'{_EXPLAIN}; then see the log of the daemon that serves host {{host}}',
+    is_mended=True,
 )
 WRONG_CLASS = Check(
     'wrong-resource-class',
     'The provider has another resource class than the node in Ironic.',
     _HOLDER,
+    is_mended=True,
 )
 NOT_RESERVED = Check(
     'in-use-but-not-reserved',
     'The node is in use, but its provider is not reserved. If the allocation '
     'of its server were lost, it would be offered.',
     _HOLDER,
+    is_mended=True,
 )
 WITHOUT_COMPUTE_TRAIT = Check(
     'no-compute-trait',
     'The provider lacks the trait COMPUTE_NODE, which the scheduler may '
     'require.',
     _HOLDER,
+    is_mended=True,
 )
 STATUS_TRAIT_DIFFERS = Check(
     'wrong-status-trait',
     'Nova has the Service of the host enabled, and the provider of its node '
     'has the trait COMPUTE_STATUS_DISABLED; or the other way round.',
     _HOLDER,
+    is_mended=True,
 )
 TRAIT_MISSING = Check(
     'trait-missing',
     'The node has a trait in Ironic which its provider lacks, so that flavors '
     'that require it do not get the node.',
     _HOLDER,
+    is_mended=True,
 )
 TRAIT_LEFT_BEHIND = Check(
     'trait-left-behind',
@@ -269,18 +284,21 @@ DELETED_SERVER = Check(
     'daemon frees the node by itself, unless '
     'running_deleted_instance_action forbids it.',
     f'{_WAIT}host {{host}}; or openstack baremetal node undeploy {{node}}',
+    is_mended=True,
 )
 FAILED_BUILD = Check(
     'failed-build-on-node',
     'The build of the server has failed, and Ironic still has it on the node. '
     'The daemon frees the node by itself.',
     f'{_WAIT}host {{host}}',
+    is_mended=True,
 )
 SERVER_ON_OTHER_HOST = Check(
     'server-on-other-host',
     'Nova has the server on another host than the ComputeNode record of its '
     'node. The record follows the server by itself.',
     f'{_WAIT}host {{host}}',
+    is_mended=True,
 )
 SERVER_NOT_ON_NODE = Check(
     'server-not-on-its-node',
@@ -306,6 +324,7 @@ STUCK_TASK = Check(
     'quarter of an hour; Ironic is not working on its node.',
     'ironic-computectl host list: is host {host} served? Then see the log of '
     'its daemon for the server',
+    is_mended=True,
 )
 LOST_BUILD = Check(
     'lost-build',
@@ -320,6 +339,7 @@ UNFINISHED_DELETE = Check(
     'daemon does it if the server has changed in the day before its start.',
     'openstack server event list {server}; then delete it again: openstack '
     'server delete {server}',
+    is_mended=True,
 )
 
 # Leftovers in Ironic

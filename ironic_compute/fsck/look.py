@@ -70,10 +70,14 @@ class Looker:
         first = self.look()
         if not first.findings:
             return first
+        return self.look_again(first, wait_s)
+
+    def look_again(self, former: Look, wait_s: float) -> Look:
+        """Look after a wait; return what is still found."""
         self._clock.sleep(wait_s)
-        second = self.look()
-        both = checks.confirm(first.findings, second.findings)
-        return dataclasses.replace(second, findings=both)
+        new = self.look()
+        both = checks.confirm(former.findings, new.findings)
+        return dataclasses.replace(new, findings=both)
 
     def look(self) -> Look:
         """Read one snapshot and run all checks on it."""

@@ -26,7 +26,7 @@ from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
-_VERSION = '1.4'
+_VERSION = '1.5'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
@@ -109,6 +109,23 @@ class MovesEndpoint:
     def drain_plan(self, context: Any) -> list[dict[str, Any]]:
         """Return the fields of each ``draining.PlannedMove`` of this host."""
         return [dataclasses.asdict(move) for move in self._draining.plan()]
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class ChecksEndpoint:
+    """Receives an operator's request to check all records now.
+
+    :param check: begins all checks of the worker; takes servers that may be
+        neglected, and does not block
+    """
+
+    target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
+
+    _check: Callable[[Sequence[str]], None]
+
+    def check_now(self, context: Any, servers: Sequence[str]) -> None:
+        """Compare what this host holds with all services; since 1.5."""
+        self._check(servers)
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
@@ -212,6 +229,16 @@ def request_drain_plan(host: Host) -> list[PlannedMove]:
     """
     answer = _request(host, 'drain_plan', '1.3')
     return [PlannedMove(**fields) for fields in answer]
+
+
+def request_check(host: Host, servers: Sequence[str]) -> None:
+    """Make the worker of a host check all that it holds now; blocks.
+
+    :param servers: servers of the host whose delete may not be done
+    :raises oslo_messaging.MessagingTimeout: no worker serves the host
+    :raises oslo_messaging.RemoteError: the worker is of an older release
+    """
+    _request(host, 'check_now', '1.5', servers=list(servers))
 
 
 def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:

@@ -6,8 +6,11 @@ the lease is in force. An error in one check does not prevent the other checks
 of a round; the next round repeats the check.
 """
 
+import functools
 import math
-from collections.abc import Callable
+import queue
+import threading
+from collections.abc import Callable, Iterable
 
 import attrs
 from oslo_log import log as logging
@@ -57,6 +60,8 @@ class RecoveryLoop:
         self._rechecked_at_s = 0.0
         self._lost_checked_at_s = -math.inf
         self._neglect_checked_at_s = -math.inf
+        self._is_requested = threading.Event()
+        self._requested: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = LoopThread('recovery', self._run_round, _FIRST_ROUND_S)
 
     def start(self) -> None:
@@ -68,6 +73,18 @@ class RecoveryLoop:
         """Start no further round; returns at once."""
         self._thread.stop()
 
+    def check_now(self, servers: Iterable[str]) -> None:
+        """Make all checks now, as an operator has requested; does not block.
+
+        Any thread may call.
+
+        :param servers: servers that may be neglected, whenever they changed
+        """
+        for server in servers:
+            self._requested.put(server)
+        self._is_requested.set()
+        self._thread.wake()
+
     def _run_round(self) -> float:
         """Run the checks that are due; return the seconds to the next round.
 
@@ -78,14 +95,26 @@ class RecoveryLoop:
         if not self._gate.is_open():
             self._served_since_s = now_s
             return _FIRST_ROUND_S
-        if now_s - self._rechecked_at_s >= self._recheck_s:
+        is_requested = self._is_requested.is_set()
+        self._is_requested.clear()
+        if is_requested or now_s - self._rechecked_at_s >= self._recheck_s:
             self._rechecked_at_s = now_s
             self._strays.forget_checked()
         self._run_check(self._tasks.check)
         self._run_check(self._strays.check)
         if now_s - self._served_since_s >= self._queue_s:
             self._run_rare_checks(now_s)
+            self._check_requested()
         return self._interval_s
+
+    def _check_requested(self) -> None:
+        """Check the servers of :meth:`check_now` for neglect."""
+        servers = set()
+        while not self._requested.empty():
+            servers.add(self._requested.get())
+        if servers:
+            check = functools.partial(self._neglected.recheck, servers)
+            self._run_check(check)
 
     def _run_rare_checks(self, now_s: float) -> None:
         """Run the checks for work whose message no queue has any more."""

@@ -15,7 +15,7 @@ and ports after its build, in one or two checks.
 import dataclasses
 import datetime
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -77,6 +77,32 @@ class NeglectedServers:
         message of a delete may wait in the worker's own queue.
         """
         self._begin('recovery-neglected', self._try_check)
+
+    def recheck(self, servers: Iterable[str]) -> None:
+        """Start a thread that checks some servers; returns at once.
+
+        It may be called as early as :meth:`check`. It finds an unfinished
+        delete also if the server has not changed lately.
+        """
+        self._begin(
+            'recovery-neglected',
+            functools.partial(self._try_recheck, sorted(servers)),
+        )
+
+    def _try_recheck(self, servers: Iterable[str]) -> None:
+        context = nova_context.get_admin_context()
+        for server in servers:
+            try:
+                instance = objects.Instance.get_by_uuid(
+                    context, server, expected_attrs=[]
+                )
+            except Exception as exc:
+                LOG.debug(
+                    'Could not read server %(server)s: %(error)s',
+                    {'server': server, 'error': exc},
+                )
+            else:
+                self._check_one(instance)
 
     def _try_check(self) -> None:
         try:

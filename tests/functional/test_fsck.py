@@ -18,6 +18,7 @@ from ironic_compute.fsck.placement_reader import PlacementReader
 from ironic_compute.fsck.snapshot import PoolHosts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.ownership import peer_rpc
 from tests.functional import pool
 
 _CLASS = 'CUSTOM_BAREMETAL'
@@ -297,3 +298,34 @@ class PlantedTest(FsckTestCase):
             },
             names,
         )
+
+
+class RepairTest(FsckTestCase):
+    """The workers mend at an operator's request what an audit would mend."""
+
+    def test_workers_mend_what_an_operator_asks_them_to_check(self) -> None:
+        """No audit is due for half an hour."""
+        reserved, gone, plain, removed, orphan = sorted(self.ironic.nodes)[:5]
+        self._inventory(reserved, reserved=1)
+        self.placement.delete(f'/resource_providers/{gone}')
+        self._traits(plain, remove='COMPUTE_NODE')
+        self._row(removed).destroy()
+        row = self._row(orphan)
+        row.host = 'c9'
+        row.save()
+        self.assertEqual(
+            {
+                (catalogue.NOT_OFFERED.name, reserved),
+                (catalogue.NODE_WITHOUT_PROVIDER.name, gone),
+                (catalogue.WITHOUT_COMPUTE_TRAIT.name, plain),
+                (catalogue.NODE_WITHOUT_ROW.name, removed),
+                (catalogue.ROW_ON_UNKNOWN_HOST.name, orphan),
+            },
+            self.look(),
+        )
+        self.until(self._is_mended, 'all mended')
+
+    def _is_mended(self) -> bool:
+        for host in self.workers:
+            peer_rpc.request_check(Host(host), [])
+        return not self.look()

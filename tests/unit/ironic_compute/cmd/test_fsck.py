@@ -8,10 +8,12 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import oslo_messaging
 import pytest
 
 from hashring.group import Boot, Member
 from ironic_compute.cmd import fsck
+from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.fsck import catalogue, checks
 from ironic_compute.fsck.look import Look
 from ironic_compute.fsck.snapshot import PoolHosts, Snapshot
@@ -88,6 +90,46 @@ def test_finding_is_printed_in_each_form(form: str) -> None:
     assert clouds.FREE in out
 
 
+@pytest.mark.parametrize('text', ['-1', 'soon', 'nan', '1e9'])
+def test_wait_is_a_number_of_seconds(text: str) -> None:
+    """Anything else is wrong usage."""
+    command = Command(Looker(clouds.CLEAN))
+    with pytest.raises(SystemExit) as ended:
+        command.get_parser('fsck').parse_args([f'--wait={text}'])
+    assert ended.value.code == 2
+
+
+def test_conductor_that_does_not_answer_is_named() -> None:
+    """No traceback, and no message id of the message bus."""
+    looker = Looker(clouds.CLEAN)
+
+    def look_twice(wait_s: float) -> Look:
+        raise oslo_messaging.MessagingTimeout
+
+    looker.look_twice = look_twice  # type: ignore[method-assign]
+    command = Command(looker)
+    parsed = command.get_parser('fsck').parse_args([])
+    with pytest.raises(NovaRefused, match='nova-conductor does not answer'):
+        command.run(parsed)
+
+
+def test_repair_asks_the_workers_and_lists_the_rest() -> None:
+    """The status is 0 if nothing is left."""
+    broken = clouds.with_node(clouds.FREE, maintenance=True)
+    looker = Looker(broken)
+
+    def look_again(former: Look, wait_s: float) -> Look:
+        return Look(clouds.CLEAN, [])
+
+    looker.look_again = look_again  # type: ignore[attr-defined]
+    command = Command(looker)
+    sent: list[Any] = []
+    command._send = lambda *request: sent.append(request)  # type: ignore[method-assign]
+    parsed = command.get_parser('fsck').parse_args(['--repair'])
+    assert command.run(parsed) == 0
+    assert sent == [(clouds.C1, [])]
+
+
 def test_hosts_are_what_the_agents_publish() -> None:
     """A host is known by its own agent, or by another one."""
     c1, c2, c9 = clouds.C1, clouds.C2, clouds.C9
@@ -104,16 +146,22 @@ def _plain(text: str) -> str:
     return re.sub(r'\s+', ' ', text.replace('``', ''))
 
 
+def _entry(check: catalogue.Check) -> str:
+    """Return what the manual says of a check."""
+    _, _, rest = PAGE.read_text().partition(f'\n``{check.name}``\n')
+    return _plain(re.split(r'^(?:``[a-z-]+``|-+)$', rest, flags=re.M)[0])
+
+
 @pytest.mark.parametrize('check', catalogue.ALL, ids=lambda check: check.name)
 def test_each_check_is_in_the_manual(check: catalogue.Check) -> None:
     """With its meaning and its cure, in the words of the list."""
-    page = PAGE.read_text()
-    assert f'\n``{check.name}``\n' in page
-    assert _plain(check.meaning) in _plain(page)
+    entry = _entry(check)
+    assert _plain(check.meaning) in entry
     cure = check.cure.format(
         node='NODE', server='SERVER', host='HOST', other='NAME'
     )
-    assert _plain(cure) in _plain(page)
+    assert f'What to do: {_plain(cure)}.' in entry
+    assert ('--repair' in entry) == check.is_mended
 
 
 def test_manual_has_no_other_checks() -> None:

@@ -19,6 +19,7 @@ from resource_tracker.node import NodeId
 
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
 GIVEN: queue.Queue[list[NodeId]] = queue.Queue()
+CHECKED: queue.Queue[Any] = queue.Queue()
 
 
 class Requests:
@@ -81,7 +82,14 @@ def _serve() -> Iterator[None]:
             executor='threading',
         )
         for host, endpoints in (
-            (C1, [peer, peer_rpc.MovesEndpoint(moves, drain)]),
+            (
+                C1,
+                [
+                    peer,
+                    peer_rpc.ChecksEndpoint(CHECKED.put),
+                    peer_rpc.MovesEndpoint(moves, drain),
+                ],
+            ),
             (STOCK, [StockEndpoint()]),
         )
     ]
@@ -132,6 +140,14 @@ def test_drain_is_ordered_and_its_plan_is_read() -> None:
     assert peer_rpc.request_undrain(C1) == 'cannot end'
     plan = [PlannedMove('n1', 's1', 'c9', 'it has a task')]
     assert peer_rpc.request_drain_plan(C1) == plan
+
+
+def test_check_is_begun_with_the_servers_that_are_named() -> None:
+    """The answer comes before the check has ended."""
+    peer_rpc.request_check(C1, ['s1', 's2'])
+    assert CHECKED.get(timeout=10.0) == ['s1', 's2']
+    with pytest.raises(oslo_messaging.RemoteError):
+        peer_rpc.request_check(STOCK, [])
 
 
 def test_older_release_cannot_move_nodes() -> None:

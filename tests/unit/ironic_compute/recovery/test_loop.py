@@ -25,7 +25,10 @@ def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
             forget_checked=lambda: called.append('again'),
         ),
         parts(check=lambda: called.append('lost')),
-        parts(check=lambda: called.append('neglected')),
+        parts(
+            check=lambda: called.append('neglected'),
+            recheck=lambda servers: called.extend(sorted(servers)),
+        ),
         gate,
         clock,
         interval_s=10.0,
@@ -104,3 +107,40 @@ def test_lost_work_waits_anew_after_each_gap_of_the_lease() -> None:
     assert not {'lost', 'neglected'} & set(called)
     recovery_loop._run_round()
     assert called[-2:] == ['lost', 'neglected']
+
+
+def test_request_makes_all_checks_in_the_next_round() -> None:
+    """An operator does not wait for an audit; once is enough."""
+    called: list[str] = []
+    gate = types.SimpleNamespace(is_open=lambda: True)
+    clock = ManualClock()
+    recovery_loop = _make(called, gate, clock)
+    recovery_loop._served_since_s = recovery_loop._rechecked_at_s = (
+        clock.now_s()
+    )
+    recovery_loop.check_now(['s2', 's1'])
+    recovery_loop._run_round()
+    assert called == ['again', 'tasks', 'strays']
+    # A message in the queue may still do what these servers wait for.
+    clock.advance(25.0)
+    called.clear()
+    recovery_loop._run_round()
+    assert called == ['tasks', 'strays', 'lost', 'neglected', 's1', 's2']
+    clock.advance(1.0)
+    called.clear()
+    recovery_loop._run_round()
+    assert called == ['tasks', 'strays']
+
+
+def test_request_waits_for_the_lease() -> None:
+    """It is not forgotten meanwhile."""
+    called: list[str] = []
+    gate = types.SimpleNamespace(is_open=lambda: False)
+    recovery_loop = _make(called, gate, ManualClock())
+    recovery_loop._rechecked_at_s = 1000.0
+    recovery_loop.check_now([])
+    recovery_loop._run_round()
+    assert called == []
+    gate.is_open = lambda: True
+    recovery_loop._run_round()
+    assert called == ['again', 'tasks', 'strays']

@@ -53,6 +53,7 @@ class _Cloud:
         monkeypatch.setattr(
             objects.InstanceActionList, 'get_by_instance_uuid', self._actions
         )
+        monkeypatch.setattr(objects.Instance, 'get_by_uuid', self._server)
         monkeypatch.setattr(
             objects.InstanceActionEventList, 'get_by_action', self._events
         )
@@ -103,6 +104,12 @@ class _Cloud:
             raise nova_exception.MarkerNotFound(marker=marker)
         found = [s for s in self.servers if not marker or s.uuid > marker]
         return found[: options['limit']]
+
+    def _server(self, context: Any, uuid: str, **options: Any) -> _Server:
+        for server in self.servers:
+            if server.uuid == uuid:
+                return server
+        raise nova_exception.InstanceNotFound(instance_id=uuid)
 
     def _actions(self, context: Any, uuid: str, limit: int) -> list[Any]:
         self.reads.append(f'actions of {uuid}')
@@ -261,3 +268,17 @@ def test_read_that_fails_changes_nothing(
     assert not server.saved
     assert 'which may be neglected' in caplog.text
     assert 'Could not search for neglected servers' in caplog.text
+
+
+def test_requested_server_is_checked_whenever_it_changed(
+    cloud: _Cloud,
+) -> None:
+    """One that is gone stops no other."""
+    cloud.actions = ['delete', 'create']
+    old = cloud.add(ago_s=48 * _HOUR_S)
+    elsewhere = cloud.add(ago_s=48 * _HOUR_S, host='c2')
+    cloud.neglected().check()
+    assert not old.saved
+    cloud.neglected().recheck(['gone', elsewhere.uuid, old.uuid])
+    assert old.saved == [(task_states.DELETING, [None])]
+    assert not elsewhere.saved

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repair by fsck: the workers check at once what they hold, and mend it.
+
+The command changes nothing itself. It sends each worker that serves a host
+with a finding the request to make its audits now; what these do is the same as
+ever: they write only with the lease, and delete nothing because of an error.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from hashring.ring import Host
+from ironic_compute.fsck.findings import Finding
+from ironic_compute.fsck.look import Look, Looker
+
+Send = Callable[[Host, Sequence[str]], None]
+
+# One audit of a worker reads one half of the records, the next one the other;
+# the third is for what needed both.
+_REQUESTS_MAX = 3
+
+
+def repair(looker: Looker, look: Look, wait_s: float, send: Send) -> Look:
+    """Have the workers mend what they can; return what is left.
+
+    :param wait_s: seconds that the workers get after each request
+    :param send: sends a host the request to check all, with its servers that
+        have findings
+    """
+    for _ in range(_REQUESTS_MAX):
+        mendable = [each for each in look.findings if each.check.is_mended]
+        if not mendable:
+            break
+        served = look.snapshot.pool.served
+        for host in sorted(hosts_of(mendable, served)):
+            send(host, sorted(servers_of(mendable, host)))
+        look = looker.look_again(look, wait_s)
+    return look
+
+
+def hosts_of(
+    findings: Iterable[Finding], served: frozenset[Host]
+) -> frozenset[Host]:
+    """Return the hosts whose workers have to check.
+
+    That is every host if a finding names none that is served: the hash ring
+    says which host takes a node without a holder.
+    """
+    named = {finding.subject.host for finding in findings}
+    found = frozenset(host for host in named if host in served)
+    return found if found == named else served
+
+
+def servers_of(findings: Iterable[Finding], host: Host) -> Iterator[str]:
+    """Yield the servers of a host that have a finding."""
+    for finding in findings:
+        subject = finding.subject
+        if subject.server is not None and subject.host == host:
+            yield subject.server
