@@ -48,6 +48,9 @@ class Gauges(Protocol):
     def held_facts(self) -> Iterable[NodeFacts]:
         """Return the newest facts of each held node."""
 
+    def pinned_count(self) -> int:
+        """Return the number of held nodes that an operator has pinned."""
+
     def waiting(self) -> tuple[int, float]:
         """Return the number of waiting changes and the age of the oldest.
 
@@ -55,7 +58,7 @@ class Gauges(Protocol):
         """
 
     def misplaced(self) -> Mapping[NodeId, Host]:
-        """Return the nodes that the ring gives to another host, and which."""
+        """Return the nodes that another host should hold, and which."""
 
 
 class Metrics:
@@ -235,6 +238,11 @@ class _States:
         servers = {facts.uuid for facts in held if facts.instance_uuid}
         yield self._gauge('servers', 'Nodes held with a server', len(servers))
         yield self._misplaced({facts.uuid for facts in held}, servers)
+        yield self._gauge(
+            'pinned_nodes',
+            'Nodes held that an operator has pinned to a host',
+            self._watched.pinned_count(),
+        )
         waiting_count, oldest_s = self._watched.waiting()
         yield self._gauge(
             'dirty_nodes', 'Changes not yet in Placement', waiting_count
@@ -269,7 +277,7 @@ class _States:
         )
         return self._counted(
             'misplaced_nodes',
-            'Nodes held that the ring gives to another host, by that host '
+            'Nodes held that should be at another host, by that host '
             'and whether they stay here because they have a server',
             ('target', 'server'),
             counts,

@@ -6,21 +6,20 @@ It reads the same nova.conf as the daemons and needs no other rights.
 
 import logging as py_logging
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
 import oslo_messaging
-from cliff import app, command, commandmanager, lister
+from cliff import app, commandmanager, lister
 from oslo_log import log as logging
 
 import hashring.errors
-from hashring.clock import SystemClock
-from hashring.ring import Host
 from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
-from ironic_compute.cmd.explain import Evidence, explain
+from ironic_compute.cmd.explain import Evidence, explain, explain_pin
 from ironic_compute.cmd.fsck import Fsck
 from ironic_compute.cmd.hosts import (
     HostAdopt,
@@ -28,14 +27,21 @@ from ironic_compute.cmd.hosts import (
     HostList,
     HostMapped,
 )
-from ironic_compute.cmd.nova_access import (
-    NovaRefused,
-    ask_worker,
-    use_nova_conductor,
+from ironic_compute.cmd.node_moves import (
+    NodeArgument,
+    NodeMove,
+    NodeUnpin,
+    find_node,
+    no_answer,
+    read_holder,
+    read_row,
 )
+from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
 from ironic_compute.nodes import placement_reports
+from ironic_compute.nodes.pins import Pin, read_pin
 from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
@@ -45,21 +51,13 @@ CONF = nova.conf.CONF
 # error that ends it.
 _LIBRARIES = ('kazoo', 'keystoneauth', 'stevedore', 'oslo.messaging')
 
+# ``node explain`` waits no longer for nova-conductor.
+_NOVA_TIMEOUT_S = 10.0
 _CONFIG_ERRORS = (errors.ConfigError, hashring.errors.ConfigError)
 
 
-class _NodeCommand(command.Command):
-    """A command with a node as its argument."""
-
-    def get_parser(self, prog_name: str) -> Any:
-        """Add the argument that names the node."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('node', help='uuid or name of the node')
-        return parser
-
-
-class NodeExplain(_NodeCommand, lister.Lister):
-    """Show why a node is or is not offered to builds."""
+class NodeExplain(NodeArgument, lister.Lister):
+    """Show why a node is or is not offered to builds, and its pin."""
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
@@ -68,11 +66,12 @@ class NodeExplain(_NodeCommand, lister.Lister):
             make_client(CONF, NeverOpen()),
             Placement(placement_reports.make_adapter(CONF)),
         )
-        found = [(one.text, one.remedy) for one in explain(evidence)]
+        findings = [*explain(evidence), *explain_pin(read_pin_soon(evidence))]
+        found = [(one.text, one.remedy) for one in findings]
         return ('Finding', 'What to do'), found
 
 
-class NodeForget(_NodeCommand):
+class NodeForget(NodeArgument):
     """Remove the records of a node that was moved to another pool.
 
     Use it for a node that is still in Ironic, but with another conductor group
@@ -86,8 +85,7 @@ class NodeForget(_NodeCommand):
 
         :raises NovaRefused: with the reason
         """
-        client = make_client(CONF, NeverOpen())
-        node = client.read_node(parsed_args.node).uuid
+        node = find_node(parsed_args.node)
         use_nova_conductor()
         why_not = forget_node(node)
         if why_not is not None:
@@ -102,92 +100,36 @@ def forget_node(node: NodeId) -> str | None:
     """
     from ironic_compute.ownership import peer_rpc
 
-    holder = _read_holder(node)
+    holder = read_holder(node)
     if holder is None:
         return f'Nova has no record of node {node}; there is nothing to do'
     try:
         return peer_rpc.request_forget_node(holder, node)
     except oslo_messaging.MessagingTimeout:
-        return _no_answer(node, holder)
+        return no_answer(node, holder)
 
 
-def _read_holder(node: NodeId) -> Host | None:
-    """Read which host holds a node; None if it has no record in Nova."""
-    from ironic_compute.nodes.compute_nodes import ComputeNodes
+def read_pin_soon(evidence: Evidence) -> Pin | NovaRefused | None:
+    """Read the pin of a node, or return why it cannot be read now.
 
-    compute_nodes = ComputeNodes(NeverOpen(), SystemClock())
-    row = compute_nodes.list_by_nodes([node]).get(
-        node
-    ) or compute_nodes.read_by_name(node)
-    return Host(row.host) if row is not None and row.host else None
-
-
-def _no_answer(node: NodeId, holder: Host) -> str:
-    return (
-        f'Host {holder} holds node {node} and does not answer; see '
-        f'"ironic-computectl host list"'
-    )
-
-
-class NodeMove(_NodeCommand):
-    """Give a node and the server on it to another host of its pool.
-
-    The host that holds the node changes the records in Nova; the server runs
-    on, and requests of its users are done meanwhile. A node without a server
-    is refused, because the hash ring decides its host. The node stays on the
-    new host until its server is deleted.
+    Nova's RPC tries for ever to reach RabbitMQ, so it has a thread of its own.
     """
+    node = evidence.facts.uuid
+    found: list[Pin | NovaRefused | None] = []
 
-    def get_parser(self, prog_name: str) -> Any:
-        """Add the host, and the option of a dry run."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='the name of the new host in Nova')
-        parser.add_argument(
-            '--dry-run',
-            action='store_true',
-            help='only say whether the node would be moved now',
-        )
-        return parser
+    def read() -> None:
+        try:
+            use_nova_conductor()
+            row = read_row(node)
+        except Exception as exc:
+            found.append(NovaRefused(str(exc)))
+            return
+        found.append(None if row is None else read_pin(row))
 
-    def take_action(self, parsed_args: Any) -> None:
-        """Send the request to the host that holds the node.
-
-        :raises NovaRefused: with the reason
-        """
-        client = make_client(CONF, NeverOpen())
-        node = client.read_node(parsed_args.node).uuid
-        use_nova_conductor()
-        result = move_node(
-            node, Host(parsed_args.host), is_dry_run=parsed_args.dry_run
-        )
-        print(result, file=self.app.stdout)
-
-
-def move_node(node: NodeId, host: Host, *, is_dry_run: bool) -> str:
-    """Make the holder move a node; return the result as a sentence.
-
-    :raises NovaRefused: with the reason
-    """
-    from ironic_compute.ownership import peer_rpc
-
-    holder = _read_holder(node)
-    if holder is None:
-        raise NovaRefused(f'Nova has no record of node {node}')
-    result = ask_worker(
-        lambda: peer_rpc.request_move_node(
-            holder, node, host, is_dry_run=is_dry_run
-        ),
-        no_answer=f'{_no_answer(node, holder)}. It may still move the node',
-        too_old=f'Host {holder} holds node {node}, and its daemon is of an '
-        f'older release, which cannot move a node, or no ironic-compute',
-    )
-    if result.why_not is not None:
-        raise NovaRefused(result.why_not)
-    done = 'would move' if is_dry_run else 'moved'
-    return (
-        f'Node {node} with server {result.server} {done} from host '
-        f'{result.holder} to host {host}'
-    )
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(_NOVA_TIMEOUT_S)
+    return found[0] if found else NovaRefused('nova-conductor did not answer')
 
 
 def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:
@@ -211,7 +153,7 @@ class ControlApp(app.App):
             'compute daemons: which daemon serves each host, and why a node '
             'is not offered to builds. Adds, empties, retires and '
             'forgets hosts, removes the records of a node that left the '
-            'pool, and moves nodes with their servers.',
+            'pool, moves nodes with their servers, and evens the pool out.',
             version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
@@ -227,6 +169,10 @@ class ControlApp(app.App):
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
         self.command_manager.add_command('node move', NodeMove)
+        self.command_manager.add_command('node unpin', NodeUnpin)
+        self.command_manager.add_command(
+            'pool rebalance', PoolRebalanceCommand
+        )
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add the options that name configuration files."""

@@ -25,7 +25,8 @@ from ironic_compute.cmd.nova_access import (
 from ironic_compute.ownership.drain_order import read_order
 
 COLUMNS = ('Node', 'Server', 'To host', 'Waits because')
-_LOOK_S = 5.0
+# Seconds between two looks at what is left.
+LOOK_S = 5.0
 
 
 # Each is a ``draining.PlannedMove``, whose module imports Nova.
@@ -96,7 +97,7 @@ def wait_until_retired(
     """
 
     def describe() -> str | None:
-        record = _try(lambda: read_service(host))
+        record = try_read(lambda: read_service(host))
         if record is None:
             return None
         if isinstance(record, NovaRefused):
@@ -118,7 +119,7 @@ def _each_new(
         if sentence != said:
             yield sentence
             said = sentence
-        clock.sleep(_LOOK_S)
+        clock.sleep(LOOK_S)
 
 
 def _check_retires(host: Host, record: Any) -> None:
@@ -132,14 +133,14 @@ def _check_retires(host: Host, record: Any) -> None:
 
 def _describe_rest(host: Host, read_plan: ReadPlan) -> str | None:
     """Return what is left of a host as a sentence; None if nothing is."""
-    plan = _try(lambda: ask(host, lambda: read_plan(host)))
+    plan = try_read(lambda: ask(host, lambda: read_plan(host)))
     if isinstance(plan, NovaRefused):
         return str(plan)
     return describe(host, plan) if plan else None
 
 
-def _try(read: Callable[[], Any]) -> Any:
-    """Return what is read, or the refusal: the command waits on."""
+def try_read(read: Callable[[], Any]) -> Any:
+    """Return what is read, or the refusal: a command that waits goes on."""
     try:
         return read()
     except NovaRefused as exc:
@@ -164,29 +165,35 @@ def _positive(text: str) -> int:
     return number
 
 
+def add_move_options(parser: Any) -> None:
+    """Add the options of the commands that move many nodes."""
+    parser.add_argument(
+        '--dry-run',
+        action='store_true',
+        help='only show what would be moved',
+    )
+    parser.add_argument(
+        '--limit',
+        type=_positive,
+        metavar='N',
+        help='move no more than N servers in a minute',
+    )
+    parser.add_argument(
+        '--wait',
+        action='store_true',
+        help='end when that is done; say meanwhile what is left',
+    )
+
+
 class _EmptyingCommand(HostArgument, lister.Lister):
     """A command that shows what is to be moved, and orders it."""
+
+    RETIRES = False
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the options."""
         parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--dry-run',
-            action='store_true',
-            help='only show what would be moved',
-        )
-        parser.add_argument(
-            '--limit',
-            type=_positive,
-            metavar='N',
-            help='move no more than N servers in a minute',
-        )
-        parser.add_argument(
-            '--wait',
-            action='store_true',
-            help='end when that is done; say meanwhile what is left. It goes '
-            'on if the command is stopped',
-        )
+        add_move_options(parser)
         return parser
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
@@ -199,12 +206,27 @@ class _EmptyingCommand(HostArgument, lister.Lister):
         host = Host(parsed_args.host)
         use_nova_conductor()
         plan = ask(host, lambda: peer_rpc.request_drain_plan(host))
-        if not parsed_args.dry_run:
-            limit = parsed_args.limit
-            order(host, lambda to: self._request(to, limit))
-            if parsed_args.wait:
-                self._show(self._wait(host, peer_rpc.request_drain_plan), host)
+        self._check_members(host)
+        if parsed_args.dry_run:
+            order(host, self._why_not)
+            return COLUMNS, rows(plan)
+        limit = parsed_args.limit
+        order(host, lambda to: self._request(to, limit))
+        if parsed_args.wait:
+            self._show(self._wait(host, peer_rpc.request_drain_plan), host)
         return COLUMNS, rows(plan)
+
+    def _why_not(self, host: Host) -> str | None:
+        """Return why the worker would refuse the order, or None."""
+        from ironic_compute.ownership import peer_rpc
+
+        return peer_rpc.request_drain_check(host, retires=self.RETIRES)
+
+    def _check_members(self, host: Host) -> None:
+        """Check the daemons of the pool, if the order needs others.
+
+        :raises NovaRefused: with the reason
+        """
 
     def _request(self, host: Host, limit: int | None) -> str | None:
         raise NotImplementedError
@@ -229,7 +251,11 @@ class HostDrain(_EmptyingCommand):
     The host is disabled in Nova, so that it gets no more builds. Its free
     nodes go first. The others follow with their servers, as soon as a server
     has no task; the servers run on. The table shows each node of the host, and
-    why a node has to wait.
+    why a node has to wait. The drain goes on if the command is stopped.
+    Examples:
+
+      ironic-computectl host drain c3 --dry-run
+      ironic-computectl host drain c3 --limit 10 --wait
     """
 
     def _request(self, host: Host, limit: int | None) -> str | None:
@@ -259,13 +285,19 @@ class HostRetire(_EmptyingCommand):
     The host is drained; see "host drain". When it has been empty for a while,
     its Service and its host mapping are deleted in Nova, no daemon of the pool
     serves it any more, and its own daemon ends. If that daemon is started
-    again, its host is a new one for Nova and the pool.
+    again, its host is a new one for Nova and the pool. Example:
+
+      ironic-computectl host retire c3 --wait
     """
+
+    RETIRES = True
+
+    def _check_members(self, host: Host) -> None:
+        check_others_are_up(host, read_members())
 
     def _request(self, host: Host, limit: int | None) -> str | None:
         from ironic_compute.ownership import peer_rpc
 
-        check_others_are_up(host, read_members())
         return peer_rpc.request_retire(host, limit)
 
     def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:

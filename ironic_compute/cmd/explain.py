@@ -8,6 +8,7 @@ provider in Placement. Each obstacle gets a sentence and a remedy.
 import dataclasses
 from collections.abc import Iterator
 
+from ironic_compute.nodes.pins import Pin
 from resource_tracker.delta import KnownProvider
 from resource_tracker.node import NodeFacts
 from resource_tracker.provider import (
@@ -45,6 +46,29 @@ class Evidence:
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
     """Return all obstacles to builds, or else how to get the node."""
     return tuple(_obstacles(evidence)) or (_offered(evidence),)
+
+
+def explain_pin(pin: Pin | Exception | None) -> tuple[Finding, ...]:
+    """Return that a node is pinned, or why that is not known.
+
+    :param pin: an exception: it could not be read
+    """
+    if pin is None:
+        return ()
+    if isinstance(pin, Exception):
+        return (
+            Finding(
+                f'Nova: it is not known whether the node is pinned: {pin}',
+                'check nova-conductor and RabbitMQ',
+            ),
+        )
+    return (
+        Finding(
+            f'The node is pinned to host {pin.host} by {pin.by}',
+            'to let the hash ring choose its host: ironic-computectl node '
+            'unpin, with the node',
+        ),
+    )
 
 
 def _obstacles(evidence: Evidence) -> Iterator[Finding]:

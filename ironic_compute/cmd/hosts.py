@@ -201,6 +201,7 @@ class _HostCommand(HostArgument):
         :raises NovaRefused: with the reason
         """
         host, pools = Host(parsed_args.host), _pools()
+        members_of(_own_pool(), pools, _shown_url())
         use_nova_conductor()
         result = act(host, pools, _own_pool(), lambda to: request(to, host))
         print(result, file=self.app.stdout)
@@ -265,7 +266,7 @@ class HostMapped(_HostCommand):
         """
         from ironic_compute.ownership import peer_rpc
 
-        host, members = Host(parsed_args.host), _pools().get(_own_pool(), ())
+        host, members = Host(parsed_args.host), read_members()
         use_nova_conductor()
         send_to_any(
             lambda to: peer_rpc.request_confirm_mapping(to, host),

@@ -57,7 +57,7 @@ from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.draining import ROUND_INTERVAL_S
-from ironic_compute.ownership.node_moves import NodeMoves
+from ironic_compute.ownership.node_moves import make_node_moves
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_active, is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
@@ -181,7 +181,15 @@ class IronicComputeManager(
         self._drain_thread = LoopThread(
             'drain', draining.try_round, ROUND_INTERVAL_S
         )
-        moves = NodeMoves(components.held_nodes, components.pool, self.evictor)
+        moves = make_node_moves(
+            components.held_nodes,
+            components.compute_nodes,
+            components.client,
+            components.pool,
+            components.gate,
+            self.evictor,
+            CONF.ironic_compute.settle_s,
+        )
         self.additional_endpoints.append(
             peer_rpc.MovesEndpoint(moves, draining)
         )

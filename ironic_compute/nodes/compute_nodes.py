@@ -22,6 +22,8 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.gate import Gate
+from ironic_compute.nodes.pins import KEYS as PIN_KEYS
+from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.nodes.records import (
     MADE,
     NEW,
@@ -248,6 +250,15 @@ class ComputeNodes:
         _send(row)
         return bool(row.host == host)
 
+    def write_pin(self, row: Any, pin: Pin | None) -> None:
+        """Pin a node, or remove its pin.
+
+        nova-conductor's answer updates ``row``; its host may have changed.
+        """
+        self._gate.wait()
+        set_pin(row, pin)
+        _send(row)
+
     def take_row(
         self,
         row: Any,
@@ -408,11 +419,12 @@ def _stats(row: Any, facts: NodeFacts) -> dict[str, str | None]:
     """Return the stats of a row.
 
     ComputeCapabilitiesFilter matches flavors against them. The marks of a new
-    row and the count of failed builds are kept.
+    row, the pin and the count of failed builds are kept.
     """
     known = (row.stats if row.obj_attr_is_set('stats') else None) or {}
     ours = {FAILED_BUILDS: known.get(FAILED_BUILDS, '0')}
-    ours |= {mark: known[mark] for mark in (NEW, MADE) if mark in known}
+    kept = (NEW, MADE, *PIN_KEYS)
+    ours |= {mark: known[mark] for mark in kept if mark in known}
     arch = facts.properties.get('cpu_arch')
     stats = {'cpu_arch': str(arch)} if arch else {}
     return {**stats, **capabilities_of(facts), **ours}

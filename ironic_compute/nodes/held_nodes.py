@@ -23,6 +23,7 @@ from ironic_compute.batching import run_isolated
 from ironic_compute.nodes import records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.pins import read_pin
 from ironic_compute.nodes.row_interning import intern_row
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from resource_tracker.claims import ClaimBook
@@ -273,6 +274,22 @@ class HeldNodes:
         except NodeClaimed:
             return False
         return True
+
+    def restore_pin(self, node: NodeId) -> None:
+        """Write the pin of a held node again, as this worker knows it.
+
+        A request of a former worker, which nova-conductor has carried out
+        late, may have changed it in the database. Blocks.
+        """
+        with self.locked_row(node) as row:
+            if row is None:
+                return
+            self._compute_nodes.write_pin(row, read_pin(row))
+        LOG.info(
+            'Wrote the pin of node %(node)s again, which a late request had '
+            'changed',
+            {'node': node},
+        )
 
     # Facts from Ironic
 

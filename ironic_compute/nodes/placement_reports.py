@@ -18,7 +18,8 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
-from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import read_pin
 from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.errors import PlacementError
 from resource_tracker.meter import Meter
@@ -118,26 +119,28 @@ class WorkerGauges:
 
     def __init__(
         self,
-        node_cache: NodeCache,
+        held_nodes: HeldNodes,
         reconciler: Reconciler,
         misplaced: Callable[[], Mapping[NodeId, Host]],
     ) -> None:
-        self._node_cache = node_cache
+        self._held_nodes = held_nodes
         self._reconciler = reconciler
         self._misplaced = misplaced
 
     def held_facts(self) -> Iterable[NodeFacts]:
         """Return the newest facts of each held node."""
-        found = (
-            self._node_cache.facts(node)
-            for node in self._node_cache.list_nodes()
-        )
+        found = map(self._held_nodes.facts, self._held_nodes.rows())
         return [facts for facts in found if facts is not None]
+
+    def pinned_count(self) -> int:
+        """Return the number of held nodes that an operator has pinned."""
+        rows = self._held_nodes.rows().values()
+        return sum(read_pin(row) is not None for row in rows)
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of waiting changes and the oldest's age in s."""
         return self._reconciler.backlog()
 
     def misplaced(self) -> Mapping[NodeId, Host]:
-        """Return the nodes that the ring gives to another host, and which."""
+        """Return the nodes that another host should hold, and which."""
         return self._misplaced()

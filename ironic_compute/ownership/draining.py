@@ -8,9 +8,8 @@ their servers have no task. A host that is to be retired leaves the pool when
 it is empty (``retirement``).
 """
 
-import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -22,13 +21,10 @@ from ironic_compute.errors import GateShut
 from ironic_compute.gate import Gate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.records import ServerRow
 from ironic_compute.ownership.drain_order import DrainOrder, read_order
-from ironic_compute.ownership.eviction import (
-    Evictor,
-    Refused,
-    why_server_stays,
-)
+from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
+from ironic_compute.ownership.pacing import MinuteLimit
 from ironic_compute.ownership.retirement import Retirement
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
@@ -37,23 +33,6 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S = 5.0
-_MINUTE_S = 60.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedMove:
-    """One node of a drained host.
-
-    :param node: the node; empty for a server that is on no node of the host
-    :param server: the server on it; None if the node is free
-    :param target: the host that gets the node; None without any other host
-    :param why_not: why it is not moved now; None: it is moved in this round
-    """
-
-    node: str
-    server: str | None
-    target: str | None
-    why_not: str | None = None
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -79,7 +58,10 @@ class Draining:
     _services_changed: Callable[[], None]
 
     def __attrs_post_init__(self) -> None:
-        self._moved_s: list[float] = []
+        self._planner = MovePlanner(
+            self._held_nodes, self._compute_nodes, self._evictor
+        )
+        self._limit = MinuteLimit(self._clock)
         # Held while an order is changed, and while the host is ended.
         self._order_lock = threading.Lock()
 
@@ -92,13 +74,26 @@ class Draining:
         :param retires: the host leaves the pool when it is empty
         :returns: None, or a sentence with the reason of a refusal
         """
+        return self._why_last() or self._change(
+            lambda record: _begin(record, limit, retires)
+        )
+
+    def check(self, *, retires: bool) -> str | None:
+        """Return what :meth:`begin` would return now, and write nothing."""
         here = self._held_nodes.host
-        if not self._ring_of_others().hosts:
-            return (
-                f'Host {here} is the only host of this pool that takes nodes, '
-                f'so its nodes can go nowhere; enable or start another one'
-            )
-        return self._change(lambda record: _begin(record, limit, retires))
+        record = self._services.read_record(here)
+        if record is None:
+            return _no_service(here)
+        return self._why_last() or _why_retired(record, retires)
+
+    def _why_last(self) -> str | None:
+        here = self._held_nodes.host
+        if self._ring_of_others().hosts:
+            return None
+        return (
+            f'Host {here} is the only host of this pool that takes nodes, so '
+            f'its nodes can go nowhere; enable or start another one'
+        )
 
     def end(self) -> str | None:
         """End the drain of this host, which is as before then.
@@ -117,7 +112,7 @@ class Draining:
         with self._order_lock:
             record = self._services.read_record(here)
             if record is None:
-                return f'Nova has no Service record of host {here}'
+                return _no_service(here)
             why_not = change(record)
             if why_not is not None:
                 return why_not
@@ -136,27 +131,13 @@ class Draining:
 
         It is the same before and during a drain.
         """
-        ring = self._ring_of_others()
-        servers = self._list_servers()
-        rows = self._compute_nodes.read_servers(filter(None, servers.values()))
-        refused = self._check_targets(ring, servers)
-        moves = [
-            self._plan_one(node, server, ring.target(node), rows, refused)
-            for node, server in sorted(servers.items())
-        ]
-        return moves + self._list_homeless(servers.values())
+        moves = self._planner.plan_moves(self._ring_of_others())
+        return moves + self._list_homeless(move.server for move in moves)
 
     def _ring_of_others(self) -> Ring:
         """Return the ring as it is when this host is disabled."""
         hosts = self._pool.ring_status().ring.hosts
         return Ring(hosts - {self._held_nodes.host})
-
-    def _list_servers(self) -> dict[NodeId, str | None]:
-        held = {n: self._held_nodes.facts(n) for n in self._held_nodes.rows()}
-        return {
-            node: None if facts is None else facts.instance_uuid
-            for node, facts in held.items()
-        }
 
     def _list_homeless(
         self, on_nodes: Iterable[str | None]
@@ -174,39 +155,6 @@ class Draining:
             )
             for server in sorted(servers.difference(on_nodes))
         ]
-
-    def _check_targets(
-        self, ring: Ring, servers: Mapping[NodeId, str | None]
-    ) -> dict[Host | None, str | None]:
-        """Return why each target can take no server now, or None."""
-        targets = {ring.target(node) for node in servers if servers[node]}
-        return {target: self._why_not(target) for target in targets}
-
-    def _why_not(self, target: Host | None) -> str | None:
-        if target is None:
-            return 'No other host of this pool takes nodes'
-        try:
-            self._evictor.check_target(target)
-        except Refused as exc:
-            return str(exc)
-        return None
-
-    def _plan_one(
-        self,
-        node: NodeId,
-        server: str | None,
-        target: Host | None,
-        rows: Mapping[str, ServerRow],
-        refused: Mapping[Host | None, str | None],
-    ) -> PlannedMove:
-        if server is None:
-            is_free = self._held_nodes.is_free(node)
-            why_not = None if is_free else f'Node {node} is being built on'
-        else:
-            why_not = refused[target] or why_server_stays(
-                server, rows.get(server), self._held_nodes.host
-            )
-        return PlannedMove(node, server, target, why_not)
 
     # The work
 
@@ -252,28 +200,38 @@ class Draining:
             except Refused as exc:
                 LOG.debug('Not moved yet: %(reason)s', {'reason': exc})
                 continue
-            self._moved_s.append(self._clock.now_s())
+            self._limit.note_move()
 
     def _is_over(self, limit: int | None) -> bool:
         """Return whether as many servers as allowed were moved lately.
 
         Also if an operator has changed the order meanwhile.
         """
-        since_s = self._clock.now_s() - _MINUTE_S
-        self._moved_s = [s for s in self._moved_s if s > since_s]
-        if limit is not None and len(self._moved_s) >= limit:
+        if self._limit.wait_s(limit) > 0.0:
             return True
         record = self._services.find_record(self._held_nodes.host)
         return read_order(record) is None
 
 
+def _no_service(host: Host) -> str:
+    return f'Nova has no Service record of host {host}'
+
+
+def _why_retired(record: Any, retires: bool) -> str | None:
+    """Return why an order would contradict an earlier one, or None."""
+    order = read_order(record)
+    if order is None or not order.retires or retires:
+        return None
+    return (
+        f'An operator has host {record.host} retired; end that first: '
+        f'ironic-computectl host undrain {record.host}'
+    )
+
+
 def _begin(record: Any, limit: int | None, retires: bool) -> str | None:
-    former = read_order(record)
-    if former is not None and former.retires and not retires:
-        return (
-            f'An operator has host {record.host} retired; end that first: '
-            f'ironic-computectl host undrain {record.host}'
-        )
+    former, why_not = read_order(record), _why_retired(record, retires)
+    if why_not is not None:
+        return why_not
     reason = former.former if former is not None else None
     if former is None and record.disabled:
         reason = record.disabled_reason or ''

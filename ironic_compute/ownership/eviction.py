@@ -35,11 +35,13 @@ from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.nodes.records import (
     MOVE_ACTION,
     ServerRow,
     clear_new_mark,
 )
+from ironic_compute.ownership.drain_order import read_order
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
@@ -128,16 +130,18 @@ class Evictor:
     _recheck: Callable[[NodeId, str], None]
     _notify_given: Callable[[Host, list[NodeId]], None]
 
-    def evict(self, node: NodeId, target: Host) -> str:
+    def evict(self, node: NodeId, target: Host, pin: Pin | None = None) -> str:
         """Give a held node and its server to another host.
 
+        :param pin: is written together with the new holder; None: the node
+            keeps the pin that it may have
         :returns: the server
         :raises Refused: nothing was written; the message says why
         """
         server = self._read_server_on(node)
         self._gate.wait()
         with self._alone_with(server), self._lock_server(server):
-            self._evict(node, server, target)
+            self._evict(node, server, target, pin)
         LOG.info(
             'Moved server %(server)s with node %(node)s from host %(here)s to '
             'host %(target)s',
@@ -187,13 +191,15 @@ class Evictor:
                 )
             yield
 
-    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+    def _evict(
+        self, node: NodeId, server: str, target: Host, pin: Pin | None
+    ) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
             service_id = self.check_target(target)
             found = self._find(node, server, target, row)
             self._write_instance(found)
             try:
-                self._write_row(row, target, service_id)
+                self._write_row(row, target, service_id, pin)
                 self._held_nodes.drop_node(node)
             except Exception as exc:
                 # The server has moved, so its node must follow.
@@ -205,7 +211,7 @@ class Evictor:
                 )
 
     def check_target(self, target: Host) -> int:
-        """Check that a host can serve a server now.
+        """Check that another host can serve a server of this host now.
 
         :returns: the id of its Service record
         :raises Refused: it cannot
@@ -213,12 +219,31 @@ class Evictor:
         here = self._held_nodes.host
         if target == here:
             raise Refused(f'The node is at host {target} already')
+        service_id = self.check_takes_nodes(target)
+        difference = answered(lambda: self._find_difference(here, target))
+        if difference is not None:
+            raise Refused(f'Hosts {here} and {target} {difference}')
+        return service_id
+
+    def check_takes_nodes(self, target: Host) -> int:
+        """Check that a host, maybe this one, may be given nodes now.
+
+        :returns: the id of its Service record
+        :raises Refused: it may not
+        """
         if target not in self._pool.known:
             raise Refused(
                 f'Host {target} is not a host of this pool; see '
                 f'"ironic-computectl host list"'
             )
-        record = _answered(lambda: self._services.read_record(target))
+        record = answered(lambda: self._services.read_record(target))
+        order = read_order(record)
+        if order is not None:
+            what = 'retired' if order.retires else 'drained'
+            raise Refused(
+                f'An operator has host {target} {what}; end that first: '
+                f'ironic-computectl host undrain {target}'
+            )
         if record is None or record.disabled:
             raise Refused(
                 f'Host {target} is disabled or unknown in Nova; see '
@@ -234,9 +259,6 @@ class Evictor:
                 f'Host {target} takes no nodes yet; it may have to be mapped '
                 f'to a cell: nova-manage cell_v2 discover_hosts --by-service'
             )
-        difference = _answered(lambda: self._find_difference(here, target))
-        if difference is not None:
-            raise Refused(f'Hosts {here} and {target} {difference}')
         return int(record.id)
 
     def _find(
@@ -247,17 +269,17 @@ class Evictor:
         :raises Refused: they cannot be moved now
         """
         here = self._held_nodes.host
-        current = _answered(lambda: self._compute_nodes.read_by_name(node))
+        current = answered(lambda: self._compute_nodes.read_by_name(node))
         if row is None or current is None or current.host != here:
             raise Refused(f'Host {here} does not hold node {node} any more')
-        facts = _answered(lambda: self._client.read_node(node))
+        facts = answered(lambda: self._client.read_node(node))
         found = Found(
             node,
             here,
             target,
             facts,
             self._client.is_in_pool(facts),
-            _answered(lambda: _read_instance(server)),
+            answered(lambda: _read_instance(server)),
             self._held_nodes.consumer(node),
         )
         why_not = self._why_not(found)
@@ -287,14 +309,18 @@ class Evictor:
             # It may have been written, or may be written later.
             self._recheck(found.node, instance.uuid)
             if isinstance(exc, errors.GateShut):
-                raise _no_lease() from exc
+                raise no_lease() from exc
             raise Refused(
                 f'Nova did not say whether server {instance.uuid} has been '
                 f'moved: {exc}'
             ) from exc
 
-    def _write_row(self, row: Any, target: Host, service_id: int) -> None:
+    def _write_row(
+        self, row: Any, target: Host, service_id: int, pin: Pin | None
+    ) -> None:
         clear_new_mark(row)
+        if pin is not None:
+            set_pin(row, pin)
         if not self._compute_nodes.write_holder(row, target, service_id):
             raise Refused(f'Host {row.host} holds the node now')
 
@@ -381,7 +407,7 @@ def _read_instance(server: str) -> Any | None:
         return None
 
 
-def _answered(read: Callable[[], Any]) -> Any:
+def answered(read: Callable[[], Any]) -> Any:
     """Return what a service answers.
 
     :raises Refused: it does not answer, or with an error
@@ -389,12 +415,13 @@ def _answered(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except errors.GateShut as exc:
-        raise _no_lease() from exc
+        raise no_lease() from exc
     except Exception as exc:
         raise Refused(f'Nova or Ironic did not answer: {exc}') from exc
 
 
-def _no_lease() -> Refused:
+def no_lease() -> Refused:
+    """Return the refusal of a request while the lease is not in force."""
     return Refused(
         'The daemon has lost the coordination backend for a moment; try again'
     )

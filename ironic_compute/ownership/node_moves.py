@@ -2,18 +2,26 @@
 """Moves of single nodes that an operator requests.
 
 ``ironic-computectl node move`` sends the request to the holder of the node,
-whose worker alone may write. Only a node with a server can be moved to any
-host: the ring decides the host of a free node, and would push it back.
+whose worker alone may write. The node is pinned to its new host: it stays
+there when it is free, whatever the ring says, until ``node unpin``. A node
+with a server is evicted at once; a free node is only pinned, and the
+rebalancer pushes it. ``pool rebalance --with-servers`` requests the moves of
+its plan here, too.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import attrs
 
 from hashring.ring import Host
+from ironic_compute.gate import Gate
+from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import Pin, target_of
 from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
+from ironic_compute.ownership.pinning import Pinning
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeId
 
@@ -23,7 +31,8 @@ class MoveResult:
     """What has become of the request to move a node, as RPC sends it.
 
     :param holder: the host that held the node before
-    :param server: the server on the node; None if the move was refused
+    :param server: the server that moved with the node; None if the node was
+        only pinned, or the request refused
     :param why_not: a sentence with the reason of a refusal and what to do
     """
 
@@ -32,47 +41,171 @@ class MoveResult:
     why_not: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnpinResult:
+    """What has become of the request to unpin a node, as RPC sends it.
+
+    :param holder: the host that holds the node
+    :param former: the host that it was pinned to; None: it had no pin
+    :param target: the host that the ring names for it
+    :param why_not: a sentence with the reason of a refusal and what to do
+    """
+
+    holder: str
+    former: str | None = None
+    target: str | None = None
+    why_not: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What a rebalance of the pool moves away from one host, as RPC sends it.
+
+    :param nodes_count: the nodes that the host holds
+    :param servers_count: those of them that have a server
+    """
+
+    nodes_count: int
+    servers_count: int
+    moves: tuple[PlannedMove, ...]
+
+
 @attrs.define(eq=False, repr=False, slots=False)
 class NodeMoves:
     """Carries out the requests for the nodes of one host.
 
     Any thread may call; a call blocks for some requests to Nova and Ironic.
+
+    :param settle_s: seconds without a change of the ring before a rebalance
     """
 
     _held_nodes: HeldNodes
     _pool: PoolView
     _evictor: Evictor
+    _pinning: Pinning
+    _planner: MovePlanner
+    _settle_s: float
 
-    def move(self, node: NodeId, target: Host) -> MoveResult:
-        """Give a node and its server to another host."""
-        return self._answer(self._evictor.evict, node, target)
+    # One node to a host that an operator names
 
-    def check(self, node: NodeId, target: Host) -> MoveResult:
-        """Return what :meth:`move` would return now, and write nothing."""
-        return self._answer(self._evictor.check, node, target)
-
-    def _answer(
-        self, act: Callable[[NodeId, Host], str], node: NodeId, target: Host
+    def move(
+        self, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
     ) -> MoveResult:
+        """Pin a node to a host, and give the node to that host.
+
+        :param replaces: also if the node is pinned to another host
+        :param is_dry_run: write nothing; return what would be returned now
+        """
         holder = self._held_nodes.host
         try:
-            self._check_has_server(node, target)
-            return MoveResult(holder, server=act(node, target))
+            if not replaces:
+                self._pinning.check_may_replace(node, pin)
+            if self._must_evict(node, pin.host):
+                server = self._evict(node, pin, is_dry_run=is_dry_run)
+                return MoveResult(holder, server=server)
+            act = self._pinning.check if is_dry_run else self._pinning.pin
+            act(node, pin)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
+        return MoveResult(holder)
 
-    def _check_has_server(self, node: NodeId, target: Host) -> None:
+    def _must_evict(self, node: NodeId, target: Host) -> bool:
         facts = self._held_nodes.facts(node)
-        if facts is None or facts.instance_uuid is not None:
-            return
-        ring_target = self._pool.ring_status().ring.target(node)
-        if ring_target == target:
-            raise Refused(
-                f'Node {node} has no server and moves to host {target} by '
-                f'itself, as soon as it is free'
-            )
-        raise Refused(
-            f'Node {node} has no server, so the hash ring decides its host, '
-            f'which is {ring_target}; only a node with a server can be moved '
-            f'to another one'
+        has_server = facts is None or facts.instance_uuid is not None
+        return has_server and target != self._held_nodes.host
+
+    def _evict(self, node: NodeId, pin: Pin, *, is_dry_run: bool) -> str:
+        if is_dry_run:
+            return self._evictor.check(node, pin.host)
+        return self._evictor.evict(node, pin.host, pin)
+
+    def unpin(self, node: NodeId) -> UnpinResult:
+        """Remove the pin of a node; the ring decides its host again."""
+        holder = self._held_nodes.host
+        try:
+            former = self._pinning.unpin(node)
+        except Refused as exc:
+            return UnpinResult(holder, why_not=str(exc))
+        return UnpinResult(
+            holder,
+            None if former is None else former.host,
+            self._pool.ring_status().ring.target(node),
         )
+
+    # Rebalance of the pool
+
+    def plan(self) -> HostPlan:
+        """Return which nodes of this host other hosts should hold.
+
+        Their holder pushes the free ones by itself.
+        """
+        rows, ring = self._held_nodes.rows(), self._pool.ring_status().ring
+        facts = [self._held_nodes.facts(node) for node in rows]
+        servers = [each for each in facts if each and each.instance_uuid]
+        moves = self._planner.plan_moves(ring) if ring.hosts else []
+        return HostPlan(
+            len(rows), len(servers), tuple(map(self._unless_disabled, moves))
+        )
+
+    def _unless_disabled(self, move: PlannedMove) -> PlannedMove:
+        """Leave the servers of a host that takes no nodes to its drain."""
+        here = self._held_nodes.host
+        is_enabled = here in self._pool.ring_status().ring.hosts
+        if is_enabled or move.server is None:
+            return move
+        why_not = (
+            f'Host {here} takes no nodes; its servers move if it is drained: '
+            f'ironic-computectl host drain {here}'
+        )
+        return dataclasses.replace(move, why_not=why_not)
+
+    def rebalance(self, node: NodeId) -> MoveResult:
+        """Give a node and its server to the host that should hold it."""
+        holder = self._held_nodes.host
+        try:
+            server = self._evictor.evict(node, self._find_target(node))
+        except Refused as exc:
+            return MoveResult(holder, why_not=str(exc))
+        return MoveResult(holder, server=server)
+
+    def _find_target(self, node: NodeId) -> Host:
+        """Return the host that should hold a node.
+
+        :raises Refused: it is this one, or it may be another one soon
+        """
+        here, row = self._held_nodes.host, self._held_nodes.row(node)
+        status = self._pool.ring_status()
+        if row is None or here not in status.ring.hosts:
+            raise Refused(
+                f'Host {here} does not hold node {node}, or takes no nodes '
+                f'any more'
+            )
+        if not (status.agreed and status.settled_for_s >= self._settle_s):
+            raise Refused(
+                'The hosts of this pool have just changed, or its daemons do '
+                'not agree on them yet; try again in a minute'
+            )
+        target = target_of(row, status.ring)
+        if target is None or target == here:
+            raise Refused(f'Node {node} is at host {here}, where it should be')
+        return target
+
+
+def make_node_moves(
+    held_nodes: HeldNodes,
+    compute_nodes: ComputeNodes,
+    client: IronicClient,
+    pool: PoolView,
+    gate: Gate,
+    evictor: Evictor,
+    settle_s: float,
+) -> NodeMoves:
+    """Make what carries out an operator's requests about single nodes."""
+    return NodeMoves(
+        held_nodes,
+        pool,
+        evictor,
+        Pinning(held_nodes, compute_nodes, client, gate, evictor),
+        MovePlanner(held_nodes, compute_nodes, evictor),
+        settle_s,
+    )

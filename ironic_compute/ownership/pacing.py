@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of ownership changes: waiting times, push budget, row writers.
+"""Limits of ownership changes: waiting times, budgets, row writers.
 
-Used by ``rebalance``, ``new_nodes`` and ``row_confirmation`` in the
-rebalancer's thread of each worker.
+``rebalance``, ``new_nodes`` and ``row_confirmation`` use them in the
+rebalancer's thread of each worker. An operator limits the servers that a drain
+or a rebalance of the pool moves in a minute.
 """
 
 import dataclasses
@@ -12,9 +13,12 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
+
+_MINUTE_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +35,29 @@ class Pace:
     push_budget: int
     disagree_s: float = 0.0
     """Seconds without a ring change before a push if the agents disagree."""
+
+
+class MinuteLimit:
+    """Counts the servers that were moved in the last minute; no threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._moved_s: list[float] = []
+
+    def note_move(self) -> None:
+        """Count a server that was moved just now."""
+        self._moved_s.append(self._clock.now_s())
+
+    def wait_s(self, limit: int | None) -> float:
+        """Return after how many seconds the next server may be moved.
+
+        :param limit: servers that may be moved in a minute; None: any number
+        """
+        now_s = self._clock.now_s()
+        self._moved_s = [s for s in self._moved_s if s > now_s - _MINUTE_S]
+        if limit is None or len(self._moved_s) < limit:
+            return 0.0
+        return self._moved_s[-limit] + _MINUTE_S - now_s
 
 
 class RowWriters:

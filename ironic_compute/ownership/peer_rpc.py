@@ -20,8 +20,15 @@ from nova import rpc as nova_rpc
 from nova.compute import rpcapi
 
 from hashring.ring import Host
-from ironic_compute.ownership.draining import Draining, PlannedMove
-from ironic_compute.ownership.node_moves import MoveResult, NodeMoves
+from ironic_compute.nodes.pins import Pin
+from ironic_compute.ownership.draining import Draining
+from ironic_compute.ownership.move_plan import PlannedMove
+from ironic_compute.ownership.node_moves import (
+    HostPlan,
+    MoveResult,
+    NodeMoves,
+    UnpinResult,
+)
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
@@ -84,15 +91,41 @@ class MovesEndpoint:
     _draining: Draining
 
     def move_node(
-        self, context: Any, node: str, host: str, is_dry_run: bool
+        self,
+        context: Any,
+        node: str,
+        host: str,
+        is_dry_run: bool,
+        by: str = 'an operator',
+        replaces: bool = False,
     ) -> dict[str, Any]:
-        """Move a held node with its server, or only check whether it can be.
+        """Pin a held node to a host and move it there, or only check that.
+
+        :param by: since version 1.5, as ``replaces``
+        :returns: the fields of ``node_moves.MoveResult``
+        """
+        result = self._moves.move(
+            NodeId(node),
+            Pin(Host(host), by),
+            replaces=replaces,
+            is_dry_run=is_dry_run,
+        )
+        return dataclasses.asdict(result)
+
+    def unpin_node(self, context: Any, node: str) -> dict[str, Any]:
+        """Return the fields of ``node_moves.UnpinResult``; since 1.5."""
+        return dataclasses.asdict(self._moves.unpin(NodeId(node)))
+
+    def rebalance_plan(self, context: Any) -> dict[str, Any]:
+        """Return the fields of ``node_moves.HostPlan``; since version 1.5."""
+        return dataclasses.asdict(self._moves.plan())
+
+    def rebalance_node(self, context: Any, node: str) -> dict[str, Any]:
+        """Give a node and its server to its target; since version 1.5.
 
         :returns: the fields of ``node_moves.MoveResult``
         """
-        moves = self._moves
-        act = moves.check if is_dry_run else moves.move
-        return dataclasses.asdict(act(NodeId(node), Host(host)))
+        return dataclasses.asdict(self._moves.rebalance(NodeId(node)))
 
     def drain_host(self, context: Any, limit: int | None) -> str | None:
         """Store the order to drain the host of this worker."""
@@ -105,6 +138,10 @@ class MovesEndpoint:
     def undrain_host(self, context: Any) -> str | None:
         """End the drain of the host of this worker."""
         return self._draining.end()
+
+    def why_not_drained(self, context: Any, retires: bool) -> str | None:
+        """Return why the host would not be drained; since version 1.5."""
+        return self._draining.check(retires=retires)
 
     def drain_plan(self, context: Any) -> list[dict[str, Any]]:
         """Return the fields of each ``draining.PlannedMove`` of this host."""
@@ -178,18 +215,51 @@ def request_forget_host(to: Host, host: Host) -> str | None:
 
 
 def request_move_node(
-    holder: Host, node: NodeId, host: Host, *, is_dry_run: bool
+    holder: Host, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
 ) -> MoveResult:
-    """Make the worker of ``holder`` move a node with its server; blocks.
+    """Make the worker of ``holder`` pin and move a node; blocks.
 
     :raises oslo_messaging.MessagingTimeout: no worker serves ``holder``, or it
         has not answered in time and may still move the node
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
     answer = _request(
-        holder, 'move_node', '1.3', node=node, host=host, is_dry_run=is_dry_run
+        holder,
+        'move_node',
+        '1.5',
+        node=node,
+        host=pin.host,
+        by=pin.by,
+        replaces=replaces,
+        is_dry_run=is_dry_run,
     )
     return MoveResult(**answer)
+
+
+def request_unpin_node(holder: Host, node: NodeId) -> UnpinResult:
+    """Make the worker of ``holder`` remove the pin of a node; blocks.
+
+    It raises what :func:`request_move_node` does.
+    """
+    return UnpinResult(**_request(holder, 'unpin_node', '1.5', node=node))
+
+
+def request_rebalance_plan(host: Host) -> HostPlan:
+    """Return which nodes of a host other hosts should hold; blocks.
+
+    It raises what :func:`request_drain` does.
+    """
+    answer = _request(host, 'rebalance_plan', '1.5')
+    moves = tuple(PlannedMove(**fields) for fields in answer.pop('moves'))
+    return HostPlan(**answer, moves=moves)
+
+
+def request_rebalance_node(holder: Host, node: NodeId) -> MoveResult:
+    """Make the worker of ``holder`` give a node to its target; blocks.
+
+    It raises what :func:`request_move_node` does.
+    """
+    return MoveResult(**_request(holder, 'rebalance_node', '1.5', node=node))
 
 
 def request_drain(host: Host, limit: int | None) -> str | None:
@@ -219,6 +289,17 @@ def request_undrain(host: Host) -> str | None:
     It returns and raises what :func:`request_drain` does.
     """
     answer: str | None = _request(host, 'undrain_host', '1.3')
+    return answer
+
+
+def request_drain_check(host: Host, *, retires: bool) -> str | None:
+    """Return why a host would not be drained or retired, or None; blocks.
+
+    It raises what :func:`request_drain` does.
+    """
+    answer: str | None = _request(
+        host, 'why_not_drained', '1.5', retires=retires
+    )
     return answer
 
 

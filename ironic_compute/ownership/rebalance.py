@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rebalance: free nodes are pushed to the hosts that the hash ring names.
+"""Rebalance: free nodes are pushed to the hosts that should hold them.
 
-A *free node*, which has no instance and no claim, is pushed to its ring target
-by its present holder, and by no other host: the holder writes
-``ComputeNode.host``. A node with an instance stays where it is. Each worker
-runs a round about every second in a thread of its own; in each round
-``new_nodes`` also places the nodes that no host holds. A push that was
-interrupted is repeated in a later round.
+A *free node*, which has no instance and no claim, is pushed to its target (its
+pin, or else the host that the hash ring names) by its present holder, and by
+no other host: the holder writes ``ComputeNode.host``. A node with an instance
+stays where it is. Each worker runs a round about every second in a thread of
+its own; in each round ``new_nodes`` also places the nodes that no host holds.
+A push that was interrupted is repeated in a later round.
 """
 
 import itertools
@@ -20,6 +20,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.gate import Gate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import Pin, read_pin, target_of
 from ironic_compute.nodes.records import clear_new_mark
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -61,7 +62,7 @@ class Rebalancer:
     _notify_given: Callable[[Host, list[NodeId]], None]
 
     def __attrs_post_init__(self) -> None:
-        self._computed_for: tuple[Ring, frozenset[NodeId]] | None = None
+        self._computed_for: tuple[Ring, dict[NodeId, Pin | None]] | None = None
         self._targets: dict[NodeId, Host] = {}
         self._with_server: set[NodeId] = set()
         self._rounds_count = 0
@@ -133,21 +134,22 @@ class Rebalancer:
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._targets[node] for node in some}
         given = self._writers.for_each(
-            lambda node: self._give(node, moves[node]), moves
+            lambda node: self._give(node, moves[node], ring), moves
         )
         self._report_pushes([n for n in moves if given.get(n)], moves)
 
     def _find_misplaced(self, ring: Ring) -> Iterable[NodeId]:
-        """Return the held nodes whose ring target is another host.
+        """Return the held nodes whose target is another host.
 
-        The result is cached until the ring or the held nodes change, so that a
-        round with thousands of nodes and no push costs little.
+        The result is cached until the ring, the held nodes or a pin change, so
+        that a round with thousands of nodes and no push costs little.
         """
-        held = frozenset(self._held_nodes.rows())
+        rows = self._held_nodes.rows()
+        held = {node: read_pin(row) for node, row in rows.items()}
         if (ring, held) != self._computed_for:
             self._computed_for = (ring, held)
             here = (None, self._held_nodes.host)
-            targets = ((node, ring.target(node)) for node in sorted(held))
+            targets = ((n, target_of(rows[n], ring)) for n in sorted(rows))
             self._targets = {n: t for n, t in targets if t not in here}
         return self._targets
 
@@ -158,13 +160,18 @@ class Rebalancer:
             and self._held_nodes.is_free(node)
         )
 
-    def _give(self, node: NodeId, target: Host) -> bool:
-        """Push one free node; return whether the target holds it now."""
+    def _give(self, node: NodeId, target: Host, ring: Ring) -> bool:
+        """Push one free node; return whether the target holds it now.
+
+        An operator may have pinned or unpinned it since the target was found.
+        """
         record = self._services.find_record(target)
         if record is None:
             return False
         with self._held_nodes.locked_free_row(node) as row:
-            if row is None or not self._is_ours_now(node, row):
+            if row is None or target_of(row, ring) != target:
+                return False
+            if not self._is_ours_now(node, row):
                 return False
             if self._compute_nodes.list_instances_on(
                 node, self._held_nodes.host
@@ -187,7 +194,7 @@ class Rebalancer:
         return bool(row.host == self._held_nodes.host)
 
     def misplaced(self) -> Mapping[NodeId, Host]:
-        """Return the nodes that the ring gives to another host, and which.
+        """Return the nodes that another host should hold, and which.
 
         As of the last round that pushed nodes; it may name a node that is not
         held any more. Any thread may call it.

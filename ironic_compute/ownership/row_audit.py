@@ -2,11 +2,12 @@
 """Audit of ComputeNode rows: whether each held node's row names this host.
 
 The feed's audit thread calls it in each audit. Every second audit reads rows
-of held nodes, and drops the nodes whose row names another host or is gone. The
-other audits read some pages of all rows of the cell, to find rows of this host
-whose node is neither held nor in Ironic; ``new_nodes`` finds all other rows
-that name this host. Each audit reads a limited number of rows and continues
-where the last one stopped. Rows are read in parts, because parsing one reply
+of held nodes, and drops the nodes whose row names another host or is gone. A
+pin that differs from what this worker knows is written again. The other audits
+read some pages of all rows of the cell, to find rows of this host whose node
+is neither held nor in Ironic; ``new_nodes`` finds all other rows that name
+this host. Each audit reads a limited number of rows and continues where the
+last one stopped. Rows are read in parts, because parsing one reply
 with thousands of rows would block all other threads for too long and would
 take memory that is never returned.
 """
@@ -15,9 +16,10 @@ import bisect
 from collections.abc import Sequence
 
 from hashring.clock import Clock
-from ironic_compute.batching import paced_chunks
+from ironic_compute.batching import paced_chunks, run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import read_pin
 from ironic_compute.nodes.records import Marker, MarkerGone
 from resource_tracker.node import NodeId
 
@@ -95,3 +97,7 @@ class RowAudit:
         }
         ours = {n for n, row in rows.items() if row and row.host == host}
         self._held_nodes.drop_nodes(rows.keys() - ours, read_at)
+        for node in sorted(ours):
+            held = self._held_nodes.row(node)
+            if held is not None and read_pin(held) != read_pin(rows[node]):
+                run_isolated(node, self._held_nodes.restore_pin, node)

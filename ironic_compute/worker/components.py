@@ -490,7 +490,7 @@ class Components:
 
     def _serve_metrics(self) -> None:
         gauges = placement_reports.WorkerGauges(
-            self.node_cache, self.reconciler, self.rebalancer.misplaced
+            self.held_nodes, self.reconciler, self.rebalancer.misplaced
         )
         self.metrics.register_gauges(gauges)
         self.metrics.register_paths(self._path_health.states)

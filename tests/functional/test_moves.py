@@ -10,9 +10,11 @@ from nova import context as nova_context
 from nova import exception, objects
 from nova.compute import rpcapi
 
+from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import HostRetired
-from ironic_compute.cmd import ctl, nova_access
+from ironic_compute.cmd import node_moves, nova_access, rebalance
+from ironic_compute.nodes.pins import Pin, read_pin
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.eviction import Refused
 from resource_tracker.node import NodeId
@@ -185,13 +187,115 @@ class MoveTest(pool.PoolTestCase):
 
     def test_operator_moves_a_node(self) -> None:
         """A dry run says what the run does then, or why it does nothing."""
-        self._assert_refused('at host .* already', self.host)
         self._assert_refused('c9 is not a host of this pool', 'c9')
         would = self._say(self.target, is_dry_run=True)
         self.assertEqual((self.host, self.host), self._where())
         done = self._say(self.target, is_dry_run=False)
-        self.assertEqual(would.replace('would move', 'moved'), done)
+        would = would.replace('would move', 'moved')
+        self.assertEqual(would.replace('would be', 'is'), done)
         self._assert_moved()
+        self._assert_refused(f'is pinned to host {self.target}', self.host)
+
+    def test_pinned_node_stays_when_its_server_is_deleted(self) -> None:
+        """Its free node would else go where the ring says."""
+        self._say(self.target, is_dry_run=False)
+        self._assert_moved()
+        self.delete(self.server)
+        self.until(lambda: self.offered() == self.NODES_COUNT, 'all free')
+        facts = self.components(self.target).held_nodes
+        self.until(lambda: facts.is_free(self.node), 'it is free')
+        self._let_rounds_pass()
+        self.assertEqual(self.target, self._holder())
+        self.assertIn(
+            f'the hash ring names {self.host}',
+            node_moves.unpin_node(self.node),
+        )
+        self.until(lambda: self._holder() == self.host, 'it is pushed')
+        self.until(lambda: self.node in self.held(self.host), 'it is held')
+        self.assertIn('is not pinned', node_moves.unpin_node(self.node))
+
+    def _let_rounds_pass(self) -> None:
+        """Wait until each worker has run two whole rounds."""
+        rebalancers = [self.components(h).rebalancer for h in self.workers]
+        counts = [each._rounds_count for each in rebalancers]
+        self.until(
+            lambda: all(
+                each._rounds_count > count + 2
+                for each, count in zip(rebalancers, counts, strict=True)
+            ),
+            'rounds were run',
+        )
+
+    def test_free_node_moves_and_outlasts_a_restart(self) -> None:
+        """The next worker of its host reads the pin in the row."""
+        node = NodeId(min(self.held(self.host) - {self.node}))
+        done = node_moves.move_node(
+            node,
+            Pin(Host(self.target), 'ann'),
+            replaces=False,
+            is_dry_run=False,
+        )
+        self.assertIn(f'is pinned to host {self.target}', done)
+        self.until(lambda: node in self.held(self.target), 'it is pushed')
+        held_nodes = self.components(self.target).held_nodes
+        held_nodes.drop_node(node)
+        held_nodes.load_rows()
+        self.assertEqual(
+            Pin(Host(self.target), 'ann'), read_pin(held_nodes.row(node))
+        )
+        # As the agents do when their workers have read that it is disabled.
+        pool.TheCloud.show(self.host)
+        self.until(lambda: node in self.held(self.host), 'it left')
+        pool.TheCloud.show(self.host, self.target)
+        self.until(lambda: node in self.held(self.target), 'it came back')
+
+    def test_pin_outlasts_reports_of_its_node(self) -> None:
+        """Ironic's properties of a node are in the same field of its row."""
+        node = NodeId(min(self.held(self.host) - {self.node}))
+        node_moves.move_node(
+            node,
+            Pin(Host(self.host), 'ann'),
+            replaces=False,
+            is_dry_run=False,
+        )
+        self.ironic.change(
+            node,
+            properties={'cpu_arch': 'x86_64', 'capabilities': 'rack:7'},
+        )
+
+        def is_reported() -> bool:
+            row = objects.ComputeNode.get_by_nodename(self.context, node)
+            return (row.stats or {}).get('rack') == '7'
+
+        self.until(is_reported, 'reported')
+        row = objects.ComputeNode.get_by_nodename(self.context, node)
+        self.assertEqual(Pin(Host(self.host), 'ann'), read_pin(row))
+
+    def test_pool_is_rebalanced(self) -> None:
+        """A server that was moved, and is not pinned, goes home."""
+        self._move()
+        self._assert_moved()
+        # The row of a fresh node is read with the next audit.
+        facts = self.components(self.target).held_nodes
+        self.until(lambda: facts.facts(self.node) is not None, 'it is read')
+        work = rebalance.PoolRebalance(
+            sorted(map(Host, self.workers)),
+            peer_rpc.request_rebalance_plan,
+            peer_rpc.request_rebalance_node,
+            SystemClock(),
+            True,
+        )
+        plans = work.read_plans()
+        rows = rebalance.rows(plans, with_servers=True)
+        sentences = list(work.work_until_done(plans))
+        self.assertEqual((self.host, self.host), self._where())
+        self.assertIn(self.node, sentences[0])
+        after = rebalance.rows(work.read_plans(), with_servers=True)
+        self.assertEqual(
+            [(row[0], row[2], row[4]) for row in rows],
+            [(row[0], row[1], row[3]) for row in after],
+        )
+        self._do('reboot', 'ACTIVE', {'type': 'HARD'})
 
     def _assert_refused(self, why: str, host: str) -> None:
         for is_dry_run in (True, False):
@@ -205,7 +309,12 @@ class MoveTest(pool.PoolTestCase):
         def has_ended() -> bool:
             try:
                 said.append(
-                    ctl.move_node(self.node, Host(host), is_dry_run=is_dry_run)
+                    node_moves.move_node(
+                        self.node,
+                        Pin(Host(host), 'ann'),
+                        replaces=False,
+                        is_dry_run=is_dry_run,
+                    )
                 )
             except nova_access.NovaRefused as exc:
                 if 'is being worked on' in str(exc):

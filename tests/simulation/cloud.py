@@ -14,6 +14,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host, Ring
 from ironic_compute import errors
+from ironic_compute.nodes.pins import target_of
 from resource_tracker.node import NodeId
 from tests.simulation.broker import SILENCE_S, Message
 from tests.simulation.compute import AUDITS_S, PACE
@@ -313,7 +314,7 @@ class Cloud(World):
                     yield f'{node} is {facts.provision_state}'
                 elif not self.placement.offered.get(node):
                     yield f'{node} is free and not offered'
-                elif row.host != ring.target(node):
+                elif row.host != target_of(row, ring):
                     yield f'{node} is held by {row.host}'
             else:
                 yield from self._pinned_problems(row, facts)

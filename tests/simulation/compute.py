@@ -28,7 +28,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from ironic_compute.ownership.node_changes import NodeChanges
-from ironic_compute.ownership.node_moves import NodeMoves
+from ironic_compute.ownership.node_moves import make_node_moves
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
@@ -336,7 +336,15 @@ class ComputeWorker(Worker):
             self.machine.timing.settle_s,
             lambda: None,
         )
-        self.moves = NodeMoves(self.held_nodes, self.pool, self.evictor)
+        self.moves = make_node_moves(
+            self.held_nodes,
+            self.compute_nodes,
+            client,
+            self.pool,
+            self.gate,
+            self.evictor,
+            self.machine.timing.settle_s,
+        )
         self._lost = LostBuilds(
             self.held_nodes,
             failures,

@@ -20,7 +20,7 @@ from hashring.host_states import Hold, Phase
 from hashring.lease import Beat, Lease, Verdict
 from hashring.lease_terms import LeaseTerms
 from hashring.pool import Pool
-from hashring.ring import Host
+from hashring.ring import Host, Ring
 from hashring.workers import WorkerExited
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.nodes.compute_nodes import ComputeNodes
@@ -222,7 +222,7 @@ class PushesPinnedNodes(Rebalancer):
     def _is_free(self, node: NodeId) -> bool:
         return True
 
-    def _give(self, node: NodeId, target: Host) -> bool:
+    def _give(self, node: NodeId, target: Host, ring: Ring) -> bool:
         row, record = (
             self._held_nodes.row(node),
             self._services.find_record(target),

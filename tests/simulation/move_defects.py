@@ -2,11 +2,13 @@
 """Planted defects of moves; see ``defects``."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hashring.ring import Host
+from hashring.ring import Host, Ring
 from ironic_compute.gate import without_waiting
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.nodes.pins import Pin, read_pin, set_pin
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import (
     Evictor,
@@ -14,8 +16,9 @@ from ironic_compute.ownership.eviction import (
     Refused,
     why_not_movable,
 )
+from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.retirement import Retirement
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
 
@@ -23,11 +26,13 @@ from tests.simulation.makeup import Makeup, with_parts
 class WritesRowFirst(Evictor):
     """The row of a node gets its new host before the server does."""
 
-    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+    def _evict(
+        self, node: NodeId, server: str, target: Host, pin: Pin | None
+    ) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
             service_id = self.check_target(target)
             found = self._find(node, server, target, row)
-            self._write_row(row, target, service_id)
+            self._write_row(row, target, service_id, pin)
             self._held_nodes.drop_node(node)
             self._write_instance(found)
 
@@ -82,13 +87,15 @@ class MovesTwiceAtOnce(Evictor):
             stack.callback(self._moving.remove, server)
             yield
 
-    def _evict(self, node: NodeId, server: str, target: Host) -> None:
+    def _evict(
+        self, node: NodeId, server: str, target: Host, pin: Pin | None
+    ) -> None:
         service_id = self.check_target(target)
         row = self._held_nodes.row(node)
         found = self._find(node, server, target, row)
         with self._held_nodes.locked_row(node), without_waiting():
             self._write_instance(found)
-            self._write_row(row, target, service_id)
+            self._write_row(row, target, service_id, pin)
             self._held_nodes.drop_node(node)
 
 
@@ -163,6 +170,49 @@ class RetiresWithoutItsAgent(Retirement):
         pass
 
 
+class WritesReportsWithoutPins(ComputeNodes):
+    """A row is written without the pin that it had."""
+
+    def write_failed_builds(self, row: Any, count: int) -> None:
+        set_pin(row, None)
+        super().write_failed_builds(row, count)
+
+    def update_row(self, row: Any, facts: NodeFacts) -> None:
+        if read_pin(row) is not None:
+            set_pin(row, None)
+        super().update_row(row, facts)
+
+
+class PushesPinnedNodes(Rebalancer):
+    """A free node goes to the host that the ring names, pinned or not."""
+
+    def _find_misplaced(self, ring: Ring) -> Iterable[NodeId]:
+        targets = {n: ring.target(n) for n in self._held_nodes.rows()}
+        here = (None, self._held_nodes.host)
+        self._targets = {n: t for n, t in targets.items() if t not in here}
+        return sorted(self._targets)
+
+    def _give(self, node: NodeId, target: Host, ring: Ring) -> bool:
+        return super()._give(node, target, Ring([target]))
+
+
+class PushesToDisabledHosts(Rebalancer):
+    """A pin holds although its host is drained."""
+
+    def _push(self, ring: Ring) -> None:
+        rows = self._held_nodes.rows().values()
+        pins = {pin.host for pin in map(read_pin, rows) if pin is not None}
+        super()._push(_WiderRing(ring, pins))
+
+
+class _WiderRing(Ring):
+    """A ring that also counts other hosts as its own, if they are named."""
+
+    def __init__(self, ring: Ring, others: Iterable[Host]) -> None:
+        super().__init__(ring.hosts)
+        self.hosts = ring.hosts | frozenset(others)
+
+
 MAKEUPS: Mapping[str, Makeup] = {
     'row moved before the server': with_parts(evictor=WritesRowFirst),
     'server with a task moved': with_parts(evictor=MovesBusyServers),
@@ -181,6 +231,13 @@ MAKEUPS: Mapping[str, Makeup] = {
     'agent of a retired host not told': with_parts(
         retirement=RetiresWithoutItsAgent
     ),
+    'row written without its pin': with_parts(
+        compute_nodes=WritesReportsWithoutPins
+    ),
+    'pinned node pushed away': with_parts(rebalancer=PushesPinnedNodes),
+    'pinned node pushed to a drained host': with_parts(
+        rebalancer=PushesToDisabledHosts
+    ),
 }
 
 # Name of a defect -> a seed that detects it.
@@ -190,10 +247,13 @@ SEEDS: Mapping[str, int] = {
     'task not compared at the write': 1030,
     'server moved to another zone': 1025,
     'two moves of a server at once': 1185,
-    'server moved during its delete': 1268,
+    'server moved during its delete': 1547,
     'message handled during a move': 1948,
-    'forward without follow': 1030,
-    'servers left on a drained host': 1000,
-    'host retired with servers': 1030,
-    'agent of a retired host not told': 1012,
+    'forward without follow': 1342,
+    'servers left on a drained host': 1004,
+    'host retired with servers': 1058,
+    'agent of a retired host not told': 1031,
+    'row written without its pin': 1000,
+    'pinned node pushed away': 1000,
+    'pinned node pushed to a drained host': 1133,
 }

@@ -17,12 +17,13 @@ from typing import Any
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
+from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.drain_order import DrainOrder
 from ironic_compute.ownership.eviction import Evictor
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.nova import LATE_WRITE, ServerRecord
-from tests.simulation.nova_manager import FAILURES
+from tests.simulation.pins import Pins
 from tests.simulation.wire import SentRequest
 
 # How often an operator orders a move, and a user a reboot or a volume.
@@ -71,6 +72,7 @@ class Moves:
         self._repeat(self._rng.choice(DRAINS_PER_S), self._drain_or_undrain)
         self._repeat(self._rng.choice(REBOOTS_PER_S), self._ask_any_reboot)
         self._repeat(self._rng.choice(REBOOTS_PER_S), self._attach_any)
+        self.pins = Pins(world, self._repeat)
 
     def _make_zones(self) -> None:
         """Put one host into another availability zone, in some worlds."""
@@ -127,27 +129,20 @@ class Moves:
     def _sender(self, server: ServerRecord, host: Host) -> Callable[[], None]:
         """Return what sends an order to the holder's worker."""
 
+        node = NodeId(server.node or '')
+
         def send() -> None:
             row = self._world.nova.live_row(server.node)
             for worker in self._world.workers():
                 is_holder = row is not None and worker.host == row.host
                 if is_holder and worker.may_act and not worker.draining:
                     worker.spawn(
-                        lambda worker=worker: self._move(worker, server, host)
+                        lambda worker=worker: self.pins.move(
+                            worker, node, host
+                        )
                     )
 
         return send
-
-    def _move(self, worker: Any, server: ServerRecord, host: Host) -> None:
-        try:
-            result = worker.moves.move(NodeId(server.node or ''), host)
-        except FAILURES as exc:
-            self._world.log(f'{worker.name} moves {server.uuid}: {exc!r}')
-            return
-        self._world.log(
-            f'{worker.name} moves {server.uuid} to {host}: '
-            f'{result.why_not or "done"}'
-        )
 
     def _drain_or_undrain(self) -> None:
         """Have a host drained or retired, or enabled; not the last one."""
@@ -331,9 +326,11 @@ class Moves:
             self._race(found.instance.uuid)
             return found
 
-        def note_and_evict(node: NodeId, server: str, target: Host) -> None:
+        def note_and_evict(
+            node: NodeId, server: str, target: Host, pin: Pin | None
+        ) -> None:
             with self.working(worker, server):
-                evict(node, server, target)
+                evict(node, server, target, pin)
 
         evictor._evict = note_and_evict  # type: ignore[method-assign]
         evictor._find = find_and_race  # type: ignore[assignment,method-assign]
@@ -410,6 +407,8 @@ class Moves:
             yield f'{self._retired} is retired, and has a Service'
         if self._retired in self._world.known():
             yield f'{self._retired} is retired, and known'
+        if self._is_on:
+            yield from self.pins.problems()
         for server in self._servers() if self._is_on else ():
             if server.is_reboot_due and not server.delete_asked:
                 yield f'{server.uuid} was never rebooted'

@@ -59,6 +59,11 @@ class NodeRecord:
     came_late_s: float = -math.inf  # When a late write created it.
     former: tuple[Host, float] | None = None  # The former host, until when.
 
+    @property
+    def hypervisor_hostname(self) -> str:
+        """The node, by the name of a field of Nova's object."""
+        return self.node
+
 
 @dataclasses.dataclass
 class ServerRecord:

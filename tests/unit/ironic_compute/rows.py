@@ -12,6 +12,7 @@ from nova import exception as nova_exception
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.nodes.records import Marker, MarkerGone, Page, ServerRow
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, Nova
@@ -130,6 +131,16 @@ class Rows:
         )
         row.take(record)
         return bool(row.host == host)
+
+    def write_pin(self, row: Row, pin: Pin | None) -> None:
+        self._gate.wait()
+        set_pin(row, pin)
+        node, changes = row.hypervisor_hostname, {'stats': row.stats}
+        row.take(
+            self._wire.write(
+                lambda request: self._nova.update_row(request, node, changes)
+            )
+        )
 
     def take_row(
         self,

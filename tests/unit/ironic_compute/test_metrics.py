@@ -35,6 +35,10 @@ class Watched:
             NodeFacts(uuid='n2', maintenance=True),
         ]
 
+    def pinned_count(self):
+        """See metrics.Watched."""
+        return 4
+
     def waiting(self):
         """See metrics.Watched."""
         return 1, 2.5
@@ -120,6 +124,7 @@ def test_states_are_looked_at_when_asked(metrics):
     assert value(metrics, 'nodes', resource_class='gold', **gold) == 1
     unknown = {'state': 'unknown', 'maintenance': 'true'}
     assert value(metrics, 'nodes', resource_class='', **unknown) == 1
+    assert value(metrics, 'pinned_nodes') == 4
     assert value(metrics, 'dirty_nodes') == 1
     assert value(metrics, 'oldest_dirty_seconds') == 2.5
     assert value(metrics, 'servers') == 1

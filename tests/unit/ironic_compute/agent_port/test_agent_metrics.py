@@ -136,6 +136,9 @@ class Nothing:
     def held_facts(self) -> tuple[NodeFacts, ...]:
         return ()
 
+    def pinned_count(self) -> int:
+        return 0
+
     def waiting(self) -> tuple[int, float]:
         return 0, 0.0
 

@@ -36,14 +36,18 @@ def test_a_configuration_that_is_not_there(
 
 
 def _list_hosts(
-    folder: pathlib.Path, url: str
+    folder: pathlib.Path, url: str, *command: str
 ) -> subprocess.CompletedProcess[str]:
-    """List the hosts of the pool on a backend, with Python's warnings."""
+    """List the hosts of the pool on a backend, with Python's warnings.
+
+    :param command: another command to run
+    """
     file = folder / 'nova.conf'
     file.write_text(f'[coordination]\nbackend_url = {url}\n')
-    command = [sys.executable, '-m', 'ironic_compute.cmd.ctl']
+    program = [sys.executable, '-m', 'ironic_compute.cmd.ctl']
+    arguments = command or ('host', 'list')
     return subprocess.run(
-        [*command, '--config-file', str(file), 'host', 'list'],
+        [*program, '--config-file', str(file), *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -69,9 +73,19 @@ def test_a_backend_that_cannot_be_used(
     assert done.stderr.count('\n') == 1
 
 
-def test_a_pool_without_daemons(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    'command',
+    [
+        'host list',
+        'host adopt c1',
+        'host mapped c1',
+        'host forget c1',
+        'pool rebalance --dry-run',
+    ],
+)
+def test_a_pool_without_daemons(tmp_path: pathlib.Path, command: str) -> None:
     """The sentence names the backend; no library warns beside it."""
-    done = _list_hosts(tmp_path, f'file://{tmp_path}')
+    done = _list_hosts(tmp_path, f'file://{tmp_path}', *command.split())
     assert done.returncode == 1
     assert f'file://{tmp_path} there are daemons of: no pool' in done.stderr
     assert done.stderr.count('\n') == 1

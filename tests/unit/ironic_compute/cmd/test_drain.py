@@ -12,7 +12,7 @@ from hashring.ring import Host
 from ironic_compute.cmd import drain
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.ownership.drain_order import DrainOrder
-from ironic_compute.ownership.draining import PlannedMove
+from ironic_compute.ownership.move_plan import PlannedMove
 from tests.fakes.clock import ManualClock
 
 C1 = Host('c1')

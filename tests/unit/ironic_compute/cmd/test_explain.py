@@ -5,8 +5,11 @@ import dataclasses
 
 import pytest
 
+from hashring.ring import Host
 from ironic_compute.cmd.ctl import collect
-from ironic_compute.cmd.explain import explain
+from ironic_compute.cmd.explain import explain, explain_pin
+from ironic_compute.cmd.nova_access import NovaRefused
+from ironic_compute.nodes.pins import Pin
 from resource_tracker.claims import Claim
 from resource_tracker.provider import Situation, wanted_provider
 from resource_tracker.provider_state import ProviderState
@@ -118,3 +121,12 @@ def test_class_that_is_not_reported_yet_is_named(cloud):
     """A resource class that was changed just now is explained."""
     cloud.ironic.change(NODE, resource_class='silver')
     assert f'provider has {GOLD} in place of CUSTOM_SILVER' in cloud.text()
+
+
+def test_pin_of_a_node_is_explained():
+    """Who has ordered it, or why that is not known."""
+    assert explain_pin(None) == ()
+    (found,) = explain_pin(Pin(Host('c2'), 'ann on ctl1'))
+    assert found.text == 'The node is pinned to host c2 by ann on ctl1'
+    (found,) = explain_pin(NovaRefused('nova-conductor did not answer'))
+    assert 'not known whether the node is pinned: nova-cond' in found.text

@@ -2,16 +2,17 @@
 """Reports to Placement: the file of each host, audits and gauges."""
 
 import logging
+import types
 
 import pytest
 from oslo_config import cfg
 
+from hashring.ring import Host
 from ironic_compute import opts
 from ironic_compute.nodes import placement_reports
-from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.nodes.pins import Pin, set_pin
 from resource_tracker.errors import PlacementUnavailable
 from resource_tracker.node import NodeFacts
-from tests.fakes.clock import ManualClock
 
 
 class Reconciler:
@@ -61,11 +62,16 @@ def test_each_host_has_a_file_of_its_own():
 
 def test_gauges_are_the_held_nodes_and_the_backlog():
     """They are computed at the time of the call."""
-    node_cache = NodeCache(ManualClock())
-    node_cache.update_facts(NodeFacts(uuid='n1'))
-    watched = placement_reports.WorkerGauges(
-        node_cache, Reconciler(0), lambda: {'n1': 'c2'}
+    pinned, free = (types.SimpleNamespace(stats={}) for _ in range(2))
+    set_pin(pinned, Pin(Host('c1'), 'ann'))
+    held_nodes = types.SimpleNamespace(
+        rows=lambda: {'n1': pinned, 'n2': free},
+        facts={'n1': NodeFacts(uuid='n1')}.get,
     )
+    watched = placement_reports.WorkerGauges(
+        held_nodes, Reconciler(0), lambda: {'n1': 'c2'}
+    )
+    assert watched.pinned_count() == 1
     assert [facts.uuid for facts in watched.held_facts()] == ['n1']
     assert watched.waiting() == (2, 7.5)
     assert watched.misplaced() == {'n1': 'c2'}

@@ -10,8 +10,10 @@ from nova.compute import task_states
 
 from hashring.ring import Host, Ring
 from hashring.workers import HostRetired
+from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.ownership.drain_order import MARK, DrainOrder
-from ironic_compute.ownership.draining import Draining, PlannedMove
+from ironic_compute.ownership.draining import Draining
+from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.retirement import Retirement
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
 
@@ -180,6 +182,39 @@ def test_last_host_is_not_drained(desk: Drained) -> None:
     why_not = desk.draining.begin(None, retires=True)
     assert 'is the only host' in (why_not or '')
     assert not desk.changes
+
+
+def test_dry_run_is_refused_as_the_order_is(desk: Drained) -> None:
+    """The check writes nothing."""
+    assert desk.draining.check(retires=False) is None
+    desk.cloud.show('c1')
+    for retires in (True, False):
+        why_not = desk.draining.check(retires=retires)
+        assert why_not == desk.draining.begin(None, retires=retires)
+        assert 'is the only host' in (why_not or '')
+    desk.cloud.show('c1', 'c2')
+    assert not desk.changes
+    assert desk.draining.begin(None, retires=True) is None
+    assert desk.draining.check(retires=True) is None
+    why_not = desk.draining.check(retires=False)
+    assert why_not == desk.draining.begin(None, retires=False)
+    assert 'has host c1 retired' in (why_not or '')
+    desk.record = None
+    why_not = desk.draining.check(retires=False)
+    assert 'no Service record of host c1' in (why_not or '')
+
+
+def test_pinned_node_goes_to_its_pin(desk: Drained) -> None:
+    """The ring without the host names another one for some nodes."""
+    c3 = Host('c3')
+    desk.cloud.add('c3')
+    desk.cloud.show('c1', 'c2', 'c3')
+    for node, row in desk.one.held_nodes.rows().items():
+        target = Ring([C2, c3]).target(node)
+        set_pin(row, Pin(C2 if target == c3 else c3, 'ann'))
+    targets = {m.node: m.target for m in desk.draining.plan()}
+    for node in desk.one.held_nodes.rows():
+        assert targets[node] not in (C1, Ring([C2, c3]).target(node))
 
 
 def test_plan_is_what_the_drain_does(desk: Drained) -> None:

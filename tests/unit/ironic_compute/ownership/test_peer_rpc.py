@@ -12,9 +12,14 @@ from nova.compute import rpcapi
 from oslo_config import cfg
 
 from hashring.ring import Host
+from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership import peer_rpc
-from ironic_compute.ownership.draining import PlannedMove
-from ironic_compute.ownership.node_moves import MoveResult
+from ironic_compute.ownership.move_plan import PlannedMove
+from ironic_compute.ownership.node_moves import (
+    HostPlan,
+    MoveResult,
+    UnpinResult,
+)
 from resource_tracker.node import NodeId
 
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
@@ -36,13 +41,22 @@ class Requests:
 
 
 class Moves:
-    """Moves each node, or only checks whether it can be moved."""
+    """Answers with what it was asked."""
 
-    def move(self, node: NodeId, host: Host) -> MoveResult:
-        return MoveResult('c1', server=f'server of {node} moved to {host}')
+    def move(
+        self, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
+    ) -> MoveResult:
+        options = f'{replaces}, {is_dry_run}'
+        return MoveResult('c1', node, f'{pin.host} by {pin.by}: {options}')
 
-    def check(self, node: NodeId, host: Host) -> MoveResult:
-        return MoveResult('c1', why_not=f'cannot move {node} to {host}')
+    def unpin(self, node: NodeId) -> UnpinResult:
+        return UnpinResult('c1', 'c9', 'c1', f'cannot unpin {node}')
+
+    def plan(self) -> HostPlan:
+        return HostPlan(5, 2, (PlannedMove('n1', 's1', 'c9', 'it waits'),))
+
+    def rebalance(self, node: NodeId) -> MoveResult:
+        return MoveResult('c1', f'server of {node}')
 
 
 class Drain:
@@ -50,6 +64,9 @@ class Drain:
 
     def begin(self, limit: int | None, *, retires: bool) -> str:
         return f'cannot {"retire" if retires else "drain"}, {limit} a minute'
+
+    def check(self, *, retires: bool) -> str:
+        return f'cannot {"retire" if retires else "drain"}'
 
     def end(self) -> str:
         return 'cannot end'
@@ -123,20 +140,30 @@ def test_requests_return_the_sentence_of_the_worker() -> None:
 
 def test_moves_return_what_has_become_of_them() -> None:
     """A dry run is another question to the same worker."""
-    results = [
-        peer_rpc.request_move_node(C1, N1, Host('c9'), is_dry_run=is_dry_run)
-        for is_dry_run in (False, True)
-    ]
-    assert results == [
-        MoveResult('c1', 'server of n1 moved to c9'),
-        MoveResult('c1', None, 'cannot move n1 to c9'),
-    ]
+    pin = Pin(Host('c9'), 'root')
+    for replaces, is_dry_run in ((False, True), (True, False)):
+        assert peer_rpc.request_move_node(
+            C1, N1, pin, replaces=replaces, is_dry_run=is_dry_run
+        ) == MoveResult('c1', N1, f'c9 by root: {replaces}, {is_dry_run}')
+    assert peer_rpc.request_unpin_node(C1, N1) == UnpinResult(
+        'c1', 'c9', 'c1', 'cannot unpin n1'
+    )
+
+
+def test_plan_of_a_rebalance_arrives_as_it_was_sent() -> None:
+    """The moves of it are requested one by one."""
+    moves = (PlannedMove('n1', 's1', 'c9', 'it waits'),)
+    assert peer_rpc.request_rebalance_plan(C1) == HostPlan(5, 2, moves)
+    assert peer_rpc.request_rebalance_node(C1, N1) == MoveResult(
+        'c1', 'server of n1'
+    )
 
 
 def test_drain_is_ordered_and_its_plan_is_read() -> None:
     """The plan arrives as it was sent, with the reasons."""
     assert peer_rpc.request_drain(C1, 7) == 'cannot drain, 7 a minute'
     assert peer_rpc.request_retire(C1, 7) == 'cannot retire, 7 a minute'
+    assert peer_rpc.request_drain_check(C1, retires=True) == 'cannot retire'
     assert peer_rpc.request_undrain(C1) == 'cannot end'
     plan = [PlannedMove('n1', 's1', 'c9', 'it has a task')]
     assert peer_rpc.request_drain_plan(C1) == plan
@@ -153,7 +180,7 @@ def test_check_is_begun_with_the_servers_that_are_named() -> None:
 def test_older_release_cannot_move_nodes() -> None:
     """Its worker answers that it lacks the message."""
     with pytest.raises(oslo_messaging.RemoteError):
-        peer_rpc.request_move_node(STOCK, N1, Host('c9'), is_dry_run=True)
+        peer_rpc.request_unpin_node(STOCK, N1)
 
 
 def test_stock_nova_compute_is_not_ironic_compute() -> None:

@@ -2,6 +2,7 @@
 """A round of the rebalancer when no node is to be pushed: its cost."""
 
 import types
+import typing
 
 import pytest
 
@@ -33,6 +34,13 @@ class CountingRing(Ring):
         return super().target(node)
 
 
+class Row(typing.NamedTuple):
+    """A row without a pin."""
+
+    hypervisor_hostname: str
+    stats: None
+
+
 class OccupiedNodes:
     """Held nodes, none of them free; records which ones a round checks."""
 
@@ -41,7 +49,7 @@ class OccupiedNodes:
     unconfirmed_rows = UnconfirmedRows(ManualClock(), new_s=90.0)
 
     def __init__(self):
-        self.held = dict.fromkeys(NODES)
+        self.held = {node: Row(node, None) for node in NODES}
         self.checked = []
 
     def rows(self):
@@ -121,7 +129,7 @@ def test_each_round_checks_whether_misplaced_nodes_are_free(rebalancer, pool):
 def test_changed_ring_or_nodes_are_looked_up_again(rebalancer, pool):
     """A new ring or a new node may change the misplaced nodes."""
     rebalancer.run_round()
-    rebalancer._held_nodes.held['another'] = None
+    rebalancer._held_nodes.held['another'] = Row('another', None)
     rebalancer.run_round()
     assert pool.ring.lookups_count == 2 * len(NODES) + 1
     rebalancer._held_nodes.checked.clear()

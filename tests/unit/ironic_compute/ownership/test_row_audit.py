@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hashring.ring import Host
+from ironic_compute.nodes.pins import Pin, read_pin, set_pin
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted, One
@@ -162,3 +163,22 @@ def _audit_until(cloud: Cloud, is_so: Callable[[], bool]) -> None:
             return
         _audit(cloud, 1)
     pytest.fail('Not after 200 audits')
+
+
+def test_pin_that_a_late_request_has_removed_is_written_again(
+    cloud: Cloud,
+) -> None:
+    """The holder knows what an operator has ordered."""
+    one, pin = _one(cloud), Pin(C2, 'ann')
+    row = one.held_nodes.row(N1)
+    one.rows.write_pin(row, pin)
+    set_pin(cloud.nova.rows[N1], None)
+    one.row_audit.check_rows()
+    assert read_pin(cloud.nova.rows[N1]) == pin
+
+
+def test_pin_that_a_late_request_has_written_is_removed(cloud: Cloud) -> None:
+    """Nobody has confirmed it to an operator."""
+    set_pin(cloud.nova.rows[N1], Pin(C2, 'ann'))
+    _one(cloud).row_audit.check_rows()
+    assert read_pin(cloud.nova.rows[N1]) is None

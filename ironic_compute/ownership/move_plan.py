@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of moves: which held nodes other hosts should hold, and what waits.
+
+A drain and a rebalance of the pool show this plan, and carry it out. They
+differ in the ring: that of a drain lacks the host.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import attrs
+
+from hashring.ring import Host, Ring
+from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.pins import target_of
+from ironic_compute.nodes.records import ServerRow
+from ironic_compute.ownership.eviction import (
+    Evictor,
+    Refused,
+    why_server_stays,
+)
+from resource_tracker.node import NodeId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """One node that another host should hold.
+
+    :param node: the node; empty for a server that is on no node of the host
+    :param server: the server on it; None if the node is free
+    :param target: the host that gets the node; None without any other host
+    :param why_not: why it is not moved now; None: it is moved in this round
+    """
+
+    node: str
+    server: str | None
+    target: str | None
+    why_not: str | None = None
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class MovePlanner:
+    """Plans the moves of one host's nodes; any thread may call."""
+
+    _held_nodes: HeldNodes
+    _compute_nodes: ComputeNodes
+    _evictor: Evictor
+
+    def plan_moves(self, ring: Ring) -> list[PlannedMove]:
+        """Return a move of each held node that another host should hold.
+
+        Blocks for some requests to Nova, and writes nothing.
+        """
+        targets = self._find_targets(ring)
+        servers = {node: self._server_on(node) for node in targets}
+        rows = self._compute_nodes.read_servers(filter(None, servers.values()))
+        refused = self._check_targets(targets, servers)
+        return [
+            self._plan_one(node, server, targets[node], rows, refused)
+            for node, server in sorted(servers.items())
+        ]
+
+    def _find_targets(self, ring: Ring) -> dict[NodeId, Host | None]:
+        held = self._held_nodes.rows()
+        targets = {node: target_of(row, ring) for node, row in held.items()}
+        here = self._held_nodes.host
+        return {node: host for node, host in targets.items() if host != here}
+
+    def _server_on(self, node: NodeId) -> str | None:
+        facts = self._held_nodes.facts(node)
+        return None if facts is None else facts.instance_uuid
+
+    def _check_targets(
+        self,
+        targets: Mapping[NodeId, Host | None],
+        servers: Mapping[NodeId, str | None],
+    ) -> dict[Host | None, str | None]:
+        """Return why each target can take no server now, or None."""
+        hosts = {host for node, host in targets.items() if servers[node]}
+        return {host: self._why_not(host) for host in hosts}
+
+    def _why_not(self, target: Host | None) -> str | None:
+        if target is None:
+            return 'No other host of this pool takes nodes'
+        try:
+            self._evictor.check_target(target)
+        except Refused as exc:
+            return str(exc)
+        return None
+
+    def _plan_one(
+        self,
+        node: NodeId,
+        server: str | None,
+        target: Host | None,
+        rows: Mapping[str, ServerRow],
+        refused: Mapping[Host | None, str | None],
+    ) -> PlannedMove:
+        if server is None:
+            is_free = self._held_nodes.is_free(node)
+            why_not = None if is_free else f'Node {node} is being built on'
+        else:
+            why_not = refused[target] or why_server_stays(
+                server, rows.get(server), self._held_nodes.host
+            )
+        return PlannedMove(node, server, target, why_not)
