@@ -142,6 +142,7 @@ class ComputeWorker(Worker):
         wires = ObservedWires(self)
         self._path_health = wires.health
         self.wire = wires.conductor
+        self.call_neutron = wires.call_neutron
         # The manager and the tracker share it, as in IronicComputeManager.
         self.reportclient = ReportClient(world, wires.placement)
         self.live_tasks = LiveTasks(self.kernel)
@@ -196,8 +197,13 @@ class ComputeWorker(Worker):
             confirm_timeout_s=2 * PACE.confirm_s,
             repeat_read=lambda server, read: self.driver.repeat_read(read),
         )
-        observe = self.feed.accept_read
-        self.driver = Driver(world, self.client, observe, self.excuse_task)
+        self.driver = Driver(
+            world,
+            self.client,
+            self.feed.accept_read,
+            self.excuse_task,
+            self.call_neutron,
+        )
         self._make_recovery()
         self._make_rpc()
         self._resuming: set[Task] = set()

@@ -34,12 +34,14 @@ class Driver:
         client: Any,
         observe: Any,
         excuse_task: Callable[[str], object],
+        call_neutron: Callable[[], None],
     ) -> None:
         self._world = world
         self._kernel: Kernel = world.kernel
         self._client = client
         self._observe = observe
         self._excuse_task = excuse_task
+        self._call_neutron = call_neutron
         self._cancellations = Cancellations()
         self.cancel_build = self._cancellations.cancel
         self.is_build_cancelled = self._cancellations.is_cancelled
@@ -103,7 +105,8 @@ class Driver:
         with nova_errors.as_nova_build_errors(server):
             node = self._reserve(server)
             try:
-                # Neutron, the build slot and the config drive.
+                self._make_ports()
+                # The build slot and the config drive.
                 self._kernel.sleep(self._world.rng.choice((0.1, 1.0, 5.0)))
                 self._cancellations.raise_if_cancelled(server.uuid)
                 self._request_deploy(node, server.uuid)
@@ -113,6 +116,13 @@ class Driver:
                 with contextlib.suppress(errors.IronicComputeError):
                     self._retry(lambda: self.free(node, server.uuid))
                 raise
+
+    def _make_ports(self) -> None:
+        try:
+            self._call_neutron()
+        except Unreachable as exc:
+            self._excuse_task(repr(exc))
+            raise
 
     def _request_deploy(self, node: NodeId, server: str) -> None:
         """``Deploy._send_deploy``: only the answer may have been lost."""

@@ -255,6 +255,7 @@ class SimulatedNova(nova_manager.ComputeManager):  # type: ignore[misc]
 
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         self.driver.free_node_of(instance)
+        self._worker.call_neutron()
         instance.vm_state, instance.task_state = vm_states.DELETED, None
         instance.save()
         if instance.node is not None:

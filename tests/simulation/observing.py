@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a simulated worker observes its paths to the services.
 
-Real are ``PathHealth``, the probes, ``PathObserver`` without its threads, and
-``traffic``, which notes the worker's own requests. The path worker serves no
-host and only sends probes.
+Real are ``PathHealth``, the probes, ``PathObserver`` without its threads,
+``traffic``, which notes the worker's own requests, and ``RepeatedRequests``.
+The path worker serves no host and only sends probes.
 """
 
 import contextlib
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from keystoneauth1 import exceptions as ksa_exceptions
 
 from hashring.paths import Path, PathState
 from hashring.workers import PathsObserved
@@ -16,16 +19,22 @@ from ironic_compute import errors
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
+    NEUTRON,
     PLACEMENT,
     RABBITMQ,
     PathHealth,
 )
 from ironic_compute.paths.path_observer import PathObserver
 from ironic_compute.paths.probes import Probe
+from ironic_compute.paths.repeated_requests import (
+    TAKE_OVER_S,
+    RepeatedRequests,
+)
 from ironic_compute.paths.traffic import (
     ConductorTraffic,
     IronicTraffic,
     PlacementTraffic,
+    SessionTraffic,
 )
 from resource_tracker.meter import NoMeter
 from tests.simulation.faults import Unreachable
@@ -34,8 +43,14 @@ from tests.simulation.worker import Worker
 
 # Seconds without an answer after which a path is probed: those of
 # ``make_probes`` for the simulated intervals of a worker's own requests.
-_SILENCES_S = {RABBITMQ: 10.0, CONDUCTOR: 12.0, IRONIC: 6.0, PLACEMENT: None}
-_PATH_WORKER_SILENCES_S = _SILENCES_S | {PLACEMENT: 10.0}
+_SILENCES_S = {
+    RABBITMQ: 10.0,
+    CONDUCTOR: 12.0,
+    IRONIC: 6.0,
+    PLACEMENT: None,
+    NEUTRON: None,
+}
+_PATH_WORKER_SILENCES_S = _SILENCES_S | {PLACEMENT: 10.0, NEUTRON: 10.0}
 _FIRST_PROBE_S = 5.0
 
 
@@ -56,6 +71,12 @@ class ObservedWires:
             self.health, worker.clock, NoMeter()
         )
         self.placement = self._wire(PLACEMENT, self._call_placement)
+        self._neutron = SessionTraffic(NEUTRON, self.health, worker.clock)
+        self._neutron_wire = self._wire(NEUTRON, self._call_neutron)
+        half_alive_s = worker.machine.timing.half_alive_s
+        self._repeats = RepeatedRequests(
+            worker.clock, half_alive_s + TAKE_OVER_S
+        )
 
     def _wire(self, service: Path, note: Callable[..., Any]) -> Wire:
         return Wire(self._worker.world, self._worker, service, note)
@@ -66,6 +87,33 @@ class ObservedWires:
                 return send()
             except Unreachable as exc:
                 raise errors.IronicUnavailable(str(exc)) from exc
+
+    def call_neutron(self) -> None:
+        """Send a request about the ports of a server.
+
+        It is repeated and waits at the gate as ``gated_writes`` has it.
+        Nothing of Neutron is simulated but its path, so that this does nothing
+        in a world without failing paths.
+        """
+        if not self._worker.world.environment.has_path_faults:
+            return
+        try:
+            self._repeats.call('PUT', self._write_to_neutron)
+        except ksa_exceptions.ConnectFailure as exc:
+            raise Unreachable(str(exc)) from exc
+
+    def _write_to_neutron(self) -> Any:
+        return self._neutron_wire.wait_and_write(lambda request: None)
+
+    def _call_neutron(self, send: Callable[[], Any]) -> Any:
+        def send_over_http() -> Any:
+            try:
+                send()
+            except Unreachable as exc:
+                raise ksa_exceptions.ConnectFailure(str(exc)) from exc
+            return types.SimpleNamespace(status_code=200, reason='OK')
+
+        return self._neutron.call(send_over_http)
 
     def _call_placement(self, send: Callable[[], Any]) -> Any:
         began_s, status = self._clock.now_s(), '200'
@@ -109,6 +157,7 @@ def start_observer(
         probe(CONDUCTOR),
         probe(IRONIC),
         probe(PLACEMENT),
+        probe(NEUTRON),
     )
     observer = PathObserver(
         health,

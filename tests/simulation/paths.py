@@ -15,13 +15,14 @@ from hashring.paths import Path
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
+    NEUTRON,
     PLACEMENT,
     RABBITMQ,
 )
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import Kernel
 
-PATHS = (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT)
+PATHS = (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT, NEUTRON)
 # Services that a worker sends requests to, whatever happens.
 BUSY_PATHS = (RABBITMQ, CONDUCTOR, IRONIC)
 # The paths that a request to a service needs.
