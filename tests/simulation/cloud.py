@@ -164,8 +164,11 @@ class Cloud(World):
         facts = self.ironic.nodes.get(NodeId(node))
         tenant = None if facts is None else facts.instance_uuid
         for server in self._on(node):
-            # A server that failed here long ago does not pin the node.
-            if server.host == former and tenant in (None, server.uuid):
+            # A server that failed here long ago does not pin the node, nor
+            # does one that has left it, while its delete waits for Neutron.
+            is_leaving = server.delete_asked and server.has_left
+            is_here = tenant == server.uuid or not (tenant or is_leaving)
+            if server.host == former and is_here:
                 self.fail(f'{request.sender} moves {node}, pinned, to {host}')
 
     def _is_known(self, host: Host, request: SentRequest) -> bool:

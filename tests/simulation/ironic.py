@@ -184,6 +184,7 @@ class Ironic:
         if facts.instance_uuid is None:
             self._world.log(f'{request.sender} reserves {node} for {server}')
             self.change(node, 'update.end', instance_uuid=server)
+            self._world.nova.servers[server].has_left = False
 
     def release(self, request: SentRequest, node: NodeId, server: str) -> None:
         """Remove the reservation of a server that is not deployed."""
@@ -193,6 +194,7 @@ class Ironic:
         if facts.provision_state in _HAS_SERVER:
             raise errors.IronicRefused(f'{node} is deployed')
         self.change(node, 'update.end', instance_uuid=None)
+        self._world.nova.servers[server].has_left = True
 
     def deploy(self, request: SentRequest, node: NodeId, server: str) -> None:
         facts = self.node(node)
@@ -311,6 +313,7 @@ class Ironic:
             instance_uuid=None,
             **self._power('power off'),
         )
+        self._world.nova.servers[server].has_left = True
         self._world.kernel.later(
             self._world.rng.choice((1.0, 8.0)),
             lambda: self._pass(node, 'cleaning', _DEPLOYABLE),

@@ -81,6 +81,7 @@ class ServerRecord:
     is_given_up: bool = False  # Nova ends its build, though it is ACTIVE.
     delete_asked: bool = False
     is_reboot_due: bool = False  # A user waits for its reboot.
+    has_left: bool = False  # Ironic has freed its last node.
     # Why its build may fail: see ``Cloud.check_server``.
     excuses: set[str] = dataclasses.field(default_factory=set)
     launched_at: Any = None
