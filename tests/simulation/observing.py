@@ -38,6 +38,7 @@ from ironic_compute.paths.traffic import (
 )
 from resource_tracker.meter import NoMeter
 from tests.simulation.faults import Unreachable
+from tests.simulation.loops import LoopTask
 from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
 
@@ -51,7 +52,6 @@ _SILENCES_S = {
     NEUTRON: None,
 }
 _PATH_WORKER_SILENCES_S = _SILENCES_S | {PLACEMENT: 10.0, NEUTRON: 10.0}
-_FIRST_PROBE_S = 5.0
 
 
 class ObservedWires:
@@ -118,7 +118,8 @@ class ObservedWires:
     def _call_placement(self, send: Callable[[], Any]) -> Any:
         began_s, status = self._clock.now_s(), '200'
         try:
-            return send()
+            with self._placement.waiting():
+                return send()
         except Unreachable:
             status = 'none'
             raise
@@ -165,27 +166,14 @@ def start_observer(
         worker.clock,
         lambda states: _send(worker, states),
         is_doubted,
+        lambda *loop: LoopTask(worker, *loop),
     )
-    for each in observed:
-        _repeat(worker, each.try_probe, _FIRST_PROBE_S)
-    _repeat(worker, observer.report)
+    observer.start()
 
 
 def _send(worker: Worker, states: dict[Path, PathState]) -> None:
     event = PathsObserved(worker.host, states, worker.tenure)
     worker.machine.workers.report(event)
-
-
-def _repeat(
-    worker: Worker, act: Callable[[], float], first_wait_s: float = 0.0
-) -> None:
-    """Call a function again and again, as ``LoopThread`` does."""
-
-    def run() -> None:
-        while True:
-            worker.kernel.sleep(act())
-
-    worker.spawn(run, first_wait_s)
 
 
 class PathWorker(Worker):
