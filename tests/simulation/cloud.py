@@ -292,9 +292,10 @@ class Cloud(World):
                 yield f'{node} is gone, its provider is not'
         for uuid, node in self.placement.allocations.items():
             server = self.nova.servers[uuid]
-            if server.deleted and server.excuses & UNHEARD:
-                # It was scheduled when it was deleted, and nothing tells the
-                # new host. ``nova-manage placement audit`` finds it.
+            if server.excuses & UNHEARD and _has_ended(server):
+                # It was scheduled when it was deleted, or when a late write
+                # ended its unshelve, and nothing tells the new host.
+                # ``nova-manage placement audit`` finds it.
                 continue
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'
@@ -365,3 +366,9 @@ class Cloud(World):
                     and not server.excuses & {LATE_RELEASE, UNSAVED}
                 ):
                     yield f'{server.uuid} is active without an allocation'
+
+
+def _has_ended(server: ServerRecord) -> bool:
+    """Return whether a server is to have no node."""
+    is_off = server.vm_state == vm_states.SHELVED_OFFLOADED
+    return server.deleted or (is_off and server.task_state is None)
