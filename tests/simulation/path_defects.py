@@ -188,11 +188,11 @@ def makeups(
 SEEDS: dict[str, int] = {
     'half alive after a moment': 1003,
     'half alive at the first proof': 1002,
-    'half alive without a proof': 1076,
+    'half alive without a proof': 1045,
     'proof of an earlier failure counts': 1345,
     'half alive alone': 1001,
     'half alive for a moment': 1019,
-    'half alive again and again': 1098,
+    'half alive again and again': 1280,
     'old answer counts as a proof': 1077,
     'sick agent adopts': 1075,
     'half-alive agent keeps its home': 1007,
