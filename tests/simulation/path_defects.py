@@ -189,7 +189,7 @@ SEEDS: dict[str, int] = {
     'half alive after a moment': 1003,
     'half alive at the first proof': 1002,
     'half alive without a proof': 1045,
-    'proof of an earlier failure counts': 1345,
+    'proof of an earlier failure counts': 2468,
     'half alive alone': 1001,
     'half alive for a moment': 1019,
     'half alive again and again': 1280,

@@ -59,6 +59,13 @@ CALLS: Mapping[str, Call] = {
     'list_volume_targets': (
         lambda ironic, node: ironic.list_volume_targets(node)
     ),
+    'list_nodes_of_all_pools': (
+        lambda ironic, node: list(ironic.list_nodes_of_all_pools())
+    ),
+    'list_all_vifs': lambda ironic, node: ironic.list_all_vifs(),
+    'list_all_volume_targets': (
+        lambda ironic, node: ironic.list_all_volume_targets()
+    ),
     'reserve_node': (
         lambda ironic, node: ironic.reserve_node(node, str(uuid.uuid4()))
     ),

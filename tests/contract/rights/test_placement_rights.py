@@ -63,6 +63,10 @@ CALLS: Mapping[str, Call] = {
     'write inventories': _put_inventories,
     'write traits': _put_traits,
     'write aggregates': _put_aggregates,
+    'list_offering': lambda placement: placement.list_offering('CUSTOM_GOLD'),
+    'list_with_trait': lambda placement: placement.list_with_trait(
+        'CUSTOM_NEW'
+    ),
     'read_provider_uuid': lambda placement: placement.read_provider_uuid(NODE),
     'read_aggregates': lambda placement: placement.read_aggregates(NODE),
     'read_provider': lambda placement: placement.read_provider(NODE),

@@ -61,6 +61,9 @@ class _Nodes:
             for number in range(self.count)
         ]
 
+    def pinned_count(self) -> int:
+        return 0
+
     def waiting(self) -> tuple[int, float]:
         return self.dirty
 

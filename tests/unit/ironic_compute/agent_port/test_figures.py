@@ -27,6 +27,9 @@ class _Nodes:
             NodeFacts(NodeId('n3'), provision_state='enroll'),
         ]
 
+    def pinned_count(self) -> int:
+        return 0
+
     def waiting(self) -> tuple[int, float]:
         return 2, 61.5
 
