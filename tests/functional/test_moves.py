@@ -290,6 +290,9 @@ class MoveTest(pool.PoolTestCase):
         sentences = list(work.work_until_done(plans))
         self.assertEqual((self.host, self.host), self._where())
         self.assertIn(self.node, sentences[0])
+        # The new host reads the row and the node when it is told.
+        facts = self.components(self.host).held_nodes
+        self.until(lambda: facts.facts(self.node) is not None, 'it is held')
         after = rebalance.rows(work.read_plans(), with_servers=True)
         self.assertEqual(
             [(row[0], row[2], row[4]) for row in rows],
