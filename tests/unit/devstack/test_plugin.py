@@ -108,7 +108,7 @@ def test_daemon_accepts_what_devstack_writes(stacked):
         'from ironic_compute.agent.build import build_agent\n'
         'from ironic_compute.cmd import agent\n'
         'agent._configure(sys.argv[1:])\n'
-        'build_agent(agent.CONF, agent.PROG, ["true"])\n'
+        'build_agent(agent.CONF, agent.config.PROG, ["true"])\n'
         'print(agent.CONF.host)\n'
     )
     done = subprocess.run(
