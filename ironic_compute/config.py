@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import oslo_messaging
+from keystoneauth1 import exceptions as ksa_exc
 from oslo_config import cfg
 from oslo_log import log as logging
 
@@ -68,6 +69,22 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
         raise errors.ConfigError(_describe_value(exc)) from exc
     except cfg.Error as exc:
         raise errors.ConfigError(str(exc)) from exc
+
+
+@contextlib.contextmanager
+def translated_credentials(section: str) -> Iterator[None]:
+    """Translate keystoneauth1's errors about the options of a section.
+
+    :param section: such as ``ironic``
+    :raises errors.ConfigError: for any of them
+    """
+    try:
+        yield
+    except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
+        raise errors.ConfigError(
+            f'The credentials below [{section}] auth_type in nova.conf cannot '
+            f'be used, correct them: {exc}'
+        ) from exc
 
 
 def check_values(conf: Any) -> None:

@@ -26,7 +26,7 @@ COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
 
 # The commands end with a sentence within 10 s if the backend does not answer;
 # their start takes up to three of them.
-_BACKEND_TIMEOUT_S = 7.0
+BACKEND_TIMEOUT_S = 7.0
 
 Pools = Mapping[str, Iterable[Member]]
 Send = Callable[[Host], str | None]
@@ -291,7 +291,7 @@ def _pools() -> dict[str, tuple[Member, ...]]:
     return membership.read_pools(
         CONF.coordination.backend_url,
         term_s=CONF.coordination.lease_term_s,
-        timeout_s=_BACKEND_TIMEOUT_S,
+        timeout_s=BACKEND_TIMEOUT_S,
     )
 
 

@@ -20,6 +20,7 @@ from hashring import membership, opts
 from ironic_compute import config, errors
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import group_name
+from ironic_compute.cmd.hosts import BACKEND_TIMEOUT_S
 from ironic_compute.cmd.placement_probe import (
     TRIES_COUNT,
     PlacementProbe,
@@ -32,9 +33,6 @@ from ironic_compute.nodes import placement_reports
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
-
-# A mistyped backend is named within 10 s; the start takes up to three.
-_BACKEND_TIMEOUT_S = 7.0
 
 PROBE_OPT = cfg.BoolOpt(
     'probe-placement',
@@ -75,7 +73,7 @@ class Checks(upgradecheck.UpgradeCommands):
             pools = membership.read_pools(
                 options.backend_url,
                 term_s=ours_s,
-                timeout_s=_BACKEND_TIMEOUT_S,
+                timeout_s=BACKEND_TIMEOUT_S,
                 may_create=True,
             )
         except hashring.errors.HashringError as exc:

@@ -20,7 +20,7 @@ from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 
-from ironic_compute import errors
+from ironic_compute import config, errors
 from resource_tracker.errors import MalformedNode
 
 # The client uses the highest of these versions that Ironic supports. 1.46 is
@@ -185,18 +185,13 @@ def _session(conf: Any) -> Any:
             'for example to password with auth_url, username, password and '
             'system_scope = all'
         )
-    try:
+    with config.translated_credentials('ironic'):
         return ks_loading.load_session_from_conf_options(
             conf,
             'ironic',
             auth=ks_loading.load_auth_from_conf_options(conf, 'ironic'),
             timeout=options.timeout or _TIMEOUT_S,
         )
-    except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
-        raise errors.ConfigError(
-            f'The credentials below [ironic] auth_type in nova.conf cannot '
-            f'be used, correct them: {exc}'
-        ) from exc
 
 
 def _negotiate(client: Any) -> None:

@@ -10,13 +10,12 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from keystoneauth1 import exceptions as ksa_exc
 from nova import utils as nova_utils
 from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute import errors
+from ironic_compute import config, errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import read_pin
@@ -51,13 +50,8 @@ def make_adapter(conf: Any) -> Any:
             'auth_type, for example to password with auth_url, username, '
             'password and project_name'
         )
-    try:
+    with config.translated_credentials('placement'):
         return nova_utils.get_ksa_adapter('placement')
-    except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
-        raise errors.ConfigError(
-            f'The credentials below [placement] auth_type in nova.conf cannot '
-            f'be used, correct them: {exc}'
-        ) from exc
 
 
 def make_reconciler(

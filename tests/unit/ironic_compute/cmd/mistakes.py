@@ -39,7 +39,7 @@ def run(script: Any, arguments: list[str]) -> dict[str, Any]:
             os.setsid()
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
-            _be(script, arguments)
+            _run_and_exit(script, arguments)
         is_ended = _wait(pid)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         out.seek(0)
@@ -51,7 +51,7 @@ def run(script: Any, arguments: list[str]) -> dict[str, Any]:
         }
 
 
-def _be(script: Any, arguments: list[str]) -> NoReturn:
+def _run_and_exit(script: Any, arguments: list[str]) -> NoReturn:
     status = 1
     try:
         status = script.main(arguments)
