@@ -10,7 +10,7 @@ nodes lacked the node; otherwise they come from two audits. Errors, time-outs,
 short lists and empty lists remove nothing (bugs 1750450, 1853009).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import attrs
@@ -40,6 +40,7 @@ class Removal:
     ``try_round``, and an RPC thread may call ``forget_node``; they block. Any
     thread may call ``note_deleted``, which does not.
 
+    :param request_read: makes the feed read a node from Ironic again soon
     :param confirm_s: seconds between the two 404s of a suspect
     """
 
@@ -48,6 +49,7 @@ class Removal:
     _client: IronicClient
     _reconciler: Reconciler
     _clock: Clock
+    _request_read: Callable[[NodeId], None]
     _confirm_s: float = CONFIRM_S
 
     def __attrs_post_init__(self) -> None:
@@ -96,7 +98,7 @@ class Removal:
         :param began_s: when the read of the suspects began
         """
         was_missing = self._held_nodes.is_missing(node)
-        self._held_nodes.mark_missing(node)
+        self._mark_missing(node)
         if was_missing and self._suspects.is_confirmed(node, began_s):
             return True
         self._suspects.note_missing(node, self._clock.now_s())
@@ -115,13 +117,27 @@ class Removal:
         self._suspects.discard_listed(nodes)
         missing = self._find_missing(absent)
         self._unanswered &= absent
+        # The 404 of the last audit was wrong if a read has found the node
+        # since.
+        again = missing & self._missing
+        twice = set(filter(self._held_nodes.is_missing, again))
         for node in sorted(missing):
-            self._held_nodes.mark_missing(node)
+            self._mark_missing(node)
         if nodes:  # An empty list is more often an error than a short one is.
             self._suspect(missing - self._missing)
-        self._remove_deleted(missing & self._missing)
+        self._remove_deleted(twice)
         # Removed nodes are left out: one that comes back is a new node.
         self._missing = missing & self._held_nodes.rows().keys()
+
+    def _mark_missing(self, node: NodeId) -> None:
+        """Allow no build on a node until a read finds it.
+
+        The feed reads only those nodes again that it has read as missing
+        itself. If this 404 is wrong, nothing else would offer the node again
+        for a minute or for ever.
+        """
+        self._held_nodes.mark_missing(node)
+        self._request_read(node)
 
     def _suspect(self, missing: Set[NodeId]) -> None:
         """Suspect nodes that a list lacks and Ironic answered 404 for."""

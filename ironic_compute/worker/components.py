@@ -292,6 +292,7 @@ class Components:
             self.client,
             self.reconciler,
             tenure.clock,
+            request_read=lambda node: self.feed.request_read(node),
         )
         self.node_changes = NodeChanges(
             self.held_nodes,

@@ -183,6 +183,7 @@ class ComputeWorker(Worker):
             self.client,
             self.reporter,
             self.clock,
+            lambda node: self.feed.request_read(node),
             CONFIRM_S,
         )
         self._make_feed()

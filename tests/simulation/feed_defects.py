@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the node feed and of what it hears; see ``defects``."""
 
-from collections.abc import Mapping
+from collections.abc import Set
 from typing import Any
 
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
 from ironic_compute.ownership.removal import Removal
-from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.node import NodeId
 from tests.simulation.makeup import Makeup, with_parts
 
 
@@ -36,9 +36,8 @@ class RemovesWhatAListLacks(Removal):
 class RemovesAtTheFirst404(Removal):
     """One 404 is enough for a node that a list lacks."""
 
-    def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        self._missing = frozenset(self._held_nodes.rows())
-        super().check_absent(nodes)
+    def _suspect(self, missing: Set[NodeId]) -> None:
+        self._remove_deleted(missing)
 
 
 def _feed_without_overlap(*arguments: Any) -> NodeFeed:

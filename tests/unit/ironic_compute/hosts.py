@@ -205,7 +205,14 @@ class One:
         )
         client: Any = cloud
         me: Any = self
-        self.removal = Removal(self.held_nodes, rows, client, me, cloud.clock)
+        self.removal = Removal(
+            self.held_nodes,
+            rows,
+            client,
+            me,
+            cloud.clock,
+            request_read=self.reads_requested.append,
+        )
         self.row_audit = RowAudit(self.held_nodes, rows, cloud.clock)
         idle: Any = types.SimpleNamespace(audit_providers=lambda: 0)
         self.node_changes = NodeChanges(

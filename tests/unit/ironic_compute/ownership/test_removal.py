@@ -118,7 +118,9 @@ def _removal(
     placement: Any,
 ) -> Removal:
     clock = ManualClock(start_s=0.0)
-    return Removal(held_nodes, nova, ironic, placement, clock)
+    return Removal(
+        held_nodes, nova, ironic, placement, clock, lambda node: None
+    )
 
 
 def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
@@ -354,6 +356,30 @@ def test_suspect_that_any_read_found_is_not_removed(
     assert cloud.removed == []
     _pass(cloud, one, 60.0)
     assert cloud.removed == ['provider of n1', 'n1']
+
+
+@EVIDENCE
+def test_suspect_is_read_by_the_feed_which_reads_it_until_it_is_found(
+    become_evident: Evidence,
+) -> None:
+    """A wrong 404 would else keep the node from builds for a minute."""
+    cloud, one = _deleted('n1')
+    one.reads_requested.clear()
+    become_evident(cloud, one)
+    _pass(cloud, one, 10.0)
+    assert one.held_nodes.is_missing(N1)
+    assert one.reads_requested == [N1]
+
+
+def test_node_that_any_read_found_between_two_audits_is_not_removed() -> None:
+    """The two 404s are not in a row; those of the next audits are."""
+    cloud, one = _deleted('n1', 'n2', 'n3')
+    _list_nothing(cloud, one)
+    one.node_changes.mark_present(N1)
+    _list_nothing(cloud, one)
+    assert set(one.held_nodes.rows()) == {N1}
+    _list_nothing(cloud, one)
+    assert not one.held_nodes.rows()
 
 
 @EVIDENCE
