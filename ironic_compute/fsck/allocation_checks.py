@@ -8,7 +8,7 @@ those of one consumer.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.server_checks import servers_at_rest
 from ironic_compute.fsck.snapshot import Server, Snapshot

@@ -4,7 +4,7 @@
 import dataclasses
 
 from hashring.ring import Host
-from ironic_compute.fsck.catalogue import Check
+from ironic_compute.catalogue import Check
 from resource_tracker.node import NodeId
 
 

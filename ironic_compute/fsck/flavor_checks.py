@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Flavor, Snapshot
 from resource_tracker.provider import (

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from hashring.ring import Host
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Snapshot
 

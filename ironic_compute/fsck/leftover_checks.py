@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Snapshot
 from ironic_compute.ironic_api.states import Meaning, ProvisionState, meaning

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import os_resource_classes
 
 from hashring.ring import Host
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import ProviderDetails, Row, Snapshot
 from resource_tracker.node import NodeFacts, NodeId

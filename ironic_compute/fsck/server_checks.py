@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from nova.compute import vm_states
 
 from hashring.ring import Host
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Server, Snapshot
 from ironic_compute.ironic_api.states import Meaning, meaning

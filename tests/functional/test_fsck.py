@@ -10,8 +10,8 @@ from nova import objects
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute.fsck import catalogue
-from ironic_compute.fsck.catalogue import Check
+from ironic_compute import catalogue
+from ironic_compute.catalogue import Check
 from ironic_compute.fsck.look import Looker
 from ironic_compute.fsck.nova_reader import RECORDS_PER_RPC, NovaReader
 from ironic_compute.fsck.placement_reader import PlacementReader

@@ -12,9 +12,10 @@ import oslo_messaging
 import pytest
 
 from hashring.group import Boot, Member
+from ironic_compute import catalogue
 from ironic_compute.cmd import fsck
 from ironic_compute.cmd.nova_access import NovaRefused
-from ironic_compute.fsck import catalogue, checks
+from ironic_compute.fsck import checks
 from ironic_compute.fsck.look import Look
 from ironic_compute.fsck.snapshot import PoolHosts, Snapshot
 from tests.unit.ironic_compute.fsck import clouds

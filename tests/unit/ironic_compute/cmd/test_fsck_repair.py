@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hashring.ring import Host
+from ironic_compute import catalogue
 from ironic_compute.cmd import fsck_repair
-from ironic_compute.fsck import catalogue, checks
+from ironic_compute.fsck import checks
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.look import Look
 from ironic_compute.fsck.snapshot import Snapshot

@@ -5,8 +5,9 @@ import dataclasses
 
 import pytest
 
-from ironic_compute.fsck import catalogue, checks
-from ironic_compute.fsck.catalogue import Check
+from ironic_compute import catalogue
+from ironic_compute.catalogue import Check
+from ironic_compute.fsck import checks
 from ironic_compute.fsck.snapshot import (
     Aggregate,
     Flavor,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.ring import Host
-from ironic_compute.fsck import catalogue
+from ironic_compute import catalogue
 from ironic_compute.fsck.look import Looker
 from ironic_compute.fsck.placement_reader import PlacementReader
 from ironic_compute.fsck.snapshot import PoolHosts, Row, Server, Service
