@@ -7,6 +7,7 @@ driver. Pure: no connection is made. The contract tests verify the traits in
 """
 
 import dataclasses
+import difflib
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
@@ -39,22 +40,53 @@ _MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
 # In the URL of a file or ZooKeeper backend `timeout` sets the term.
 _PLAIN_OPTIONS = {'timeout': _TERM}
 
+# A misspelt name is so similar to the right one; two right ones are not.
+_SIMILAR = 0.75
+
+# The other options that tooz reads; `hosts` of etcd is read here.
+_OTHERS_OF_ETCD = ('api_version', 'ca_cert', 'cert_cert', 'cert_key', 'hosts')
+_OTHERS_OF_REDIS = (
+    *('db', 'encoding', 'namespace', 'health_check_interval'),
+    *('retry_on_timeout', 'socket_keepalive', 'socket_timeout'),
+    *('ssl', 'ssl_ca_certs', 'ssl_certfile', 'ssl_keyfile'),
+    *('sentinel', 'sentinel_fallback', 'sentinel_ssl'),
+    *('sentinel_username', 'sentinel_password'),
+)
+_OTHERS_OF_MEMCACHED = (
+    *('max_pool_size', 'use_ssl', 'ca_cert', 'ssl_cert', 'ssl_key'),
+    *('ssl_key_password', 'ssl_ciphers', 'ssl_check_hostname'),
+)
+_OTHERS_OF_ZOOKEEPER = (
+    *('hosts', 'randomize_hosts', 'namespace', 'handler'),
+    *('use_ssl', 'verify_certs', 'ca', 'certfile', 'keyfile'),
+    *('keyfile_password', 'connection_retry', 'command_retry'),
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of backend: its traits, and its URL options' meanings."""
+    """One kind of backend: its traits, and its URL options' meanings.
+
+    :param others: options that the driver reads and that are no time-outs
+    """
 
     traits: Traits
     options: Mapping[str, str]
+    others: Sequence[str] = ()
+
+    @property
+    def all_options(self) -> frozenset[str]:
+        """The names of all options that have an effect."""
+        return frozenset((*self.options, *self.others))
 
 
 BACKENDS: Mapping[str, _Kind] = {
-    'etcd3+http': _Kind(_ETCD, _ETCD_OPTIONS),
-    'etcd3+https': _Kind(_ETCD, _ETCD_OPTIONS),
-    'redis': _Kind(_CACHE, _REDIS_OPTIONS),
-    'memcached': _Kind(_CACHE, _MEMCACHED_OPTIONS),
-    'zookeeper': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
-    'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS),
+    'etcd3+http': _Kind(_ETCD, _ETCD_OPTIONS, _OTHERS_OF_ETCD),
+    'etcd3+https': _Kind(_ETCD, _ETCD_OPTIONS, _OTHERS_OF_ETCD),
+    'redis': _Kind(_CACHE, _REDIS_OPTIONS, _OTHERS_OF_REDIS),
+    'memcached': _Kind(_CACHE, _MEMCACHED_OPTIONS, _OTHERS_OF_MEMCACHED),
+    'zookeeper': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS, _OTHERS_OF_ZOOKEEPER),
+    'kazoo': _Kind(_ZOOKEEPER, _PLAIN_OPTIONS, _OTHERS_OF_ZOOKEEPER),
     'file': _Kind(_FILE, _PLAIN_OPTIONS),
 }
 _OF_ETCD = frozenset({'etcd3+http', 'etcd3+https'})
@@ -120,6 +152,7 @@ def parse(url: str, *, term_s: float) -> Backend:
         ) from exc
     kind = _kind(parts.scheme)
     _check_place(parts)
+    _check_names(parts.query, sorted(kind.all_options))
     query = _completed(parts.query, kind.options, int(term_s))
     full = urllib.parse.urlunsplit(parts._replace(query=query))
     path = parts.path if parts.scheme == 'file' else ''
@@ -152,6 +185,18 @@ def _check_place(parts: urllib.parse.SplitResult) -> None:
         raise errors.BackendRefused(
             f'{OPTION} names no server: write {parts.scheme}://HOST:PORT.'
         )
+
+
+def _check_names(query: str, known: Sequence[str]) -> None:
+    """Refuse an option that tooz would ignore, such as a misspelt one."""
+    for name, _value in urllib.parse.parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, _SIMILAR)
+            cure = f'write {near[0]}' if near else 'remove it'
+            raise errors.BackendRefused(
+                f'{OPTION} sets {name}, an option that this backend does not '
+                f'have: {cure}, or use one of {", ".join(known)}.'
+            )
 
 
 def _etcd_servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:

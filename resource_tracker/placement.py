@@ -49,6 +49,10 @@ _STATUSES: Mapping[int, type[errors.PlacementError]] = {
     429: errors.PlacementUnavailable,
     500: errors.PlacementFailed,
 }
+_CURES: Mapping[int, str] = {
+    401: '; check what is below [placement] auth_type in nova.conf',
+    403: '; the user below [placement] in nova.conf lacks this right',
+}
 
 
 class Clock(Protocol):
@@ -332,8 +336,34 @@ class Placement:
             )
         except ksa_exc.ClientException as exc:
             raise errors.PlacementUnavailable(
-                f'Placement did not answer {method} {url}: {exc}'
+                f'Placement did not answer {method} {url}: {exc}{_cure(exc)}'
             ) from exc
+        except Exception as exc:
+            if type(exc) is not Exception:
+                raise
+            # keystoneauth1 raises a bare one for a password that is not set.
+            raise errors.PlacementUnavailable(
+                f'No token for Placement{_CURES[401]}: {exc}'
+            ) from exc
+
+
+def _cure(exc: ksa_exc.ClientException) -> str:
+    """Return what an operator can correct if a request was not answered."""
+    match exc:
+        case ksa_exc.Unauthorized():
+            return _CURES[401]
+        case ksa_exc.EndpointNotFound():
+            return (
+                '; check [placement] region_name, service_type and '
+                'valid_interfaces in nova.conf'
+            )
+        case _ if 'CERTIFICATE_VERIFY_FAILED' in str(exc):
+            return (
+                '; renew the certificate of this service, or correct '
+                '[placement] cafile in nova.conf'
+            )
+        case _:
+            return ''
 
 
 def _kind(url: str) -> str:
@@ -385,6 +415,7 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
         # A proxy has answered, so the answer shows nothing about a provider.
         kind = errors.PlacementUnavailable
     text = f'Placement answered {status} to {method} {url}: {detail}'
+    text += _CURES.get(status, '')
     if kind is errors.PlacementUnavailable:
         return errors.PlacementUnavailable(text, _retry_after_s(response))
     return kind(text)

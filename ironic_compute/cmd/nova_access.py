@@ -12,6 +12,9 @@ from ironic_compute import config
 CONF = nova.conf.CONF
 Answer = TypeVar('Answer')
 
+# How RabbitMQ's refusals of a login, a virtual host or an exchange begin.
+_REFUSED = ('ACCESS_REFUSED', 'NOT_ALLOWED')
+
 
 class NovaRefused(Exception):
     """A command was refused; the message has the reason."""
@@ -49,9 +52,26 @@ def _check_rabbitmq() -> None:
         probes.connect_to_rabbitmq(queue)
     except Exception as exc:  # Those of kombu and amqp, too.
         raise NovaRefused(
-            f'RabbitMQ cannot be used: {exc}. Check [DEFAULT] transport_url '
-            f'in nova.conf, and whether RabbitMQ runs'
+            f'RabbitMQ cannot be used: {str(exc).rstrip(".")}. '
+            f'{_cure_of_rabbitmq(exc)}'
         ) from exc
+
+
+def _cure_of_rabbitmq(exc: Exception) -> str:
+    if 'CERTIFICATE_VERIFY_FAILED' in str(exc):
+        return (
+            'Renew its certificate, or correct [oslo_messaging_rabbit] '
+            'ssl_ca_file in nova.conf'
+        )
+    if any(word in str(exc) for word in _REFUSED):
+        return (
+            'Correct the user, password and virtual host in [DEFAULT] '
+            'transport_url in nova.conf, or give the user its rights: '
+            'rabbitmqctl set_permissions'
+        )
+    return (
+        'Check [DEFAULT] transport_url in nova.conf, and whether RabbitMQ runs'
+    )
 
 
 def ask_worker(

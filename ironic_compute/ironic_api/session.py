@@ -99,6 +99,11 @@ class IronicSession:
             raise errors.IronicRefused(
                 f'Ironic gave no proper answer when asked to {action}: {exc}'
             ) from exc
+        except Exception as exc:
+            if type(exc) is not Exception:
+                raise
+            # keystoneauth1 raises a bare one for a password that is not set.
+            raise _no_token(exc) from exc
 
     def read_microversion(self) -> tuple[int, int]:
         """Return the highest API version that Ironic and this client share."""
@@ -159,16 +164,20 @@ class IronicSession:
         except ksa_exc.ClientException:
             raise
         except Exception as exc:  # Such as for a password that is not set.
-            raise errors.IronicNotReached(
-                f'No token for Ironic; check what is below [ironic] auth_type '
-                f'in nova.conf: {exc}'
-            ) from exc
+            raise _no_token(exc) from exc
         if endpoint is None:
             raise errors.IronicUnavailable(
                 'Keystone has no endpoint of Ironic for us; check [ironic] '
                 'region_name, service_type and valid_interfaces in nova.conf'
             )
         return endpoint
+
+
+def _no_token(exc: Exception) -> errors.IronicNotReached:
+    return errors.IronicNotReached(
+        f'No token for Ironic; check what is below [ironic] auth_type in '
+        f'nova.conf: {exc}'
+    )
 
 
 def _session(conf: Any) -> Any:
@@ -241,6 +250,11 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     text = f'Ironic did not answer when asked to {action}: {exc}'
     if isinstance(exc, api_exc.Unauthorized | ksa_exc.Unauthorized):
         text += '; check what is below [ironic] auth_type in nova.conf'
+    elif 'CERTIFICATE_VERIFY_FAILED' in text:
+        text += (
+            '; renew the certificate of this service, or correct [ironic] '
+            'cafile in nova.conf'
+        )
     return kind(text, status)
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend URLs: missing time-outs are added, unusable URLs are refused."""
 
+import importlib
+import inspect
+import re
 import urllib.parse
 
 import pytest
@@ -61,6 +64,14 @@ def test_an_operators_value_wins() -> None:
         ('etcd3+http://h?lock_timeout=5', 'lock_timeout=5'),
         ('zookeeper://h?timeout=x', 'timeout=x, which is no number'),
         ('redis://h?socket_connect_timeout=abc', 'no number of seconds'),
+        ('etcd3+http://h?time_out=5', 'sets time_out, an option that'),
+        (
+            'etcd3+http://h?time_out=5',
+            'have: write timeout, or use one of api_version, ',
+        ),
+        ('zookeeper://h?ca_certs=', 'remove it, or use one of ca, certfile, '),
+        ('redis://h?ssl_cacerts=/x', 'write ssl_ca_certs, or'),
+        ('file:///x?q=secret', 'remove it, or use one of timeout.'),
     ],
 )
 def test_refusals_name_option_and_cure(url: str, part: str) -> None:
@@ -71,6 +82,31 @@ def test_refusals_name_option_and_cure(url: str, part: str) -> None:
     assert part in sentence
     assert '[coordination] backend_url' in sentence
     assert '\n' not in sentence and sentence.endswith('.')
+
+
+@pytest.mark.parametrize(
+    ('module', 'schemes'),
+    [
+        ('etcd3gw', ('etcd3+http', 'etcd3+https')),
+        ('memcached', ('memcached',)),
+        ('redis', ('redis',)),
+        ('zookeeper', ('zookeeper', 'kazoo')),
+        ('file', ('file',)),
+    ],
+)
+def test_options_that_tooz_reads_are_known(
+    module: str, schemes: tuple[str, ...]
+) -> None:
+    """A release of tooz with a new option makes this test fail."""
+    driver = importlib.import_module(f'tooz.drivers.{module}')
+    source = inspect.getsource(driver)
+    read = set(re.findall(r'options\.get\(\s*[\'"](\w+)[\'"]', source))
+    if module == 'redis':
+        read |= driver.RedisDriver.CLIENT_ARGS
+    assert read
+    for scheme in schemes:
+        ours = {'hosts'} if module == 'etcd3gw' else set()
+        assert backend.BACKENDS[scheme].all_options >= read | ours
 
 
 def test_credentials_are_not_shown() -> None:

@@ -6,20 +6,19 @@ are not there.
 """
 
 import dataclasses
-import http.server
 import json
+import os
 import pathlib
 import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.unit.ironic_compute.cmd import mistakes
+from tests.unit.ironic_compute.cmd import mistakes, refusing_services
 
 _FILE = ('--config-file=FILE',)
 
@@ -125,6 +124,12 @@ OF_URLS = (
     ),
     _coordination(
         'backend_url',
+        'etcd3+http://c1?time_out=5',
+        'backend_url sets time_out, an option that this backend does not '
+        'have: write timeout',
+    ),
+    _coordination(
+        'backend_url',
         'etcd3+http://c1?hosts=a:b',
         'backend_url names the etcd server "a:b"',
     ),
@@ -204,6 +209,13 @@ _OF_KEYSTONE = (
         _USER.replace('password = secret\n', ''),
     ),
     Mistake(
+        'no password, and an endpoint',
+        'check what is below [ironic] auth_type',
+        f'{_USER}endpoint_override = HTTP/ironic\n'.replace(
+            'password = secret\n', ''
+        ),
+    ),
+    Mistake(
         'no Keystone',
         'Unable to establish connection to http://127.0.0.1:CLOSED',
         f'{_PLACEMENT}[ironic]\n{_AUTH}auth_url = http://127.0.0.1:CLOSED/v3\n',
@@ -217,6 +229,56 @@ _OF_KEYSTONE = (
         'no rights in Ironic',
         'the user below [ironic] in nova.conf lacks this right',
         _USER,
+    ),
+    Mistake(
+        'an expired certificate of Keystone',
+        'correct [ironic] cafile in nova.conf',
+        f'{_PLACEMENT}[ironic]\n{_AUTH}auth_url = https://TLS/id/v3\n'
+        f'cafile = EXPIRED\n',
+    ),
+    Mistake(
+        'an expired certificate of Ironic',
+        'correct [ironic] cafile in nova.conf',
+        f'{_USER}endpoint_override = https://TLS/ironic\ncafile = EXPIRED\n',
+    ),
+    Mistake(
+        'a certificate of an unknown issuer',
+        'self-signed certificate',
+        f'{_USER}endpoint_override = https://TLS/ironic\n',
+    ),
+)
+_NODE = f'{_IRONIC}endpoint_override = HTTP/ironic\n'
+_OF_PLACEMENT_ITSELF = (
+    Mistake(
+        'no rights in Placement',
+        'the user below [placement] in nova.conf lacks this right',
+        f'{_NODE}{_PLACEMENT}endpoint_override = HTTP/forbidden\n',
+    ),
+    Mistake(
+        'no endpoint of Placement',
+        'check [placement] region_name',
+        f'{_NODE}{_PLACEMENT}',
+    ),
+    Mistake(
+        'wrong password of Placement',
+        'check what is below [placement] auth_type',
+        f'{_NODE}[placement]\n{_AUTH}auth_url = HTTP/no/v3\n',
+    ),
+    Mistake(
+        'no password of Placement',
+        'check what is below [placement] auth_type',
+        _NODE + _PLACEMENT.replace('password = secret\n', ''),
+    ),
+    Mistake(
+        'no Placement',
+        'Unable to establish connection to http://127.0.0.1:CLOSED',
+        f'{_NODE}{_PLACEMENT}endpoint_override = http://127.0.0.1:CLOSED\n',
+    ),
+    Mistake(
+        'an expired certificate of Placement',
+        'correct [placement] cafile in nova.conf',
+        f'{_NODE}{_PLACEMENT}endpoint_override = https://TLS/forbidden\n'
+        f'cafile = EXPIRED\n',
     ),
 )
 _OF_PLACEMENT = (
@@ -250,6 +312,13 @@ _BACKENDS_AWAY = (
     ),
     _coordination(
         'backend_url',
+        'etcd3+https://TLS?ca_cert=EXPIRED',
+        'backend_url is etcd3+https://TLS, and it does not answer (connect: '
+        'ConnectionFailedError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate '
+        'verify failed: certificate has expired',
+    ),
+    _coordination(
+        'backend_url',
         'zookeeper://127.0.0.1:CLOSED',
         'backend_url is zookeeper://127.0.0.1:CLOSED, and it does not',
     ),
@@ -260,6 +329,23 @@ _BROKERS = (
         'RabbitMQ cannot be used: [Errno 111] Connection refused. Check '
         '[DEFAULT] transport_url',
         '[DEFAULT]\ntransport_url = rabbit://u:secret@127.0.0.1:CLOSED/\n',
+    ),
+    Mistake(
+        'wrong user of RabbitMQ',
+        'Login was refused using authentication mechanism PLAIN. For details '
+        'see the broker logfile. Correct the user, password',
+        '[DEFAULT]\ntransport_url = rabbit://nobody:secret@BROKER/\n',
+    ),
+    Mistake(
+        'no rights in RabbitMQ',
+        "access to vhost '/theirs' refused for user 'u'. Correct the user",
+        '[DEFAULT]\ntransport_url = rabbit://u:secret@BROKER//theirs\n',
+    ),
+    Mistake(
+        'an expired certificate of RabbitMQ',
+        'correct [oslo_messaging_rabbit] ssl_ca_file',
+        '[DEFAULT]\ntransport_url = rabbit://u:secret@TLS/\n'
+        '[oslo_messaging_rabbit]\nssl = true\nssl_ca_file = EXPIRED\n',
     ),
 )
 _TRANSPORTS = (
@@ -282,7 +368,7 @@ RUNS: Sequence[tuple[str, list[str], int, Sequence[Mistake]]] = (
     ('ctl', _LIST, 78, _EVERYWHERE),
     ('ctl', _LIST, 1, _BACKENDS_AWAY),
     ('ctl', _EXPLAIN, 78, (*_OF_IRONIC, *_OF_PLACEMENT)),
-    ('ctl', _EXPLAIN, 1, _OF_KEYSTONE),
+    ('ctl', _EXPLAIN, 1, (*_OF_KEYSTONE, *_OF_PLACEMENT_ITSELF)),
     ('ctl', _DRAIN, 78, _TRANSPORTS),
     ('ctl', _DRAIN, 1, _BROKERS),
     (
@@ -294,60 +380,15 @@ RUNS: Sequence[tuple[str, list[str], int, Sequence[Mistake]]] = (
 )
 
 
-class _Refusing(http.server.BaseHTTPRequestHandler):
-    """Keystone below /id, and below /no without tokens; Ironic below /bm."""
-
-    def log_message(self, *_arguments: Any) -> None:
-        """Log nothing."""
-
-    def do_GET(self) -> None:
-        """Describe Keystone's API; refuse everything else."""
-        if self.path.startswith('/bm'):
-            self._answer(403, {'error_message': 'not allowed'})
-            return
-        link = {'rel': 'self', 'href': self._url(self.path)}
-        version = {'id': 'v3.14', 'status': 'stable', 'links': [link]}
-        self._answer(200, {'version': version})
-
-    def do_POST(self) -> None:
-        """Give a token for Ironic, or refuse to."""
-        self.rfile.read(int(self.headers['Content-Length']))
-        if self.path.startswith('/no'):
-            self._answer(401, {'error': {'code': 401, 'message': 'refused'}})
-            return
-        endpoint = {'interface': 'public', 'region_id': 'R', 'region': 'R'}
-        endpoint['url'] = self._url('/bm')
-        service = {'type': 'baremetal', 'endpoints': [endpoint]}
-        user = {'id': 'u', 'name': 'u', 'domain': {'id': 'd', 'name': 'd'}}
-        dates = {'expires_at': '2099-01-01T00:00:00.0Z'}
-        self._answer(
-            201, {'token': {'user': user, 'catalog': [service], **dates}}
-        )
-
-    def _url(self, path: str) -> str:
-        return f'http://127.0.0.1:{self.server.server_port}{path}'
-
-    def _answer(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header('X-Subject-Token', 'token')
-        self.send_header('Content-Length', str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
 @pytest.fixture(scope='module')
-def places() -> Iterator[dict[str, str]]:
+def places(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
     """Return what stands for the places in a mistake."""
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    host = f'127.0.0.1:{server.server_port}'
-    with socket.socket() as closed:
+    folder = tmp_path_factory.mktemp('services')
+    with refusing_services.serve(folder) as found, socket.socket() as closed:
         closed.bind(('127.0.0.1', 0))
-        port = str(closed.getsockname()[1])
-        yield {'CLOSED': port, 'HTTP': f'http://{host}', 'HOST': host}
-    server.shutdown()
-    server.server_close()
+        yield {**found, 'CLOSED': str(closed.getsockname()[1])}
 
 
 def _replaced(text: str, places: dict[str, str]) -> str:
@@ -375,6 +416,12 @@ def _write(
     return mine
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment without what python-requests prefers."""
+    certificates = ('REQUESTS_CA_BUNDLE', 'CURL_CA_BUNDLE')
+    return {k: v for k, v in os.environ.items() if k not in certificates}
+
+
 @pytest.mark.parametrize(
     ('script', 'command', 'status', 'wrong'), RUNS, ids=lambda v: str(v)[:20]
 )
@@ -397,6 +444,7 @@ def test_one_sentence_that_names_the_option(
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', mistakes.__file__, script],
         input=json.dumps(cases),
+        env=_environment(),
         check=True,
         capture_output=True,
         text=True,
