@@ -239,6 +239,7 @@ ALLOCATION_WITHOUT_SERVER = Check(
     'Placement has an allocation on the node of a server that Nova has '
     'deleted. The node gets no builds.',
     'openstack resource provider allocation delete {server}',
+    is_mended=True,
 )
 ALLOCATION_OF_UNKNOWN = Check(
     'allocation-of-unknown-consumer',
@@ -253,6 +254,7 @@ ALLOCATION_ON_TWO_NODES = Check(
     'One server has allocations on several nodes, of which it can use one.',
     'openstack resource provider allocation show {server}, then openstack '
     'resource provider allocation set with the node of the server alone',
+    is_mended=True,
 )
 ALLOCATION_ON_OTHER_NODE = Check(
     'allocation-on-other-node',
@@ -260,6 +262,7 @@ ALLOCATION_ON_OTHER_NODE = Check(
     'node gets no builds.',
     'openstack resource provider allocation show {server}, then nova-manage '
     'placement heal_allocations --instance {server} --force',
+    is_mended=True,
 )
 SERVER_WITHOUT_ALLOCATION = Check(
     'server-without-allocation',
@@ -267,6 +270,7 @@ SERVER_WITHOUT_ALLOCATION = Check(
     'take the reservation of the node off, then nova-manage placement '
     'heal_allocations --instance {server}; see "A server has lost its '
     'allocation" in the manual',
+    is_mended=True,
 )
 
 # Servers
@@ -349,12 +353,14 @@ VIF_LEFT_BEHIND = Check(
     'A free node has a VIF, which is the port of a former server in Neutron. '
     'The next build may fail.',
     'openstack baremetal node vif detach {node} {other}',
+    is_mended=True,
 )
 VOLUME_TARGET_LEFT_BEHIND = Check(
     'volume-target-left-behind',
     'A free node has a volume target of a former server. The next build may '
     'fail, or start from that volume.',
     'openstack baremetal volume target delete {other}',
+    is_mended=True,
 )
 NODE_WITHOUT_CLASS = Check(
     'node-without-class',

@@ -29,6 +29,7 @@ from ironic_compute.fsck.snapshot import PoolHosts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
 from ironic_compute.nodes import placement_reports
+from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
@@ -154,13 +155,15 @@ class Fsck(lister.Lister):
         super().run(parsed_args)
         return int(self._has_found)
 
-    def _send(self, host: Host, servers: Sequence[str]) -> None:
+    def _send(
+        self, host: Host, servers: Sequence[str], nodes: Sequence[NodeId]
+    ) -> None:
         """Ask the worker of a host to check all; note if it cannot."""
         from ironic_compute.ownership import peer_rpc
 
         try:
             ask_worker(
-                lambda: peer_rpc.request_check(host, servers),
+                lambda: peer_rpc.request_check(host, servers, nodes),
                 no_answer=f'Host {host} does not answer; see '
                 f'"ironic-computectl host list"',
                 too_old=f'The daemon that serves host {host} is of an older '

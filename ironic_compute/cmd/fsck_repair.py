@@ -2,17 +2,19 @@
 """Repair by fsck: the workers check at once what they hold, and mend it.
 
 The command changes nothing itself. It sends each worker that serves a host
-with a finding the request to make its audits now; what these do is the same as
-ever: they write only with the lease, and delete nothing because of an error.
+with a finding the request to make its audits now, and to read again the
+servers and nodes with findings. The worker writes only with the lease, and
+deletes nothing because of an error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hashring.ring import Host
 from ironic_compute.fsck.findings import Finding
 from ironic_compute.fsck.look import Look, Looker
+from resource_tracker.node import NodeId
 
-Send = Callable[[Host, Sequence[str]], None]
+Send = Callable[[Host, Sequence[str], Sequence[NodeId]], None]
 
 # One audit of a worker reads one half of the records, the next one the other;
 # the third is for what needed both.
@@ -23,8 +25,8 @@ def repair(looker: Looker, look: Look, wait_s: float, send: Send) -> Look:
     """Have the workers mend what they can; return what is left.
 
     :param wait_s: seconds that the workers get after each request
-    :param send: sends a host the request to check all, with its servers that
-        have findings
+    :param send: sends a host the request to check all, with its servers and
+        nodes that have findings
     """
     for _ in range(_REQUESTS_MAX):
         mendable = [each for each in look.findings if each.check.is_mended]
@@ -32,7 +34,8 @@ def repair(looker: Looker, look: Look, wait_s: float, send: Send) -> Look:
             break
         served = look.snapshot.pool.served
         for host in sorted(hosts_of(mendable, served)):
-            send(host, sorted(servers_of(mendable, host)))
+            of_host = [f for f in mendable if f.subject.host == host]
+            send(host, sorted(servers_of(of_host)), sorted(nodes_of(of_host)))
         look = looker.look_again(look, wait_s)
     return look
 
@@ -50,9 +53,13 @@ def hosts_of(
     return found if found == named else served
 
 
-def servers_of(findings: Iterable[Finding], host: Host) -> Iterator[str]:
-    """Yield the servers of a host that have a finding."""
-    for finding in findings:
-        subject = finding.subject
-        if subject.server is not None and subject.host == host:
-            yield subject.server
+def servers_of(findings: Iterable[Finding]) -> set[str]:
+    """Return the servers that have a finding."""
+    servers = (finding.subject.server for finding in findings)
+    return {server for server in servers if server is not None}
+
+
+def nodes_of(findings: Iterable[Finding]) -> set[NodeId]:
+    """Return the nodes that have a finding."""
+    nodes = (finding.subject.node for finding in findings)
+    return {node for node in nodes if node is not None}

@@ -8,6 +8,7 @@ those of one consumer.
 from collections import defaultdict
 from collections.abc import Iterator
 
+from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.server_checks import servers_at_rest
@@ -21,7 +22,12 @@ from resource_tracker.node import NodeId
 
 
 def check_consumers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check that each consumer is the server of the node."""
+    """Check that each consumer is the server of the node.
+
+    The finding has the host that can mend it: that of the server, or of the
+    node if the server is deleted.
+    """
+    hosts = snapshot.holders()
     for node, details in snapshot.details_by_node():
         for consumer in sorted(details.consumers):
             server = snapshot.servers.get(consumer)
@@ -30,7 +36,11 @@ def check_consumers(snapshot: Snapshot) -> Iterator[Finding]:
                 check, text = found
                 yield Finding(
                     check,
-                    Subject(node=node, server=consumer),
+                    Subject(
+                        node=node,
+                        server=consumer,
+                        host=_host_of(server) or hosts.get(node),
+                    ),
                     f'Placement has an allocation of {consumer} on node '
                     f'{node}, {text}',
                 )
@@ -57,6 +67,12 @@ def _of_consumer(
     return None
 
 
+def _host_of(server: Server | None) -> Host | None:
+    if server is None or server.deleted or server.host is None:
+        return None
+    return Host(server.host)
+
+
 def check_single(snapshot: Snapshot) -> Iterator[Finding]:
     """Check that no consumer has allocations on two nodes."""
     nodes: dict[str, set[NodeId]] = defaultdict(set)
@@ -67,7 +83,10 @@ def check_single(snapshot: Snapshot) -> Iterator[Finding]:
         if len(on) > 1:
             yield Finding(
                 catalogue.ALLOCATION_ON_TWO_NODES,
-                Subject(server=consumer),
+                Subject(
+                    server=consumer,
+                    host=_host_of(snapshot.servers.get(consumer)),
+                ),
                 f'Placement has allocations of {consumer} on nodes '
                 f'{", ".join(sorted(on))}',
             )
@@ -87,7 +106,7 @@ def check_servers(snapshot: Snapshot) -> Iterator[Finding]:
         if find_neglect(resting) is Neglect.NO_ALLOCATION:
             yield Finding(
                 catalogue.SERVER_WITHOUT_ALLOCATION,
-                Subject(node=node, server=server.uuid),
+                Subject(node=node, server=server.uuid, host=_host_of(server)),
                 f'Server {server.uuid} is on node {node}, and Placement has '
                 f'no allocation of it there',
             )

@@ -7,6 +7,7 @@ from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Snapshot
 from ironic_compute.ironic_api.states import Meaning, ProvisionState, meaning
+from ironic_compute.recovery.decisions import is_idle
 from resource_tracker.node import NodeFacts
 
 _FAILED = (ProvisionState.DEPLOYFAIL, ProvisionState.ERROR)
@@ -14,26 +15,22 @@ _FAILED = (ProvisionState.DEPLOYFAIL, ProvisionState.ERROR)
 
 def check_leftovers(snapshot: Snapshot) -> Iterator[Finding]:
     """Check that a free node has no VIF and no volume target."""
+    hosts = snapshot.holders()
     for node, facts in snapshot.nodes.items():
-        if not _is_free(facts):
+        if not is_idle(facts):
             continue
         for vif in snapshot.vifs.get(node, ()):
             yield Finding(
                 catalogue.VIF_LEFT_BEHIND,
-                Subject(node=node, other=vif),
+                Subject(node=node, host=hosts.get(node), other=vif),
                 f'Node {node} is free and has VIF {vif}',
             )
         for target in snapshot.volume_targets.get(node, ()):
             yield Finding(
                 catalogue.VOLUME_TARGET_LEFT_BEHIND,
-                Subject(node=node, other=target),
+                Subject(node=node, host=hosts.get(node), other=target),
                 f'Node {node} is free and has volume target {target}',
             )
-
-
-def _is_free(facts: NodeFacts) -> bool:
-    state = ProvisionState.parse(facts.provision_state)
-    return facts.instance_uuid is None and state is ProvisionState.AVAILABLE
 
 
 def check_states(snapshot: Snapshot) -> Iterator[Finding]:

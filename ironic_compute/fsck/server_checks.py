@@ -16,11 +16,11 @@ from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Server, Snapshot
 from ironic_compute.ironic_api.states import Meaning, meaning
 from ironic_compute.recovery.decisions import (
-    ON_NODE,
     Neglect,
     RestingServer,
     StrayState,
     find_neglect,
+    is_resting,
     stray_state,
 )
 from resource_tracker.node import NodeFacts, NodeId
@@ -82,9 +82,8 @@ def _users(snapshot: Snapshot) -> frozenset[tuple[NodeId, str]]:
 def servers_at_rest(snapshot: Snapshot) -> Iterator[tuple[Server, NodeId]]:
     """Yield the servers of the pool that are on a node and have no task."""
     for server in snapshot.servers.values():
-        is_of_pool = not server.deleted and server.host in snapshot.pool.known
-        is_at_rest = server.task_state is None and server.vm_state in ON_NODE
-        if is_of_pool and is_at_rest and server.node is not None:
+        is_of_pool = server.host in snapshot.pool.known
+        if is_of_pool and is_resting(server) and server.node is not None:
             yield server, server.node
 
 

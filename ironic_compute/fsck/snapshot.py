@@ -175,6 +175,14 @@ class Snapshot:
             found[row.node].append(row)
         return found
 
+    def holders(self) -> dict[NodeId, Host]:
+        """Return the host of each node that has one record."""
+        return {
+            node: rows[0].host
+            for node, rows in self.rows_by_node().items()
+            if len(rows) == 1
+        }
+
     def providers_by_node(self) -> dict[NodeId, list[str]]:
         """Return the uuids of the providers that name each node of the pool.
 

@@ -28,7 +28,6 @@ string.
 
 import sys
 import types
-from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
@@ -70,6 +69,7 @@ from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
 from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.recovery.neglected_servers import NeglectedServers
+from ironic_compute.recovery.requested_repairs import RequestedRepairs
 from ironic_compute.recovery.stray_instances import StrayInstances
 from ironic_compute.worker import gated_writes
 from ironic_compute.worker.components import Components
@@ -160,7 +160,7 @@ class IronicComputeManager(
         self._make_moves(components, strays)
         self.additional_endpoints += (
             components.peer_endpoint,
-            peer_rpc.ChecksEndpoint(self._check_now),
+            peer_rpc.ChecksEndpoint(self._recovery_loop.check_now),
         )
 
     def _make_moves(
@@ -233,6 +233,13 @@ class IronicComputeManager(
                 components.clock,
                 CONF.reclaim_instance_interval > 0,
             ),
+            RequestedRepairs(
+                components.held_nodes,
+                components.client,
+                self.reportclient,
+                self.in_progress,
+                components.feed.request_audit,
+            ),
             components.gate,
             components.clock,
             interval_s=options.upkeep_interval_s,
@@ -240,14 +247,6 @@ class IronicComputeManager(
             lost_s=options.lost_build_s,
             recheck_s=options.audit_interval_s,
         )
-
-    def _check_now(self, servers: Sequence[str]) -> None:
-        """Begin all audits and checks at once, upon an operator's request.
-
-        They only come sooner; what each may do is the same as ever.
-        """
-        self._components.feed.request_audit()
-        self._recovery_loop.check_now(servers)
 
     # Start and stop
 

@@ -33,7 +33,7 @@ from ironic_compute.ownership.operator_requests import OperatorRequests
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
-_VERSION = '1.5'
+_VERSION = '1.6'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 _HELLO_TIMEOUT_S = 5
@@ -152,17 +152,22 @@ class MovesEndpoint:
 class ChecksEndpoint:
     """Receives an operator's request to check all records now.
 
-    :param check: begins all checks of the worker; takes servers that may be
-        neglected, and does not block
+    :param check: begins all checks of the worker; takes servers and nodes
+        that may need a repair, and does not block
     """
 
     target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
 
-    _check: Callable[[Sequence[str]], None]
+    _check: Callable[[Sequence[str], Sequence[str]], None]
 
-    def check_now(self, context: Any, servers: Sequence[str]) -> None:
-        """Compare what this host holds with all services; since 1.5."""
-        self._check(servers)
+    def check_now(
+        self, context: Any, servers: Sequence[str], nodes: Sequence[str] = ()
+    ) -> None:
+        """Compare what this host holds with all services; since 1.5.
+
+        :param nodes: since version 1.6
+        """
+        self._check(servers, nodes)
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
@@ -312,14 +317,20 @@ def request_drain_plan(host: Host) -> list[PlannedMove]:
     return [PlannedMove(**fields) for fields in answer]
 
 
-def request_check(host: Host, servers: Sequence[str]) -> None:
+def request_check(
+    host: Host, servers: Sequence[str], nodes: Sequence[NodeId] = ()
+) -> None:
     """Make the worker of a host check all that it holds now; blocks.
 
-    :param servers: servers of the host whose delete may not be done
+    :param servers: servers of the host whose delete may not be done, or whose
+        allocation may be wrong
+    :param nodes: nodes of the host that may have something of a former server
     :raises oslo_messaging.MessagingTimeout: no worker serves the host
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    _request(host, 'check_now', '1.5', servers=list(servers))
+    _request(
+        host, 'check_now', '1.6', servers=list(servers), nodes=list(nodes)
+    )
 
 
 def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:

@@ -316,6 +316,34 @@ ON_NODE = frozenset(
     {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.PAUSED}
 )
 """The VM states of a server that is on a node."""
+
+
+class Resting(Protocol):
+    """The fields of Nova's Instance that are used here."""
+
+    @property
+    def deleted(self) -> bool: ...
+    @property
+    def vm_state(self) -> str: ...
+    @property
+    def task_state(self) -> str | None: ...
+    @property
+    def node(self) -> str | None: ...
+
+
+def is_resting(server: Resting) -> bool:
+    """Return whether a server is on a node and nothing is done to it."""
+    is_at_rest = not server.deleted and server.task_state is None
+    is_placed = server.vm_state in ON_NODE and server.node is not None
+    return is_at_rest and is_placed
+
+
+def is_idle(facts: NodeFacts) -> bool:
+    """Return whether a node is available and Ironic has no server on it."""
+    state = ProvisionState.parse(facts.provision_state)
+    return facts.instance_uuid is None and state is ProvisionState.AVAILABLE
+
+
 _NEVER_DELETED_AGAIN = frozenset({vm_states.DELETED, vm_states.SOFT_DELETED})
 
 

@@ -11,6 +11,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import attrs
 from oslo_log import log as logging
@@ -21,7 +22,9 @@ from ironic_compute.loop_thread import LoopThread
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.recovery.neglected_servers import NeglectedServers
+from ironic_compute.recovery.requested_repairs import RequestedRepairs
 from ironic_compute.recovery.stray_instances import StrayInstances
+from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ LOG = logging.getLogger(__name__)
 _FIRST_ROUND_S = 5.0
 # Neglected servers are rare, and mostly found by the first check of a worker.
 NEGLECTED_EVERY = 3
+
+Taken = TypeVar('Taken')
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -48,6 +53,7 @@ class RecoveryLoop:
     _strays: StrayInstances
     _lost: LostBuilds
     _neglected: NeglectedServers
+    _repairs: RequestedRepairs
     _gate: Gate
     _clock: Clock
     _interval_s: float
@@ -62,6 +68,7 @@ class RecoveryLoop:
         self._neglect_checked_at_s = -math.inf
         self._is_requested = threading.Event()
         self._requested: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._requested_nodes: queue.SimpleQueue[NodeId] = queue.SimpleQueue()
         self._thread = LoopThread('recovery', self._run_round, _FIRST_ROUND_S)
 
     def start(self) -> None:
@@ -73,15 +80,22 @@ class RecoveryLoop:
         """Start no further round; returns at once."""
         self._thread.stop()
 
-    def check_now(self, servers: Iterable[str]) -> None:
-        """Make all checks now, as an operator has requested; does not block.
+    def check_now(
+        self, servers: Iterable[str], nodes: Iterable[str] = ()
+    ) -> None:
+        """Begin all audits and checks, as an operator has requested.
 
-        Any thread may call.
+        They only come sooner. Any thread may call; it does not block.
 
-        :param servers: servers that may be neglected, whenever they changed
+        :param servers: servers that may be neglected, whenever they changed,
+            or whose allocation may be wrong
+        :param nodes: nodes that may have something of a former server
         """
         for server in servers:
             self._requested.put(server)
+        for node in nodes:
+            self._requested_nodes.put(NodeId(node))
+        self._repairs.request_audit()
         self._is_requested.set()
         self._thread.wake()
 
@@ -108,13 +122,14 @@ class RecoveryLoop:
         return self._interval_s
 
     def _check_requested(self) -> None:
-        """Check the servers of :meth:`check_now` for neglect."""
-        servers = set()
-        while not self._requested.empty():
-            servers.add(self._requested.get())
-        if servers:
-            check = functools.partial(self._neglected.recheck, servers)
-            self._run_check(check)
+        """Check and repair the servers and nodes of :meth:`check_now`."""
+        servers = _take_all(self._requested)
+        nodes = _take_all(self._requested_nodes)
+        if servers or nodes:
+            repair = functools.partial(
+                self._repairs.run, servers, nodes, self._neglected.recheck
+            )
+            self._run_check(repair)
 
     def _run_rare_checks(self, now_s: float) -> None:
         """Run the checks for work whose message no queue has any more."""
@@ -135,3 +150,11 @@ class RecoveryLoop:
                 '%(error)s',
                 {'error': exc},
             )
+
+
+def _take_all(waiting: queue.SimpleQueue[Taken]) -> set[Taken]:
+    """Return what waits in a queue that only the caller reads."""
+    found = set()
+    while not waiting.empty():
+        found.add(waiting.get())
+    return found

@@ -79,19 +79,13 @@ class NeglectedServers:
         self._begin('recovery-neglected', self._try_check)
 
     def recheck(self, servers: Iterable[str]) -> None:
-        """Start a thread that checks some servers; returns at once.
+        """Check some servers; blocks, and raises nothing.
 
         It may be called as early as :meth:`check`. It finds an unfinished
         delete also if the server has not changed lately.
         """
-        self._begin(
-            'recovery-neglected',
-            functools.partial(self._try_recheck, sorted(servers)),
-        )
-
-    def _try_recheck(self, servers: Iterable[str]) -> None:
         context = nova_context.get_admin_context()
-        for server in servers:
+        for server in sorted(servers):
             try:
                 instance = objects.Instance.get_by_uuid(
                     context, server, expected_attrs=[]

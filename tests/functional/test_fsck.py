@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The consistency checks in a whole Nova: clean pools, planted defects."""
 
+import types
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.catalogue import Check
+from ironic_compute.cmd.fsck_repair import repair
 from ironic_compute.fsck.look import Looker
 from ironic_compute.fsck.nova_reader import RECORDS_PER_RPC, NovaReader
 from ironic_compute.fsck.placement_reader import PlacementReader
@@ -49,9 +51,16 @@ class FsckTestCase(pool.PoolTestCase):
 
     def look(self, *, is_deep: bool = False) -> set[tuple[str, str]]:
         """Look twice; return each check's name with what it is about."""
+        return {
+            (f.check.name, f.subject.node or f.subject.server or '')
+            for f in self.looker(is_deep=is_deep).look_twice(0.0).findings
+        }
+
+    def looker(self, *, is_deep: bool) -> Looker:
+        """Return what looks at the pool."""
         clock = LateClock()
         rows = ComputeNodes(NeverOpen(), clock, page_rows=RECORDS_PER_RPC)
-        looker = Looker(
+        return Looker(
             pool.TheCloud.ironic,
             NovaReader(rows, clock, self.notes.append),
             # Its SQLite is no place for eight threads.
@@ -63,10 +72,6 @@ class FsckTestCase(pool.PoolTestCase):
             self.notes.append,
             is_deep=is_deep,
         )
-        return {
-            (f.check.name, f.subject.node or f.subject.server or '')
-            for f in looker.look_twice(0.0).findings
-        }
 
     def stop_workers(self) -> None:
         """Stop all that would mend what a test breaks."""
@@ -329,3 +334,75 @@ class RepairTest(FsckTestCase):
         for host in self.workers:
             peer_rpc.request_check(Host(host), [])
         return not self.look()
+
+
+class RequestedRepairTest(FsckTestCase):
+    """The workers mend what no audit would mend, and nothing else."""
+
+    NODES_COUNT = 12
+    OPTIONS: Mapping[str, Any] = types.MappingProxyType({'unfinished_s': 1.0})
+
+    def test_workers_mend_allocations_and_leftovers(self) -> None:
+        """What belongs to another program stays."""
+        servers = [self.boot(self.flavor) for _ in range(4)]
+        places = [self.node_of(server) for server in servers]
+        former = self.boot(self.flavor)
+        self.delete(former)
+        self.until(lambda: not self.look(is_deep=True), 'clean at first')
+        self.expected: set[tuple[str, str]] = set()
+        free = sorted(set(self.ironic.nodes) - set(places))
+        self._plant_allocations([s['id'] for s in servers], places, free)
+        self._allocate(former['id'], free[2])
+        self._expect(free[2], catalogue.ALLOCATION_WITHOUT_SERVER)
+        self.ironic.attached[free[3]].append('v1')
+        self._expect(free[3], catalogue.VIF_LEFT_BEHIND)
+        self.ironic.targets['t'] = {'uuid': 't', 'node_uuid': free[4]}
+        self.ironic.change(free[4], power_state='power off')
+        self._expect(free[4], catalogue.VOLUME_TARGET_LEFT_BEHIND)
+        stranger = str(uuid.uuid4())
+        self._allocate(stranger, free[5])
+        theirs = {(catalogue.ALLOCATION_OF_UNKNOWN.name, free[5])}
+        self.assertEqual(self.expected | theirs, self.look(is_deep=True))
+        self.until(lambda: self._repair() == theirs, 'all mended')
+        self.assertEqual({free[5]}, self._nodes_of(stranger))
+        self.assertEqual({places[3]}, self._nodes_of(servers[3]['id']))
+        self.until(lambda: not self._offered_of(places), 'all reserved')
+
+    def _expect(self, subject: str, *found: Check) -> None:
+        self.expected |= {(check.name, subject) for check in found}
+
+    def _plant_allocations(
+        self, servers: list[str], places: list[str], free: list[str]
+    ) -> None:
+        self.placement.delete(f'/allocations/{servers[0]}')
+        self._expect(places[0], catalogue.SERVER_WITHOUT_ALLOCATION)
+        self._inventory(places[1], reserved=0)
+        self._allocate(servers[1], places[1], free[0])
+        self._inventory(places[1], reserved=1)
+        self._expect(free[0], catalogue.ALLOCATION_ON_OTHER_NODE)
+        self._expect(servers[1], catalogue.ALLOCATION_ON_TWO_NODES)
+        self._allocate(servers[2], free[1])
+        self._expect(free[1], catalogue.ALLOCATION_ON_OTHER_NODE)
+        self._expect(places[2], catalogue.SERVER_WITHOUT_ALLOCATION)
+
+    def _repair(self) -> set[tuple[str, str]]:
+        looker = self.looker(is_deep=True)
+        repair(looker, looker.look(), 0.0, peer_rpc.request_check)
+        return self.look(is_deep=True)
+
+    def _nodes_of(self, consumer: str) -> set[str]:
+        url = f'/allocations/{consumer}'
+        return set(
+            self.placement.get(url, version=_VERSION).body['allocations']
+        )
+
+    def _offered_of(self, nodes: list[str]) -> set[str]:
+        """Return the nodes whose inventory is not reserved."""
+        urls = {n: f'/resource_providers/{n}/inventories' for n in nodes}
+        return {
+            node
+            for node, url in urls.items()
+            if not self.placement.get(url, version=_VERSION).body[
+                'inventories'
+            ][_CLASS]['reserved']
+        }

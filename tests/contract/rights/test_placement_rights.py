@@ -84,9 +84,25 @@ CALLS: Mapping[str, Call] = {
     'allocations of Nova': lambda placement: placement.read_allocations(
         SERVER
     ),
+    'restored allocation': lambda placement: _reshape(placement),
     'deallocation of Nova': lambda placement: _deallocate(placement),
     'delete_provider': lambda placement: placement.delete_provider(NODE),
 }
+
+
+def _reshape(placement: RealPlacement) -> None:
+    """Send the inventory and the allocation of a node in one request."""
+    inventories = {'CUSTOM_GOLD': _INVENTORY}
+    body = {
+        'inventories': {
+            NODE: {
+                'inventories': inventories,
+                'resource_provider_generation': _now(placement),
+            }
+        },
+        'allocations': {},
+    }
+    placement._request('POST', '/reshaper', body)
 
 
 def _deallocate(placement: RealPlacement) -> None:
@@ -110,6 +126,8 @@ def _placement(denied: set[str], folder: pathlib.Path) -> Iterator[Call]:
             fixtures.Database(oslo_fixture.Config(conf)),
             direct.PlacementDirect(conf) as adapter,
         ):
+            # The role of the manual's user; without it, one is the operator.
+            adapter.additional_headers['x-roles'] = 'service'
             yield RealPlacement(adapter, conf)
     finally:
         policy.reset()

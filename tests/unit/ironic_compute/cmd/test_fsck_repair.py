@@ -12,6 +12,7 @@ from ironic_compute.fsck import checks
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.look import Look
 from ironic_compute.fsck.snapshot import Snapshot
+from resource_tracker.node import NodeId
 from tests.unit.ironic_compute.fsck import clouds
 from tests.unit.ironic_compute.fsck.clouds import C1, C2, C9
 
@@ -32,7 +33,7 @@ class Pool:
     def __init__(self, mended_after: int, broken: Snapshot = BROKEN) -> None:
         self.first = look_at(broken)
         self._mended_after = mended_after
-        self.sent: list[tuple[Host, list[str]]] = []
+        self.sent: list[tuple[Host, list[str], list[NodeId]]] = []
         self.waited_s: list[float] = []
 
     def look_again(self, former: Look, wait_s: float) -> Look:
@@ -41,9 +42,11 @@ class Pool:
         is_mended = len(self.waited_s) >= self._mended_after
         return look_at(clouds.CLEAN) if is_mended else former
 
-    def send(self, host: Host, servers: Sequence[str]) -> None:
+    def send(
+        self, host: Host, servers: Sequence[str], nodes: Sequence[NodeId]
+    ) -> None:
         """Note a request."""
-        self.sent.append((host, list(servers)))
+        self.sent.append((host, list(servers), list(nodes)))
 
     def repair(self) -> Look:
         """Repair the pool."""
@@ -67,10 +70,11 @@ def test_what_no_worker_mends_is_left_alone() -> None:
 
 
 def test_holder_is_asked_until_it_has_mended_all() -> None:
-    """It gets the servers that may be neglected."""
+    """It gets the servers and nodes that may need a repair."""
     pool = Pool(2)
     assert pool.repair().findings == []
-    assert pool.sent == [(C2, [clouds.SERVER])] * 2
+    node = pool.first.findings[0].subject.node
+    assert pool.sent == [(C2, [clouds.SERVER], [node])] * 2
     assert pool.waited_s == [7.0, 7.0]
 
 
@@ -95,8 +99,13 @@ def test_node_without_a_served_host_concerns_all() -> None:
 
 def test_servers_go_to_their_own_host_only() -> None:
     """Another host would find that it does not have them."""
-    (found,) = checks.find(BROKEN)
-    other = dataclasses.replace(found.subject, host=C1, server='other')
+    pool = Pool(1)
+    (found,) = pool.first.findings
+    other = Subject(node=NodeId('n9'), host=C1, server='other')
     both = [found, dataclasses.replace(found, subject=other)]
-    assert [*fsck_repair.servers_of(both, C2)] == [clouds.SERVER]
-    assert [*fsck_repair.servers_of(both, C1)] == ['other']
+    pool.first = dataclasses.replace(pool.first, findings=both)
+    pool.repair()
+    assert pool.sent == [
+        (C1, ['other'], ['n9']),
+        (C2, [clouds.SERVER], [found.subject.node]),
+    ]

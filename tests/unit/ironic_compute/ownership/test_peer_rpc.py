@@ -103,7 +103,7 @@ def _serve() -> Iterator[None]:
                 C1,
                 [
                     peer,
-                    peer_rpc.ChecksEndpoint(CHECKED.put),
+                    peer_rpc.ChecksEndpoint(lambda *named: CHECKED.put(named)),
                     peer_rpc.MovesEndpoint(moves, drain),
                 ],
             ),
@@ -169,10 +169,10 @@ def test_drain_is_ordered_and_its_plan_is_read() -> None:
     assert peer_rpc.request_drain_plan(C1) == plan
 
 
-def test_check_is_begun_with_the_servers_that_are_named() -> None:
+def test_check_is_begun_with_what_is_named() -> None:
     """The answer comes before the check has ended."""
-    peer_rpc.request_check(C1, ['s1', 's2'])
-    assert CHECKED.get(timeout=10.0) == ['s1', 's2']
+    peer_rpc.request_check(C1, ['s1', 's2'], [NodeId('n1')])
+    assert CHECKED.get(timeout=10.0) == (['s1', 's2'], ['n1'])
     with pytest.raises(oslo_messaging.RemoteError):
         peer_rpc.request_check(STOCK, [])
 

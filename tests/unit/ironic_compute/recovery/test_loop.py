@@ -17,6 +17,10 @@ def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
         called.append('tasks')
         raise TimeoutError
 
+    def repair(servers: Any, nodes: Any, recheck: Any) -> None:
+        recheck(servers)
+        called.append(' '.join(['repair', *sorted(servers), *sorted(nodes)]))
+
     parts: Any = types.SimpleNamespace
     return RecoveryLoop(
         parts(check=fail),
@@ -28,6 +32,10 @@ def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
         parts(
             check=lambda: called.append('neglected'),
             recheck=lambda servers: called.extend(sorted(servers)),
+        ),
+        parts(
+            request_audit=lambda: called.append('audit'),
+            run=repair,
         ),
         gate,
         clock,
@@ -78,6 +86,7 @@ def test_stop_ends_the_thread() -> None:
         parts,
         parts,
         parts,
+        parts,
         ManualClock(),
         interval_s=1.0,
         queue_s=1.0,
@@ -118,14 +127,15 @@ def test_request_makes_all_checks_in_the_next_round() -> None:
     recovery_loop._served_since_s = recovery_loop._rechecked_at_s = (
         clock.now_s()
     )
-    recovery_loop.check_now(['s2', 's1'])
+    recovery_loop.check_now(['s2', 's1'], ['n1'])
     recovery_loop._run_round()
-    assert called == ['again', 'tasks', 'strays']
+    assert called == ['audit', 'again', 'tasks', 'strays']
     # A message in the queue may still do what these servers wait for.
     clock.advance(25.0)
     called.clear()
     recovery_loop._run_round()
-    assert called == ['tasks', 'strays', 'lost', 'neglected', 's1', 's2']
+    rare = ['lost', 'neglected', 's1', 's2', 'repair s1 s2 n1']
+    assert called == ['tasks', 'strays', *rare]
     clock.advance(1.0)
     called.clear()
     recovery_loop._run_round()
@@ -139,6 +149,8 @@ def test_request_waits_for_the_lease() -> None:
     recovery_loop = _make(called, gate, ManualClock())
     recovery_loop._rechecked_at_s = 1000.0
     recovery_loop.check_now([])
+    assert called == ['audit']
+    called.clear()
     recovery_loop._run_round()
     assert called == []
     gate.is_open = lambda: True
