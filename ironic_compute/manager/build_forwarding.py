@@ -7,6 +7,9 @@ message arrives, and once more when the build begins, because the message may
 have waited for its turn in between. Then the node is kept on this host until
 the build claims it.
 
+A build or unshelve that an earlier worker of this host has begun is undone
+here first, because no other host frees its node.
+
 A build that cannot begin here is rescheduled. An unshelve would fail, and its
 user would have to ask again, so it waits until Nova answers.
 
@@ -47,15 +50,25 @@ class ForwardsBuilds(BuildMessages):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Build a server here, or forward the build to its node's holder."""
-        properties = kwargs.get('filter_properties') or {}
-        host = self._forward_to(context, kwargs.get('node'), properties)
-        if host is not None:
-            request = {**kwargs, 'filter_properties': properties}
-            if self._send_build(context, instance, host, request):
-                return None
+        is_begun = self.must_undo_build(
+            instance, kwargs.get('filter_properties')
+        )
+        if not is_begun and self._forward_build(context, instance, kwargs):
+            return None
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
         )
+
+    def _forward_build(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Forward a build to its node's holder, unless it is this host."""
+        properties = request.get('filter_properties') or {}
+        host = self._forward_to(context, request.get('node'), properties)
+        if host is None:
+            return False
+        request = {**request, 'filter_properties': properties}
+        return self._send_build(context, instance, host, request)
 
     def forward_late(
         self, context: Any, instance: Any, request: Mapping[str, Any]
@@ -67,13 +80,10 @@ class ForwardsBuilds(BuildMessages):
         node = request['node']
         if node is None or self.rt.keep_node(NodeId(node), instance.uuid):
             return False
-        properties = request['filter_properties'] or {}
-        host = self._forward_to(context, node, properties)
-        if host is None:
-            self.rt.keep_node(NodeId(node), instance.uuid)
-            return False
-        request = {**request, 'filter_properties': properties}
-        return self._send_build(context, instance, host, request)
+        if self._forward_build(context, instance, request):
+            return True
+        self.rt.keep_node(NodeId(node), instance.uuid)
+        return False
 
     def _do_build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -159,7 +169,8 @@ class ForwardsBuilds(BuildMessages):
     ) -> Any:
         """Unshelve a server here, or forward it to its node's holder."""
         rest = image, filter_properties or {}, node, request_spec, accel_uuids
-        if self._forward_unshelving(context, instance, *rest):
+        is_begun = self.must_undo_unshelve(instance)
+        if not is_begun and self._forward_unshelving(context, instance, *rest):
             return None
         return super().unshelve_instance(context, instance, *rest)
 

@@ -6,6 +6,8 @@ build was durable (``ironic_compute.delivery``). What is left of the first
 build is then undone, and the server is built on the same node. If the server
 has lost its allocation meanwhile, the scheduler chooses another node. If
 another node is allocated to it by now, the build is sent to that node's host.
+All this is undone before the build is sent anywhere else: another host would
+take it for a build that this host is at.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -62,6 +64,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         """Undo what is left of a build; False if Ironic has taken it over."""
         raise NotImplementedError
 
+    def must_undo_unshelve(self, instance: Any) -> bool:
+        """Return whether an earlier worker has begun an unshelve here."""
+        raise NotImplementedError
+
     def forward_late(
         self, context: Any, instance: Any, request: Mapping[str, Any]
     ) -> bool:
@@ -112,6 +118,20 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             context.delivery = message
         return super().build_and_run_instance(
             context, instance, *args, **kwargs
+        )
+
+    def must_undo_build(
+        self, instance: Any, filter_properties: Mapping[str, Any] | None
+    ) -> bool:
+        """Return whether an earlier worker may have begun a build here.
+
+        Blocks for one RPC, but not for a build that comes for the first time.
+        """
+        is_kept = delivery.current() is not None
+        if not is_kept or not _may_repeat(filter_properties):
+            return False
+        return stale_messages.refresh(instance) and self._is_interrupted(
+            instance
         )
 
     def _is_interrupted(self, instance: Any) -> bool:
@@ -179,8 +199,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             networks = request['requested_networks']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
-        is_redelivered = message is not None and message.is_redelivered
-        if is_redelivered or _may_repeat(request['filter_properties'] or {}):
+        if _may_repeat(request['filter_properties']):
             return self._has_allocation(instance, request)
         return True
 
@@ -236,12 +255,16 @@ def _is_released(instance: Any) -> bool:
     return instance.host is None and instance.task_state in _BEGUN
 
 
-def _may_repeat(filter_properties: Mapping[str, Any]) -> bool:
-    """Return whether a build may have been sent twice.
+def _may_repeat(filter_properties: Mapping[str, Any] | None) -> bool:
+    """Return whether this thread's build may have come before.
 
     RabbitMQ does not say of a forwarded or rescheduled build that the host
     which sent it on had got its message twice.
     """
+    message = delivery.current()
+    if message is not None and message.is_redelivered:
+        return True
+    filter_properties = filter_properties or {}
     retry = filter_properties.get('retry') or {}
     is_rescheduled = retry.get('num_attempts', 1) > 1
     return is_rescheduled or is_forwarded(filter_properties)

@@ -49,6 +49,24 @@ class RepeatedDeploys(BuildMessages):
     driver: Any
     _components: Components
 
+    def must_undo_unshelve(self, instance: Any) -> bool:
+        """Return whether an earlier worker may have begun an unshelve here.
+
+        Blocks for one RPC, but not for a message that comes first.
+        """
+        return (
+            _is_redelivered()
+            and stale_messages.refresh(instance)
+            and self._is_begun_unshelve(instance)
+        )
+
+    def _is_begun_unshelve(self, instance: Any) -> bool:
+        return (
+            instance.vm_state == vm_states.SHELVED_OFFLOADED
+            and instance.task_state == task_states.SPAWNING
+            and instance.host in (None, self.host)
+        )
+
     def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
         """Undo an unshelve that an earlier worker of this host has begun.
 
@@ -127,9 +145,7 @@ class RepeatedDeploys(BuildMessages):
 
         :param wanted: the image or the node that the message names
         """
-        message = delivery.current()
-        is_repeated = message is not None and message.is_redelivered
-        if stale_messages.refresh(instance) and is_repeated:
+        if stale_messages.refresh(instance) and _is_redelivered():
             with self.in_progress.exclusive(instance.uuid) as is_free:
                 if is_free:
                     restart(context, instance, wanted)
@@ -154,9 +170,7 @@ class RepeatedDeploys(BuildMessages):
         self, context: Any, instance: Any, node: str | None
     ) -> None:
         is_interrupted = (
-            instance.vm_state == vm_states.SHELVED_OFFLOADED
-            and instance.task_state == task_states.SPAWNING
-            and instance.host in (None, self.host)
+            self._is_begun_unshelve(instance)
             # Without it, another node may be allocated to the server.
             and NodeId(node or '')
             in self.list_allocated_nodes(context, instance.uuid)
@@ -165,6 +179,12 @@ class RepeatedDeploys(BuildMessages):
             context, instance
         ):
             _log_restart('unshelve', instance)
+
+
+def _is_redelivered() -> bool:
+    """Return whether RabbitMQ had sent this thread's message before."""
+    message = delivery.current()
+    return message is not None and message.is_redelivered
 
 
 def _log_restart(name: str, instance: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import oslo_messaging
 import pytest
 from nova import objects
-from nova.compute import build_results
+from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
 
 from ironic_compute import delivery
@@ -20,6 +20,7 @@ from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.retries import while_kept
 from ironic_compute.manager.stale_messages import DropsStaleMessages
+from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
 
 
@@ -50,6 +51,11 @@ class _HandledHere(DropsStaleMessages):
 
     def unshelve_instance(self, context: Any, *message: Any) -> None:
         self.handled.append(message)
+
+    def build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        self.handled.append(instance)
 
 
 class _Manager(IronicComputeManager, _HandledHere):
@@ -265,6 +271,82 @@ def test_build_that_fails_before_its_claim_releases_its_node(
 
 
 SERVER = types.SimpleNamespace(uuid='s')
+
+
+def _server(vm_state: str, host: str | None, task: str | None) -> Any:
+    """Return a server whose record does not change any more."""
+    return types.SimpleNamespace(
+        uuid='s',
+        vm_state=vm_state,
+        host=host,
+        task_state=task,
+        obj_get_changes=dict,
+        refresh=lambda: None,
+    )
+
+
+@pytest.mark.parametrize(
+    ('host', 'task', 'is_redelivered', 'is_begun'),
+    [
+        ('c1', task_states.SPAWNING, True, True),
+        (None, task_states.SPAWNING, True, True),
+        (None, task_states.SCHEDULING, True, False),
+        ('c2', task_states.SPAWNING, True, False),
+        ('c1', task_states.DELETING, True, False),
+        (None, task_states.SCHEDULING, False, False),
+    ],
+)
+def test_build_that_began_here_is_not_forwarded_before_it_is_undone(
+    host: str | None,
+    task: str,
+    is_redelivered: bool,
+    is_begun: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node was pushed meanwhile, and its holder dropped the message.
+
+    Nobody freed the node, and the server ended in ERROR as a lost build.
+    """
+    manager = _manager(monkeypatch, 'c2')
+    server = _server(vm_states.BUILDING, host, task)
+    message = delivery.Delivery(lambda: None, is_redelivered)
+    with message.handled():
+        manager.build_and_run_instance(
+            types.SimpleNamespace(), server, node='n', filter_properties={}
+        )
+    hosts = [cast[1] for cast in manager.compute_rpcapi.casts]
+    assert hosts == ([] if is_begun else ['c2'])
+    assert manager.handled == ([server] if is_begun else [])
+
+
+@pytest.mark.parametrize(
+    ('host', 'task', 'is_redelivered', 'is_begun'),
+    [
+        ('c1', task_states.SPAWNING, True, True),
+        (None, task_states.SPAWNING, True, True),
+        (None, task_states.UNSHELVING, True, False),
+        ('c2', task_states.SPAWNING, True, False),
+        (None, task_states.UNSHELVING, False, False),
+    ],
+)
+def test_unshelving_that_began_here_is_not_forwarded_before_it_is_undone(
+    host: str | None,
+    task: str,
+    is_redelivered: bool,
+    is_begun: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node was pushed meanwhile; its holder would drop the message."""
+    manager = _manager(monkeypatch, 'c2')
+    manager.in_progress = InProgress()
+    manager.list_allocated_nodes = lambda context, server: []
+    server = _server(vm_states.SHELVED_OFFLOADED, host, task)
+    arguments = ('image', {}, 'n', 'spec', [])
+    with delivery.Delivery(lambda: None, is_redelivered).handled():
+        manager.unshelve_instance('ctx', server, *arguments)
+    hosts = [cast[1] for cast in manager.compute_rpcapi.casts]
+    assert hosts == ([] if is_begun else ['c2'])
+    assert bool(manager.handled) == is_begun
 
 
 @pytest.mark.parametrize('holder', ['c1', 'c2'])
