@@ -100,7 +100,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         if RabbitMQ has delivered its message again.
         """
         message = delivery.current()
-        if not stale_messages.refresh(instance):
+        if not stale_messages.refresh(instance, self.clock):
             # A server that was deleted while it was scheduled has got its
             # allocation after its delete.
             self.reportclient.delete_allocation_for_instance(
@@ -130,9 +130,8 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         is_kept = delivery.current() is not None
         if not is_kept or not _may_repeat(filter_properties):
             return False
-        return stale_messages.refresh(instance) and self._is_interrupted(
-            instance
-        )
+        is_there = stale_messages.refresh(instance, self.clock)
+        return is_there and self._is_interrupted(instance)
 
     def _is_interrupted(self, instance: Any) -> bool:
         """Return whether a worker has started a build here and has ended.
@@ -190,7 +189,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         until this can be found out; an error would end the build.
         """
         message = delivery.current()
-        if not stale_messages.refresh(instance):
+        if not stale_messages.refresh(instance, self.clock):
             return True
         is_begun = message is not None and _is_released(instance)
         if is_begun or not is_unbuilt(instance.vm_state, instance.host):

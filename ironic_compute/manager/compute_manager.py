@@ -173,6 +173,7 @@ class IronicComputeManager(
             self._find_other_holder,
             strays.follow_server,
             messages.shared,
+            self.clock,
         )
         self.evictor = components.make_evictor(
             messages, self.in_progress, lockutils.lock, strays.recheck

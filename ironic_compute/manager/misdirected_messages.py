@@ -35,8 +35,10 @@ from nova import objects
 from nova import rpc as nova_rpc
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.manager.forwarding import HOPS, next_hop
+from ironic_compute.manager.stale_messages import read_until_answered
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -103,33 +105,30 @@ class Location(Protocol):
     node: str | None
 
 
-def read_location(server: str) -> Location | None:
+def read_location(server: str, clock: Clock) -> Location | None:
     """Return a server's Instance record; None if it is gone or unreadable.
 
-    Blocks while nova-conductor does not answer: the message waits, and a cast
-    waits in RabbitMQ as well.
+    Blocks while nova-conductor or its database is away: the message waits,
+    and a cast waits in RabbitMQ as well.
     """
-    while True:
-        try:
-            found: Location = objects.Instance.get_by_uuid(
-                nova_context.get_admin_context(), server, expected_attrs=[]
-            )
-            return found
-        except nova_exception.InstanceNotFound:
-            return None
-        except oslo_messaging.MessagingTimeout as exc:
-            LOG.warning(
-                'A message for server %(server)s waits until Nova answers: '
-                '%(error)s',
-                {'server': server, 'error': exc},
-            )
-        except Exception as exc:
-            LOG.warning(
-                'Could not read which host serves server %(server)s, so its '
-                'message is handled here: %(error)s',
-                {'server': server, 'error': exc},
-            )
-            return None
+
+    def read() -> Location:
+        found: Location = objects.Instance.get_by_uuid(
+            nova_context.get_admin_context(), server, expected_attrs=[]
+        )
+        return found
+
+    try:
+        return read_until_answered(read, server, clock)
+    except nova_exception.InstanceNotFound:
+        return None
+    except Exception as exc:
+        LOG.warning(
+            'Could not read which host serves server %(server)s, so its '
+            'message is handled here: %(error)s',
+            {'server': server, 'error': exc},
+        )
+        return None
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -145,14 +144,15 @@ class MessageForwarder:
         the server's host
     :param working_on: records that the calling thread handles a message about
         a server; blocks while this host gives the server to another host
-    :param read_location: reads a server's Instance record
+    :param read_location: reads a server's Instance record; blocks
     """
 
     _here: Host
     _find_holder: Callable[[NodeId], Host | None]
     _follow_server: Callable[[NodeId, str, Host], None]
     working_on: Callable[[str], contextlib.AbstractContextManager[Any]]
-    _read_location: Callable[[str], Location | None] = read_location
+    _clock: Clock
+    _read_location: Callable[[str, Clock], Location | None] = read_location
 
     def attach_to(self, server: Any) -> None:
         """See each message of an RPC server before its handler does.
@@ -218,7 +218,7 @@ class MessageForwarder:
         return found
 
     def _find_host(self, server: str, hops_count: int) -> Host:
-        found = self._read_location(server)
+        found = self._read_location(server, self._clock)
         if found is None or found.host is None:
             return self._here
         node = NodeId(found.node) if found.node else None

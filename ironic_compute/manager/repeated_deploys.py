@@ -56,7 +56,7 @@ class RepeatedDeploys(BuildMessages):
         """
         return (
             _is_redelivered()
-            and stale_messages.refresh(instance)
+            and stale_messages.refresh(instance, self.clock)
             and self._is_begun_unshelve(instance)
         )
 
@@ -115,7 +115,7 @@ class RepeatedDeploys(BuildMessages):
     ) -> Any:
         """Unshelve a server, or free what was allocated to a deleted one."""
         self._prepare(context, instance, self._restart_unshelve, node)
-        if not stale_messages.refresh(instance):
+        if not stale_messages.refresh(instance, self.clock):
             # It has got its allocation after its delete, from a conductor
             # that did not know of the delete.
             self.reportclient.delete_allocation_for_instance(
@@ -145,7 +145,7 @@ class RepeatedDeploys(BuildMessages):
 
         :param wanted: the image or the node that the message names
         """
-        if stale_messages.refresh(instance) and _is_redelivered():
+        if stale_messages.refresh(instance, self.clock) and _is_redelivered():
             with self.in_progress.exclusive(instance.uuid) as is_free:
                 if is_free:
                     restart(context, instance, wanted)

@@ -134,7 +134,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         on. Blocks until Nova and Placement answer.
         """
         for index, host in enumerate(hosts):
-            if not _is_waiting(instance):
+            if not _is_waiting(instance, self.clock):
                 return []
             nodes = self._list_nodes(context, instance.uuid)
             if nodes:
@@ -299,7 +299,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         twice, and the other one goes on. Blocks until Nova and Placement
         answer; an error would leave the server BUILDING for ever.
         """
-        if not _is_waiting(instance) or self._list_nodes(
+        if not _is_waiting(instance, self.clock) or self._list_nodes(
             context, instance.uuid
         ):
             _log_other_build(instance.uuid)
@@ -325,10 +325,10 @@ class FreshCandidates(api.ComputeTaskAPI):
         return list(found['allocations'])
 
 
-def _is_waiting(instance: Any) -> bool:
+def _is_waiting(instance: Any, clock: Clock) -> bool:
     """Read an Instance again; return whether no host builds its server."""
     return (
-        stale_messages.refresh(instance)
+        stale_messages.refresh(instance, clock)
         and instance.vm_state == vm_states.BUILDING
         and instance.host is None
         and instance.task_state in (task_states.SCHEDULING, None)

@@ -28,14 +28,20 @@ LOG = logging.getLogger(__name__)
 _Result = TypeVar('_Result')
 _Errors = Callable[[Exception], bool]
 
+# The errors that show that nova-conductor could do nothing. It answers with a
+# RemoteError if it has no database: a refusal has a class of Nova's.
+NO_ANSWER_OF_NOVA: tuple[type[Exception], ...] = (
+    oslo_messaging.MessagingTimeout,
+    oslo_messaging.RemoteError,
+)
 # The errors that show that a service did not answer.
 NO_ANSWER: tuple[type[Exception], ...] = (
+    *NO_ANSWER_OF_NOVA,
     keystone_exceptions.ConnectionError,
     keystone_exceptions.DiscoveryFailure,
     keystone_exceptions.ServiceUnavailable,
     neutron_exceptions.ConnectionFailed,
     neutron_exceptions.ServiceUnavailable,
-    oslo_messaging.MessagingTimeout,
 )
 
 

@@ -47,7 +47,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Shelve a server; blocks until each service has answered."""
-        if not is_due(instance, SHELVING):
+        if not is_due(instance, SHELVING, self.clock):
             drop('shelve_offload_instance', instance)
         elif self.has_active_node(instance):
             super()._shelve_offload_instance(

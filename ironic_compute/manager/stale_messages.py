@@ -21,19 +21,22 @@ import contextlib
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
-import oslo_messaging
 from nova import exception as nova_exception
 from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
+from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
 from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
+
+_Read = TypeVar('_Read')
 
 # The task states of an Instance with which an RPC message is not stale, by the
 # name of the message.
@@ -87,7 +90,7 @@ def _drops_stale(name: str) -> Callable[..., Any]:
         self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         def handle() -> Any:
-            if not is_due(instance, _DUE_STATES[name]):
+            if not is_due(instance, _DUE_STATES[name], self.clock):
                 return drop(name, instance)
             with _keeping_newer_tasks(name, instance):
                 return inherited(self, context, instance, *args, **kwargs)
@@ -111,33 +114,44 @@ def _keeping_newer_tasks(
     return keeping_newer_tasks(instance, frozenset({*states, None}))
 
 
-def refresh(instance: Any) -> bool:
+def refresh(instance: Any, clock: Clock) -> bool:
     """Read an Instance again; return False if it is gone.
 
     The fields that only the message has are kept. Blocks while nova-conductor
-    does not answer, because the message would be lost after an error.
+    or its database is away, because the message would be lost after an error.
     """
     changes = instance.obj_get_changes()
-    while True:
-        try:
-            instance.refresh()
-            break
-        except nova_exception.InstanceNotFound:
-            return False
-        except oslo_messaging.MessagingTimeout as exc:
-            LOG.warning(
-                'A message for server %(server)s waits until Nova answers: '
-                '%(error)s',
-                {'server': instance.uuid, 'error': exc},
-            )
+    try:
+        read_until_answered(instance.refresh, instance.uuid, clock)
+    except nova_exception.InstanceNotFound:
+        return False
     for name in changes.keys() & _UNSAVED:
         setattr(instance, name, changes[name])
     return True
 
 
-def is_due(instance: Any, states: frozenset[str]) -> bool:
+def read_until_answered(
+    read: Callable[[], _Read], server: str, clock: Clock
+) -> _Read:
+    """Read a record of a server that a message is about; blocks until then.
+
+    :raises nova.exception.NovaException: the answer of nova-conductor
+    """
+    return retry(
+        read,
+        clock,
+        after(*NO_ANSWER_OF_NOVA),
+        lambda exc: LOG.warning(
+            'A message for server %(server)s waits until Nova answers: '
+            '%(error)s',
+            {'server': server, 'error': exc},
+        ),
+    )
+
+
+def is_due(instance: Any, states: frozenset[str], clock: Clock) -> bool:
     """Read an Instance again; return whether it has one of these tasks."""
-    return refresh(instance) and instance.task_state in states
+    return refresh(instance, clock) and instance.task_state in states
 
 
 def drop(name: str, instance: Any) -> None:
@@ -154,6 +168,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     Each handler records its server in ``in_progress`` while it runs.
     """
 
+    clock: Clock
     in_progress: InProgress
 
     reboot_instance = _drops_stale('reboot_instance')
@@ -177,7 +192,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         the task state that belongs to this one. An earlier one of the other
         type is not for the present task.
         """
-        if not is_due(instance, _REBOOT_STATES[reboot_type]):
+        if not is_due(instance, _REBOOT_STATES[reboot_type], self.clock):
             drop('reboot_instance', instance)
             return
         with keeping_newer_tasks(instance, _BEGUN_REBOOTS[reboot_type]):
@@ -188,7 +203,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     ) -> None:
         """Delete a server; a server that is gone is no error."""
         with self.in_progress.shared(instance.uuid):
-            if not refresh(instance):
+            if not refresh(instance, self.clock):
                 drop('terminate_instance', instance)
                 return
             with self.driver.cancel_build(instance.uuid):

@@ -123,6 +123,7 @@ class Manager(IronicComputeManager, SimulatedNova):
             self._find_other_holder,
             follow,
             self.messages.shared,
+            self.clock,
         )
 
     def serve(self, message: Message) -> None:
@@ -194,7 +195,7 @@ class Manager(IronicComputeManager, SimulatedNova):
             self._lock(instance.uuid),
         ):
             due = (task_states.REBOOTING_HARD,)
-            if refresh(instance) and instance.task_state in due:
+            if refresh(instance, self.clock) and instance.task_state in due:
                 self._worker.driver.reboot_node(instance)
                 instance.task_state = None
                 instance.save(due)
@@ -205,7 +206,7 @@ class Manager(IronicComputeManager, SimulatedNova):
             self._worker.world.moves.working(self._worker, server.uuid),
             self._lock(server.uuid),
         ):
-            if refresh(server) and server.node is not None:
+            if refresh(server, self.clock) and server.node is not None:
                 self._worker.client.attach(server.node, server.uuid)
 
     def _serve_task(self, message: Message) -> None:

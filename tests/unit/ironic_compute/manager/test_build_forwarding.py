@@ -106,7 +106,9 @@ def test_unshelving_is_handled_here_if_it_may_not_be_forwarded(
 ) -> None:
     """Without another holder, or after three hops, Nova's handler runs."""
     manager = _manager(monkeypatch, holder)
-    server = types.SimpleNamespace(obj_get_changes=dict, refresh=lambda: None)
+    server = types.SimpleNamespace(
+        uuid='s', obj_get_changes=dict, refresh=lambda: None
+    )
     rest = 'image', {forwarding.HOPS: hops_count}, 'n', 'spec', []
     message = (server, *rest)
     manager.unshelve_instance('ctx', *message)

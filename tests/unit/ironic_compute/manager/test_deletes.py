@@ -44,6 +44,7 @@ def _delete(
     'error',
     [
         oslo_messaging.MessagingTimeout(),
+        oslo_messaging.RemoteError('DBConnectionError'),
         keystone_exceptions.ConnectFailure(),
         keystone_exceptions.ConnectTimeout(),
         neutron_exceptions.ConnectionFailed(reason='refused'),

@@ -31,6 +31,7 @@ from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.worker import late_acks
 from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
 
 CONF = nova.conf.CONF
 objects.register_all()
@@ -158,7 +159,8 @@ class _Hosts:
             lambda node: self.records.find_holder(node),
             lambda *given: self.records.follow(*given),
             lambda server: self.work.shared(server),
-            lambda server: self.records.read(server),
+            ManualClock(),
+            lambda server, clock: self.records.read(server),
         )
         for server in self.servers_here:
             forwarder.attach_to(server)
@@ -478,9 +480,13 @@ def test_unknown_holder_leaves_the_message_here(
 def test_message_waits_until_nova_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A conductor that does not answer is asked again."""
+    """A conductor without an answer, or without a database, is asked again.
+
+    A delete was handled here although its server was on another host.
+    """
     answers: list[Any] = [
         oslo_messaging.MessagingTimeout('no answer'),
+        oslo_messaging.RemoteError('DBConnectionError'),
         _server(host='c2'),
     ]
 
@@ -491,7 +497,7 @@ def test_message_waits_until_nova_answers(
         return answer
 
     monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
-    found = misdirected_messages.read_location(_ONE)
+    found = misdirected_messages.read_location(_ONE, ManualClock())
     assert found is not None
     assert found.host == 'c2'
     assert not answers
@@ -513,4 +519,4 @@ def test_server_that_cannot_be_read_has_no_other_host(
         raise error
 
     monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
-    assert misdirected_messages.read_location(_ONE) is None
+    assert misdirected_messages.read_location(_ONE, ManualClock()) is None

@@ -19,6 +19,7 @@ from nova.objects import base as objects_base
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.recovery.in_progress import InProgress
+from tests.fakes.clock import ManualClock
 
 _UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
 _NEWER = [
@@ -94,6 +95,7 @@ class _Manager(DropsStaleMessages):
 
     def __init__(self, during: Callable[[], None]) -> None:
         self.in_progress = InProgress()
+        self.clock = ManualClock()
         self.host = 'c1'
         self.during = during
         self.switches: list[str] = []

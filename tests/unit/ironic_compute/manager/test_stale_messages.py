@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
@@ -14,6 +15,7 @@ from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.recovery.in_progress import InProgress
+from tests.fakes.clock import ManualClock
 
 
 class _Server(types.SimpleNamespace):
@@ -42,6 +44,7 @@ def _serve(
     name: str, row: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], _Task]:
     manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
     manager.in_progress = InProgress()
     served: list[str] = []
 
@@ -87,11 +90,39 @@ def test_stale_shelving_and_unshelving_are_dropped(
     assert not served
 
 
+@pytest.mark.parametrize(
+    'error',
+    [
+        oslo_messaging.MessagingTimeout('no answer'),
+        oslo_messaging.RemoteError('DBConnectionError'),
+    ],
+)
+def test_message_waits_until_the_record_of_its_server_can_be_read(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An outage of the database, behind nova-conductor, lost the message."""
+    clock = ManualClock()
+    errors, begun_s = [error] * 2, clock.now_s()
+
+    class Unread(_Task):
+        def refresh(self) -> None:
+            if errors:
+                raise errors.pop()
+            super().refresh()
+
+    server = Unread(uuid='s1', then=task_states.POWERING_OFF)
+    due = frozenset({task_states.POWERING_OFF})
+    assert stale_messages.is_due(server, due, clock)
+    assert clock.now_s() - begun_s == 20.0
+    assert caplog.text.count('waits until Nova answers') == 2
+
+
 def test_delete_cancels_the_build_of_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The build is cancelled before Nova waits for the server's lock."""
     manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
     manager.in_progress = InProgress()
     cancellations = Cancellations()
     manager.driver = types.SimpleNamespace(cancel_build=cancellations.cancel)
@@ -132,6 +163,7 @@ def test_reboot_that_another_one_has_done_is_dropped(
     the server was rebooted.
     """
     manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
     rebooted: list[str] = []
 
     def reboot(self: Any, context: Any, server: _Task, *args: Any) -> None:
