@@ -282,14 +282,7 @@ class Cloud(World):
             yield 'a change is not checked yet'
         if self.operator.forgotten_host in self.known():
             yield f'{self.operator.forgotten_host} is forgotten and known'
-        for node, row in self.nova.rows.items():
-            is_lost = row.deleted or self.nova.is_without_service(node)
-            if not is_lost and NodeId(node) not in self.ironic.nodes:
-                yield f'{node} is gone, its row is not'
-        for node in self.placement.offered:
-            is_lost = self.nova.is_without_service(node)
-            if node not in self.ironic.nodes and not is_lost:
-                yield f'{node} is gone, its provider is not'
+        yield from self._removal_problems()
         for uuid, node in self.placement.allocations.items():
             server = self.nova.servers[uuid]
             if server.excuses & UNHEARD and _has_ended(server):
@@ -299,6 +292,22 @@ class Cloud(World):
                 continue
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'
+
+    def _removal_problems(self) -> Iterator[str]:
+        for node, row in self.nova.rows.items():
+            is_left = row.deleted or self._may_stay(node)
+            if not is_left and node not in self.ironic.nodes:
+                yield f'{node} is gone, its row is not'
+        for node in self.placement.offered:
+            if node not in self.ironic.nodes and not self._may_stay(node):
+                yield f'{node} is gone, its provider is not'
+
+    def _may_stay(self, node: str) -> bool:
+        """Return whether no daemon has to remove the records of a node."""
+        row = self.nova.live_row(NodeId(node))
+        # To all live agents its host is foreign: ``host adopt`` is needed.
+        is_foreign = row is not None and row.host not in self.known()
+        return is_foreign or self.nova.is_without_service(node)
 
     def _node_problems(self) -> Iterator[str]:
         known = self.known()
