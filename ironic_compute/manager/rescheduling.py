@@ -134,7 +134,8 @@ class FreshCandidates(api.ComputeTaskAPI):
         on. Blocks until Nova and Placement answer.
         """
         for index, host in enumerate(hosts):
-            if not _is_waiting(instance, self.clock):
+            is_there = stale_messages.refresh(instance, self.clock)
+            if not is_there or not _is_waiting(instance):
                 return []
             nodes = self._list_nodes(context, instance.uuid)
             if nodes:
@@ -299,7 +300,14 @@ class FreshCandidates(api.ComputeTaskAPI):
         twice, and the other one goes on. Blocks until Nova and Placement
         answer; an error would leave the server BUILDING for ever.
         """
-        if not _is_waiting(instance, self.clock) or self._list_nodes(
+        if not stale_messages.refresh(instance, self.clock):
+            # The scheduler may have allocated a node although its answer was
+            # lost, and nobody looks at the allocations of a deleted server.
+            self._reportclient.delete_allocation_for_instance(
+                context, instance.uuid, force=True
+            )
+            return
+        if not _is_waiting(instance) or self._list_nodes(
             context, instance.uuid
         ):
             _log_other_build(instance.uuid)
@@ -325,11 +333,10 @@ class FreshCandidates(api.ComputeTaskAPI):
         return list(found['allocations'])
 
 
-def _is_waiting(instance: Any, clock: Clock) -> bool:
-    """Read an Instance again; return whether no host builds its server."""
+def _is_waiting(instance: Any) -> bool:
+    """Return whether no host builds a server, by its Instance."""
     return (
-        stale_messages.refresh(instance, clock)
-        and instance.vm_state == vm_states.BUILDING
+        instance.vm_state == vm_states.BUILDING
         and instance.host is None
         and instance.task_state in (task_states.SCHEDULING, None)
     )
