@@ -71,7 +71,7 @@ class Sink(Protocol):
         """Return whether this host holds a node, whatever its pool."""
 
     def is_missing(self, node: NodeId) -> bool:
-        """Return whether Ironic last answered 404 for a held node."""
+        """Return whether a node of this host waits for a read to find it."""
 
     def mark_present(self, node: NodeId) -> None:
         """Accept that a read of this one node found it in Ironic."""
@@ -112,7 +112,7 @@ class NodeFeed:
         self._concurrent_reads = ConcurrentReads()
         self._delivered = Delivered()
         self._redelivery = Redelivery()
-        # Held nodes that Ironic answered 404 for, which may be an error.
+        # Nodes of this host that Ironic answered 404 for, maybe in error.
         self._missing = Redelivery()
         # Nodes that belonged to another pool when they were read last.
         self._outside_pool: set[str] = set()

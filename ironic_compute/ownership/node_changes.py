@@ -74,11 +74,18 @@ class NodeChanges:
         return self._held_nodes.row(node) is not None
 
     def is_missing(self, node: NodeId) -> bool:
-        """Return whether Ironic last answered 404 for a held node."""
-        return self._held_nodes.is_missing(node)
+        """Return whether this host still waits until a read finds a node.
+
+        Ironic last answered 404 for the held node. Or another host has given
+        the node to this host, and no read has found it yet; the row names this
+        host then, so no other host would offer the node after a wrong 404.
+        """
+        is_missing = self._held_nodes.is_missing(node)
+        return is_missing or self._unheld.is_awaited(node)
 
     def mark_present(self, node: NodeId) -> None:
         """Remove the mark of a missing node: a single read has found it."""
+        self._unheld.mark_found(node)
         self._held_nodes.mark_present(node)
 
     def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:

@@ -39,6 +39,8 @@ class UnheldNodes:
         self._of_foreign: dict[NodeId, NodeFacts] = {}
         self._foreign_recheck_at_s = 0.0
         self._given: set[NodeId] = set()
+        # Given nodes that no read of Ironic has found since.
+        self._awaited: set[NodeId] = set()
         self._listed: set[NodeId] = set()
         self._to_find_by_name: set[NodeId] = set()
         self._lock = threading.Lock()
@@ -75,6 +77,7 @@ class UnheldNodes:
         The rows of all nodes, except the held ones, are read again.
         """
         with self._lock:
+            self._awaited.clear()
             self._of_pool.clear()
             self._of_foreign.clear()
             unsettled = self._due.keys() | self._unplaced.keys()
@@ -88,10 +91,23 @@ class UnheldNodes:
         with self._lock:
             for node in nodes:
                 self._given.add(node)
+                self._awaited.add(node)
                 self._of_pool.discard(node)
                 for waiting in (self._unplaced, self._of_foreign):
                     if node in waiting:
                         self._due[node] = waiting.pop(node)
+
+    def mark_found(self, node: NodeId) -> None:
+        """Record that a read of this one node has found it in Ironic."""
+        with self._lock:
+            self._awaited.discard(node)
+
+    def is_awaited(self, node: NodeId) -> bool:
+        """Return whether a node was given here, and no read found it since.
+
+        The next audit holds such a node by its row, so it ends the wait.
+        """
+        return node in self._awaited
 
     def facts(self, node: NodeId) -> NodeFacts | None:
         """Return the newest facts of a node that is in a waiting list.

@@ -64,6 +64,21 @@ def test_missing_node_that_a_list_contains_is_read_again(
     assert not one.node_changes.is_missing(N1)
 
 
+def test_given_node_is_awaited_until_a_read_finds_it(cloud: Cloud) -> None:
+    """After a wrong 404, nobody offered it until the next audit."""
+    one = _one(cloud)
+    changes = one.node_changes
+    one.unheld.mark_given([N1])
+    changes.mark_missing(N1)
+    cloud.rounds(one, 3)
+    assert [changes.is_missing(node) for node in (N1, N2)] == [True, False]
+    changes.mark_present(N1)
+    assert not changes.is_missing(N1)
+    one.unheld.mark_given([N1])
+    one.audit()
+    assert not changes.is_missing(N1), 'it is held by its row'
+
+
 def _gone(one: One, facts: NodeFacts) -> None:
     one.node_changes.mark_missing(facts.uuid)
 
