@@ -24,7 +24,12 @@ _CACHE = Traits(forgets=True, breaks=False, shared=True)
 _ZOOKEEPER = Traits(forgets=False, breaks=False, shared=True)
 _FILE = Traits(forgets=False, breaks=False, shared=False)
 
-_ETCD_PORT = 2379
+# How several servers are written.
+_HOSTS = 'HOST:PORT?hosts=HOST:PORT,HOST:PORT'
+_SENTINELS = (
+    'redis://HOST:PORT?sentinel=NAME&sentinel_fallback=HOST:PORT, with one '
+    'sentinel_fallback for each further Sentinel'
+)
 
 # The two meanings of a URL option: the time-out of one request, or the term
 # after which the backend drops the entries and locks of a silent member.
@@ -90,7 +95,7 @@ BACKENDS: Mapping[str, _Kind] = {
     'file': _Kind(_FILE, _PLAIN_OPTIONS),
 }
 _OF_ETCD = frozenset({'etcd3+http', 'etcd3+https'})
-OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
+_OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
 WITHOUT_GROUPS = frozenset(
     {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
 )
@@ -117,15 +122,23 @@ class Backend:
     """A valid backend URL, complete with all time-outs.
 
     :param path: the directory of a file backend; '' for the others
-    :param etcd_servers: all members of an etcd cluster that the URL names;
-        none for the other backends, whose drivers know several themselves
+    :param servers: all servers that the URL names, of a backend that has
+        several: members of etcd, servers of ZooKeeper, or Sentinels
     """
 
     url: str
     scheme: str
     traits: Traits
     path: str
-    etcd_servers: Sequence[Server] = ()
+    servers: Sequence[Server] = ()
+
+    @property
+    def has_sentinel(self) -> bool:
+        """Whether Sentinel names the server of Redis to be used."""
+        query = urllib.parse.urlsplit(self.url).query
+        return self.scheme == 'redis' and 'sentinel' in dict(
+            urllib.parse.parse_qsl(query)
+        )
 
     @property
     def shown(self) -> str:
@@ -154,9 +167,11 @@ def parse(url: str, *, term_s: float) -> Backend:
     _check_place(parts)
     _check_names(parts.query, sorted(kind.all_options))
     query = _completed(parts.query, kind.options, int(term_s))
+    if parts.scheme in _OF_ZOOKEEPER:
+        query = _with_fixed_order(query)
     full = urllib.parse.urlunsplit(parts._replace(query=query))
     path = parts.path if parts.scheme == 'file' else ''
-    servers = _etcd_servers(parts) if parts.scheme in _OF_ETCD else ()
+    servers = _servers(parts)
     return Backend(full, parts.scheme, kind.traits, path, servers)
 
 
@@ -199,26 +214,47 @@ def _check_names(query: str, known: Sequence[str]) -> None:
             )
 
 
-def _etcd_servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
-    """Return the server of the URL, and those that ``hosts`` adds.
+def _servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
+    """Return the server of the URL, and those that its options add.
 
-    The option is named and written as the one of tooz's ZooKeeper driver.
+    ``hosts`` of etcd is named and written as the one of tooz's ZooKeeper
+    driver.
+
+    :raises BackendRefused: one is not HOST:PORT. tooz's drivers would only
+        log, again and again, that they cannot connect.
     """
-    given = dict(urllib.parse.parse_qsl(parts.query)).get('hosts', '')
-    names = [parts.netloc, *filter(None, given.split(','))]
-    return tuple(_server(name) for name in names)
+    options = urllib.parse.parse_qs(parts.query)
+    names = [parts.netloc]
+    if parts.scheme in _OF_ETCD:
+        port, cure = 2379, f'{parts.scheme}://{_HOSTS}'
+        names += _listed(options)
+    elif parts.scheme in _OF_ZOOKEEPER:
+        port, cure = 2181, f'{parts.scheme}://{_HOSTS}'
+        names += _listed(options)
+    elif 'sentinel' in options:
+        port, cure = None, _SENTINELS
+        names += options.get('sentinel_fallback', [])
+    else:
+        return ()
+    return tuple(_server(name, port, cure) for name in names)
 
 
-def _server(name: str) -> Server:
+def _listed(options: Mapping[str, Sequence[str]]) -> list[str]:
+    given = ','.join(options.get('hosts', ()))
+    return [name for name in given.split(',') if name]
+
+
+def _server(name: str, default_port: int | None, cure: str) -> Server:
     parts = urllib.parse.urlsplit(f'//{name}')
     try:
-        port = parts.port or _ETCD_PORT
+        port = parts.port or default_port
     except ValueError:
         port = None
     if not parts.hostname or port is None or parts.path:
+        shown = name.rpartition('@')[2]
         raise errors.BackendRefused(
-            f'{OPTION} names the etcd server "{name}", which is not '
-            'HOST:PORT: write etcd3+http://HOST:PORT?hosts=HOST:PORT,HOST:PORT.'
+            f'{OPTION} names the server "{shown}", which is not HOST:PORT: '
+            f'write {cure}.'
         )
     return Server(parts.hostname, port)
 
@@ -234,6 +270,17 @@ def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:
         seconds = _seconds(name, given[name])
         if meaning == _TERM:
             _check_term(name, seconds, term_s)
+    return urllib.parse.urlencode(pairs)
+
+
+def _with_fixed_order(query: str) -> str:
+    """Return the options of ZooKeeper with its servers in a fixed order.
+
+    In a random order kazoo may return to a server that it has just left.
+    """
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    if 'randomize_hosts' not in dict(pairs):
+        pairs.append(('randomize_hosts', 'false'))
     return urllib.parse.urlencode(pairs)
 
 

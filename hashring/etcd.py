@@ -1,22 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Etcd locks: owner, token, break and renewal, which tooz has no calls for.
+"""Etcd: the servers, and owner, token and break of a lock, beside tooz.
 
 The value of a lock's key in etcd is the token of one lock object of tooz, so
 the token names one acquisition. tooz compares it only at a release:
 ``acquired`` stays True after another process has taken the lock, and
 ``break_`` frees the lock even if another process holds it.
 
-`hashring.membership` alone calls these functions. They read private
-attributes of tooz, and no other module reads those:
+`hashring.membership` alone uses this module. It reads private attributes of
+tooz, and no other module reads those:
 ``tests/contract/coordination/test_private_attributes.py`` fails when a
-release of tooz drops or renames one. All but `token` and `stop_renewing`
-block for one request.
+release of tooz drops or renames one. All functions but `token` and
+`stop_renewing` block for one request.
 """
 
 import base64
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hashring import errors
+from hashring.adapter import Adapter
+from hashring.backend import Backend, Server
+from hashring.etcd_servers import EtcdServers
 from hashring.group import LockToken
+
+
+class EtcdAdapter(Adapter):
+    """The adapter of tooz's ``Etcd3Driver``."""
+
+    def __init__(self, driver: Any, backend: Backend) -> None:
+        super().__init__(driver, backend)
+        self._servers = EtcdServers(driver, backend.servers)
+
+    @property
+    def other_servers(self) -> Sequence[Server]:
+        return self._backend.servers[1:]
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Leave the server if the request fails.
+
+        Whether a failed request was carried out is not known. Its caller
+        repeats it or reads what is so, as with a single server.
+        """
+        server = self._servers.current()
+        try:
+            yield
+        except errors.NotInGroup:
+            raise  # It is an answer of the server.
+        except errors.BackendUnavailable as exc:
+            self._servers.leave(server, str(exc))
+            raise
+
+    def owns(self, lock: Any) -> bool:
+        return is_owner(self._driver, lock)
+
+    def token(self, lock: Any) -> LockToken | None:
+        return token(lock)
+
+    def break_lock(self, lock: Any, token: LockToken) -> None:
+        break_lock(self._driver, lock, token)
+
+    def note_released(self, lock: Any) -> None:
+        stop_renewing(self._driver, lock)
 
 
 def is_owner(driver: Any, lock: Any) -> bool:

@@ -21,8 +21,10 @@ from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
 
-# Seconds between two attempts to join while this agent is not in the group.
-REJOIN_S = 1.0
+# Seconds between two attempts while this agent is not in the group, or its
+# last heartbeat failed. Servers that have lost one of them elect a leader in a
+# few seconds, and a lease should not end for that.
+RETRY_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,8 +123,13 @@ class HeartbeatThread:
             sent_s = self._clock.now_s()
             self.beat()
             spent_s = self._clock.now_s() - sent_s
-            pause_s = self._interval_s if self._joined else REJOIN_S
-            self._wake.wait(max(0.1, pause_s - spent_s))
+            self._wake.wait(max(0.1, self.pause_s - spent_s))
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds from the sending of the last heartbeat to the next one."""
+        is_well = self._joined and self._state.failure is None
+        return self._interval_s if is_well else RETRY_S
 
     def beat(self) -> None:
         """Join, publish, and send one heartbeat; never raises."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group membership and host locks over tooz: `Group` for real backends.
 
-This module, with its adapters `etcd` and `zookeeper`, is the only user of
-tooz's coordination drivers. The heartbeat thread and the lock thread call it
-at the same time; each method belongs to one of them (see `Group`).
+This module, with the adapters `etcd`, `redis` and `zookeeper`, is the only
+user of tooz's coordination drivers. The heartbeat thread and the lock thread
+call it at the same time; each method belongs to one of them (see `Group`).
 
 A member id is the home host and the boot, so that two processes never
 overwrite each other's entry. The name of a lock is the host's name alone, so
@@ -20,7 +20,7 @@ import os
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tooz
@@ -28,13 +28,24 @@ from oslo_log import log as logging
 from tooz import coordination, locking
 
 from hashring import backend as backends
-from hashring import errors, etcd, zookeeper
-from hashring.etcd_servers import EtcdServers
+from hashring import errors
+from hashring.adapter import Adapter
+from hashring.etcd import EtcdAdapter
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.meter import BackendMeter, NoMeter
+from hashring.redis import RedisAdapter
 from hashring.ring import Host
+from hashring.zookeeper import ZooKeeperAdapter
 
 LOG = logging.getLogger(__name__)
+
+_ADAPTERS: Mapping[str, type[Adapter]] = {
+    'etcd3+http': EtcdAdapter,
+    'etcd3+https': EtcdAdapter,
+    'redis': RedisAdapter,
+    'zookeeper': ZooKeeperAdapter,
+    'kazoo': ZooKeeperAdapter,
+}
 
 _LOCK_PREFIX = 'ironic-compute/host/'
 _GROUP_PREFIX = 'ironic-compute.'
@@ -64,9 +75,10 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def _reason(exc: BaseException) -> str:
-    """Return the text of an error; without one, that of its first cause.
+    """Return the text of an error; without one, what its first cause says.
 
     etcd3gw's errors have no text, and are about any failure of a connection.
+    kazoo's have none either, but each has a class of its own.
     """
     if str(exc):
         return str(exc)
@@ -74,7 +86,8 @@ def _reason(exc: BaseException) -> str:
     while first.__cause__ or first.__context__:
         first = first.__cause__ or first.__context__ or first
     name = type(exc).__name__
-    return name if not str(first) else f'{name}: {first}'
+    cause = str(first) or type(first).__name__
+    return name if first is exc else f'{name}: {cause}'
 
 
 def _quoted(name: str) -> str:
@@ -133,41 +146,36 @@ class Membership:
         self._group = group_id(group)
         self.boot = boot
         self._locks: dict[Host, locking.Lock] = {}
-        # Refused locks whose queue this agent must leave; only on ZooKeeper.
-        self._refused: list[locking.Lock] = []
+        # What this agent has published last.
+        self._record: Mapping[str, Any] | None = None
         self._malformed: set[bytes | str] = set()
         if self.backend.path:
             _check_folder(self.backend.path)
         _check_files(self.backend.url)
         self._driver = _load(self.backend, f'{_quoted(home)}:{boot}')
-        servers = self.backend.etcd_servers
-        self._servers = EtcdServers(self._driver, servers) if servers else None
+        make = _ADAPTERS.get(self.backend.scheme, Adapter)
+        self._adapter = make(self._driver, self.backend)
 
     @contextlib.contextmanager
     def _request(self, what: str, of: str = '') -> Iterator[None]:
-        """Translate each error of the driver; leave a server of etcd then.
-
-        Whether a failed request was carried out is not known. Its caller
-        repeats it or reads what is so, as with a single server.
+        """Measure a request, and translate each error of the driver.
 
         :param what: the request, as it is measured
         :param of: the host of the lock that the request is about
         """
-        server = self._servers and self._servers.current()
         about = f'{what} of {of}' if of else what
-        try:
-            with self._meter.time(what), _translated(about):
-                yield
-        except errors.BackendUnavailable as exc:
-            if self._servers and server:
-                self._servers.leave(server, str(exc))
-            raise
+        with (
+            self._adapter.request(),
+            self._meter.time(what),
+            _translated(about),
+        ):
+            yield
 
     # ---- for the heartbeat thread
 
     def connect(self) -> None:
         # Each server once, because an operator's tool tries only once.
-        for _ in self.backend.etcd_servers[1:]:
+        for _ in self._adapter.other_servers:
             with contextlib.suppress(errors.BackendUnavailable):
                 self._connect()
         self._connect()
@@ -188,6 +196,7 @@ class Membership:
             ):
                 self._driver.leave_group(self._group).get()
             self._driver.join_group_create(self._group, me.capabilities())
+        self._record = me.capabilities()
 
     def publish(self, me: Member) -> None:
         with self._request('publish'):
@@ -197,13 +206,11 @@ class Membership:
                 ).get()
             except tooz.NotImplemented:  # tooz's file driver has no update.
                 self.join(me)
+        self._record = me.capabilities()
 
     def heartbeat(self) -> None:
         with self._request('heartbeat'):
-            self._driver.heartbeat()
-            if self.backend.scheme in backends.OF_ZOOKEEPER:
-                zookeeper.sync_with_leader(self._driver)
-                self._leave_queues()
+            self._adapter.heartbeat(self._group, self._record)
 
     def members(self) -> tuple[Member, ...]:
         with self._request('members'):
@@ -249,7 +256,8 @@ class Membership:
             return frozenset(
                 host
                 for host, lock in held
-                if not self._owns(lock) and self._locks.get(host) is lock
+                if not self._adapter.owns(lock)
+                and self._locks.get(host) is lock
             )
 
     # ---- for the lock thread
@@ -268,32 +276,21 @@ class Membership:
         return True
 
     def _acquired(self, lock: locking.Lock) -> bool:
-        """Request the lock once; return whether it was granted.
-
-        On ZooKeeper the next heartbeat removes a refused request from the
-        lock's queue.
-        """
+        """Request the lock once; return whether it was granted."""
         acquired = False
         try:
             acquired = bool(lock.acquire(blocking=False))
         finally:
-            if not acquired and self.backend.scheme in backends.OF_ZOOKEEPER:
-                self._refused.append(lock)
+            if not acquired:
+                self._adapter.note_refused(lock)
         return acquired
-
-    def _leave_queues(self) -> None:
-        """Remove refused requests, which could keep others from a lock."""
-        while self._refused:
-            zookeeper.leave_queue(self._refused[0])
-            # The first entry is still the same: the lock thread only appends.
-            self._refused.pop(0)
 
     def owns_lock(self, host: Host) -> bool:
         lock = self._locks.get(host)
         if lock is None:
             return False
         with self._request('read the lock', host):
-            return self._owns(lock)
+            return self._adapter.owns(lock)
 
     def release(self, host: Host) -> None:
         lock = self._locks.get(host)
@@ -302,21 +299,18 @@ class Membership:
         with self._request('release', host):
             lock.release()
         self._locks.pop(host, None)
-        if self.traits.breaks:
-            etcd.stop_renewing(self._driver, lock)
+        self._adapter.note_released(lock)
 
     def token(self, host: Host) -> LockToken | None:
         lock = self._locks.get(host)
-        if lock is None or not self.traits.breaks:
-            return None
-        return etcd.token(lock)
+        return None if lock is None else self._adapter.token(lock)
 
     def break_lock(self, host: Host, token: LockToken) -> None:
         if not self.traits.breaks:
             return
         with self._request('break the lock', host):
             lock = self._driver.get_lock(lock_id(host))
-            etcd.break_lock(self._driver, lock, token)
+            self._adapter.break_lock(lock, token)
 
     # ---- for any thread
 
@@ -337,13 +331,6 @@ class Membership:
                 self._driver.stop()
         except errors.BackendUnavailable as exc:
             LOG.debug('Left without a word: %(why)s', {'why': exc})
-
-    def _owns(self, lock: Any) -> bool:
-        """Return whether this agent still has this acquisition of the lock."""
-        try:
-            return bool(lock.is_still_owner())
-        except tooz.NotImplemented:
-            return etcd.is_owner(self._driver, lock)
 
     def _parsed(self, raw: dict[bytes | str, Any]) -> tuple[Member, ...]:
         members = []

@@ -1,34 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZooKeeper: a heartbeat that the leader answers, and leaving a lock queue.
+"""ZooKeeper: a heartbeat that a majority confirms, and leaving a server.
 
 tooz's own heartbeat is a read, which any server answers. A server that is
-cut off from its leader goes on answering for ``syncLimit`` ticks, while the
-leader ends the sessions of the server's clients; therefore the heartbeat
-must include a request that only the leader can answer.
+cut off from its leader, and a leader that is cut off from its followers, go on
+answering reads for ``syncLimit`` ticks, while the others end the sessions of
+its clients. Therefore the heartbeat is a write, because a majority of the
+servers must confirm each write.
+
+kazoo waits for two thirds of a session before it leaves a server that is
+frozen, and a request waits as long; then no time is left to renew the lease.
+So this adapter closes the connection when a request takes too long; kazoo
+goes on with the next server and keeps the session.
 
 A client that requests a lock adds a znode to the lock's queue. kazoo ignores a
 failure to delete that znode after a refused request; then no client behind it
 gets the lock until the session ends.
 
-`hashring.membership` alone calls these functions. They read private
-attributes of tooz and kazoo, and no other module reads those:
+`hashring.membership` alone uses this module. It reads private attributes of
+tooz and kazoo, and no other module reads those:
 ``tests/contract/coordination/test_private_attributes.py`` fails when a
-release of either library drops or renames one. Both functions block.
+release of either library drops or renames one.
 """
 
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hashring.backend import REQUEST_TIMEOUT_S
+from oslo_log import log as logging
+
+from hashring.adapter import Adapter
+from hashring.backend import REQUEST_TIMEOUT_S, Backend
+
+LOG = logging.getLogger(__name__)
 
 
-def sync_with_leader(driver: Any) -> None:
-    """Wait until the leader has answered this client.
+class ZooKeeperAdapter(Adapter):
+    """The adapter of tooz's ``KazooDriver``.
 
-    :param driver: tooz's ``KazooDriver``, which has been started
-    :raises Exception: kazoo's, if the leader does not answer within
-        `REQUEST_TIMEOUT_S` seconds
+    :param timeout_s: seconds until a server that does not answer is left
     """
-    driver._coord.sync_async('/').get(timeout=REQUEST_TIMEOUT_S)
+
+    def __init__(
+        self,
+        driver: Any,
+        backend: Backend,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        super().__init__(driver, backend)
+        self._timeout_s = timeout_s
+        # Refused locks whose queue this agent must leave.
+        self._refused: list[Any] = []
+        shorten_connecting(driver)
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Leave the server if the request takes too long."""
+        timer = threading.Timer(
+            self._timeout_s, leave_server, (self._driver, self._timeout_s)
+        )
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def heartbeat(
+        self, group: bytes, record: Mapping[str, Any] | None
+    ) -> None:
+        if record is None:
+            self._driver.heartbeat()
+        else:
+            self._driver.update_capabilities(group, record).get(
+                timeout=self._timeout_s
+            )
+        self._leave_queues()
+
+    def note_refused(self, lock: Any) -> None:
+        """Have the next heartbeat remove the request from its queue."""
+        self._refused.append(lock)
+
+    def _leave_queues(self) -> None:
+        """Remove refused requests, which could keep others from a lock."""
+        while self._refused:
+            leave_queue(self._refused[0])
+            # The first entry is still the same: the lock thread only appends.
+            self._refused.pop(0)
+
+
+def shorten_connecting(driver: Any) -> None:
+    """Let kazoo wait less for a TCP connection to one server.
+
+    kazoo waits for the time of a session, and the first connection may take
+    no longer altogether: one server whose machine is off would be in the way
+    of all that are named after it.
+    """
+    handler = driver._coord.handler
+    connect = handler.create_connection
+
+    def connect_soon(*args: Any, timeout: float, **options: Any) -> Any:
+        timeout = min(timeout, REQUEST_TIMEOUT_S)
+        return connect(*args, timeout=timeout, **options)
+
+    handler.create_connection = connect_soon
+
+
+def leave_server(driver: Any, waited_s: float) -> None:
+    """Close the connection to the current server; never raises or blocks.
+
+    Requests on their way fail. kazoo connects to the next server and goes on
+    with the same session.
+
+    :param waited_s: for how long the server has not answered
+    """
+    connection = driver._coord._connection._socket
+    if connection is None:
+        return
+    with contextlib.suppress(OSError):
+        host, port = connection.getpeername()[:2]
+        LOG.warning(
+            'Left the ZooKeeper server at %(host)s:%(port)s, which has not '
+            'answered for %(waited_s)g s',
+            {'host': host, 'port': port, 'waited_s': waited_s},
+        )
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def leave_queue(lock: Any) -> None:

@@ -13,14 +13,15 @@ import collections
 import dataclasses
 import importlib.metadata
 import pathlib
+import types
+import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-import kazoo.exceptions
 import pytest
 from tooz import coordination
 
-from hashring import etcd, zookeeper
+from hashring import etcd, redis
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCK = b'ironic-compute/host/c1'
@@ -51,6 +52,10 @@ class Private:
 
     def __str__(self) -> str:
         return f'{self.library}:{self.name}'
+
+
+def _redis() -> Any:
+    return _driver('redis://127.0.0.1:1')
 
 
 def _zookeeper_lock() -> Any:
@@ -88,7 +93,7 @@ PRIVATE = [
         '_coord',
         'hashring/zookeeper.py',
         _zookeeper,
-        lambda client: callable(client.sync_async),
+        lambda client: callable(client.handler.create_connection),
     ),
     Private(
         'tooz',
@@ -96,6 +101,32 @@ PRIVATE = [
         'hashring/zookeeper.py',
         _zookeeper_lock,
         lambda lock: isinstance(lock.path, str) and bool(lock.client),
+    ),
+    Private(
+        'kazoo',
+        '_connection',
+        'hashring/zookeeper.py',
+        lambda: _zookeeper()._coord,
+        lambda connection: hasattr(connection, '_socket'),
+    ),
+    Private(
+        'kazoo',
+        '_socket',
+        'hashring/zookeeper.py',
+        # None until there is a connection.
+        lambda: types.SimpleNamespace(
+            _socket=vars(_zookeeper()._coord._connection)
+        ),
+        lambda attributes: '_socket' in attributes,
+    ),
+    Private('tooz', '_make_client', 'hashring/redis.py', _redis),
+    Private(
+        'tooz',
+        '_client',
+        'hashring/redis.py',
+        # None until it is started.
+        lambda: types.SimpleNamespace(_client=vars(_redis())),
+        lambda attributes: '_client' in attributes,
     ),
     Private('kazoo', '_find_node', 'hashring/zookeeper.py', _kazoo_lock),
     Private('kazoo', '_delete_node', 'hashring/zookeeper.py', _kazoo_lock),
@@ -160,7 +191,17 @@ def test_released_lock_is_not_renewed_by_heartbeats() -> None:
     etcd.stop_renewing(driver, lock)
 
 
-def test_sync_with_leader_waits_for_an_answer() -> None:
-    """A client that is not connected has no leader, so the call raises."""
-    with pytest.raises(kazoo.exceptions.KazooException):
-        zookeeper.sync_with_leader(_zookeeper())
+def test_client_of_sentinels_shows_them() -> None:
+    """Each of them is asked once, as `hashring.redis` wants it."""
+    options = {'sentinel': 'pool', 'sentinel_fallback': ['127.0.0.1:2']}
+    url = urllib.parse.urlsplit('redis://127.0.0.1:1')
+    driver = _redis()
+    redis.try_once(driver)
+    client = driver._make_client(url, options, 3)
+    assert client.connection_pool.service_name == 'pool'
+    sentinels = client.connection_pool.sentinel_manager.sentinels
+    assert len(sentinels) == 2
+    for sentinel in sentinels:
+        assert callable(sentinel.sentinel_master)
+        connection = sentinel.connection_pool.make_connection()
+        assert connection.retry.get_retries() == 0

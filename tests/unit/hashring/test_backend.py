@@ -36,7 +36,22 @@ def test_caches_get_their_time_outs(scheme: str) -> None:
 @pytest.mark.parametrize('url', ['file:///tmp/x', 'zookeeper://h:2181'])
 def test_file_and_zookeeper_time_out_is_the_term(url: str) -> None:
     """file and ZooKeeper have one time-out, and it is the term."""
-    assert options(url) == {'timeout': '15'}
+    assert options(url)['timeout'] == '15'
+
+
+def test_zookeeper_servers_have_a_fixed_order() -> None:
+    """So kazoo does not return to the server that it has left."""
+    assert options('zookeeper://h')['randomize_hosts'] == 'false'
+    chosen = options('zookeeper://h?randomize_hosts=true')
+    assert chosen['randomize_hosts'] == 'true'
+    assert 'randomize_hosts' not in options('file:///tmp/x')
+
+
+def test_sentinel_is_an_option_of_redis() -> None:
+    """Only then can another server of Redis become the master."""
+    url = 'redis://h:26379?sentinel=pool'
+    assert backend.parse(url, term_s=15.0).has_sentinel
+    assert not backend.parse('redis://h:6379', term_s=15.0).has_sentinel
 
 
 def test_an_operators_value_wins() -> None:
@@ -139,15 +154,42 @@ def test_backends_have_their_traits(url: str, traits: Traits) -> None:
 def test_further_servers_of_etcd_are_in_hosts() -> None:
     """Each server has a port, etcd's own by default; IPv6 has brackets."""
     url = 'etcd3+https://a:23790?hosts=b,[fd00::1]:4000&ca_cert=/ca.pem'
-    found = backend.parse(url, term_s=15.0).etcd_servers
+    found = backend.parse(url, term_s=15.0).servers
     assert found == (
         backend.Server('a', 23790),
         backend.Server('b', 2379),
         backend.Server('fd00::1', 4000),
     )
-    assert (
-        backend.parse('zookeeper://a?hosts=b', term_s=15.0).etcd_servers == ()
-    )
+
+
+def test_further_servers_of_zookeeper_are_in_hosts() -> None:
+    """The port of the others is ZooKeeper's own by default."""
+    found = backend.parse('zookeeper://a:1?hosts=b', term_s=15.0).servers
+    assert found == (backend.Server('a', 1), backend.Server('b', 2181))
+
+
+def test_further_sentinels_have_options_of_their_own() -> None:
+    """tooz knows no default port of a Sentinel."""
+    url = 'redis://a:1?sentinel=m&sentinel_fallback=b:2&sentinel_fallback=c:3'
+    found = backend.parse(url, term_s=15.0).servers
+    assert [str(server) for server in found] == ['a:1', 'b:2', 'c:3']
+    assert backend.parse('redis://a', term_s=15.0).servers == ()
+
+
+@pytest.mark.parametrize(
+    'url',
+    [
+        'redis://me:sesame@a?sentinel=m',
+        'redis://a:1?sentinel=m&sentinel_fallback=b',
+        'redis://a:1?sentinel=m&sentinel_fallback=b:2,c:3',
+        'zookeeper://a:1?hosts=b:x',
+    ],
+)
+def test_bad_server_is_refused_at_once(url: str) -> None:
+    """tooz would only fail to connect, again and again."""
+    with pytest.raises(errors.BackendRefused, match='not HOST:PORT') as caught:
+        backend.parse(url, term_s=15.0)
+    assert 'sesame' not in str(caught.value)
 
 
 @pytest.mark.parametrize('name', ['b:port', 'b:99999', ':2379', 'http://b'])

@@ -176,6 +176,19 @@ def test_outage_is_logged_once(
     ]
 
 
+def test_failed_heartbeat_is_repeated_sooner(scene: Scene) -> None:
+    """A single lost server of the backend costs no lease."""
+    assert scene.heartbeat_thread.pause_s == 1.0  # It has not joined yet.
+    scene.beat()
+    assert scene.heartbeat_thread.pause_s == TIMING.heartbeat_interval_s
+    scene.broken = errors.BackendUnavailable('away')
+    scene.beat()
+    assert scene.heartbeat_thread.pause_s == 1.0
+    scene.broken = None
+    scene.beat()
+    assert scene.heartbeat_thread.pause_s == TIMING.heartbeat_interval_s
+
+
 def test_first_failure_is_logged_before_the_first_connection(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

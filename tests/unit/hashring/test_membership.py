@@ -4,8 +4,6 @@
 import pathlib
 import socket
 import threading
-import types
-from typing import Any
 
 import pytest
 
@@ -131,18 +129,6 @@ def test_errors_of_a_driver_are_translated(tmp_path: pathlib.Path) -> None:
     made._driver.get_groups = fail
     with pytest.raises(errors.BackendUnavailable, match='groups: broken'):
         made.pools()
-
-
-def test_refused_request_leaves_its_queue_once(tmp_path: pathlib.Path) -> None:
-    """Each is removed from the list with the answer of ZooKeeper."""
-    made, _ = joined(tmp_path, 'b1')
-    answers = [None, None]
-    client = types.SimpleNamespace(exists=lambda path: answers.pop())
-    queued = types.SimpleNamespace(client=client, path='/c1')
-    refused: Any = types.SimpleNamespace(_lock=queued)
-    made._refused += [refused, refused]
-    made._leave_queues()
-    assert made._refused == answers == []
 
 
 def test_reading_the_pools_leaves_no_thread(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZooKeeper's adapter: leaving a lock queue, on a fake kazoo client."""
+"""ZooKeeper's adapter: heartbeat, servers, lock queues; on fake clients."""
 
+import contextlib
+import logging
+import socket
+import types
 from typing import Any
 
 import kazoo.client
@@ -8,7 +12,7 @@ import kazoo.exceptions
 import pytest
 from tooz.drivers.zookeeper import ZooKeeperLock
 
-from hashring import zookeeper
+from hashring import backend, zookeeper
 
 
 class Client(kazoo.client.KazooClient):  # type: ignore[misc]
@@ -61,3 +65,95 @@ def test_failed_delete_raises() -> None:
     client.is_lost = True
     with pytest.raises(kazoo.exceptions.ConnectionLoss):
         zookeeper.leave_queue(lock)
+
+
+class Driver:
+    """tooz's driver with a connection to no server, and one record."""
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        held = types.SimpleNamespace(_socket=connection)
+        self.waits_s: list[float] = []
+        handler = types.SimpleNamespace(create_connection=self._connect)
+        self._coord = types.SimpleNamespace(_connection=held, handler=handler)
+        self.written: list[Any] = []
+        self.reads_count = 0
+
+    def _connect(self, *args: Any, timeout: float, **options: Any) -> None:
+        self.waits_s.append(timeout)
+
+    def heartbeat(self) -> None:
+        self.reads_count += 1
+
+    def update_capabilities(self, group: bytes, record: Any) -> Any:
+        self.written.append((group, record))
+        return types.SimpleNamespace(get=lambda timeout: timeout)
+
+
+def adapter(
+    driver: Driver, timeout_s: float = 3.0
+) -> zookeeper.ZooKeeperAdapter:
+    parsed = backend.parse('zookeeper://127.0.0.1', term_s=15.0)
+    return zookeeper.ZooKeeperAdapter(driver, parsed, timeout_s)
+
+
+def test_heartbeat_writes_the_record() -> None:
+    """A majority of the servers has to confirm it, unlike a read."""
+    driver = Driver()
+    made = adapter(driver)
+    made.heartbeat(b'pool', None)
+    assert (driver.reads_count, driver.written) == (1, [])
+    made.heartbeat(b'pool', {'home': 'c1'})
+    assert driver.written == [(b'pool', {'home': 'c1'})]
+    assert driver.reads_count == 1
+
+
+def test_refused_request_leaves_its_queue_once() -> None:
+    """The next heartbeat removes it, and the one after has nothing to do."""
+    made = adapter(Driver())
+    answers = [None, None]
+    client = types.SimpleNamespace(exists=lambda path: answers.pop())
+    queued = types.SimpleNamespace(client=client, path='/c1')
+    for _ in range(2):
+        made.note_refused(types.SimpleNamespace(_lock=queued))
+    made.heartbeat(b'pool', None)
+    made.heartbeat(b'pool', None)
+    assert answers == []
+
+
+def test_connecting_takes_as_long_as_a_request() -> None:
+    """A machine that is off does not use up the time of all servers."""
+    driver = Driver()
+    adapter(driver)
+    for timeout_s in (15.0, 1.0):
+        driver._coord.handler.create_connection(('h', 1), timeout=timeout_s)
+    assert driver.waits_s == [backend.REQUEST_TIMEOUT_S, 1.0]
+
+
+@pytest.fixture
+def pair() -> Any:
+    """A listening server, and a connection to it."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(('127.0.0.1', 0)))
+        client = stack.enter_context(
+            socket.create_connection(server.getsockname())
+        )
+        yield server, client
+
+
+def test_server_that_does_not_answer_is_left(pair: Any, caplog: Any) -> None:
+    """Its connection ends, which kazoo notices, and the log names it."""
+    server, client = pair
+    with adapter(Driver(client), timeout_s=0.1).request():
+        client.settimeout(5.0)
+        assert client.recv(1) == b''
+    assert f'127.0.0.1:{server.getsockname()[1]}' in caplog.text
+
+
+def test_server_that_answers_is_kept(pair: Any, caplog: Any) -> None:
+    """A request that has ended closes no connection later."""
+    caplog.set_level(logging.WARNING)
+    with adapter(Driver(pair[1])).request():
+        pass
+    assert caplog.text == ''
+    zookeeper.leave_server(Driver(), 3.0)  # It is between two connections.
+    assert caplog.text == ''

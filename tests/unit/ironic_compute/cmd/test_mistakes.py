@@ -131,7 +131,7 @@ OF_URLS = (
     _coordination(
         'backend_url',
         'etcd3+http://c1?hosts=a:b',
-        'backend_url names the etcd server "a:b"',
+        'backend_url names the server "a:b"',
     ),
     _coordination(
         'backend_url',
