@@ -35,8 +35,10 @@ _TAIL_LINES = 80
 _FUNCTIONAL_LOAD = 0.7
 # The sum of the loads of the jobs that run at once, for each processor.
 _LOAD_A_PROCESSOR = 1.2
-# The coordination backends whose contracts are jobs of their own.
+# The coordination backends whose contracts are jobs of their own, and those
+# of the slow ones.
 _BACKENDS = ('etcd', 'memcached')
+_CLUSTERS = ('ensemble', 'sentinel')
 
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 _PYTEST = (sys.executable, '-m', 'pytest')
@@ -159,14 +161,15 @@ def _coordination(marker: str) -> list[Job]:
     processor.
     """
     folder = 'tests/contract/coordination'
-    other = ' and '.join(f'not {name}' for name in _BACKENDS)
+    apart = _BACKENDS if marker == 'not slow' else (*_BACKENDS, *_CLUSTERS)
+    other = ' and '.join(f'not {name}' for name in apart)
     return [
         _pytest(
             f'contracts of coordination, {marker}, {which}',
             *('-m', marker, '-k', which, folder),
             load=0.2,
         )
-        for which in (*_BACKENDS, other)
+        for which in (*apart, other)
     ]
 
 

@@ -20,7 +20,10 @@ _ALWAYS = {
 }
 _BACKENDS = {
     'etcd': {'/usr/bin/etcd': 'etcd-server'},
-    'redis': {'/usr/bin/redis-server': 'redis-server'},
+    'redis': {
+        '/usr/bin/redis-server': 'redis-server',
+        '/usr/bin/redis-sentinel': 'redis-sentinel',
+    },
     'zookeeper': {'/usr/share/zookeeper/bin/zkServer.sh': 'zookeeper'},
 }
 _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')

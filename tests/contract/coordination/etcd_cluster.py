@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real etcd cluster of three members on loopback ports, for tests."""
 
+import contextlib
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import requests
 
+from hashring.clock import SystemClock
 from tests.contract.coordination import servers
 
 SIZE = 3
@@ -59,20 +62,39 @@ class EtcdCluster:
         for member in self.members:
             member.stop()
 
-    def url(self) -> str:
-        """Return ``backend_url``, with the first member first."""
-        first, *others = (m.url for m in self.members)
-        places = ','.join(url.rpartition('/')[2] for url in others)
-        return f'{first}?hosts={places}'
+    def url(self, first: int = 0) -> str:
+        """Return ``backend_url``.
+
+        :param first: the number of the member that is named first
+        """
+        ordered = self.members[first:] + self.members[:first]
+        others = ','.join(member.place for member in ordered[1:])
+        return f'{ordered[0].url}?hosts={others}'
 
     def leader(self) -> servers.Server:
         """Return the member that the others follow."""
         for member in self.members:
-            status = requests.post(
-                f'http://{member.url.rpartition("/")[2]}/v3/maintenance/status',
-                json={},
-                timeout=5,
-            ).json()
+            status = _status(member)
             if status['leader'] == status['header']['member_id']:
                 return member
         raise AssertionError('no member leads')
+
+    def await_whole(self) -> None:
+        """Wait until all members follow the same one."""
+        clock = SystemClock()
+        ends_s = clock.now_s() + 60.0
+        while not self._is_whole():
+            assert clock.now_s() < ends_s, 'the cluster is not whole'
+            clock.sleep(0.2)
+
+    def _is_whole(self) -> bool:
+        with contextlib.suppress(requests.RequestException, KeyError):
+            return len({_status(m)['leader'] for m in self.members}) == 1
+        return False
+
+
+def _status(member: servers.Server) -> dict[str, Any]:
+    found: dict[str, Any] = requests.post(
+        f'http://{member.place}/v3/maintenance/status', json={}, timeout=5
+    ).json()
+    return found

@@ -47,7 +47,8 @@ class Server:
         self._folder = folder
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f'{kind.scheme}://127.0.0.1:{self._port}'
+        self.place = f'127.0.0.1:{self._port}'
+        self.url = f'{kind.scheme}://{self.place}'
 
     def start(self) -> None:
         """Start the server; returns when its port accepts connections."""
@@ -134,10 +135,16 @@ def _zookeeper(folder: pathlib.Path, port: int) -> Sequence[str]:
         # Sessions last 2 to 20 ticks.
         'tickTime=500\nadmin.enableServer=false\n'
     )
+    return zookeeper_command(folder)
+
+
+def zookeeper_command(folder: pathlib.Path) -> Sequence[str]:
+    """Return the command of a server whose zoo.cfg is in the folder."""
     return (
-        *('java', '-Xmx96m', '-cp', f'{folder}:{ZOOKEEPER_JAR}'),
+        *('java', '-Xmx96m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1'),
+        *('-cp', f'{folder}:{ZOOKEEPER_JAR}'),
         'org.apache.zookeeper.server.quorum.QuorumPeerMain',
-        str(config),
+        f'{folder}/zoo.cfg',
     )
 
 

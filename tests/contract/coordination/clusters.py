@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters of three servers, and agents that send heartbeats to them."""
+
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from hashring.clock import SystemClock
+from hashring.group import Member
+from hashring.heartbeat import HeartbeatThread
+from hashring.membership import Membership, new_boot
+from hashring.opts import Timing
+from hashring.ring import Host
+from tests.contract.coordination import servers
+from tests.contract.coordination.etcd_cluster import EtcdCluster
+from tests.contract.coordination.redis_sentinel import RedisSentinel
+from tests.contract.coordination.zookeeper_ensemble import ZooKeeperEnsemble
+
+CLOCK = SystemClock()
+TIMING = Timing()
+# From the sending of a heartbeat to the end of the lease.
+LEASE_S = TIMING.lease_term_s - TIMING.lease_margin_s
+
+
+class Cluster(Protocol):
+    """Three servers, of which one is asked to lead by the others."""
+
+    members: list[servers.Server]
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def url(self, first: int = 0) -> str: ...
+
+    def leader(self) -> servers.Server: ...
+
+    def await_whole(self) -> None:
+        """Wait until every server follows the leader."""
+        ...
+
+
+class Agent:
+    """The heartbeat thread of an agent, which has the lock of its host."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.home = Host(f'c{number}')
+        self.boot = new_boot()
+        self.group = Membership(
+            cluster.url(number),
+            'pool',
+            self.home,
+            self.boot,
+            term_s=TIMING.lease_term_s,
+        )
+        me = Member(self.home, self.boot, machine='here', known=(self.home,))
+        self.thread = HeartbeatThread(self.group, me, TIMING, CLOCK)
+        self.thread.start()
+
+    def is_held(self) -> bool:
+        return self.thread.state().lease.held(CLOCK.now_s())
+
+    def close(self) -> None:
+        self.thread.end(5.0)
+        self.group.close(leave=True, timeout_s=5.0)
+
+
+class Watch:
+    """Watches the leases of agents, and measures the pauses of heartbeats."""
+
+    def __init__(self, agents: list[Agent]) -> None:
+        self._agents = agents
+        # Of each agent: when its last heartbeat that counts was sent.
+        self._sent_s: dict[Host, float] = {}
+        self.longest_pause_s = 0.0
+
+    def run(self, for_s: float) -> None:
+        """Watch for some seconds."""
+        ends_s = CLOCK.now_s() + for_s
+        while CLOCK.now_s() < ends_s:
+            for agent in self._agents:
+                self._look_at(agent)
+            CLOCK.sleep(0.05)
+
+    def _look_at(self, agent: Agent) -> None:
+        lease = agent.thread.state().lease
+        if not lease.counted or lease.base_s is None:
+            return
+        last_s = self._sent_s.get(agent.home, lease.base_s)
+        pause_s = lease.base_s - last_s
+        self.longest_pause_s = max(self.longest_pause_s, pause_s)
+        self._sent_s[agent.home] = lease.base_s
+
+
+def wait_for(holds: Callable[[], bool], most_s: float = 60.0) -> None:
+    """Wait until a condition holds."""
+    ends_s = CLOCK.now_s() + most_s
+    while not holds():
+        assert CLOCK.now_s() < ends_s
+        CLOCK.sleep(0.1)
+
+
+def followers(cluster: Cluster) -> list[servers.Server]:
+    """Return the servers that do not lead."""
+    leader = cluster.leader()
+    return [server for server in cluster.members if server is not leader]
+
+
+def _has_zookeeper() -> bool:
+    return servers.KINDS['zookeeper'].installed()
+
+
+# The name of each kind, whether it is installed, and how it is made.
+KINDS: Mapping[
+    str, tuple[Callable[[], bool], Callable[[pathlib.Path], Cluster]]
+] = {
+    'etcd': (lambda: shutil.which('etcd') is not None, EtcdCluster),
+    'ensemble': (_has_zookeeper, ZooKeeperEnsemble),
+    'sentinel': (
+        lambda: shutil.which('redis-sentinel') is not None,
+        RedisSentinel,
+    ),
+}
+
+
+class Faults:
+    """Faults of one server, by name; each lasts until `end`."""
+
+    NAMES = (
+        'dead follower',
+        'dead leader',
+        'frozen follower',
+        'frozen leader',
+    )
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._end: Callable[[], None] | None = None
+
+    def begin(self, name: str) -> None:
+        """Kill or freeze the leader, or one of the others."""
+        what, whom = name.split()
+        leads = whom == 'leader'
+        server = (
+            self._cluster.leader() if leads else followers(self._cluster)[0]
+        )
+        if what == 'dead':
+            server.stop()
+        else:
+            server.freeze()
+        self._end = server.start if what == 'dead' else server.thaw
+
+    def end(self) -> None:
+        """Start or thaw the server."""
+        if self._end is not None:
+            self._end()
+        self._end = None

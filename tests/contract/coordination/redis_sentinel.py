@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Redis with two replicas and three Sentinels on loopback ports, for tests."""
+
+import contextlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from hashring.clock import SystemClock
+from tests.contract.coordination import servers
+
+SIZE = 3
+MASTER_NAME = 'pool'
+
+
+class RedisSentinel:
+    """Three servers of Redis, the first of which is the master at first.
+
+    :param down_after_s: Sentinel's ``down-after-milliseconds``, in seconds
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, down_after_s: float = 3.0
+    ) -> None:
+        self._down_after_s = down_after_s
+        self.members = [self._redis(folder, n) for n in range(SIZE)]
+        self.sentinels = [self._sentinel(folder, n) for n in range(SIZE)]
+
+    def _redis(self, folder: pathlib.Path, number: int) -> servers.Server:
+        own = folder / f'redis{number}'
+        own.mkdir()
+
+        def command(folder: pathlib.Path, port: int) -> Sequence[str]:
+            config = folder / 'redis.conf'
+            if not config.exists():
+                config.write_text(self._config(number, folder, port))
+            # Sentinel has the server rewrite this file at a failover.
+            return ('redis-server', str(config))
+
+        return servers.Server(
+            servers.Kind('redis', command, lambda: True), own
+        )
+
+    def _config(self, number: int, folder: pathlib.Path, port: int) -> str:
+        replica = ''
+        if number:
+            host, _, first = self.members[0].place.rpartition(':')
+            replica = f'replicaof {host} {first}\n'
+        return (
+            f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
+            f'save ""\nappendonly yes\nrepl-diskless-sync-delay 0\n{replica}'
+        )
+
+    def _sentinel(self, folder: pathlib.Path, number: int) -> servers.Server:
+        own = folder / f'sentinel{number}'
+        own.mkdir()
+
+        def command(folder: pathlib.Path, port: int) -> Sequence[str]:
+            config = folder / 'sentinel.conf'
+            if not config.exists():
+                config.write_text(self._sentinel_config(folder, port))
+            return ('redis-sentinel', str(config))
+
+        return servers.Server(
+            servers.Kind('redis', command, lambda: True), own
+        )
+
+    def _sentinel_config(self, folder: pathlib.Path, port: int) -> str:
+        first = self.members[0].place.replace(':', ' ')
+        down_after_ms = int(self._down_after_s * 1000)
+        return (
+            f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
+            f'sentinel monitor {MASTER_NAME} {first} 2\n'
+            f'sentinel down-after-milliseconds {MASTER_NAME} {down_after_ms}\n'
+            f'sentinel failover-timeout {MASTER_NAME} 10000\n'
+        )
+
+    def start(self) -> None:
+        """Start all; returns when a failover would be possible."""
+        for server in (*self.members, *self.sentinels):
+            server.start()
+        self.await_whole()
+
+    def await_whole(self) -> None:
+        """Wait until two servers follow the one that Sentinel has chosen.
+
+        :raises AssertionError: they do not for a minute
+        """
+        clock = SystemClock()
+        ends_s = clock.now_s() + 60.0
+        while not (self._is_agreed() and self._is_replicated()):
+            assert clock.now_s() < ends_s, 'Redis is not whole'
+            clock.sleep(0.2)
+
+    def _is_agreed(self) -> bool:
+        """Return whether the Sentinels name one master and all replicas."""
+        states = [_master_state(each) for each in self.sentinels]
+        return len({state.get('port') for state in states}) == 1 and all(
+            state.get('num-slaves') == SIZE - 1
+            and state.get('num-other-sentinels') == SIZE - 1
+            and state.get('flags') == 'master'
+            for state in states
+        )
+
+    def _is_replicated(self) -> bool:
+        """Return whether all replicas follow the master."""
+        with contextlib.suppress(redis.RedisError):
+            with _connected(self.leader()) as client:
+                state = client.info('replication')
+            replicas = [state.get(f'slave{n}', {}) for n in range(SIZE - 1)]
+            return all(each.get('state') == 'online' for each in replicas)
+        return False
+
+    def stop(self) -> None:
+        """Kill all servers and Sentinels."""
+        for server in (*self.sentinels, *self.members):
+            server.stop()
+
+    def url(self, first: int = 0) -> str:
+        """Return ``backend_url``.
+
+        :param first: the number of the Sentinel that is named first
+        """
+        places = [server.place for server in self.sentinels]
+        places = places[first:] + places[:first]
+        others = '&'.join(f'sentinel_fallback={place}' for place in places[1:])
+        return f'redis://{places[0]}?sentinel={MASTER_NAME}&{others}'
+
+    def leader(self) -> servers.Server:
+        """Return the master that a majority of the Sentinels name."""
+        named = [
+            f'{state["ip"]}:{state["port"]}'
+            for state in map(_master_state, self.sentinels)
+            if state
+        ]
+        return max(self.members, key=lambda m: named.count(m.place))
+
+
+def _master_state(sentinel: servers.Server) -> dict[str, Any]:
+    with contextlib.suppress(redis.RedisError), _connected(sentinel) as client:
+        found: dict[str, Any] = client.sentinel_master(MASTER_NAME)
+        return found
+    return {}
+
+
+def _connected(server: servers.Server) -> redis.Redis:
+    host, _, port = server.place.rpartition(':')
+    return redis.Redis(
+        host, int(port), socket_timeout=1.0, retry=Retry(NoBackoff(), 0)
+    )
