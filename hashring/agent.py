@@ -23,7 +23,7 @@ from hashring.adoption import View
 from hashring.agent_status import AgentStatus
 from hashring.assignment import Assignment
 from hashring.clock import Clock
-from hashring.counts import EventCounter
+from hashring.counts import EventCounter, HostMove
 from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
 from hashring.half_alive import HalfAliveWatch
@@ -72,6 +72,8 @@ class Agent:
         The agent exits with that message.
     :param on_turn: called after each turn of the loop, to feed a watchdog.
     :param on_status: called with the status after each turn; must not block.
+    :param on_host_move: called when a host has moved to this agent, or away
+        from it; must not block.
     """
 
     _group: Group = attrs.field(alias='membership')
@@ -86,6 +88,7 @@ class Agent:
     _find_overlap: Callable[[str], str | None] = lambda group: None
     _on_turn: Callable[[], None] | None = None
     _on_status: Callable[[AgentStatus], None] | None = None
+    _on_host_move: Callable[[HostMove], None] = lambda move: None
 
     def __attrs_post_init__(self) -> None:
         # The error because of which the agent exits; None if it exits on
@@ -132,7 +135,7 @@ class Agent:
             self._group, self.heartbeat_thread.state().lease, self._clock
         )
         self._operator_log = OperatorLog(home, self._clock.now_s())
-        self._counter = EventCounter()
+        self._counter = EventCounter(self._on_host_move)
         self._observed_paths = paths.ObservedPaths()
         self._path_states: dict[paths.Path, paths.PathState] = {}
         self._path_proofs = PathProofs(boot)

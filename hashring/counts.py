@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts of what happened to one agent since its start, for its metrics.
 
+Whoever keeps a journal is told of each host that has moved.
 The agent's main thread counts; other threads read `EventCounter.counts`, an
 immutable value, so that no lock can make the main loop wait. Pure.
 """
@@ -9,7 +10,7 @@ import bisect
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hashring import events, workers
 from hashring.ring import Host
@@ -68,11 +69,36 @@ class Counts:
     """From when an adopted host was an orphan until its worker served."""
 
 
-class EventCounter:
-    """Counts the effects and events of one agent; its main thread calls it."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostMove:
+    """A host that has moved to this agent, or away from it.
 
-    def __init__(self) -> None:
+    :param why: `Why.ADOPTED`, `Why.HAND_BACK` or `Why.HALF_ALIVE`
+    :param seconds: from when the adopted host was an orphan until its worker
+        served; or from when its worker was to end until its lock was released
+    """
+
+    host: Host
+    why: events.Why
+    seconds: float
+
+
+_GIVEN_AWAY = (events.Why.HAND_BACK, events.Why.HALF_ALIVE)
+
+
+class EventCounter:
+    """Counts the effects and events of one agent; its main thread calls it.
+
+    :param on_move: called with each host that has moved; must not block
+    """
+
+    def __init__(
+        self, on_move: Callable[[HostMove], None] = lambda move: None
+    ) -> None:
         self.counts = Counts()
+        self._on_move = on_move
+        # Host that is being given away -> why, and since when.
+        self._giving: dict[Host, tuple[events.Why, float]] = {}
         self._has_lease = False
         # Adopted host whose worker does not serve yet -> its tenure, and when
         # it became an orphan.
@@ -90,14 +116,20 @@ class EventCounter:
             case events.Start(host=host, tenure=tenure, why=why):
                 self._count_start(host)
                 self._adopting.pop(host, None)
+                self._giving.pop(host, None)
                 if why is events.Why.ADOPTED:
                     self._add(adoptions=1)
                     orphan_since_s = now_s - effect.waited_s
                     self._adopting[host] = tenure, orphan_since_s
-            case events.Stop(why=events.Why.HAND_BACK):
-                self._add(hand_backs=1)
-            case events.Kill(host=host):
+            case events.Stop(host=host, why=why):
+                self._note_end(host, why, now_s)
+                self._add(hand_backs=int(why is events.Why.HAND_BACK))
+            case events.Kill(host=host, why=why):
+                self._note_end(host, why, now_s)
                 self._count_exit(host, KILLED)
+            case events.Release(host=host) if host in self._giving:
+                reason, since_s = self._giving.pop(host)
+                self._on_move(HostMove(host, reason, now_s - since_s))
             case _:
                 pass
 
@@ -112,9 +144,16 @@ class EventCounter:
                 begun = self._adopting.get(host)
                 if begun is not None and tenure in (0, begun[0]):
                     del self._adopting[host]
-                    self._add_adoption(now_s - begun[1])
+                    seconds = now_s - begun[1]
+                    self._add_adoption(seconds)
+                    self._on_move(HostMove(host, events.Why.ADOPTED, seconds))
             case _:
                 pass
+
+    def _note_end(self, host: Host, why: events.Why, now_s: float) -> None:
+        """Note when a host begins to be given away to another agent."""
+        if why in _GIVEN_AWAY:
+            self._giving.setdefault(host, (why, now_s))
 
     def _count_start(self, host: Host) -> None:
         starts = dict(self.counts.worker_starts)

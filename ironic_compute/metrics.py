@@ -30,6 +30,7 @@ from hashring.paths import PathStates
 from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.agent_port import worker_metrics
+from ironic_compute.journal.moves import Move
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -100,6 +101,13 @@ class Metrics:
             ('host',),
             registry=self.registry,
         ).labels(host)
+        self._moves = prometheus_client.Counter(
+            'ironic_compute_moves',
+            'Moves of nodes and hosts that this worker has made, by kind and '
+            'reason',
+            ('host', 'kind', 'reason'),
+            registry=self.registry,
+        )
 
     def _histogram(
         self,
@@ -136,6 +144,12 @@ class Metrics:
     def count_drift(self, count: int) -> None:
         """Count providers that an audit found changed by others."""
         self._drift.inc(count)
+
+    # For the journal
+
+    def count_move(self, move: Move) -> None:
+        """Count a move that was made."""
+        self._moves.labels(self._host, move.kind, move.reason).inc()
 
     # For the recovery
 

@@ -18,6 +18,8 @@ from hashring import opts as hashring_opts
 from hashring.agent import Agent
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock, SystemClock
+from hashring.counts import HostMove
+from hashring.events import Why
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state_dir import StateDir
@@ -30,6 +32,8 @@ from ironic_compute.agent_port.application import Application, Snapshot
 from ironic_compute.agent_port.peers import published_url
 from ironic_compute.agent_port.server import BoundedServer, PortThread
 from ironic_compute.instructions import version
+from ironic_compute.journal import move_file
+from ironic_compute.journal.moves import Cause, Kind, MoveRecorder, Reason
 
 LOG = logging.getLogger(__name__)
 
@@ -89,6 +93,7 @@ def build_agent(
         find_overlap=functools.partial(find_overlap, group),
         on_turn=on_turn,
         on_status=_open_port(conf, workers, backend, clock),
+        on_host_move=_open_journal(conf, home, clock),
     )
     return agent, signals
 
@@ -106,6 +111,40 @@ def _make_workers(
         keeps_spare=options.spare_worker,
         has_metrics=bool(options.agent_port),
     )
+
+
+# What the agent's events are called in the journal, and who has the host then.
+_HOST_MOVES = {
+    Why.ADOPTED: (Kind.ADOPTION, Reason.DAEMON_GONE),
+    Why.HAND_BACK: (Kind.HAND_BACK, Reason.DAEMON_BACK),
+    Why.HALF_ALIVE: (Kind.HAND_BACK, Reason.HALF_ALIVE),
+}
+
+
+def _open_journal(
+    conf: Any, home: Host, clock: Clock
+) -> Callable[[HostMove], None]:
+    """Return what writes the moves of hosts to the agent's journal."""
+    file = move_file.MoveFile(
+        move_file.agent_path(conf.ironic_compute.state_path)
+    )
+    file.start()
+    moves = MoveRecorder(clock, file.add)
+
+    def note(move: HostMove) -> None:
+        kind, reason = _HOST_MOVES[move.why]
+        is_ours_now = kind is Kind.ADOPTION
+        other = '' if move.why is Why.HALF_ALIVE else str(move.host)
+        moves.add(
+            kind,
+            Cause(reason),
+            begun_s=moves.now_s() - move.seconds,
+            source=other if is_ours_now else home,
+            target=home if is_ours_now else other,
+            host=move.host,
+        )
+
+    return note
 
 
 def _page_url(conf: Any) -> str:

@@ -20,6 +20,19 @@ from resource_tracker.node import NodeId
 # counts as new, builds on its node wait after a take-over.
 CLOCK_SKEW_S = 300.0
 _STEP_S = 1.0
+_RPC_TIMEOUT_S = 60.0
+
+
+def new_row_s(conf: Any) -> float:
+    """Return the age in seconds below which a ComputeNode row is new.
+
+    Another worker may still overwrite a new row, because a conductor may be
+    working on that worker's request to create it. oslo.messaging registers
+    the option ``rpc_response_timeout`` when the message bus is set up.
+    """
+    timeout_s = getattr(conf, 'rpc_response_timeout', _RPC_TIMEOUT_S)
+    longest_s: float = max(timeout_s, conf.ironic_compute.confirm_s)
+    return longest_s + CLOCK_SKEW_S
 
 
 class UnconfirmedRows:

@@ -19,6 +19,7 @@ from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from ironic_compute.errors import GateShut
 from ironic_compute.gate import Gate
+from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.drain_order import DrainOrder, read_order
@@ -179,7 +180,7 @@ class Draining:
         if not is_settled or self._held_nodes.host in status.ring.hosts:
             return
         plan = self.plan()
-        self._move_some(plan, order.limit)
+        self._move_some(plan, order)
         if order.retires:
             self._end_host(is_empty=not plan)
 
@@ -188,15 +189,18 @@ class Draining:
             self._retirement.run_round(is_empty=is_empty)
 
     def _move_some(
-        self, plan: Iterable[PlannedMove], limit: int | None
+        self, plan: Iterable[PlannedMove], order: DrainOrder
     ) -> None:
+        cause = Cause(Reason.RETIRE if order.retires else Reason.DRAIN)
         for move in plan:
             if move.server is None or move.target is None or move.why_not:
                 continue
-            if self._is_over(limit):
+            if self._is_over(order.limit):
                 return
             try:
-                self._evictor.evict(NodeId(move.node), Host(move.target))
+                self._evictor.evict(
+                    NodeId(move.node), Host(move.target), cause=cause
+                )
             except Refused as exc:
                 LOG.debug('Not moved yet: %(reason)s', {'reason': exc})
                 continue

@@ -33,6 +33,13 @@ from ironic_compute import errors
 from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.ironic_api.states import ProvisionState
+from ironic_compute.journal.moves import (
+    Cause,
+    Kind,
+    MoveLog,
+    NoMoveLog,
+    Reason,
+)
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, set_pin
@@ -58,6 +65,7 @@ _EVENT = 'ironic_compute_leave_host'
 _MOVABLE = frozenset(
     {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.ERROR}
 )
+_REBALANCE = Cause(Reason.REBALANCE)
 _P = ProvisionState
 # Ironic neither deploys nor removes a server in these states, nor does it
 # change the mode in which the server runs.
@@ -115,6 +123,7 @@ class Evictor:
         ``pool.host_aggregates``
     :param recheck: makes the recovery compare a node and its server again
     :param notify_given: called with a host and the nodes it was given
+    :param moves: notes each move
     """
 
     _held_nodes: HeldNodes
@@ -129,19 +138,46 @@ class Evictor:
     _find_difference: Callable[[Host, Host], str | None]
     _recheck: Callable[[NodeId, str], None]
     _notify_given: Callable[[Host, list[NodeId]], None]
+    _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
-    def evict(self, node: NodeId, target: Host, pin: Pin | None = None) -> str:
+    def __attrs_post_init__(self) -> None:
+        # The servers that are being moved, with the new host and why.
+        self._under_way: dict[str, tuple[Host, Cause]] = {}
+
+    def evict(
+        self,
+        node: NodeId,
+        target: Host,
+        pin: Pin | None = None,
+        *,
+        cause: Cause = _REBALANCE,
+    ) -> str:
         """Give a held node and its server to another host.
 
         :param pin: is written together with the new holder; None: the node
             keeps the pin that it may have
+        :param cause: why, for the journal and for other operators
         :returns: the server
         :raises Refused: nothing was written; the message says why
         """
         server = self._read_server_on(node)
         self._gate.wait()
-        with self._alone_with(server), self._lock_server(server):
+        begun_s = self._moves.now_s()
+        with (
+            self._alone_with(server),
+            self._marked(server, target, cause),
+            self._lock_server(server),
+        ):
             self._evict(node, server, target, pin)
+        self._moves.add(
+            Kind.EVICT,
+            cause,
+            begun_s=begun_s,
+            source=self._held_nodes.host,
+            target=target,
+            node=node,
+            server=server,
+        )
         LOG.info(
             'Moved server %(server)s with node %(node)s from host %(here)s to '
             'host %(target)s',
@@ -185,11 +221,32 @@ class Evictor:
             self._in_progress.exclusive(server) as without_work,
         ):
             if not (without_message and without_work):
-                raise Refused(
-                    f'A request for server {server} is being worked on; try '
-                    f'again when it has ended'
-                )
+                raise Refused(self._why_not_alone(server))
             yield
+
+    def _why_not_alone(self, server: str) -> str:
+        target, cause = self._under_way.get(server, (None, _REBALANCE))
+        if target is None:
+            return (
+                f'A request for server {server} is being worked on; try '
+                f'again when it has ended'
+            )
+        by = f', ordered by {cause.by}' if cause.by else ''
+        return (
+            f'Server {server} is being moved to host {target} '
+            f'({cause.reason}{by}); try again when that has ended'
+        )
+
+    @contextlib.contextmanager
+    def _marked(
+        self, server: str, target: Host, cause: Cause
+    ) -> Iterator[None]:
+        """Let others see who moves a server."""
+        self._under_way[server] = target, cause
+        try:
+            yield
+        finally:
+            del self._under_way[server]
 
     def _evict(
         self, node: NodeId, server: str, target: Host, pin: Pin | None

@@ -17,6 +17,13 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute.journal.moves import (
+    Cause,
+    Kind,
+    MoveLog,
+    NoMoveLog,
+    Reason,
+)
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -57,6 +64,7 @@ class NewNodes:
 
     :param unheld: the nodes whose rows are to be read
     :param foreign: records the hosts outside the pool that rows name
+    :param moves: notes each orphan that this host takes
     """
 
     _unheld: UnheldNodes
@@ -68,6 +76,7 @@ class NewNodes:
     _clock: Clock
     _pace: Pace
     _writers: RowWriters
+    _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
         self._confirmation = RowConfirmation(
@@ -287,6 +296,7 @@ class NewNodes:
             )
             return
         former, asked_at_s = row.host, self._clock.now_s()
+        begun_s = self._moves.now_s()
 
         def is_wanted() -> bool:
             # If the read was longer ago, a daemon of that host may have come
@@ -301,6 +311,14 @@ class NewNodes:
         )
         if is_taken:
             self._hold(row, facts, read_at)
+            self._moves.add(
+                Kind.TAKE,
+                Cause(Reason.HOST_DELETED),
+                begun_s=begun_s,
+                source=former,
+                target=self._held_nodes.host,
+                node=facts.uuid,
+            )
             LOG.info(
                 'Took node %(node)s of host %(holder)s, whose record Nova '
                 'has deleted',

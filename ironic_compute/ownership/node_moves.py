@@ -16,6 +16,7 @@ import attrs
 from hashring.ring import Host
 from ironic_compute.gate import Gate
 from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, target_of
@@ -117,7 +118,8 @@ class NodeMoves:
     def _evict(self, node: NodeId, pin: Pin, *, is_dry_run: bool) -> str:
         if is_dry_run:
             return self._evictor.check(node, pin.host)
-        return self._evictor.evict(node, pin.host, pin)
+        cause = Cause(Reason.PIN, pin.by)
+        return self._evictor.evict(node, pin.host, pin, cause=cause)
 
     def unpin(self, node: NodeId) -> UnpinResult:
         """Remove the pin of a node; the ring decides its host again."""

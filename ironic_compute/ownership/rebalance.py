@@ -18,6 +18,13 @@ from oslo_log import log as logging
 
 from hashring.ring import Host, Ring
 from ironic_compute.gate import Gate
+from ironic_compute.journal.moves import (
+    Cause,
+    Kind,
+    MoveLog,
+    NoMoveLog,
+    Reason,
+)
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, read_pin, target_of
@@ -48,6 +55,7 @@ class Rebalancer:
     :param new_nodes: places the nodes that no host holds
     :param foreign: the hosts outside the pool that hold nodes of the pool
     :param notify_given: called with a host and the nodes it was given
+    :param moves: notes each move
     """
 
     _held_nodes: HeldNodes
@@ -60,6 +68,7 @@ class Rebalancer:
     _pace: Pace
     _writers: RowWriters
     _notify_given: Callable[[Host, list[NodeId]], None]
+    _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
         self._computed_for: tuple[Ring, dict[NodeId, Pin | None]] | None = None
@@ -76,6 +85,7 @@ class Rebalancer:
         record = self._services.find_record(host)
         if record is None:
             return
+        begun_s = self._moves.now_s()
         with self._held_nodes.locked_row(node) as row:
             if row is None:
                 return
@@ -83,6 +93,14 @@ class Rebalancer:
             if not self._compute_nodes.write_holder(row, host, record.id):
                 return
             self._held_nodes.drop_node(node)
+        self._moves.add(
+            Kind.FOLLOW,
+            Cause(Reason.SERVER),
+            begun_s=begun_s,
+            source=self._held_nodes.host,
+            target=host,
+            node=node,
+        )
         LOG.info(
             'Gave node %(node)s to host %(host)s, where its server is',
             {'node': node, 'host': host},
@@ -134,7 +152,7 @@ class Rebalancer:
         some = itertools.islice(free, self._pace.push_budget)
         moves = {node: self._targets[node] for node in some}
         given = self._writers.for_each(
-            lambda node: self._give(node, moves[node], ring), moves
+            lambda node: self._push_one(node, moves[node], ring), moves
         )
         self._report_pushes([n for n in moves if given.get(n)], moves)
 
@@ -159,6 +177,28 @@ class Rebalancer:
             and node not in self._held_nodes.unconfirmed_rows
             and self._held_nodes.is_free(node)
         )
+
+    def _push_one(self, node: NodeId, target: Host, ring: Ring) -> bool:
+        row, begun_s = self._held_nodes.row(node), self._moves.now_s()
+        is_given = self._give(node, target, ring)
+        if is_given:
+            self._moves.add(
+                Kind.PUSH,
+                self._why_pushed(row, target, ring),
+                begun_s=begun_s,
+                source=self._held_nodes.host,
+                target=target,
+                node=node,
+            )
+        return is_given
+
+    def _why_pushed(self, row: Any, target: Host, ring: Ring) -> Cause:
+        pin = None if row is None else read_pin(row)
+        if pin is not None and pin.host == target:
+            return Cause(Reason.PIN, pin.by)
+        if self._held_nodes.host not in ring.hosts:
+            return Cause(Reason.DISABLED)
+        return Cause(Reason.RING)
 
     def _give(self, node: NodeId, target: Host, ring: Ring) -> bool:
         """Push one free node; return whether the target holds it now.

@@ -31,6 +31,13 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from hashring.workers import HostRetired
 from ironic_compute.gate import Gate, without_waiting
+from ironic_compute.journal.moves import (
+    Cause,
+    Kind,
+    MoveLog,
+    NoMoveLog,
+    Reason,
+)
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.ownership.drain_order import read_order
 from ironic_compute.pool.services import ServiceDirectory
@@ -65,6 +72,7 @@ class Retirement:
     :param services_changed: has the Service records read again soon
     :param send_to_agent: sends a message to the agent; it may be lost
     :param quiet_s: seconds for which the host must be empty
+    :param moves: notes the end of the host; it lasts from when it was empty
     """
 
     _host: Host
@@ -76,6 +84,7 @@ class Retirement:
     _services_changed: Callable[[], None]
     _send_to_agent: Callable[[HostRetired], None]
     _quiet_s: float = QUIET_S
+    _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
         self._empty_since_s = math.inf
@@ -140,5 +149,13 @@ class Retirement:
         self._gate.wait()
         self._is_deleting = True
         record.destroy()
+        self._moves.add(
+            Kind.RETIREMENT,
+            Cause(Reason.RETIRE),
+            begun_s=self._empty_since_s,
+            source=self._host,
+            target='',
+            host=self._host,
+        )
         LOG.info('Host %(host)s is retired', {'host': self._host})
         self._services_changed()

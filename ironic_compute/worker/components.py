@@ -23,13 +23,15 @@ from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.startup import FeedStartup
 from ironic_compute.gate import LeaseGate
 from ironic_compute.ironic_api.client import IronicClient, make_client
+from ironic_compute.journal import move_file
+from ironic_compute.journal.moves import MoveRecorder
 from ironic_compute.loop_thread import LoopThread
 from ironic_compute.metrics import Metrics
 from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
-from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S, UnconfirmedRows
+from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows, new_row_s
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import Evictor, WorkOnServer
@@ -61,20 +63,6 @@ from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
-
-_RPC_TIMEOUT_S = 60.0
-
-
-def _new_s(conf: Any) -> float:
-    """Return the age in seconds below which a ComputeNode row is new.
-
-    Another worker may still overwrite a new row, because a conductor may be
-    working on that worker's request to create it. oslo.messaging registers
-    the option ``rpc_response_timeout`` when the message bus is set up.
-    """
-    timeout_s = getattr(conf, 'rpc_response_timeout', _RPC_TIMEOUT_S)
-    longest_s: float = max(timeout_s, conf.ironic_compute.confirm_s)
-    return longest_s + CLOCK_SKEW_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,6 +161,12 @@ class Components:
         )
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
+        self._journal = move_file.MoveFile(
+            move_file.worker_path(CONF.ironic_compute.state_path, tenure.host)
+        )
+        self.moves = MoveRecorder(
+            tenure.clock, self._journal.add, self.metrics.count_move
+        )
         self.client = client or make_client(CONF, tenure.gate)
         self._path_health = path_health
         self.client.set_meter(
@@ -190,7 +184,7 @@ class Components:
             self.node_cache,
             self.claims,
             self.reconciler,
-            UnconfirmedRows(tenure.clock, _new_s(CONF)),
+            UnconfirmedRows(tenure.clock, new_row_s(CONF)),
             on_unheld=self.unheld.add,
         )
         self.row_audit = RowAudit(
@@ -336,6 +330,7 @@ class Components:
             tenure.clock,
             pace,
             self._writers,
+            self.moves,
         )
         self.rebalancer = Rebalancer(
             self.held_nodes,
@@ -348,6 +343,7 @@ class Components:
             pace,
             self._writers,
             peer_rpc.notify_given,
+            self.moves,
         )
 
     def make_evictor(
@@ -374,6 +370,7 @@ class Components:
             host_aggregates.find_difference,
             recheck,
             peer_rpc.notify_given,
+            self.moves,
         )
 
     def make_draining(self, evictor: Evictor) -> Draining:
@@ -387,6 +384,7 @@ class Components:
             delete_api_records,
             self.read_services_soon,
             self._hooks.send,
+            moves=self.moves,
         )
         return Draining(
             self.held_nodes,
@@ -454,6 +452,7 @@ class Components:
         self.rpc_gating.start()
         self._hooks.send(pipe.IsServing())
         self._serve_metrics()
+        self._journal.start()
         for thread in self._threads:
             thread.start()
 
@@ -465,6 +464,7 @@ class Components:
         self.path_observer.stop()
         self.feed.stop()
         self._writers.stop()
+        self._journal.stop()
         self.reconciler.stop()
 
     def leave(self) -> None:

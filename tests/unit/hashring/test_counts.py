@@ -6,7 +6,7 @@ import math
 import pytest
 
 from hashring import events
-from hashring.counts import KILLED, Durations, EventCounter
+from hashring.counts import KILLED, Durations, EventCounter, HostMove
 from hashring.ring import Host
 from hashring.workers import NO_HOST, WorkerExited, WorkerServing
 
@@ -93,6 +93,28 @@ def test_hand_backs_are_counted_where_they_begin() -> None:
     counter.note_effect(events.Stop(C2, events.Why.HAND_BACK), 1.0)
     counter.note_effect(events.Stop(C1, events.Why.LEAVING), 1.0)
     assert counter.counts.hand_backs == 1
+
+
+def test_hosts_that_have_moved_are_told() -> None:
+    """An adoption when its worker serves; an end when the lock is released."""
+    told: list[HostMove] = []
+    counter = EventCounter(told.append)
+    why = events.Why
+    adopt(counter, tenure=3, now_s=100.0)
+    counter.note_event(WorkerServing(C2, 3), 107.0)
+    counter.note_effect(events.Stop(C2, why.HAND_BACK), 110.0)
+    counter.note_effect(events.Kill(C2, why.OVERDUE), 113.0)
+    assert told == [HostMove(C2, why.ADOPTED, 11.0)]
+    counter.note_effect(events.Release(C2, 9, why.OVERDUE), 113.0)
+    counter.note_effect(events.Release(C2, 9, why.OVERDUE, True), 119.0)
+    counter.note_effect(events.Kill(C1, why.HALF_ALIVE), 120.0)
+    counter.note_effect(events.Release(C1, 9, why.HALF_ALIVE), 120.0)
+    counter.note_effect(events.Stop(C1, why.LEAVING), 121.0)
+    counter.note_effect(events.Release(C1, 9, why.LEAVING), 122.0)
+    assert told[1:] == [
+        HostMove(C2, why.HAND_BACK, 3.0),
+        HostMove(C1, why.HALF_ALIVE, 0.0),
+    ]
 
 
 def test_counts_that_were_read_do_not_change() -> None:

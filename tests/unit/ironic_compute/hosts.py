@@ -18,6 +18,7 @@ from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
+from ironic_compute.journal.moves import Move, MoveRecorder
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
@@ -180,6 +181,8 @@ class One:
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
         writers = RowWriters(1, Inline(None))
+        self.moved: list[Move] = []
+        self.moves = MoveRecorder(cloud.clock, self.moved.append)
         self.new_nodes = NewNodes(
             self.unheld,
             self.held_nodes,
@@ -190,6 +193,7 @@ class One:
             cloud.clock,
             pace,
             writers,
+            self.moves,
         )
         self.rebalancer = Rebalancer(
             self.held_nodes,
@@ -202,6 +206,7 @@ class One:
             pace,
             writers,
             self._notify_given,
+            self.moves,
         )
         client: Any = cloud
         me: Any = self

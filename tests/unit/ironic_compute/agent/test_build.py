@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent is put together from nova.conf."""
 
+import time
+
 import nova.conf
 import pytest
 from oslo_config import fixture
 
 import hashring.errors
+from hashring.counts import HostMove
+from hashring.events import Why
 from hashring.opts import Timing
+from hashring.ring import Host
 from ironic_compute.agent.build import build_agent
 from ironic_compute.config import register_opts
+from ironic_compute.journal.move_file import journal_folder, read_moves
+from ironic_compute.journal.moves import Query
 
 
 @pytest.fixture
@@ -41,3 +48,27 @@ def test_timing_without_an_option_settles_as_the_option_does(conf):
     assert Timing().settle_s == conf.conf.ironic_compute.settle_s
     timing = Timing.from_conf(conf.conf)
     assert timing.settle_s == conf.conf.ironic_compute.settle_s
+
+
+@pytest.mark.parametrize(
+    ('why', 'kind', 'reason', 'way'),
+    [
+        (Why.ADOPTED, 'adoption', 'daemon-gone', ('c2', 'c1')),
+        (Why.HAND_BACK, 'hand-back', 'daemon-back', ('c1', 'c2')),
+        (Why.HALF_ALIVE, 'hand-back', 'half-alive', ('c1', '')),
+    ],
+)
+def test_moved_host_is_in_the_journal(conf, tmp_path, why, kind, reason, way):
+    """The agent's own one, below the state folder."""
+    agent, _ = build_agent(conf.conf, 'agent', ['worker'])
+    agent._on_host_move(HostMove(Host('c2'), why, 2.5))
+    for _ in range(1000):
+        found = read_moves(journal_folder(tmp_path), Query())
+        if found:
+            break
+        time.sleep(0.01)
+    (move,) = found
+    assert (move.kind, move.reason) == (kind, reason)
+    assert (move.source, move.target) == way
+    assert move.host == 'c2'
+    assert 2.5 <= move.seconds < 60.0

@@ -138,6 +138,7 @@ class Desk:
             host_aggregates.find_difference,
             lambda node, server: self.rechecked.append((node, server)),
             lambda host, nodes: self.told.append((host, nodes)),
+            self.one.moves,
         )
 
     @contextlib.contextmanager

@@ -55,6 +55,7 @@ class Drained(Desk):
             self._delete_api_records,
             lambda: self.changes.append('read again'),
             self.sent.append,
+            moves=self.one.moves,
         )
         self.draining = Draining(
             self.one.held_nodes,
@@ -385,6 +386,9 @@ def test_empty_host_is_retired_after_a_while(retired: Drained) -> None:
     _run(retired, 10.0)
     assert retired.changes == ['mapping deleted', 'destroyed', 'read again']
     assert retired.sent == [HostRetired(C1)]
+    (move,) = [m for m in retired.one.moved if m.kind == 'retirement']
+    assert (move.host, move.source, move.target) == (C1, C1, '')
+    assert (move.reason, move.seconds) == ('retire', 90.0)
     _run(retired, 10.0)
     assert retired.sent == [HostRetired(C1)] * 3
     assert len(retired.changes) == 3

@@ -118,8 +118,12 @@ def test_orphan_is_taken_if_the_ring_moved_for_a_moment(
     assert cloud.nova.rows[orphan].host == C2
     one.services.read_exists = read_exists
     one.show('c1')
+    assert not one.moved
     cloud.rounds(one, 12)
     assert cloud.nova.rows[orphan].host == C1
+    (move,) = one.moved
+    assert (move.kind, move.reason) == ('take', 'host-deleted')
+    assert (move.source, move.target, move.node) == (C2, C1, orphan)
 
 
 class _ShutOnce:

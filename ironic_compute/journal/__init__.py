@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of moves: which node or host went where, when and why."""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the journal gets from those that move nodes."""
+
+import pytest
+
+from hashring.ring import Host, Ring
+from ironic_compute.journal.moves import Cause, Move, Reason
+from ironic_compute.nodes.pins import Pin
+from ironic_compute.ownership.eviction import Refused
+from tests.simulation.faults import Unreachable
+from tests.unit.ironic_compute.hosts import Cloud
+from tests.unit.ironic_compute.ownership.moving import C1, C2, S1
+from tests.unit.ironic_compute.ownership.test_node_moves import MovesDesk
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> MovesDesk:
+    """Server s1 on a node of c1, and no move so far."""
+    made = MovesDesk(monkeypatch)
+    made.one.moved.clear()
+    return made
+
+
+def _short(move: Move) -> tuple[str, str, str]:
+    return move.kind, move.reason, move.by
+
+
+def test_moved_server_is_noted_with_who_has_ordered_it(
+    desk: MovesDesk,
+) -> None:
+    """And for how long it was under way."""
+    desk.before_save = lambda: desk.cloud.clock.advance(1.5)
+    desk.evictor.evict(
+        desk.node, C2, Pin(C2, 'ann'), cause=Cause(Reason.PIN, 'ann')
+    )
+    assert desk.one.moved == [
+        Move(
+            at_s=desk.cloud.clock.wall_s(),
+            kind='evict',
+            reason='pin',
+            source='c1',
+            target='c2',
+            node=desk.node,
+            server=S1,
+            seconds=1.5,
+            by='ann',
+        )
+    ]
+
+
+def test_refused_move_is_not_noted(desk: MovesDesk) -> None:
+    """Nothing has changed."""
+    desk.server.task_state = 'rebooting'
+    with pytest.raises(Refused):
+        desk.evictor.evict(desk.node, C2)
+    assert not desk.one.moved
+
+
+def test_order_of_an_operator_is_the_reason(desk: MovesDesk) -> None:
+    """Of the server's move at once, of the free node's when it is pushed."""
+    desk.moves.move(
+        desk.node, Pin(C2, 'ann'), replaces=False, is_dry_run=False
+    )
+    desk.moves.move(
+        desk.free, Pin(C2, 'bob'), replaces=False, is_dry_run=False
+    )
+    desk.one.rebalancer.run_round()
+    assert [_short(move) for move in desk.one.moved] == [
+        ('evict', 'pin', 'ann'),
+        ('push', 'pin', 'bob'),
+    ]
+    assert desk.one.moved[1].node == desk.free
+    assert desk.one.moved[1].server == ''
+
+
+def test_rebalanced_server_is_noted(desk: MovesDesk) -> None:
+    """The pool's operator has ordered it."""
+    node = desk.misplace()
+    desk.one.moved.clear()
+    desk.moves.rebalance(node)
+    assert [_short(move)[:2] for move in desk.one.moved] == [
+        ('evict', 'rebalance')
+    ]
+
+
+def test_pushed_nodes_are_noted_with_the_reason() -> None:
+    """A new host joined; then the old one was disabled."""
+    cloud = Cloud(f'n{number}' for number in range(9))
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    assert not one.moved
+    cloud.add('c2')
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    ring = Ring([C1, C2])
+    away = {n for n in cloud.nodes if ring.target(n) == C2}
+    assert {move.node for move in one.moved} == away
+    assert {_short(move) for move in one.moved} == {('push', 'ring', '')}
+    one.moved.clear()
+    cloud.show('c2')
+    cloud.settle()
+    assert {_short(move) for move in one.moved} == {('push', 'disabled', '')}
+    assert {move.node for move in one.moved} == cloud.nodes.keys() - away
+    assert {(m.source, m.target) for m in one.moved} == {('c1', 'c2')}
+
+
+def test_node_that_follows_its_server_is_noted(desk: MovesDesk) -> None:
+    """Its row could not be written when the server moved."""
+    rows, write = desk.one.rows, desk.one.rows.write_holder
+
+    def fail(*args: object) -> bool:
+        raise Unreachable('away')
+
+    rows.write_holder = fail  # type: ignore[assignment,method-assign]
+    desk.evictor.evict(desk.node, C2)
+    rows.write_holder = write  # type: ignore[method-assign]
+    desk.one.rebalancer.follow_instance(desk.node, C2)
+    desk.one.rebalancer.follow_instance(desk.node, Host('c9'))
+    assert [_short(move)[:2] for move in desk.one.moved] == [
+        ('evict', 'rebalance'),
+        ('follow', 'server'),
+    ]
+
+
+def test_second_move_of_a_server_is_told_of_the_first(
+    desk: MovesDesk,
+) -> None:
+    """Who has ordered it, and where it goes."""
+    said: list[str] = []
+
+    def move_again() -> None:
+        desk.before_save = lambda: None
+        with pytest.raises(Refused) as refused:
+            desk.evictor.evict(desk.node, C2)
+        said.append(str(refused.value))
+
+    desk.before_save = move_again
+    cause = Cause(Reason.PIN, 'ann on ctl-1')
+    desk.evictor.evict(desk.node, C2, cause=cause)
+    assert said == [
+        'Server s1 is being moved to host c2 (pin, ordered by ann on ctl-1); '
+        'try again when that has ended'
+    ]
+    assert len(desk.one.moved) == 1
