@@ -18,7 +18,7 @@ import attrs
 from hashring import backoff
 from hashring.adoption import View
 from hashring.group import Boot, Member, MemberState, PathProof
-from hashring.paths import Path, PathStates, failing, working
+from hashring.paths import Path, PathState, PathStates, failing, working
 from hashring.ring import Host
 
 # At the end of an outage for all, this agent may notice so many seconds later
@@ -146,9 +146,10 @@ class HalfAliveWatch:
             path: self._proven_since_s.get(path, now_s) for path in provers
         }
         for path in failing(states, now_s, self._after_s):
-            since_s = self._proven_since_s.get(path)
-            if _has_lasted(since_s, _PROVEN_FOR_S, now_s):
-                state = states[path]
+            since_s, state = self._proven_since_s.get(path), states[path]
+            if _has_lasted(
+                since_s, _PROVEN_FOR_S, now_s
+            ) and _has_failed_since(since_s, state):
                 failing_since_s = state.failing_since_s or now_s
                 return Cause(path, failing_since_s, state.why, provers[path])
         return None
@@ -220,6 +221,19 @@ def _since(holds: bool, since_s: float | None, now_s: float) -> float | None:
     if not holds:
         return None
     return now_s if since_s is None else since_s
+
+
+def _has_failed_since(since_s: float | None, state: PathState) -> bool:
+    """Return whether a request has failed that was sent after ``since_s``.
+
+    A path counts as failing for some time after its last failure, so that a
+    few answers do not hide that most requests fail. If all failures are older
+    than the proof that the path works for another agent, it may work here,
+    too.
+    """
+    if since_s is None or state.failed_s is None:
+        return True  # A worker of an older release does not send the time.
+    return state.failed_s > since_s
 
 
 def _has_lasted(since_s: float | None, wait_s: float, now_s: float) -> bool:

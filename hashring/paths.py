@@ -26,6 +26,8 @@ class PathState:
     """What the last failed request ended with; for operators."""
     answered_s: float | None = None
     """When a request had its last answer (CLOCK_BOOTTIME); None: never."""
+    failed_s: float | None = None
+    """When the last request was sent that had no answer (CLOCK_BOOTTIME)."""
 
 
 # A path that is missing has not been observed yet.

@@ -27,6 +27,7 @@ from resource_tracker.trait_names import TraitNames
 MICROVERSION = '1.39'
 
 _READ_RETRIES = 1
+_ONCE = {'connect_retries': 0, 'status_code_retries': 0}
 # Of all that needs a valid token, Placement answers this without a query.
 _CHEAPEST = '/resource_classes/VCPU'
 _READS_MAX = 3
@@ -70,6 +71,11 @@ class _NoClock:
         return 0.0
 
 
+def _same(adapter: Any) -> Any:
+    """Return the adapter itself."""
+    return adapter
+
+
 def _allow() -> None:
     """Do nothing, so that the write is sent."""
 
@@ -93,12 +99,15 @@ class Placement:
     :param timeout_s: limit for one request, in seconds, if the adapter's
         session has none; a lost packet would else block a thread for ever
     :param meter: counts each request, timed with ``clock``
+    :param reconnect: returns an adapter like the given one, with its token and
+        without its open connections
     """
 
     _adapter: Any
     _timeout_s: float = 60.0
     _meter: Meter = attrs.field(factory=NoMeter)
     _clock: Clock = attrs.field(factory=_NoClock)
+    _reconnect: Callable[[Any], Any] = _same
 
     def __attrs_post_init__(self) -> None:
         self._timeout_s = self._adapter.session.timeout or self._timeout_s
@@ -109,10 +118,15 @@ class Placement:
     def check_access(self, timeout_s: float) -> None:
         """Check that Placement answers and accepts the token; one request.
 
+        It is sent over a new connection, and only once: a network may leave
+        open connections alone and break most new ones.
+
         :param timeout_s: limit for the request; fetching a token may take
             longer
         """
-        self._request('GET', _CHEAPEST, timeout_s=timeout_s)
+        adapter = self._reconnect(self._adapter)
+        options = {**_ONCE, 'timeout': timeout_s}
+        self._exchange(adapter, 'GET', _CHEAPEST, options)
 
     def list_providers(self) -> dict[str, ListedProvider]:
         """Return all providers by uuid; one request."""
@@ -291,18 +305,27 @@ class Placement:
         return self._request('GET', f'/resource_providers/{uuid}/{part}')
 
     def _request(
-        self,
-        method: str,
-        url: str,
-        body: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
+        self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> Any:
+        options: dict[str, Any] = {'timeout': self._timeout_s}
+        if body is not None:
+            options['json'] = body
+        if method == 'GET':
+            options['connect_retries'] = _READ_RETRIES
+        else:
+            # Without this, retries that nova.conf sets would be sent without a
+            # check of the lease gate.
+            options |= _ONCE
+        return self._exchange(self._adapter, method, url, options)
+
+    def _exchange(
+        self, adapter: Any, method: str, url: str, options: Mapping[str, Any]
+    ) -> Any:
+        """Send a request, count it, and return the body of its answer."""
         begun_s, status = self._clock.now_s(), 'none'
         try:
             with self._meter.waiting():
-                response = self._send(
-                    method, url, body, timeout_s or self._timeout_s
-                )
+                response = _send(adapter, method, url, options)
             status = str(response.status_code)
         finally:
             seconds = self._clock.now_s() - begun_s
@@ -311,40 +334,25 @@ class Placement:
             raise _error(method, url, response)
         return _parsed(method, url, response)
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        body: Mapping[str, Any] | None,
-        timeout_s: float,
-    ) -> Any:
-        arguments: dict[str, Any] = {} if body is None else {'json': body}
-        if method == 'GET':
-            arguments['connect_retries'] = _READ_RETRIES
-        else:
-            # Without this, retries that nova.conf sets would be sent without a
-            # check of the lease gate.
-            arguments['connect_retries'] = arguments['status_code_retries'] = 0
-        try:
-            return self._adapter.request(
-                url,
-                method,
-                microversion=MICROVERSION,
-                raise_exc=False,
-                timeout=timeout_s,
-                **arguments,
-            )
-        except ksa_exc.ClientException as exc:
-            raise errors.PlacementUnavailable(
-                f'Placement did not answer {method} {url}: {exc}{_cure(exc)}'
-            ) from exc
-        except Exception as exc:
-            if type(exc) is not Exception:
-                raise
-            # keystoneauth1 raises a bare one for a password that is not set.
-            raise errors.PlacementUnavailable(
-                f'No token for Placement{_CURES[401]}: {exc}'
-            ) from exc
+
+def _send(
+    adapter: Any, method: str, url: str, options: Mapping[str, Any]
+) -> Any:
+    try:
+        return adapter.request(
+            url, method, microversion=MICROVERSION, raise_exc=False, **options
+        )
+    except ksa_exc.ClientException as exc:
+        raise errors.PlacementUnavailable(
+            f'Placement did not answer {method} {url}: {exc}{_cure(exc)}'
+        ) from exc
+    except Exception as exc:
+        if type(exc) is not Exception:
+            raise
+        # keystoneauth1 raises a bare one for a password that is not set.
+        raise errors.PlacementUnavailable(
+            f'No token for Placement{_CURES[401]}: {exc}'
+        ) from exc
 
 
 def _cure(exc: ksa_exc.ClientException) -> str:

@@ -240,9 +240,9 @@ def _parse_facts(raw: dict[str, Any]) -> workers.ServiceFacts:
 
 def _parse_path_state(raw: dict[str, Any]) -> PathState:
     # A worker of a newer release may send more fields, one of an older release
-    # does not send ``answered_s``.
+    # does not send the two latter.
     fields = dataclasses.fields(PathState)
-    raw = {'answered_s': None, **raw}
+    raw = {'answered_s': None, 'failed_s': None, **raw}
     return PathState(**{f.name: raw[f.name] for f in fields})
 
 

@@ -34,13 +34,19 @@ def make_placement(conf: Any, clock: Clock, meter: Meter) -> Placement:
 
     :raises errors.ConfigError: nova.conf has no usable credentials
     """
-    return Placement(make_adapter(conf), meter=meter, clock=clock)
+    return Placement(
+        make_adapter(conf),
+        meter=meter,
+        clock=clock,
+        reconnect=lambda adapter: make_adapter(conf, adapter.auth),
+    )
 
 
-def make_adapter(conf: Any) -> Any:
+def make_adapter(conf: Any, auth: Any = None) -> Any:
     """Create keystoneauth1's adapter for Placement, without a request.
 
     :param conf: Nova's options, with the group ``placement``
+    :param auth: a plugin that may have a token already; None: a new one
     :raises errors.ConfigError: nova.conf has no usable credentials
     """
     options = conf.placement
@@ -51,7 +57,7 @@ def make_adapter(conf: Any) -> Any:
             'password and project_name'
         )
     with config.translated_credentials('placement'):
-        return nova_utils.get_ksa_adapter('placement')
+        return nova_utils.get_ksa_adapter('placement', ksa_auth=auth)
 
 
 def make_reconciler(

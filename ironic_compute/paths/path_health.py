@@ -27,15 +27,20 @@ PLACEMENT = Path('Placement')
 NEUTRON = Path('Neutron')
 
 # With 90 % loss of packets, a single request has an answer now and then, and
-# if most connections are reset, the requests of a few have answers.
+# if most connections are reset, the requests of a few have answers. A failing
+# path is probed each five seconds, and sooner after an answer, so that some
+# five probes in a row must have answers.
 _ANSWERS_COUNT = 2
-_QUIET_S = 3.0
+QUIET_S = 10.0
 # Answers that come closer together count as one: packets that were held up
 # arrive in a burst, and an answer to a probe is noted as traffic, too.
 _APART_S = 1.0
 # A request may have waited for its time-out of so many seconds when its
 # failure is noted.
 COUNTED_S = 5.0
+# A request without a time-out may hang for minutes, and no probe follows it
+# meanwhile. So long after it was sent, it counts as if one had followed.
+_HUNG_S = 10.0
 _WHY_LENGTH = 200
 _CREDENTIALS = re.compile(r'//\S*@')
 
@@ -67,8 +72,8 @@ class _Observed:
 class PathHealth:
     """Notes answers and failures of requests; any thread may call.
 
-    A path fails from the first failure until two requests in a row have had
-    an answer, and none that failed was sent for three seconds. No call blocks.
+    A path fails from the first failure until all requests of ten seconds have
+    had an answer, and two at least. No call blocks.
     """
 
     _clock: Clock
@@ -90,7 +95,7 @@ class PathHealth:
                 observed.answers_count += 1
                 observed.counted_s = now_s
             observed.answered_s = now_s
-            is_quiet = now_s - observed.failed_s >= _QUIET_S
+            is_quiet = now_s - observed.failed_s >= QUIET_S
             if is_quiet and observed.answers_count >= _ANSWERS_COUNT:
                 observed.failing_since_s = None
 
@@ -111,7 +116,8 @@ class PathHealth:
             if began_s is not None and observed.answered_s >= began_s:
                 return
             observed.answers_count = 0
-            observed.failed_s = now_s if began_s is None else began_s
+            sent_s = now_s if began_s is None else began_s
+            observed.failed_s = max(sent_s, now_s - _HUNG_S)
             observed.why = _one_line(why)
             if observed.failing_since_s is None:
                 observed.failing_since_s = max(
@@ -166,6 +172,7 @@ def _state(observed: _Observed) -> PathState:
         failing_since_s=since_s,
         why='' if since_s is None else observed.why,
         answered_s=None if math.isinf(answered_s) else answered_s,
+        failed_s=None if since_s is None else observed.failed_s,
     )
 
 

@@ -22,7 +22,8 @@ LOG = logging.getLogger(__name__)
 _ROUND_S = 1.0
 # A message to the agent may be lost, so it is repeated.
 _SEND_INTERVAL_S = 15.0
-# A service that is being restarted is not worth a warning.
+# A service that is being restarted is not worth a warning. The path counts as
+# failing for some time after the last failure; that time is left out.
 _WARN_AFTER_S = 10.0
 # Own requests come first after the start; a probe is often needless then.
 _FIRST_PROBE_S = 5.0
@@ -92,8 +93,9 @@ class PathObserver:
 
     def _news(self, path: Path, state: PathState) -> object:
         """Return what the agent must know soon of a path."""
+        answered_s = state.answered_s if self._is_doubted(path) else None
         fails = state.failing_since_s is not None
-        return fails, state.answered_s if self._is_doubted(path) else None
+        return fails, state.failed_s, answered_s
 
     def _log(self, states: Mapping[Path, PathState]) -> None:
         now_s = self._clock.now_s()
@@ -102,9 +104,14 @@ class PathObserver:
             if since_s is None:
                 if path in self._warned:
                     _log_answers(path, now_s - self._warned.pop(path))
-            elif path not in self._warned and now_s - since_s >= _WARN_AFTER_S:
+            elif path not in self._warned and _lasts_s(state) >= _WARN_AFTER_S:
                 self._warned[path] = since_s
                 _warn(path, now_s - since_s, state.why)
+
+
+def _lasts_s(state: PathState) -> float:
+    """Return the seconds from the first failure to the last one."""
+    return (state.failed_s or 0.0) - (state.failing_since_s or 0.0)
 
 
 def _warn(path: Path, seconds: float, why: str) -> None:

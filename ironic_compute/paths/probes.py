@@ -6,18 +6,20 @@ proves nothing, so each probe is a request and needs an answer.
 """
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable
 
 import attrs
+import nova.conf
 import oslo_messaging
-from nova import baserpc
+from nova import baserpc, service_auth
 from nova import context as nova_context
 from nova import rpc as nova_rpc
-from nova.network import neutron
+from nova import utils as nova_utils
 
 from hashring.clock import Clock
 from hashring.paths import Path
-from ironic_compute.paths import repeated_requests
 from ironic_compute.paths.path_health import (
     CONDUCTOR,
     IRONIC,
@@ -39,6 +41,12 @@ _CONFIRM_S = 1.5
 # retry is needed, because a connection is found broken by the first try.
 RETRIES_COUNT = 1
 _RABBITMQ_SILENCE_S = 10.0
+_ONE_NETWORK = '/v2.0/networks?fields=id&limit=1'
+# No valid token, or a proxy before Neutron that does not reach it.
+_NOT_REACHED = frozenset({401, 502, 503, 504})
+# A request to Placement or Neutron that has waited for so long is followed by
+# a probe, because it may wait for a minute.
+_PATIENCE_S = 2.0
 # A path whose own traffic is so late is probed.
 _SLACK_S = 2.0
 
@@ -63,6 +71,8 @@ class Probe:
         None: only while the path fails, or while a request waits for long
     :param is_expected: whether an answer can be expected at present
     :param is_doubted: whether a path fails for another agent
+    :param patience_s: seconds without an answer after which the path is
+        probed while a request waits
     """
 
     path: Path
@@ -72,9 +82,11 @@ class Probe:
     _clock: Clock
     _is_expected: Callable[[], bool] = _always
     _is_doubted: Callable[[Path], bool] = _never
+    _patience_s: float = RETRY_S
 
     def __attrs_post_init__(self) -> None:
         self._began_s: float | None = None
+        self._last_s = -math.inf  # When the last probe was sent.
 
     def try_probe(self) -> float:
         """Send a probe if one is due; blocks until its answer.
@@ -125,14 +137,16 @@ class Probe:
 
     def _is_doubtful(self) -> bool:
         """Return whether a request waits, or another agent, for an answer."""
-        is_waiting = self._health.waits_s(self.path) >= TIMEOUT_S
-        is_doubted = self._is_doubted(self.path)
-        is_silent = self._health.silent_s(self.path) >= RETRY_S
-        return (is_waiting or is_doubted) and is_silent
+        if self._clock.now_s() - self._last_s < RETRY_S:
+            return False
+        silent_s = self._health.silent_s(self.path)
+        waits_s = min(silent_s, self._health.waits_s(self.path))
+        is_doubted = self._is_doubted(self.path) and silent_s >= RETRY_S
+        return is_doubted or waits_s >= self._patience_s
 
     def _probe(self) -> bool:
         """Send a probe; return whether it had an answer."""
-        self._began_s = began_s = self._clock.now_s()
+        self._began_s = self._last_s = began_s = self._clock.now_s()
         try:
             self._send()
         except Exception as exc:
@@ -193,10 +207,20 @@ def make_probes(
         silence_s: float | None,
         send: Callable[[], object],
         is_expected: Callable[[], bool] = _always,
+        patience_s: float = RETRY_S,
     ) -> Probe:
         return Probe(
-            path, silence_s, send, health, clock, is_expected, is_doubted
+            path,
+            silence_s,
+            send,
+            health,
+            clock,
+            is_expected,
+            is_doubted,
+            patience_s,
         )
+
+    probe_soon = functools.partial(probe, patience_s=_PATIENCE_S)
 
     def check_rabbitmq() -> None:
         # A network may break most new connections and leave open ones alone:
@@ -212,20 +236,25 @@ def make_probes(
         probe(IRONIC, pace.ironic_s + _SLACK_S, calls.ironic),
         # Without traffic nobody needs them: the first request that fails, or
         # waits for long, begins the probes.
-        probe(PLACEMENT, pace.others_s, calls.placement),
-        probe(NEUTRON, pace.others_s, calls.neutron),
+        probe_soon(PLACEMENT, pace.others_s, calls.placement),
+        probe_soon(NEUTRON, pace.others_s, calls.neutron),
     )
 
 
 def ping_neutron() -> None:
-    """Read one network with Nova's client of Neutron; may block for minutes.
+    """Read one network over a new connection; blocks for some seconds.
+
+    Nova's own session is not used: it may have an open connection that works
+    while most new ones are broken. A token that is still valid is used.
 
     :raises Exception: there is no answer, or no valid token
     """
-    context = nova_context.get_admin_context()
-    client = neutron.get_client(context, admin=True)
-    with repeated_requests.waiting_at_most(0.0):
-        client.list_networks(fields='id', limit=1)
+    group = nova.conf.neutron.NEUTRON_GROUP
+    auth = service_auth.get_service_auth_plugin(group)
+    adapter = nova_utils.get_ksa_adapter('network', ksa_auth=auth)
+    answer = adapter.get(_ONE_NETWORK, timeout=TIMEOUT_S, connect_retries=0)
+    if answer.status_code in _NOT_REACHED:
+        answer.raise_for_status()
 
 
 def connect_to_rabbitmq(queue: oslo_messaging.Target) -> None:

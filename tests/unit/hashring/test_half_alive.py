@@ -118,6 +118,19 @@ def test_end_of_an_outage_that_is_noticed_late_moves_nothing(
     assert watch.is_half_alive
 
 
+def test_failures_before_the_proof_move_nothing(
+    watch: HalfAliveWatch,
+) -> None:
+    """A path counts as failing for some time after it works again."""
+    view = View((ME, WELL))
+    for failed_s in (100.0, 150.0, 150.1):
+        state = PathState(100.0, 'refused', failed_s=failed_s)
+        states = {**FAILS, RABBITMQ: state}
+        # The proof was read at 150 s.
+        fail(watch, states, view, 160.0)
+        assert watch.is_half_alive is (failed_s > 150.0)
+
+
 def test_proof_of_an_earlier_failure_proves_nothing(
     watch: HalfAliveWatch,
 ) -> None:

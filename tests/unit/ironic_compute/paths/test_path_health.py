@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From which failure to which answer a path fails."""
 
+import random
 import threading
 
 import pytest
@@ -43,7 +44,10 @@ def test_path_fails_since_its_first_failure(
     health.note_failure(IRONIC, 'refused')
     clock.advance(5)
     health.note_failure(IRONIC, 'no route')
-    assert health.states() == {IRONIC: PathState(_BEGAN_S, 'no route')}
+    failed_s = _BEGAN_S + 5
+    assert health.states() == {
+        IRONIC: PathState(_BEGAN_S, 'no route', failed_s=failed_s)
+    }
 
 
 def test_one_answer_does_not_end_a_failure(
@@ -65,12 +69,12 @@ def test_two_answers_in_a_row_end_a_failure(
     """The next failure counts from its own time."""
     health.note_failure(IRONIC, 'refused')
     for _ in range(2):
-        clock.advance(2)
+        clock.advance(5)
         health.note_answer(IRONIC)
     assert health.states()[IRONIC] == PathState(answered_s=clock.now_s())
     clock.advance(2)
     health.note_failure(IRONIC, 'refused')
-    assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 6
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 12
 
 
 def test_answers_do_not_end_a_failure_while_others_fail(
@@ -79,13 +83,40 @@ def test_answers_do_not_end_a_failure_while_others_fail(
     """Most new connections are reset; requests on open ones have answers."""
     for _ in range(9):
         health.note_failure(IRONIC, 'reset')
-        for _ in range(2):
+        for _ in range(9):
             clock.advance(1)
             health.note_answer(IRONIC)
     assert health.states()[IRONIC].failing_since_s == _BEGAN_S
     clock.advance(1)
     health.note_answer(IRONIC)
     assert not health.is_failing(IRONIC)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_path_with_one_answer_in_four_fails_all_the_time(
+    health: PathHealth, clock: ManualClock, seed: int
+) -> None:
+    """It is probed each five seconds, and sooner after an answer."""
+    rng = random.Random(seed)
+    health.note_failure(IRONIC, 'reset')
+    while clock.now_s() < _BEGAN_S + 100:
+        if rng.random() < 0.25:
+            health.note_answer(IRONIC)
+            clock.advance(1.5)
+        else:
+            health.note_failure(IRONIC, 'reset')
+            clock.advance(5)
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S
+
+
+def test_request_that_hangs_counts_as_newer_after_a_while(
+    health: PathHealth, clock: ManualClock
+) -> None:
+    """No probe follows it while it hangs, so that none could fail."""
+    for waited_s, failed_s in ((6, _BEGAN_S), (9, _BEGAN_S), (25, 1015)):
+        clock.advance(_BEGAN_S + waited_s - clock.now_s())
+        health.note_failure(IRONIC, 'no answer', _BEGAN_S)
+        assert health.states()[IRONIC].failed_s == failed_s
 
 
 def test_answers_that_come_together_are_one(
@@ -104,7 +135,7 @@ def test_path_works_again_though_a_busy_worker_has_answers_all_the_time(
 ) -> None:
     """The distance counts from the last answer that was counted."""
     health.note_failure(IRONIC, 'refused')
-    clock.advance(3)
+    clock.advance(10)
     for _ in range(4):
         health.note_answer(IRONIC)
         clock.advance(0.3)
@@ -188,5 +219,5 @@ def test_path_has_failed_since_the_request_was_sent(
         failing_since_s = health.states()[IRONIC].failing_since_s
         assert failing_since_s == clock.now_s() - counted_s
         for _ in range(2):
-            clock.advance(3)
+            clock.advance(6)
             health.note_answer(IRONIC)

@@ -58,10 +58,10 @@ def test_begin_and_end_of_a_failure_are_sent_at_once(world: _World) -> None:
     since_s = world.clock.now_s()
     world.pass_seconds(3)
     assert world.sent == [
-        {IRONIC: PathState(since_s, 'refused', answered_s=since_s - 3)}
+        {IRONIC: PathState(since_s, 'refused', since_s - 3, since_s)}
     ]
     for _ in range(2):
-        world.clock.advance(1)
+        world.clock.advance(5)
         world.health.note_answer(IRONIC)
     world.pass_seconds(1)
     assert world.sent[1:] == [
@@ -102,16 +102,18 @@ def test_failure_that_lasts_is_logged_with_its_end(
 ) -> None:
     """One warning with the reason, and one line when it is over."""
     caplog.set_level(logging.INFO)
-    world.health.note_failure(IRONIC, 'refused')
-    world.pass_seconds(60)
+    for _ in range(12):
+        world.health.note_failure(IRONIC, 'refused')
+        world.pass_seconds(5)
     assert caplog.messages == [
         'This worker has not reached Ironic for 10 s: refused'
     ]
     for _ in range(2):
+        world.pass_seconds(5)
         world.health.note_answer(IRONIC)
-        world.pass_seconds(2)
+    world.pass_seconds(2)
     assert caplog.messages[1:] == [
-        'This worker reaches Ironic again after 62 s'
+        'This worker reaches Ironic again after 70 s'
     ]
 
 
@@ -120,11 +122,12 @@ def test_restart_of_a_service_is_not_logged(
 ) -> None:
     """A few seconds are no reason to wake an operator."""
     caplog.set_level(logging.INFO)
-    world.health.note_failure(IRONIC, 'refused')
-    world.pass_seconds(5)
     for _ in range(2):
+        world.health.note_failure(IRONIC, 'refused')
+        world.pass_seconds(5)
+    for _ in range(5):
         world.health.note_answer(IRONIC)
-        world.pass_seconds(2)
+        world.pass_seconds(5)
     world.pass_seconds(60)
     assert caplog.messages == []
 
