@@ -74,6 +74,8 @@ class Environment:
         self.has_only_path_faults = (
             self._path_rng is not None and self._path_rng.random() < 0.5
         )
+        # Some of these paths reset most connections.
+        self.has_resets = _choose('resets', seed) is not None
         # An operator deletes Services and dismantles a machine.
         self.has_deletions = _choose('deletions', seed) is not None
         # Operators move servers while users have them rebooted and deleted.

@@ -22,6 +22,7 @@ from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.retirement import Retirement
+from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.stray_instances import StrayInstances
@@ -70,6 +71,7 @@ class Makeup:
     rpc_server: Callable[..., RpcServer] = RpcServer
     rpc_gating: Callable[..., RpcGating] = RpcGating
     path_faults: Callable[..., object] = PathFaults
+    path_health: Callable[..., PathHealth] = PathHealth
 
 
 class LenientService(coordination.Service):

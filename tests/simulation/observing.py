@@ -58,7 +58,7 @@ class ObservedWires:
     """The wires of a worker to the services, which note its requests."""
 
     def __init__(self, worker: Worker) -> None:
-        self.health = PathHealth(worker.clock)
+        self.health = worker.world.makeup.path_health(worker.clock)
         self._worker = worker
         self._clock = worker.clock
         conductor = ConductorTraffic(self.health, worker.clock)

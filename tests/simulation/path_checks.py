@@ -22,17 +22,18 @@ STEP_S = 0.5
 # path works must have had its answer after that; less the one per cent by
 # which clocks differ, and a step.
 PROVEN_AFTER_S = 4.0
-# The agent knows that a path answers again after a probe that was under way
-# has failed (6 s), a pause (1 s), two answers (1.5 s), a report and a turn.
-NOTICED_S = 11.0
+# The agent knows that a path answers again when no request that failed was
+# sent for ten seconds, after one answer more (1.5 s), a report and a turn.
+NOTICED_S = 15.0
 # The two answers take so much longer on a slow path.
 SLOWER_S = 8.0
-# A failure is noticed after up to 17 s; another agent needs up to 16 s to
-# prove that the path works there, and the proof must last for ten seconds.
-HALF_ALIVE_S = 50.0
+# A failure is noticed after up to 17 s; another agent needs up to 20 s to
+# prove that the path works there, the proof must last for ten seconds, and a
+# request must have failed since (13 s).
+HALF_ALIVE_S = 58.0
 # If the other agents were half alive, they must know that their paths work,
 # for as long as a failure must last, before they serve again.
-BACK_S = 40.0
+BACK_S = 45.0
 # The lock is released, then tried by each other agent in its turn; the new
 # worker needs two seconds, and its gate a term if the backend forgets locks.
 ADOPTED_S = 25.0
@@ -44,8 +45,8 @@ SHORT_S = 4.0
 LONG_S = 20.0
 # Who was cut off for long must prove for ten seconds that its path works.
 PROVEN_FOR_S = 9.0
-# A proof is published up to 16 s after the path works, and then to be known.
-PROVEN_S = 16.0 + KNOWN_S
+# A proof is published up to 20 s after the path works, and then to be known.
+PROVEN_S = 20.0 + KNOWN_S
 RECENT_S = 30.0
 FIRST_WAIT_TERMS = 3
 
@@ -55,7 +56,7 @@ class _PathFacts:
     """What is true of one path of one machine."""
 
     whole_s: float = -math.inf
-    """When it worked last."""
+    """When a request could have an answer last."""
     slow_s: float = -math.inf
     """When it was slow last."""
     cuts_s: list[float] = dataclasses.field(default_factory=list)
@@ -164,7 +165,9 @@ class PathChecks:
             facts.well_since_s, is_well and math.isfinite(facts.steady_since_s)
         )
         for path, path_facts in facts.paths.items():
-            is_cut = math.isfinite(machine.paths.lost_since_s(path))
+            is_cut = math.isfinite(machine.paths.failing_since_s(path))
+            if math.isinf(machine.paths.lost_since_s(path)):
+                path_facts.whole_s = self._now_s
             if machine.paths.find(path, Loss.SLOW) is not None:
                 path_facts.slow_s = self._now_s
             self._update_path(path_facts, is_cut=is_cut)
@@ -187,7 +190,6 @@ class PathChecks:
     def _update_path(self, facts: _PathFacts, *, is_cut: bool) -> None:
         now_s, cuts_s = self._now_s, facts.cuts_s
         if not is_cut:
-            facts.whole_s = now_s
             return
         if not cuts_s or now_s - cuts_s[-1] > facts.noticed_s():
             facts.began_s = now_s
@@ -393,7 +395,7 @@ class PathChecks:
     def _check_served(self, machine: Any) -> None:
         """Check that an agent gives its hosts away if it cannot serve."""
         facts, world = self._facts[machine], self._world
-        cut_s = min(machine.paths.lost_since_s(p) for p in BUSY_PATHS)
+        cut_s = min(machine.paths.failing_since_s(p) for p in BUSY_PATHS)
         others = [f for m, f in self._facts.items() if m is not machine]
         begin_s = max(
             cut_s, facts.steady_since_s, *(f.well_since_s for f in others)

@@ -2,8 +2,9 @@
 """Simulated paths: the ways from each machine to each service and back.
 
 Each machine has its own path to each service. A path may lose everything, only
-the requests, or only the answers; or it is slow. nova-conductor is reached
-through RabbitMQ, so whoever loses RabbitMQ loses it, too.
+the requests, or only the answers; or it is slow, or resets most connections.
+nova-conductor is reached through RabbitMQ, so whoever loses RabbitMQ loses it,
+too.
 """
 
 import dataclasses
@@ -25,6 +26,8 @@ from tests.simulation.kernel import Kernel
 PATHS = (RABBITMQ, CONDUCTOR, IRONIC, PLACEMENT, NEUTRON)
 # Services that a worker sends requests to, whatever happens.
 BUSY_PATHS = (RABBITMQ, CONDUCTOR, IRONIC)
+# Services for which each request needs a connection.
+HTTP_PATHS = (IRONIC, PLACEMENT, NEUTRON)
 # The paths that a request to a service needs.
 _NEEDED = {path: (path,) for path in PATHS} | {
     CONDUCTOR: (RABBITMQ, CONDUCTOR)
@@ -37,6 +40,11 @@ CUTS_S = (3.0, 12.0, 30.0, 130.0)
 # By how much the cuts and the ends of cuts of several machines differ.
 SPREADS_S = (0.0, 2.0, 10.0)
 REFUSED_S = 0.1
+# How often a path begins to reset connections, per second, in some worlds.
+RESETS_PER_S = 0.01
+# Of such a path: the shares of requests, and of the answers to others, that
+# are lost. One request in five has an answer.
+REQUESTS_RESET, ANSWERS_RESET = 0.5, 0.6
 # Of a slow path: requests and answers take this time each.
 SLOW_S = (1.0, 1.8)
 
@@ -48,6 +56,10 @@ class Loss(enum.Enum):
     REQUESTS = 'requests are lost'
     ANSWERS = 'answers are lost'
     SLOW = 'slow'
+    RESETS = 'most connections are reset'
+
+
+_LOSSES = (Loss.ALL, Loss.REQUESTS, Loss.ANSWERS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,7 +117,12 @@ class MachinePaths:
 
     def lost_since_s(self, service: Path) -> float:
         """Return since when no request has an answer; infinite: they do."""
-        cut = self.find(service, Loss.ALL, Loss.REQUESTS, Loss.ANSWERS)
+        cut = self.find(service, *_LOSSES)
+        return math.inf if cut is None else cut.since_s
+
+    def failing_since_s(self, service: Path) -> float:
+        """Return since when most requests fail; infinite: they do not."""
+        cut = self.find(service, *_LOSSES, Loss.RESETS)
         return math.inf if cut is None else cut.since_s
 
 
@@ -134,12 +151,21 @@ class Route:
         cut = self._paths.find(self._service, Loss.ALL, Loss.REQUESTS)
         if cut is not None:
             self._wait_and_fail(cut)
+        self._may_reset(REQUESTS_RESET)
 
     def pass_answer(self) -> None:
         """Let an answer pass; raise after the time-out if it is lost."""
         cut = self._paths.find(self._service, Loss.ALL, Loss.ANSWERS)
         if cut is not None:
             self._wait_and_fail(cut)
+        self._may_reset(ANSWERS_RESET)
+
+    def _may_reset(self, share: float) -> None:
+        if self._paths.find(self._service, Loss.RESETS) is None:
+            return
+        if self._world.rng.random() < share:
+            self._world.kernel.sleep(REFUSED_S)
+            raise Unreachable(f'reset by {self._service}')
 
     def _wait_and_fail(self, cut: Cut) -> None:
         is_refused = cut.refuses and cut.loss is Loss.ALL
@@ -157,6 +183,8 @@ class PathFaults:
         rate = self._rng.choice(RATES_PER_S)
         causes = (self._fail, self._fail, self._fail_for_all, self._flap)
         world.faults.repeat(rate, lambda: self._rng.choice(causes)())
+        if world.environment.has_resets:
+            world.faults.repeat(RESETS_PER_S, self._reset)
 
     def _fail(self) -> None:
         """Cut one path or several of one machine or several."""
@@ -167,12 +195,18 @@ class PathFaults:
         for service in services:
             self._fail_for(chosen, service)
 
+    def _reset(self) -> None:
+        """Have one machine's connections to a service reset, most of them."""
+        machine = self._rng.choice(self._world.machines)
+        service = self._rng.choice(HTTP_PATHS)
+        self._plan(machine, service, Loss.RESETS, 0.0, CUTS_S[-1])
+
     def _fail_for_all(self) -> None:
         """Cut all machines off from one service: its outage."""
         self._fail_for(self._world.machines, self._rng.choice(PATHS))
 
     def _fail_for(self, machines: list[Any], service: Path) -> None:
-        loss = self._rng.choice((Loss.ALL, Loss.ALL, *Loss))
+        loss = self._rng.choice((Loss.ALL, Loss.ALL, *_LOSSES, Loss.SLOW))
         spread_s = self._rng.choice(SPREADS_S)
         cut_s = self._rng.choice(CUTS_S)
         for machine in machines:
