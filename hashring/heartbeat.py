@@ -6,6 +6,7 @@ which never blocks. The thread itself may hang in a request to the backend;
 meanwhile the agent's main loop goes on and sees the end of the lease.
 """
 
+import contextlib
 import dataclasses
 import threading
 
@@ -17,6 +18,7 @@ from hashring.clock import Clock
 from hashring.group import Group, Member
 from hashring.lease import Beat, Lease, Verdict
 from hashring.opts import Timing
+from hashring.probation import Probation
 from hashring.ring import Host
 
 LOG = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ class HeartbeatThread:
         self._published: Member | None = None
         self._failures_count = 0  # Consecutive failures.
         self._is_failure_logged = False
+        self._probation: Probation | None = None
         self._state = HeartbeatState(
             Lease(timing.lease_term_s, timing.lease_margin_s)
         )
@@ -135,10 +138,11 @@ class HeartbeatThread:
         """Join, publish, and send one heartbeat; never raises."""
         self._wake.clear()
         try:
-            self._join_group()
-            self._publish()
-            self._send_heartbeat()
-            self._read_other_groups()
+            if self._pass_probation():
+                self._join_group()
+                self._publish()
+                self._send_heartbeat()
+                self._read_other_groups()
         except errors.NotInGroup as exc:
             self._mark_not_in_group(self._clock.now_s())
             LOG.debug('Not in the group: %(why)s', {'why': exc})
@@ -148,6 +152,20 @@ class HeartbeatThread:
         except Exception as exc:
             LOG.exception('The heartbeat failed')
             self._note_failure(repr(exc))
+
+    def _pass_probation(self) -> bool:
+        """Return whether this agent may renew its lease; see `probation`."""
+        if self._probation is None:
+            return True
+        # An empty backend answers, too.
+        with contextlib.suppress(errors.NotInGroup):
+            self._group.members()
+        now_s = self._clock.now_s()
+        self._probation = self._probation.after_answer(now_s)
+        if not self._probation.has_ended(now_s):
+            return False
+        self._probation = None
+        return True
 
     def _join_group(self) -> None:
         if not self._connected:
@@ -228,6 +246,11 @@ class HeartbeatThread:
 
     def _note_failure(self, why: str) -> None:
         self._failures_count += 1
+        lease = self._state.lease
+        if self._probation is not None:
+            self._probation = self._probation.after_failure()
+        elif lease.base_s is not None and not lease.held(self._clock.now_s()):
+            self._probation = Probation()
         # Before the first connection the first failure is logged. Later the
         # second consecutive one is, because a single failure does no harm.
         log_count = 2 if self._connected else 1

@@ -169,7 +169,8 @@ def test_outage_is_logged_once(
     for _ in range(5):
         scene.beat()
     scene.broken = None
-    scene.beat()
+    for _ in range(3):
+        scene.beat()
     assert caplog.messages == [
         'The coordination backend does not answer, trying on: refused',
         'The coordination backend answers again',
@@ -250,3 +251,66 @@ def test_the_thread_beats_and_ends() -> None:
         clock.sleep(0.01)
     heartbeat_thread.end(5.0)
     assert not heartbeat_thread._thread.is_alive()
+
+
+def test_lapsed_lease_is_renewed_when_the_backend_answers_steadily(
+    scene: Scene,
+) -> None:
+    """Its locks may end meanwhile, so that another agent can adopt."""
+    scene.beat()
+    scene.broken = errors.BackendUnavailable('reset')
+    for _ in range(4):
+        scene.beat()
+    assert not scene.held()
+    scene.broken = None
+    for _ in range(6):
+        scene.beat(1.0)
+        assert scene.service.members() == (ME,) or not scene.held()
+        assert not scene.held()
+    for _ in range(3):
+        scene.beat(1.0)
+    assert scene.held()
+
+
+def test_single_answers_renew_no_lapsed_lease(scene: Scene) -> None:
+    """Most connections are reset; an open one works for some requests."""
+    scene.beat()
+    scene.broken = errors.BackendUnavailable('reset')
+    for _ in range(5):
+        scene.beat()
+    for lucky_count in (1, 5, 6, 15):
+        scene.broken = None
+        for _ in range(lucky_count):
+            scene.beat(1.0)
+        assert not scene.held()
+        assert scene.service.members() == ()
+        scene.broken = errors.BackendUnavailable('reset')
+        scene.beat(1.0)
+    scene.broken = None
+    for _ in range(22):
+        scene.beat(1.0)
+    assert scene.held()
+
+
+def test_failure_within_the_term_costs_nothing(scene: Scene) -> None:
+    """One success is enough as long as the lease is in force."""
+    scene.beat()
+    for _ in range(5):
+        scene.broken = errors.BackendUnavailable('reset')
+        for _ in range(3):
+            scene.beat()
+        scene.broken = None
+        scene.beat(1.0)
+        assert scene.held()
+
+
+def test_agent_that_starts_before_the_backend_is_not_on_probation(
+    scene: Scene,
+) -> None:
+    """It has no lock that could end."""
+    scene.broken = errors.BackendUnavailable('refused')
+    for _ in range(5):
+        scene.beat()
+    scene.broken = None
+    scene.beat()
+    assert scene.held()
