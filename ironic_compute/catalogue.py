@@ -31,7 +31,6 @@ _HOLDER = (
     f'{_WAIT}daemon that serves the host of the node, and search it for the '
     f'node'
 )
-_EXPLAIN = 'ironic-computectl node explain {node}'
 
 # Hosts
 
@@ -187,7 +186,7 @@ NOT_OFFERED = Check(
     'usable-but-not-offered',
     'The node can take a build, and nothing is allocated on it, but Placement '
     'does not offer it.',
-    f'{_EXPLAIN}; then see the log of the daemon that serves host {{host}}',
+    f'{_WAIT}daemon that serves host {{host}}, and search it for the node',
     is_mended=True,
 )
 WRONG_CLASS = Check(

@@ -30,6 +30,7 @@ from hashring.paths import PathStates
 from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.agent_port import worker_metrics
+from ironic_compute.catalogue import Check
 from ironic_compute.journal.moves import Move
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -186,6 +187,12 @@ class Metrics:
         """Register the gauge of the paths; ``read_states`` returns them."""
         self.registry.register(_Paths(self._host, self._clock, read_states))
 
+    def register_findings(
+        self, count: Callable[[], Mapping[Check, int]]
+    ) -> None:
+        """Register the gauge of findings; ``count`` returns their numbers."""
+        self.registry.register(_Findings(self._host, count))
+
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return prometheus_client.generate_latest(self.registry)
@@ -317,6 +324,27 @@ class _States:
         )
         family.add_metric((self._host,), value)
         return family
+
+
+class _Findings:
+    """A collector of what the checks of fsck find on the held nodes."""
+
+    def __init__(
+        self, host: str, count: Callable[[], Mapping[Check, int]]
+    ) -> None:
+        self._host = host
+        self._count = count
+
+    def collect(self) -> Iterator[Any]:
+        """Return the number of nodes that each check finds now."""
+        family = core.GaugeMetricFamily(
+            'ironic_compute_findings',
+            'Nodes held that a check of fsck finds, by its name',
+            labels=('host', 'check'),
+        )
+        for check, number in self._count().items():
+            family.add_metric((self._host, check.name), number)
+        yield family
 
 
 class _Paths:

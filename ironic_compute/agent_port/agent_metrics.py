@@ -18,6 +18,7 @@ from hashring.agent_status import AgentStatus
 from hashring.clock import Clock
 from hashring.counts import Counts
 from hashring.ring import Host
+from ironic_compute import catalogue
 
 _PREFIX = 'ironic_compute_agent_'
 # Upper bounds of the buckets. A request takes milliseconds; one that takes a
@@ -79,6 +80,7 @@ def describe(
         *_lease(status, now_s),
         *_pool(status, now_s),
         *_hosts(status, now_s),
+        _findings(status),
         *_counts(status.counts),
         _labelled(
             'worker_metrics_read',
@@ -197,6 +199,20 @@ def _hosts(status: AgentStatus, now_s: float) -> Iterator[Any]:
         'Whether a daemon of this pool has the lock of a host',
         ('host',),
         {(host,): host not in nobody for host in status.known},
+    )
+
+
+def _findings(status: AgentStatus) -> Any:
+    """Return what the agent knows of the findings of fsck."""
+    rings = {member.ring for member in status.members() if member.ring}
+    return _labelled(
+        'findings',
+        'What a check of fsck finds in the pool, by its name',
+        ('check',),
+        {
+            (catalogue.HOST_NOT_SERVED.name,): len(status.served_by_nobody()),
+            (catalogue.RINGS_DIFFER.name,): len(rings) > 1,
+        },
     )
 
 

@@ -4,6 +4,7 @@
 It reads the same nova.conf as the daemons and needs no other rights.
 """
 
+import dataclasses
 import logging as py_logging
 import sys
 import threading
@@ -16,6 +17,7 @@ from cliff import app, commandmanager, lister
 from oslo_log import log as logging
 
 import hashring.errors
+from hashring.ring import Host
 from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
@@ -51,6 +53,8 @@ CONF = nova.conf.CONF
 # error that ends it.
 _LIBRARIES = ('kazoo', 'keystoneauth', 'stevedore', 'oslo.messaging')
 
+# The columns of ``node explain``.
+COLUMNS = ('Check', 'Finding', 'What to do')
 # ``node explain`` waits no longer for nova-conductor.
 _NOVA_TIMEOUT_S = 10.0
 _CONFIG_ERRORS = (errors.ConfigError, hashring.errors.ConfigError)
@@ -66,9 +70,18 @@ class NodeExplain(NodeArgument, lister.Lister):
             make_client(CONF, NeverOpen()),
             Placement(placement_reports.make_adapter(CONF)),
         )
-        findings = [*explain(evidence), *explain_pin(read_pin_soon(evidence))]
-        found = [(one.text, one.remedy) for one in findings]
-        return ('Finding', 'What to do'), found
+        row = read_row_soon(evidence.facts.uuid)
+        if not isinstance(row, NovaRefused):
+            evidence = dataclasses.replace(
+                evidence,
+                holder=None if row is None else Host(row.host),
+                is_holder_read=True,
+            )
+        findings = [*explain(evidence), *explain_pin(pin_of(row))]
+        return COLUMNS, [
+            (one.check.name if one.check else '-', one.text, one.remedy)
+            for one in findings
+        ]
 
 
 class NodeForget(NodeArgument):
@@ -109,22 +122,26 @@ def forget_node(node: NodeId) -> str | None:
         return no_answer(node, holder)
 
 
-def read_pin_soon(evidence: Evidence) -> Pin | NovaRefused | None:
-    """Read the pin of a node, or return why it cannot be read now.
+def pin_of(row: Any | NovaRefused | None) -> Pin | NovaRefused | None:
+    """Return the pin in a record, or why the record was not read."""
+    return (
+        row if row is None or isinstance(row, NovaRefused) else read_pin(row)
+    )
+
+
+def read_row_soon(node: NodeId) -> Any | NovaRefused | None:
+    """Read the record of a node, or return why it cannot be read now.
 
     Nova's RPC tries for ever to reach RabbitMQ, so it has a thread of its own.
     """
-    node = evidence.facts.uuid
-    found: list[Pin | NovaRefused | None] = []
+    found: list[Any | NovaRefused | None] = []
 
     def read() -> None:
         try:
             use_nova_conductor()
-            row = read_row(node)
+            found.append(read_row(node))
         except Exception as exc:
             found.append(NovaRefused(str(exc)))
-            return
-        found.append(None if row is None else read_pin(row))
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

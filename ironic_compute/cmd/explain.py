@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explains why a node is or is not offered to builds; pure functions.
 
-``ironic-computectl node explain`` compares the node in Ironic with its
-provider in Placement. Each obstacle gets a sentence and a remedy.
+``ironic-computectl node explain`` compares the node in Ironic with its record
+in Nova and its provider in Placement. An obstacle that an operator may have
+wanted gets a sentence and a remedy. What does not agree is found by the checks
+of fsck, and has their names and cures.
 """
 
 import dataclasses
 from collections.abc import Iterator
 
+from hashring.ring import Host
+from ironic_compute import catalogue
+from ironic_compute.catalogue import Check
+from ironic_compute.fsck import (
+    findings,
+    leftover_checks,
+    provider_checks,
+    record_checks,
+)
+from ironic_compute.fsck.snapshot import (
+    Placement,
+    ProviderDetails,
+    Row,
+    Service,
+    Snapshot,
+)
 from ironic_compute.nodes.pins import Pin
 from resource_tracker.delta import KnownProvider
 from resource_tracker.node import NodeFacts
@@ -16,36 +34,129 @@ from resource_tracker.provider import (
     COMPUTE_STATUS_DISABLED,
     Situation,
     resource_class_of,
+    wanted_provider,
     why_not_schedulable,
 )
+
+_CHECKS = (
+    record_checks.check_nodes_have_rows,
+    provider_checks.check_numbers,
+    provider_checks.check_offers,
+    provider_checks.check_traits,
+    leftover_checks.check_states,
+)
+# They say nothing that another finding about the node does not say.
+_COVERED = frozenset({catalogue.NOT_RESERVED})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """An obstacle to builds as a sentence, and its remedy if there is one."""
+    """An obstacle to builds as a sentence, and its remedy if there is one.
+
+    :param check: the check of fsck that finds it; None: it may be wanted
+    """
 
     text: str
     remedy: str = ''
+    check: Check | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """The state of a node in Ironic and in Placement.
+    """The state of a node in Ironic, in Nova and in Placement.
 
     :param in_pool: the node has the conductor group and shard of this pool
     :param provider: the provider of the node; None if Placement has none
     :param consumers: the consumers that have an allocation on the provider
+    :param holder: the host of the record in Nova; None if Nova has no record
+    :param is_holder_read: False: nova-conductor did not answer
     """
 
     facts: NodeFacts
     in_pool: bool
     provider: KnownProvider | None
     consumers: frozenset[str] = frozenset()
+    holder: Host | None = None
+    is_holder_read: bool = False
 
 
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
     """Return all obstacles to builds, or else how to get the node."""
-    return tuple(_obstacles(evidence)) or (_offered(evidence),)
+    found = (*_obstacles(evidence), *_inconsistencies(evidence))
+    return found or (_offered(evidence),)
+
+
+def _inconsistencies(evidence: Evidence) -> Iterator[Finding]:
+    """Run the checks of fsck that are about one node and its provider."""
+    if not evidence.in_pool:
+        return
+    snapshot = _snapshot(evidence)
+    for check in _CHECKS:
+        for found in check(snapshot):
+            if found.check not in _COVERED:
+                yield _named(found)
+
+
+def _named(found: findings.Finding) -> Finding:
+    return Finding(found.text, found.cure, found.check)
+
+
+def _snapshot(evidence: Evidence) -> Snapshot:
+    """Return what fsck would read of this node.
+
+    Whether the host is disabled is no matter here: an obstacle says so.
+    """
+    facts, provider = evidence.facts, evidence.provider
+    is_disabled = provider is not None and (
+        COMPUTE_STATUS_DISABLED in provider.traits
+    )
+    host = evidence.holder
+    if host is None and not evidence.is_holder_read:
+        host = Host('HOST')
+    uuid = provider.uuid if provider is not None else facts.uuid
+    return Snapshot(
+        now_s=0.0,
+        nodes={facts.uuid: facts},
+        rows=() if host is None else (Row(facts.uuid, uuid, host),),
+        services={} if host is None else {host: Service(True, is_disabled)},
+        placement=_placement(evidence),
+    )
+
+
+def _placement(evidence: Evidence) -> Placement:
+    provider = evidence.provider
+    if provider is None:
+        return Placement()
+    wanted = wanted_provider(evidence.facts, Situation())
+    return Placement(
+        names={provider.uuid: evidence.facts.uuid},
+        offered=_offers(evidence, provider),
+        with_trait={
+            trait: frozenset(_having(provider, trait))
+            for trait in wanted.traits | {COMPUTE_NODE}
+        },
+        details={provider.uuid: ProviderDetails(provider, evidence.consumers)},
+    )
+
+
+def _having(provider: KnownProvider, trait: str) -> set[str]:
+    return {provider.uuid} if trait in provider.traits else set()
+
+
+def _offers(
+    evidence: Evidence, provider: KnownProvider
+) -> dict[str, frozenset[str]]:
+    """Return the classes of the node and its provider, each with its offer."""
+    own = resource_class_of(evidence.facts)
+    names = {*provider.inventories, *([own] if own else ())}
+    return {
+        name: frozenset({provider.uuid})
+        if not evidence.consumers
+        and name in provider.inventories
+        and not provider.inventories[name].get('reserved')
+        else frozenset()
+        for name in names
+    }
 
 
 def explain_pin(pin: Pin | Exception | None) -> tuple[Finding, ...]:
@@ -82,15 +193,13 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             f'holds the node: ironic-computectl node forget {facts.uuid}',
         )
     reason = why_not_schedulable(facts, Situation())
-    if reason is not None:
+    if reason is not None and facts.resource_class:
         yield Finding(f'Ironic: {reason}', _remedy(facts))
-    yield from _of_placement(evidence, is_free=reason is None)
+    yield from _of_placement(evidence)
 
 
 def _remedy(facts: NodeFacts) -> str:
     node = facts.uuid
-    if not facts.resource_class:
-        return f'openstack baremetal node set --resource-class CLASS {node}'
     if facts.maintenance:
         return f'openstack baremetal node maintenance unset {node}'
     if facts.retired:
@@ -101,15 +210,7 @@ def _remedy(facts: NodeFacts) -> str:
     return f'openstack baremetal node show {node}{error}'
 
 
-def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
-    provider = evidence.provider
-    if provider is None:
-        yield Finding(
-            'Placement: no provider yet, because no daemon has created it',
-            'check that a host is served (ironic-computectl host list) and '
-            'mapped (nova-manage cell_v2 discover_hosts --by-service)',
-        )
-        return
+def _of_placement(evidence: Evidence) -> Iterator[Finding]:
     for consumer in sorted(evidence.consumers):
         yield Finding(
             f'Placement: {consumer} has an allocation on the node',
@@ -117,44 +218,12 @@ def _of_placement(evidence: Evidence, *, is_free: bool) -> Iterator[Finding]:
             f'another client made the allocation or it was left behind '
             f'(openstack resource provider allocation show {consumer})',
         )
-    if COMPUTE_STATUS_DISABLED in provider.traits:
+    provider = evidence.provider
+    if provider is not None and COMPUTE_STATUS_DISABLED in provider.traits:
         yield Finding(
             "Placement: the compute service of the node's host is disabled",
             'openstack compute service list',
         )
-    if is_free and not evidence.consumers:
-        yield from _of_inventory(evidence.facts, provider)
-
-
-def _of_inventory(
-    facts: NodeFacts, provider: KnownProvider
-) -> Iterator[Finding]:
-    """Compare a free node's inventory in Placement with Ironic."""
-    late = (
-        'wait a minute; then search for "Placement" and the node in the log '
-        'of the daemon that holds the node'
-    )
-    wanted = resource_class_of(facts)
-    found = provider.inventories.get(wanted or '')
-    if not provider.inventories:
-        yield Finding(
-            "Placement: the provider has no inventory yet; the node's record "
-            'in Nova is not confirmed yet, or the write to Placement is late',
-            late,
-        )
-    elif found is None:
-        others = ', '.join(sorted(provider.inventories))
-        yield Finding(
-            f'Placement: the provider has {others} in place of {wanted}', late
-        )
-    elif found.get('reserved'):
-        yield Finding(
-            'Placement: the node is reserved; a build has just claimed it, '
-            'its record in Nova is not confirmed yet, or the write is late',
-            late,
-        )
-    if COMPUTE_NODE not in provider.traits:
-        yield Finding(f'Placement: the trait {COMPUTE_NODE} is missing', late)
 
 
 def _offered(evidence: Evidence) -> Finding:

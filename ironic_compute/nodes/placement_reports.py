@@ -16,8 +16,10 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute import config, errors
+from ironic_compute.catalogue import Check
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.node_findings import count_findings
 from ironic_compute.nodes.pins import read_pin
 from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.errors import PlacementError
@@ -136,6 +138,10 @@ class WorkerGauges:
         """Return the number of held nodes that an operator has pinned."""
         rows = self._held_nodes.rows().values()
         return sum(read_pin(row) is not None for row in rows)
+
+    def findings(self) -> Mapping[Check, int]:
+        """Return how many held nodes each check of fsck finds."""
+        return count_findings(self._held_nodes)
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of waiting changes and the oldest's age in s."""

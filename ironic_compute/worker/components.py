@@ -494,6 +494,7 @@ class Components:
             self.held_nodes, self.reconciler, self.rebalancer.misplaced
         )
         self.metrics.register_gauges(gauges)
+        self.metrics.register_findings(gauges.findings)
         self.metrics.register_paths(self._path_health.states)
         tenure, options = self._tenure, CONF.ironic_compute
         self.metrics.serve(options, tenure.metrics_fd, is_first=tenure.is_home)

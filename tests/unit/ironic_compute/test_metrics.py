@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from hashring.clock import SystemClock
 from hashring.paths import Path, PathState
-from ironic_compute import errors, opts
+from ironic_compute import catalogue, errors, opts
 from ironic_compute.agent_port import worker_metrics
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts
@@ -115,6 +115,15 @@ def test_lost_builds_are_counted_from_none(metrics):
     assert value(metrics, 'builds_lost_total') == 0
     metrics.count_lost_build()
     assert value(metrics, 'builds_lost_total') == 1
+
+
+def test_findings_are_counted_by_the_names_of_fsck(metrics):
+    """Those that nothing is found of are there, too."""
+    metrics.register_findings(
+        lambda: {catalogue.DEPLOY_FAILED: 2, catalogue.ROW_WITHOUT_NODE: 0}
+    )
+    assert value(metrics, 'findings', check='failed-without-server') == 2
+    assert value(metrics, 'findings', check='record-without-node') == 0
 
 
 def test_states_are_looked_at_when_asked(metrics):

@@ -14,6 +14,7 @@ from hashring.host_states import HostState, Phase
 from hashring.lease import Lease
 from hashring.paths import Path
 from hashring.ring import Host, Ring
+from ironic_compute import catalogue
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
@@ -76,6 +77,7 @@ def metrics_of(host: Host, nodes: _Nodes) -> str:
     made = Metrics(host, ManualClock(NOW_S))
     made.register_gauges(nodes)
     made.register_paths(dict)
+    made.register_findings(lambda: {catalogue.DEPLOY_FAILED: 1})
     return made.text().decode()
 
 

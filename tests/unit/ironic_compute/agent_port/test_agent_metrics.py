@@ -15,6 +15,7 @@ from ironic_compute.agent_port.agent_metrics import BackendMetrics, describe
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
+from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.statuses import (
     C1,
     C3,
@@ -65,6 +66,8 @@ def test_each_metric_has_its_value() -> None:
         'host_served{host=c1}': 1,
         'host_served{host=c2}': 0,
         'host_served{host=c3}': 1,
+        'findings{check=host-not-served}': 1,
+        'findings{check=rings-differ}': 1,
         'lease_lapses_total{}': 3,
         'adoptions_total{}': 2,
         'hand_backs_total{}': 1,
@@ -102,6 +105,16 @@ def test_trouble_shows(
     assert samples(describe(changed(**changes), {}, NOW_S))[name] == value
 
 
+def test_findings_have_the_names_of_fsck() -> None:
+    """An unserved host, and rings that differ."""
+    good = samples(describe(pools.well().status, {}, NOW_S))
+    assert good['findings{check=host-not-served}'] == 0
+    assert good['findings{check=rings-differ}'] == 0
+    bad = samples(describe(pools.troubled().status, {}, NOW_S))
+    assert bad['findings{check=host-not-served}'] == 2
+    assert bad['findings{check=rings-differ}'] == 1
+
+
 def test_no_heartbeat_has_no_age() -> None:
     """An alert on the age does not see a false zero."""
     found = samples(describe(changed(heartbeat=NOT_YET), {}, NOW_S))
@@ -124,6 +137,7 @@ def test_the_manual_has_each_metric_of_agent_and_worker() -> None:
     backend, worker = BackendMetrics(clock), Metrics('c1', clock)
     worker.register_gauges(Nothing())
     worker.register_paths(dict)
+    worker.register_findings(dict)
     text = describe(STATUS, {}, NOW_S) + backend.text()
     text += worker.text().decode()
     names = set(re.findall('^# HELP (\\S+)', text, re.MULTILINE))

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from hashring.ring import Host
+from ironic_compute import catalogue
 from ironic_compute.cmd.ctl import collect
 from ironic_compute.cmd.explain import explain, explain_pin
 from ironic_compute.cmd.nova_access import NovaRefused
@@ -44,8 +45,11 @@ class Cloud:
 
     def text(self):
         """The same in one string."""
-        found = [dataclasses.astuple(one) for one in self.findings()]
-        return '\n'.join(' -> '.join(pair) for pair in found)
+        return '\n'.join(f'{f.text} -> {f.remedy}' for f in self.findings())
+
+    def names(self):
+        """The checks of fsck that have found something."""
+        return [f.check.name for f in self.findings() if f.check]
 
 
 @pytest.fixture
@@ -87,16 +91,17 @@ def test_obstacle_in_ironic_is_named(cloud, fields, words):
 
 
 def test_node_that_nobody_reported_is_named():
-    """A node without a provider leads to a check of the hosts."""
-    assert 'no provider yet' in Cloud().text()
+    """The check of fsck is named, with its cure."""
+    cloud = Cloud()
+    assert cloud.names() == ['node-without-provider']
+    assert catalogue.NODE_WITHOUT_PROVIDER.cure in cloud.text()
 
 
 def test_new_node_is_named():
-    """A provider without inventory is explained as a new node."""
+    """A provider without inventory is not offered."""
     cloud = Cloud()
     cloud.report(confirmed=False)
-    assert 'not confirmed yet' in cloud.text()
-    assert 'in place of' not in cloud.text()
+    assert cloud.names() == ['usable-but-not-offered']
 
 
 def test_disabled_host_is_named(cloud):
@@ -114,13 +119,54 @@ def test_allocation_is_named(cloud):
 def test_claimed_node_is_named(cloud):
     """A node that is free in Ironic but reserved is explained."""
     cloud.report(claim=Claim('server'))
-    assert 'node is reserved' in cloud.text()
+    assert cloud.names() == ['usable-but-not-offered']
+    assert 'it is reserved' in cloud.text()
 
 
 def test_class_that_is_not_reported_yet_is_named(cloud):
     """A resource class that was changed just now is explained."""
     cloud.ironic.change(NODE, resource_class='silver')
-    assert f'provider has {GOLD} in place of CUSTOM_SILVER' in cloud.text()
+    assert cloud.names() == ['wrong-resource-class']
+    assert f'has {GOLD}, and Ironic has silver' in cloud.text()
+
+
+def test_offered_node_that_cannot_be_built_on_is_named(cloud):
+    """Both why it cannot, and that Placement does not know yet."""
+    cloud.ironic.change(NODE, maintenance=True)
+    assert cloud.names() == ['offered-but-unusable']
+    assert 'maintenance unset' in cloud.text()
+
+
+def test_failed_node_without_a_server_is_named(cloud):
+    """Nothing cleans it."""
+    cloud.ironic.change(NODE, provision_state='deploy failed')
+    cloud.report()
+    assert cloud.names() == ['failed-without-server']
+
+
+def test_trait_that_is_not_reported_is_named(cloud):
+    """A flavor that requires it does not get the node."""
+    cloud.ironic.change(NODE, traits=frozenset({'CUSTOM_GPU', 'CUSTOM_X'}))
+    assert cloud.names() == ['trait-missing']
+
+
+def test_node_without_a_record_is_named(cloud):
+    """If nova-conductor has answered that there is none."""
+    evidence = collect(NODE, cloud.ironic, cloud.placement)
+    (found,) = explain(dataclasses.replace(evidence, is_holder_read=True))
+    assert found.check is catalogue.NODE_WITHOUT_ROW
+
+
+def test_cure_names_the_host_of_the_record(cloud):
+    """Its log is the one to read."""
+    cloud.report(claim=Claim('server'))
+    evidence = dataclasses.replace(
+        collect(NODE, cloud.ironic, cloud.placement),
+        holder=Host('c7'),
+        is_holder_read=True,
+    )
+    (found,) = explain(evidence)
+    assert 'the daemon that serves host c7' in found.remedy
 
 
 def test_pin_of_a_node_is_explained():
