@@ -3,15 +3,19 @@
 
 A child imports Nova before the agent appoints it to a host, and serves nothing
 until then. Therefore an agent can keep a spare worker ready for a host that it
-does not serve yet. The agent's main thread calls everything here.
+does not serve yet. A child is a program that the agent has started, or was
+forked by the agent's fork server; the agent is its parent in both cases. The
+agent's main thread calls everything here.
 """
 
 import contextlib
 import dataclasses
 import os
 import select
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from hashring.ring import Host
 from ironic_compute.agent import pipe
@@ -26,7 +30,118 @@ from ironic_compute.agent_port.worker_metrics import (
 # operator's environment take precedence.
 _MALLOC = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
 
+# Only the agent notifies systemd. Nova's service would do so on eventlet, and
+# systemd would log that it ignores it.
+_OF_SYSTEMD = ('NOTIFY_SOCKET', 'WATCHDOG_PID', 'WATCHDOG_USEC')
+
 _KILL_TIMEOUT_S = 1.0
+
+
+class Process(Protocol):
+    """A child process of the agent; the part of ``Popen`` that is used."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which no other process gets before it is reaped."""
+
+    @property
+    def returncode(self) -> int | Any:
+        """The exit status, or the negative number of the fatal signal.
+
+        None until :meth:`poll` has reaped the process.
+        """
+
+    def poll(self) -> int | None:
+        """Reap the process if it has ended; return its status."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless the process has ended."""
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless the process has ended."""
+
+
+class ForkedProcess:
+    """A child that this process has adopted and not started.
+
+    :raises ChildProcessError: this process is not its parent
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.poll()
+
+    def poll(self) -> int | None:
+        """Reap the process if it has ended; return its status."""
+        if self.returncode is None:
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG)
+            if found is not None:
+                has_exited = found.si_code == os.CLD_EXITED
+                sign = 1 if has_exited else -1
+                self.returncode = sign * found.si_status
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless the process has ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerFds:
+    """A worker's ends of its pipes, as numbers in the agent."""
+
+    stdin: int
+    report: int
+    metrics: int | None
+
+    def open_fds(self) -> list[int]:
+        """Return them in the order in which the fork server gets them."""
+        fds = (self.stdin, self.report, self.metrics)
+        return [fd for fd in fds if fd is not None]
+
+
+class Pipes:
+    """The agent's ends of the pipes of one worker process.
+
+    The agent writes to ``down_fd`` and reads from ``up_fd``.
+    """
+
+    def __init__(self, *, has_metrics: bool) -> None:
+        """Open all pipes.
+
+        :raises OSError: the process has too many open files
+        """
+        self.metrics: MetricsChannel | None = None
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            stdin_fd, self.down_fd = os.pipe()
+            ours.callback(os.close, self.down_fd)
+            theirs.callback(os.close, stdin_fd)
+            self.up_fd, report_fd = os.pipe()
+            ours.callback(os.close, self.up_fd)
+            theirs.callback(os.close, report_fd)
+            metrics_fd = None
+            if has_metrics:
+                self.metrics, end = make_channel()
+                theirs.callback(end.close)
+                metrics_fd = end.fileno()
+            self._worker_fds = WorkerFds(stdin_fd, report_fd, metrics_fd)
+            self._ours, self._theirs = ours.pop_all(), theirs.pop_all()
+
+    @contextlib.contextmanager
+    def lend_worker_fds(self) -> Iterator[WorkerFds]:
+        """Yield the worker's ends, for the new process; then close them."""
+        with self._theirs:
+            yield self._worker_fds
+
+    def close(self) -> None:
+        """Close the agent's ends."""
+        self._ours.close()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,14 +151,15 @@ class Child:
     The agent writes to ``down`` and reads from ``up``.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Process
     down: pipe.NewestLineWriter
     up: pipe.LineReader
     up_fd: int
     pid_fd: int
-    metrics: MetricsChannel | None = None
-    _metrics_fd: int | None = None
+    metrics: MetricsChannel | None
+    _metrics_fd: int | None
     """The number of the worker's end of that channel, in the worker."""
+    _pipes: Pipes
 
     @classmethod
     def spawn(
@@ -56,30 +172,40 @@ class Child:
         :param has_metrics: the agent will read the metrics of the process
         :raises OSError: the process cannot be started
         """
-        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
-            up_fd, worker_fd = os.pipe()
-            undo.callback(os.close, up_fd)
-            theirs.callback(os.close, worker_fd)
-            metrics, metrics_fd = None, None
-            if has_metrics:
-                metrics, end = make_channel()
-                theirs.callback(end.close)
-                metrics_fd = end.fileno()
-            process = _start(command, worker_fd, metrics_fd)
-            assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-            for step in (process.stdin.close, process.wait, process.kill):
+        pipes = Pipes(has_metrics=has_metrics)
+        with contextlib.ExitStack() as undo:
+            undo.callback(pipes.close)
+            with pipes.lend_worker_fds() as fds:
+                process = start_process(
+                    command,
+                    ('--report-fd', str(fds.report)),
+                    pass_fds=fds.open_fds()[1:],
+                    stdin=fds.stdin,
+                )
+            for step in (process.wait, process.kill):
                 undo.callback(step)
-            child = cls(
-                process=process,
-                down=pipe.NewestLineWriter(process.stdin.fileno()),
-                up=pipe.LineReader(up_fd),
-                up_fd=up_fd,
-                pid_fd=os.pidfd_open(process.pid),
-                metrics=metrics,
-                _metrics_fd=metrics_fd,
-            )
+            child = cls.of_process(process, pipes, fds.metrics)
             undo.pop_all()
         return child
+
+    @classmethod
+    def of_process(
+        cls, process: Process, pipes: Pipes, metrics_fd: int | None
+    ) -> 'Child':
+        """Return the child that a process with these pipes is.
+
+        :raises OSError: this process has too many open files
+        """
+        return cls(
+            process=process,
+            down=pipe.NewestLineWriter(pipes.down_fd),
+            up=pipe.LineReader(pipes.up_fd),
+            up_fd=pipes.up_fd,
+            pid_fd=os.pidfd_open(process.pid),
+            metrics=pipes.metrics,
+            _metrics_fd=metrics_fd,
+            _pipes=pipes,
+        )
 
     def appoint(self, host: Host, *, is_home: bool) -> None:
         """Send the process the host that it must serve.
@@ -107,22 +233,39 @@ class Child:
 
     def close(self) -> None:
         """Close the agent's ends of the pipes of a process that has ended."""
-        for fd in (self.up_fd, self.pid_fd):
-            os.close(fd)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        os.close(self.pid_fd)
+        self._pipes.close()
 
 
-def _start(
-    command: Sequence[str], report_fd: int, metrics_fd: int | None
+def start_process(
+    command: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    pass_fds: Sequence[int],
+    stdin: int,
 ) -> subprocess.Popen[bytes]:
-    args = ['--agent-pid', str(os.getpid()), '--report-fd', str(report_fd)]
+    """Start a process of the agent.
+
+    :param command: the command line of a worker
+    :param arguments: appended to it, after ``--agent-pid``
+    :param pass_fds: what the process inherits besides ``stdin``
+    :raises OSError: the process cannot be started
+    """
     return subprocess.Popen(  # noqa: S603 - our own command line
-        [*command, *args],
-        stdin=subprocess.PIPE,
-        pass_fds=[fd for fd in (report_fd, metrics_fd) if fd is not None],
+        [*command, '--agent-pid', str(os.getpid()), *arguments],
+        stdin=stdin,
+        pass_fds=pass_fds,
         # The process gets a process group of its own, so that a Ctrl-C in the
         # terminal reaches the agent alone.
         process_group=0,
-        env={**_MALLOC, **os.environ},
+        env=make_environment(os.environ),
     )
+
+
+def make_environment(agents: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a worker.
+
+    :param agents: the environment of the agent
+    """
+    kept = {k: v for k, v in agents.items() if k not in _OF_SYSTEMD}
+    return {**_MALLOC, **kept}

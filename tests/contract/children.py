@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from ironic_compute.cmd.worker import kill_with_parent
+from ironic_compute.agent.parent_process import kill_with_parent
 
 
 def start(

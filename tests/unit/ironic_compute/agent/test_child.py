@@ -27,6 +27,15 @@ def _told(name: str) -> str:
         child.kill()
 
 
+def test_a_worker_does_not_notify_systemd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the agent tells it that the daemon is ready and alive."""
+    for name in ('NOTIFY_SOCKET', 'WATCHDOG_PID', 'WATCHDOG_USEC'):
+        monkeypatch.setenv(name, '1')
+        assert _told(name) == 'nothing'
+
+
 def test_a_worker_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory options are set unless the operator has set them."""
     monkeypatch.delenv('MALLOC_ARENA_MAX', raising=False)
