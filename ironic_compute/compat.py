@@ -7,6 +7,7 @@ Nova has a feature and do not compare version numbers.
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -22,6 +23,21 @@ def patch_concurrency() -> None:
     from nova import monkey_patch
 
     monkey_patch.patch(backend='threading')
+
+
+def renew_event_loop() -> None:
+    """Give a process that was just forked an event loop of its own.
+
+    Under eventlet it would wait on the epoll descriptor of its parent. With
+    threads there is no event loop.
+    """
+    patcher = sys.modules.get('eventlet.patcher')  # Only Nova imports it.
+    if patcher is not None and patcher.is_monkey_patched('thread'):
+        hubs = sys.modules['eventlet.hubs']
+        parents = getattr(hubs.get_hub(), 'poll', None)
+        if parents is not None:
+            parents.close()
+        hubs.use_hub()
 
 
 def service_arguments() -> dict[str, Any]:

@@ -18,6 +18,9 @@ EX_AGENT_GONE = 80
 EX_RPC_FAILED = 81
 """A worker ended itself: it could not receive RPC any more."""
 
+EX_FILES_CHANGED = 82
+"""A fork server ended itself: files that it had loaded have changed."""
+
 
 def print_config_error(sentence: object) -> int:
     """Print a configuration error on stderr; return the exit status."""

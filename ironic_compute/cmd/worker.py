@@ -5,16 +5,20 @@ The order of the first steps matters. The kernel must first be set to kill this
 process when its agent ends; then the agent gets a first sign of life, because
 the imports may take a minute on a busy machine; then Nova must choose threads
 or eventlet before any other import.
+
+With ``--fork-fd`` it is the agent's fork server and forks workers, which go on
+here.
 """
 
 import argparse
-import ctypes
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
-_PR_SET_PDEATHSIG = 1
+from hashring.clock import SystemClock
+from ironic_compute.agent.parent_process import kill_with_parent
+
 _SIGNALS_OF_THE_AGENT = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # ``pipe.IsStarting`` as a line; importing ``pipe`` would be too early here.
 STARTING = b'{"is":"alive","starting":true}\n'
@@ -31,24 +35,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Nova's service would restart itself in the middle of its work.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS_OF_THE_AGENT)
     kill_with_parent(arguments.agent_pid)
-    os.write(arguments.report_fd, STARTING)
+    began_s = SystemClock().wall_s()
+    if arguments.fork_fd is None:
+        os.write(arguments.report_fd, STARTING)
 
     from ironic_compute import compat
 
     compat.patch_concurrency()
+    if arguments.fork_fd is not None:
+        arguments.report_fd = _serve_forks(arguments, began_s)
+        os.write(arguments.report_fd, STARTING)
 
     from ironic_compute.worker import process
 
     return process.run(arguments, config_arguments)
 
 
-def kill_with_parent(parent_pid: int) -> None:
-    """Make the kernel kill this process when its parent ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        # The parent ended before the call of prctl.
-        os.kill(os.getpid(), signal.SIGKILL)
+def _serve_forks(arguments: argparse.Namespace, began_s: float) -> int:
+    """Be the fork server; return in each worker that it forks.
+
+    :returns: the file descriptor of the worker's pipe that the agent reads
+    """
+    from ironic_compute.worker import forking
+
+    def load() -> None:
+        from ironic_compute.worker import preloading
+
+        preloading.load()
+
+    fd, agent_pid = arguments.fork_fd, arguments.agent_pid
+    return forking.serve(fd, agent_pid, began_s, load)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,11 +79,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--agent-pid', type=int, required=True, help='process of the agent'
     )
-    parser.add_argument(
+    ties = parser.add_mutually_exclusive_group(required=True)
+    ties.add_argument(
         '--report-fd',
         type=int,
-        required=True,
         help='file descriptor of the pipe that the agent reads',
+    )
+    ties.add_argument(
+        '--fork-fd',
+        type=int,
+        help='file descriptor of the socket on which the agent requests '
+        'workers that this process forks',
     )
     return parser
 

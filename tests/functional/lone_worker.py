@@ -10,6 +10,9 @@ What it sees is said on standard output, a JSON object; then it waits for
 SIGTERM. With the argument ``busy`` it has work then that takes a while, and
 says when that is done; with ``waiting``, work that waits for Ironic for long.
 With ``paths`` it serves no host: it says which services it reaches.
+
+With ``--fork-fd`` it is a fork server, and each process that it forks is such
+a worker, which says what it sees on its pipe.
 """
 
 # Before anything else is imported.
@@ -17,11 +20,12 @@ from ironic_compute import compat
 
 compat.patch_concurrency()
 
+import argparse  # noqa: E402
 import http.server  # noqa: E402
 import json  # noqa: E402
 import math  # noqa: E402
+import os  # noqa: E402
 import pathlib  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
@@ -40,7 +44,12 @@ from ironic_compute.paths.path_health import (  # noqa: E402
     CONDUCTOR,
     RABBITMQ,
 )
-from ironic_compute.worker import path_worker, process  # noqa: E402
+from ironic_compute.worker import (  # noqa: E402
+    forking,
+    path_worker,
+    preloading,
+    process,
+)
 
 _HOST = Host('c1')
 _SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
@@ -49,8 +58,6 @@ _LONG_S = 600.0
 _MOMENT_S = 1.0
 _LOOKS_COUNT = 60
 _METRICS_PORT = 29279
-# The socket on which the test, in place of the agent, requests metrics.
-_METRICS_FD = int(sys.argv[2]) if len(sys.argv) > 2 else None
 _CONFIG = """
 [DEFAULT]
 transport_url = fake://
@@ -162,11 +169,11 @@ def _conduct() -> _Conductor:
 class _Life:
     """What is done beside a worker that serves, and what is seen of it."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, metrics_fd: int | None) -> None:
         self._work = work
         self._conductor = _conduct()
         self._tenure = process.make_tenure(
-            pipe.Appointment(_HOST, is_home=True, metrics_fd=_METRICS_FD)
+            pipe.Appointment(_HOST, is_home=True, metrics_fd=metrics_fd)
         )
         self._serving = threading.Event()
         self._states: PathStates = {}
@@ -235,7 +242,7 @@ class _Life:
             self._say('done')
 
 
-def _serve_no_host() -> None:
+def _serve_no_host(metrics_fd: int | None) -> None:
     """Say each new list of the services that the path worker reaches."""
     said: list[tuple[str, ...]] = []
 
@@ -249,21 +256,42 @@ def _serve_no_host() -> None:
     _conduct()
     process.CONF.set_override('metrics_port', _METRICS_PORT, 'ironic_compute')
     tenure = process.make_tenure(
-        pipe.Appointment(NO_HOST, is_home=False, metrics_fd=_METRICS_FD)
+        pipe.Appointment(NO_HOST, is_home=False, metrics_fd=metrics_fd)
     )
     path_worker.run(tenure, receive)
 
 
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument('work')
+    # The socket on which the test, in place of the agent, requests metrics.
+    parser.add_argument('metrics_fd', type=int, nargs='?')
+    parser.add_argument('--agent-pid', type=int)
+    parser.add_argument('--fork-fd', type=int)
+    return parser.parse_args()
+
+
+def _serve_forks(arguments: argparse.Namespace) -> None:
+    """Return in each worker, whose standard output is its pipe."""
+    report_fd = forking.serve(
+        arguments.fork_fd, arguments.agent_pid, time.time(), preloading.load
+    )
+    os.dup2(report_fd, 1)
+
+
 def main() -> None:
     """Live until SIGTERM."""
+    arguments = _parse()
+    if arguments.fork_fd is not None:
+        _serve_forks(arguments)
     path = pathlib.Path(tempfile.mkdtemp())
     config = path / 'nova.conf'
     config.write_text(_CONFIG.format(path=path, url=_listen()))
     process.configure(['--config-file', str(config)])
-    if sys.argv[1] == 'paths':
-        _serve_no_host()
+    if arguments.work == 'paths':
+        _serve_no_host(arguments.metrics_fd)
         return
-    life = _Life(sys.argv[1])
+    life = _Life(arguments.work, arguments.metrics_fd)
     threading.Thread(target=life.live, daemon=True).start()
     compat.run_service(life.service)
 

@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 import re
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,8 @@ import pytest
 
 from hashring.clock import SystemClock
 from hashring.workers import NO_HOST
+from ironic_compute.agent.child import Child
+from ironic_compute.agent.fork_server import ForkServer
 from ironic_compute.agent_port.worker_metrics import (
     MetricsChannel,
     make_channel,
@@ -69,6 +73,23 @@ def _end(worker: subprocess.Popen[str]) -> float:
     return time.monotonic() - began_s
 
 
+# What a worker sees before its lease begins, and afterwards.
+_SEEN = {
+    'shut': {
+        'receives': False,
+        'reported': True,
+        'wrote': False,
+        'reaches': False,
+    },
+    'open': {
+        'receives': True,
+        'reported': True,
+        'wrote': True,
+        'reaches': True,
+    },
+}
+
+
 def test_reported_up_then_written_and_received(backend: str) -> None:
     """Before the lease begins, only the Service record is written.
 
@@ -77,26 +98,53 @@ def test_reported_up_then_written_and_received(backend: str) -> None:
     """
     channel, worker = _start_with_metrics(backend, 'idle')
     assert worker.stdout is not None
-    seen = json.loads(worker.stdout.readline())
-    assert seen == {
-        'shut': {
-            'receives': False,
-            'reported': True,
-            'wrote': False,
-            'reaches': False,
-        },
-        'open': {
-            'receives': True,
-            'reported': True,
-            'wrote': True,
-            'reaches': True,
-        },
-    }
+    assert json.loads(worker.stdout.readline()) == _SEEN
     assert json.loads(worker.stdout.readline()) == 'idle'
     texts = read_all({NO_HOST: channel}, SystemClock(), 60.0)
     assert 'ironic_compute_dirty_nodes{host=' in texts[NO_HOST]
     assert _end(worker) < _SOON_S
     assert worker.returncode == 0
+
+
+def test_forked_workers_work_and_end_as_others_do(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers of one fork server do not disturb each other."""
+    monkeypatch.setenv('PYTHONPATH', str(_ROOT))
+    monkeypatch.setenv(
+        'OS_NOVA_DISABLE_EVENTLET_PATCHING', str(backend == 'threads')
+    )
+    server = ForkServer(
+        [sys.executable, '-W', 'ignore', str(_PROGRAM), 'busy'],
+        SystemClock(),
+        start_s=120.0,
+        standstill_s=60.0,
+        has_metrics=False,
+    )
+    try:
+        workers = [_fork(server) for _ in range(2)]
+        for worker in workers:
+            assert json.loads(worker.up.next_line()) == _SEEN
+            assert json.loads(worker.up.next_line()) == 'busy'
+            worker.process.send_signal(signal.SIGTERM)
+        for worker in workers:
+            assert json.loads(worker.up.next_line()) == 'done'
+            assert select.select([worker.pid_fd], [], [], 60.0)[0]
+            assert worker.process.poll() == 0
+            worker.close()
+    finally:
+        server.close()
+
+
+def _fork(server: ForkServer) -> Child:
+    """Return a worker that the fork server has forked."""
+    for _ in range(240):
+        assert server.request()
+        select.select(server.fds(), [], [], 0.5)
+        server.check()
+        if (worker := server.take()) is not None:
+            return worker
+    raise AssertionError('no worker was forked')
 
 
 @pytest.mark.parametrize('work', ['busy', 'waiting'])
