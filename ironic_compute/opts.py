@@ -43,12 +43,22 @@ _DAEMON = [
         'minute, does not begin again and again.',
     ),
     cfg.BoolOpt(
+        'fork_workers',
+        default=False,
+        help='Start workers as forks of one process, the fork server, that '
+        'has loaded Nova. True: a worker starts at once and shares most of '
+        'its memory with the fork server, which takes the place of the spare '
+        'worker. If the fork server ends or hangs, its workers go on, and '
+        'further ones load Nova themselves until there is another fork '
+        'server. False: each worker loads Nova itself.',
+    ),
+    cfg.BoolOpt(
         'spare_worker',
         default=True,
         help='Keep one worker process ready that has loaded Nova and serves '
-        'no host yet. True: a host of a controller that died is served '
-        'seconds sooner. False: saves the memory of this process, some 150 '
-        'MB for each agent.',
+        'no host yet, unless there is a fork server (fork_workers). True: a '
+        'host of a controller that died is served seconds sooner. False: '
+        'saves the memory of this process, some 150 MB for each agent.',
     ),
     cfg.FloatOpt(
         'services_interval_s',

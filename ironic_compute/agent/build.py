@@ -109,6 +109,7 @@ def _make_workers(
         silence_s=options.worker_silence_s,
         start_s=options.worker_start_s,
         keeps_spare=options.spare_worker,
+        forks=options.fork_workers,
         has_metrics=bool(options.agent_port),
     )
 

@@ -25,6 +25,7 @@ from hashring.ring import Host
 from ironic_compute.agent import pipe
 from ironic_compute.agent.child import Child
 from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
+from ironic_compute.agent.fork_server import ForkServer
 from ironic_compute.agent.process_activity import Standstill, read_activity
 from ironic_compute.agent_port.worker_metrics import MetricsChannel
 
@@ -82,7 +83,9 @@ class WorkerProcesses:
     :param start_s: the same for a worker that is importing Nova
     :param standstill_s: seconds for which a silent worker, which neither runs
         nor waits for the cpu, may stand still
-    :param keeps_spare: keep a spare worker ready for the next host
+    :param keeps_spare: keep a spare worker ready for the next host, while
+        there is no fork server
+    :param forks: have a fork server, which forks the workers
     :param has_metrics: other threads will read the metrics of the workers
     """
 
@@ -94,8 +97,10 @@ class WorkerProcesses:
     _keeps_spare: bool
     _standstill_s: float = 6.0
     _has_metrics: bool = False
+    _forks: bool = False
 
     def __attrs_post_init__(self) -> None:
+        self._fork_server = self._make_fork_server() if self._forks else None
         self._spare: Child | None = None
         self._spare_due_s = 0.0
         self._workers: dict[Host, _Worker] = {}
@@ -104,6 +109,15 @@ class WorkerProcesses:
         self._dying: list[Child] = []
         self._not_started: list[workers.WorkerEvent] = []
         self._instructions = pipe.NO_INSTRUCTIONS
+
+    def _make_fork_server(self) -> ForkServer:
+        return ForkServer(
+            self._command,
+            self._clock,
+            start_s=self._start_s,
+            standstill_s=self._standstill_s,
+            has_metrics=self._has_metrics,
+        )
 
     def start(
         self, host: Host, tenure: int, has_servers: bool = False
@@ -129,15 +143,15 @@ class WorkerProcesses:
         )
         hosts = sorted(self._waiting, key=self._start_order)
         for host in hosts[: max(0, _STARTS_AT_ONCE_COUNT - starting_count)]:
-            self._start(host, self._waiting.pop(host).tenure)
+            self._start(host)
 
     def _start_order(self, host: Host) -> tuple[bool, bool]:
         return host != self._home, not self._waiting[host].has_servers
 
-    def _start(self, host: Host, tenure: int) -> None:
-        is_spare = self._spare is not None
+    def _start(self, host: Host) -> None:
+        """Start the worker of a waiting host, unless it must wait longer."""
         try:
-            child = self._spare or self._spawn()
+            found = self._next_child()
         except OSError as exc:
             # The machine may lack memory or processes. The error is only
             # logged, because the agent must go on for the other workers.
@@ -145,9 +159,30 @@ class WorkerProcesses:
                 'Could not start the worker of host %(host)s: %(error)s',
                 {'host': host, 'error': exc},
             )
+            tenure = self._waiting.pop(host).tenure
             self._add_not_started(host, EX_OSERR, tenure)
             return
-        self._spare = None
+        if found is not None:
+            self._appoint(host, *found)
+
+    def _next_child(self) -> tuple[Child, str] | None:
+        """Return a worker without a host and its kind, or request one.
+
+        :returns: None if the fork server is going to fork one
+        :raises OSError: no process can be started
+        """
+        if self._spare is not None:
+            spare, self._spare = self._spare, None
+            return spare, 'the spare'
+        if self._fork_server is not None:
+            if (forked := self._fork_server.take()) is not None:
+                return forked, 'forked'
+            if self._fork_server.request():
+                return None
+        return self._spawn(), 'new'
+
+    def _appoint(self, host: Host, child: Child, kind: str) -> None:
+        tenure = self._waiting.pop(host).tenure
         child.appoint(host, is_home=host == self._home)
         now_s = self._clock.now_s()
         self._workers[host] = _Worker(host, tenure, child, now_s, now_s)
@@ -156,7 +191,7 @@ class WorkerProcesses:
             {
                 'host': host or '(none: it observes the paths)',
                 'pid': child.process.pid,
-                'kind': 'the spare' if is_spare else 'new',
+                'kind': kind,
             },
         )
 
@@ -191,8 +226,13 @@ class WorkerProcesses:
             )
 
     def close(self) -> None:
-        """Kill the spare worker; :meth:`kill` ends the others."""
+        """Kill spare worker and fork server; :meth:`kill` ends the others."""
         self._keeps_spare = False
+        self._end_spare()
+        if self._fork_server is not None:
+            self._fork_server.close()
+
+    def _end_spare(self) -> None:
         if self._spare is not None:
             self._spare.kill()
             self._spare = None
@@ -226,6 +266,7 @@ class WorkerProcesses:
     def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
         self._dying = [c for c in self._dying if not c.has_ended()]
+        others = self._check_fork_server()
         self._start_waiting()
         self._keep_spare()
         fds = {}
@@ -233,14 +274,31 @@ class WorkerProcesses:
             fds[worker.child.pid_fd] = worker.host
             if not worker.has_closed_pipe:
                 fds[worker.child.up_fd] = worker.host
-        ready, _, _ = select.select(list(fds), [], [], timeout_s)
+        ready, _, _ = select.select([*fds, *others], [], [], timeout_s)
         events, self._not_started = self._not_started, []
-        for host in sorted({fds[fd] for fd in ready}):
+        for host in sorted({fds[fd] for fd in ready if fd in fds}):
             events += self._receive(self._workers[host])
         return [*events, *self._kill_silent()]
 
+    def _check_fork_server(self) -> list[int]:
+        """Let the fork server go on; return what it can be heard on."""
+        if self._fork_server is None:
+            return []
+        self._fork_server.check()
+        unused = None if self._waiting else self._fork_server.take()
+        if unused is not None:
+            unused.kill()  # Its host is not to be served any more.
+        return self._fork_server.fds()
+
     def _keep_spare(self) -> None:
-        """Start a spare worker if there is none and no worker is starting."""
+        """Start a spare worker if there is none and no worker is starting.
+
+        A fork server takes its place.
+        """
+        if self._fork_server is not None and self._fork_server.is_up:
+            if self._fork_server.is_ready:
+                self._end_spare()
+            return
         if self._spare is not None and self._spare.has_ended():
             LOG.warning(
                 'The spare worker, process %(pid)d, ended with status '
