@@ -29,6 +29,7 @@ from ironic_compute.cmd.hosts import (
     HostList,
     HostMapped,
 )
+from ironic_compute.cmd.migrate import MigratePlan
 from ironic_compute.cmd.node_moves import (
     NodeArgument,
     NodeMove,
@@ -170,7 +171,8 @@ class ControlApp(app.App):
             'compute daemons: which daemon serves each host, and why a node '
             'is not offered to builds. Adds, empties, retires and '
             'forgets hosts, removes the records of a node that left the '
-            'pool, moves nodes with their servers, and evens the pool out.',
+            'pool, moves nodes with their servers, evens the pool out, and '
+            'plans the way from nova-compute to a pool, and back.',
             version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
@@ -183,6 +185,7 @@ class ControlApp(app.App):
         self.command_manager.add_command('host drain', HostDrain)
         self.command_manager.add_command('host retire', HostRetire)
         self.command_manager.add_command('host undrain', HostUndrain)
+        self.command_manager.add_command('migrate plan', MigratePlan)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
         self.command_manager.add_command('node move', NodeMove)

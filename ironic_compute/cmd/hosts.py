@@ -200,10 +200,10 @@ class _HostCommand(HostArgument):
         :param request: sends the host to the worker of a served host
         :raises NovaRefused: with the reason
         """
-        host, pools = Host(parsed_args.host), _pools()
-        members_of(_own_pool(), pools, _shown_url())
+        host, pools = Host(parsed_args.host), read_pools()
+        members_of(own_pool(), pools, _shown_url())
         use_nova_conductor()
-        result = act(host, pools, _own_pool(), lambda to: request(to, host))
+        result = act(host, pools, own_pool(), lambda to: request(to, host))
         print(result, file=self.app.stdout)
 
 
@@ -280,14 +280,16 @@ def read_members() -> Iterable[Member]:
 
     :raises NovaRefused: there is none
     """
-    return members_of(_own_pool(), _pools(), _shown_url())
+    return members_of(own_pool(), read_pools(), _shown_url())
 
 
-def _own_pool() -> str:
+def own_pool() -> str:
+    """Return the name of the group of this pool's agents."""
     return group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
 
 
-def _pools() -> dict[str, tuple[Member, ...]]:
+def read_pools() -> dict[str, tuple[Member, ...]]:
+    """Read the agents of all pools from the coordination backend."""
     return membership.read_pools(
         CONF.coordination.backend_url,
         term_s=CONF.coordination.lease_term_s,

@@ -92,6 +92,11 @@ class NodeEvents:
         return _sent_at_s(metadata) < self._since_s and self._may_skip()
 
 
+def queue_name(host: str) -> str:
+    """Return the name of the queue with the notifications of a host."""
+    return f'ironic-compute-{host}'
+
+
 def new_listener(conf: Any, host: str, events: NodeEvents) -> Any:
     """Create a notification listener of oslo.messaging, not started yet.
 
@@ -115,7 +120,7 @@ def new_listener(conf: Any, host: str, events: NodeEvents) -> Any:
         targets,
         [events],
         executor=_executor(),
-        pool=f'ironic-compute-{host}',
+        pool=queue_name(host),
     )
 
 

@@ -72,28 +72,48 @@ class NovaReader:
 
         :raises RecordsKeepChanging: too many records are deleted meanwhile
         """
+        since_s = self._clock.wall_s() - _NEW_S
+        return tuple(
+            self._read_all(
+                lambda row: Row(
+                    node_of_row(row),
+                    row.uuid,
+                    Host(row.host),
+                    is_new_row(row, since_s),
+                ),
+                is_ironic=True,
+            )
+        )
+
+    def read_other_holders(self) -> frozenset[Host]:
+        """Read the hosts that hold nodes of other hypervisors.
+
+        :raises RecordsKeepChanging: too many records are deleted meanwhile
+        """
+        found = self._read_all(lambda row: Host(row.host), is_ironic=False)
+        return frozenset(found)
+
+    def _read_all(
+        self, parse: Callable[[Any], Found], *, is_ironic: bool
+    ) -> list[Found]:
         for _ in range(_TRIES_MAX):
             try:
-                return tuple(self._rows())
+                return [
+                    parse(row)
+                    for row in self._rows()
+                    if (row.hypervisor_type == 'ironic') is is_ironic
+                ]
             except MarkerGone:
                 continue
         raise RecordsKeepChanging(
             'ComputeNode records were deleted while they were read; try again'
         )
 
-    def _rows(self) -> Iterator[Row]:
-        since_s = self._clock.wall_s() - _NEW_S
+    def _rows(self) -> Iterator[Any]:
         marker: Marker | None = None
         while True:
             page = self._compute_nodes.read_page(marker)
-            for row in page.rows:
-                if row.hypervisor_type == 'ironic':
-                    yield Row(
-                        node_of_row(row),
-                        row.uuid,
-                        Host(row.host),
-                        is_new_row(row, since_s),
-                    )
+            yield from page.rows
             marker = page.marker
             if marker is None:
                 return
