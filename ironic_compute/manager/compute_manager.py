@@ -41,7 +41,6 @@ from hashring.ring import Host
 from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
-from ironic_compute.loop_thread import LoopThread
 from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
@@ -55,8 +54,6 @@ from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_rpc
-from ironic_compute.ownership.draining import ROUND_INTERVAL_S
-from ironic_compute.ownership.node_moves import make_node_moves
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_active, is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
@@ -73,6 +70,7 @@ from ironic_compute.recovery.requested_repairs import RequestedRepairs
 from ironic_compute.recovery.stray_instances import StrayInstances
 from ironic_compute.worker import gated_writes
 from ironic_compute.worker.components import Components
+from ironic_compute.worker.server_moves import ServerMoves
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -175,25 +173,14 @@ class IronicComputeManager(
             messages.shared,
             self.clock,
         )
-        self.evictor = components.make_evictor(
-            messages, self.in_progress, lockutils.lock, strays.recheck
+        self.server_moves = ServerMoves(
+            components,
+            messages,
+            self.in_progress,
+            lockutils.lock,
+            strays.recheck,
         )
-        draining = components.make_draining(self.evictor)
-        self._drain_thread = LoopThread(
-            'drain', draining.try_round, ROUND_INTERVAL_S
-        )
-        moves = make_node_moves(
-            components.held_nodes,
-            components.compute_nodes,
-            components.client,
-            components.pool,
-            components.gate,
-            self.evictor,
-            CONF.ironic_compute.settle_s,
-        )
-        self.additional_endpoints.append(
-            peer_rpc.MovesEndpoint(moves, draining)
-        )
+        self.additional_endpoints += self.server_moves.endpoints
 
     def _make_recovery_loop(
         self, components: Components, strays: StrayInstances
@@ -274,7 +261,7 @@ class IronicComputeManager(
         super().post_start_hook()
         self._components.start()
         self._recovery_loop.start()
-        self._drain_thread.start()
+        self.server_moves.start()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
         """Block until the only busy threads are those that wait for Ironic.
@@ -285,7 +272,7 @@ class IronicComputeManager(
         # Messages wait in the queue for the next worker, and recovery would
         # take their builds for lost ones.
         self._recovery_loop.stop()
-        self._drain_thread.stop()
+        self.server_moves.stop()
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
@@ -320,7 +307,7 @@ class IronicComputeManager(
     def cleanup_host(self) -> None:
         """Stop what :meth:`post_start_hook` started."""
         self._recovery_loop.stop()
-        self._drain_thread.stop()
+        self.server_moves.stop()
         self._components.stop()
         super().cleanup_host()
 

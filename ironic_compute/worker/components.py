@@ -7,7 +7,6 @@ record, starts all threads when Nova starts to serve RPC, and stops them. The
 objects live as long as the process, which serves one host in one tenure.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -33,24 +32,17 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows, new_row_s
 from ironic_compute.ownership import peer_rpc
-from ironic_compute.ownership.draining import Draining
-from ironic_compute.ownership.eviction import Evictor, WorkOnServer
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import ROUND_INTERVAL_S, Rebalancer
 from ironic_compute.ownership.removal import Removal
-from ironic_compute.ownership.retirement import (
-    Retirement,
-    delete_api_records,
-)
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths import probes, traffic
 from ironic_compute.paths.path_health import PLACEMENT, PathHealth
 from ironic_compute.paths.path_observer import PathObserver
-from ironic_compute.pool import host_aggregates
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.service_watcher import ServiceWatcher
@@ -346,59 +338,6 @@ class Components:
             self.moves,
         )
 
-    def make_evictor(
-        self,
-        messages: WorkOnServer,
-        in_progress: WorkOnServer,
-        lock_server: Callable[[str], contextlib.AbstractContextManager[Any]],
-        recheck: Callable[[NodeId, str], None],
-    ) -> Evictor:
-        """Make what gives a node and its server to another host.
-
-        The parameters are those of ``Evictor``.
-        """
-        return Evictor(
-            self.held_nodes,
-            self.compute_nodes,
-            self.client,
-            self.services,
-            self.pool,
-            self.gate,
-            messages,
-            in_progress,
-            lock_server,
-            host_aggregates.find_difference,
-            recheck,
-            peer_rpc.notify_given,
-            self.moves,
-        )
-
-    def make_draining(self, evictor: Evictor) -> Draining:
-        """Make what gives all nodes of this host away, if it is drained."""
-        retirement = Retirement(
-            self._tenure.host,
-            self.compute_nodes,
-            self.services,
-            self.gate,
-            self.clock,
-            delete_api_records,
-            self.read_services_soon,
-            self._hooks.send,
-            moves=self.moves,
-        )
-        return Draining(
-            self.held_nodes,
-            self.compute_nodes,
-            self.services,
-            self.pool,
-            self.gate,
-            self.clock,
-            evictor,
-            retirement,
-            CONF.ironic_compute.settle_s,
-            self.read_services_soon,
-        )
-
     def _given(self, nodes: Iterable[NodeId]) -> None:
         nodes = list(nodes)
         self.unheld.mark_given(nodes)
@@ -488,6 +427,10 @@ class Components:
     def read_services_soon(self) -> None:
         """Start a read of Nova's Service records; does not block."""
         self._service_thread.wake()
+
+    def send_to_agent(self, message: pipe.Message) -> None:
+        """Send a message to the agent; it may be lost; does not block."""
+        self._hooks.send(message)
 
     def _serve_metrics(self) -> None:
         gauges = placement_reports.WorkerGauges(

@@ -34,7 +34,7 @@ class MoveTest(pool.PoolTestCase):
         self.host = self._host()
         self.target = _OTHER[self.host]
         self.node = NodeId(self.node_of(self.server))
-        self.evictor = self.manager(self.host).evictor
+        self.evictor = self.manager(self.host).server_moves.evictor
         facts = self.components(self.host).held_nodes
         self.until(
             lambda: (
@@ -483,9 +483,8 @@ class DrainTest(pool.PoolTestCase):
         self.until(lambda: not self.held(self.host), 'it is empty')
         nodes = {m.node for m in plan}
         self.until(lambda: nodes <= self.held(self.target), 'moved as planned')
-        drain_loop: Any = self.manager(self.host)._drain_thread
-        retirement = drain_loop._act.__self__._retirement
-        retirement._quiet_s = 0.0
+        draining: Any = self.manager(self.host).server_moves.draining
+        draining._retirement._quiet_s = 0.0
         self.until(self._is_gone, 'its Service is deleted')
         self.until(
             lambda: HostRetired(here) in pool.TheCloud.ordered, 'agent told'

@@ -56,7 +56,7 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         self._recovery_loop: Any = types.SimpleNamespace(
             stop=lambda: setattr(self, 'recovers', False)
         )
-        self._drain_thread: Any = types.SimpleNamespace(
+        self.server_moves: Any = types.SimpleNamespace(
             stop=lambda: setattr(self, 'drains', False)
         )
         self.driver = types.SimpleNamespace(
