@@ -111,9 +111,11 @@ ROW_WITHOUT_NODE = Check(
 NODE_OF_OTHER_POOL = Check(
     'node-of-other-pool',
     'A host of the pool has a ComputeNode record of a node that Ironic has in '
-    'another conductor group or shard.',
-    'ironic-computectl node forget {node}, or set the conductor group or '
-    'shard of the node back',
+    'another conductor group or shard. The host gives the node away when a '
+    'daemon of that pool asks for it and its server has no task.',
+    'nothing, if it is gone in a few minutes; else see the log of host {host} '
+    'for the node; if no daemon has that pool, set the conductor group or '
+    'shard of the node back, or ironic-computectl node forget {node}',
 )
 TWO_ROWS = Check(
     'two-records',
@@ -140,10 +142,11 @@ ROW_ON_UNKNOWN_HOST = Check(
 ROW_ON_FOREIGN_HOST = Check(
     'record-on-foreign-host',
     'A host outside of the pool has the ComputeNode record of the node. '
-    'Either the node came from another pool, or a nova-compute serves the '
-    'same nodes.',
-    'with the nova.conf of the other pool: ironic-computectl node forget '
-    '{node}; or ironic-computectl host adopt {host}; or stop the nova-compute',
+    'Either the node came from another pool, whose host is asked for it, or a '
+    'nova-compute serves the same nodes.',
+    'nothing, if it is gone in a few minutes; else see the log of host {host} '
+    'for the node; or ironic-computectl host adopt {host}, if its daemon is '
+    'gone; or stop the nova-compute',
 )
 
 # Providers

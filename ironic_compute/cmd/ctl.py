@@ -89,9 +89,10 @@ class NodeForget(NodeArgument):
     """Remove the records of a node that was moved to another pool.
 
     Use it for a node that is still in Ironic, but with another conductor group
-    or shard than this pool has. The host that holds the node removes its
-    compute node record and its provider, if the node has no server and no
-    allocation. The daemons of its new pool then take the node.
+    or shard than this pool has, if no daemon of its new pool is up. Otherwise
+    the node goes to that pool by itself. The host that holds the node removes
+    its compute node record and its provider, if the node has no server and no
+    allocation.
     """
 
     def take_action(self, parsed_args: Any) -> None:

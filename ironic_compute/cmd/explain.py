@@ -189,8 +189,8 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             f'The node is not in this pool: its conductor group is '
             f'"{facts.conductor_group}", its shard {facts.shard or "not set"}',
             'run this command with a nova.conf that has these values in '
-            '[ironic], or change the node; if a host of this pool still '
-            f'holds the node: ironic-computectl node forget {facts.uuid}',
+            '[ironic], or change the node; a host of this pool that still '
+            'holds it gives it to a daemon with these values, if one is up',
         )
     reason = why_not_schedulable(facts, Situation())
     if reason is not None and facts.resource_class:

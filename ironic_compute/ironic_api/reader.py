@@ -14,6 +14,7 @@ from oslo_log import log as logging
 
 from hashring.clock import SystemClock
 from ironic_compute import errors
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.ironic_api.session import IronicSession
 from resource_tracker.errors import MalformedNode
 from resource_tracker.node import NodeFacts, fields_for
@@ -112,20 +113,21 @@ class IronicReader:
         """Whether the pool is one shard; notifications lack the shard."""
         return self._options.shard is not None
 
+    @property
+    def pool(self) -> NodePool:
+        """The nodes that nova.conf selects."""
+        return NodePool(self._options.conductor_group, self._options.shard)
+
     def is_in_pool(self, facts: NodeFacts) -> bool:
         """Return whether a node has this pool's conductor group and shard."""
-        shard = self._options.shard
-        is_of_shard = shard is None or facts.shard == shard
-        return is_of_shard and self.is_in_group(facts.conductor_group)
+        return self.pool.contains(facts)
 
     def is_in_group(self, conductor_group: str) -> bool:
         """Return whether a node with this conductor group may be of this pool.
 
-        True for any group if nova.conf sets none. The case of letters does
-        not matter, as in Ironic.
+        True for any group if nova.conf sets none.
         """
-        ours: str | None = self._options.conductor_group
-        return ours is None or conductor_group.lower() == ours.lower()
+        return self.pool.may_contain(conductor_group)
 
     # Reading
 

@@ -53,6 +53,8 @@ class Reason(enum.StrEnum):
     """An operator has had the pool rebalanced."""
     SERVER = 'server'
     """Nova has the server of the node on the new host."""
+    POOL = 'pool'
+    """The node is in another conductor group or shard."""
     HOST_DELETED = 'host-deleted'
     """Nova has no Service of the former host."""
     DAEMON_GONE = 'daemon-gone'

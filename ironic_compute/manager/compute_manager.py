@@ -423,8 +423,9 @@ class IronicComputeManager(
         self.terminate_instance(context, instance, bdms)
 
     def _find_other_holder(self, node: NodeId) -> Host | None:
-        """Return the other host of this pool that holds a node, or None.
+        """Return the other host that holds a node and gives it away, or None.
 
+        That is a host of this pool, or of the pool that the node came from.
         Waits while this host gives the node away. Blocks for two RPCs if this
         host does not hold the node.
         """
@@ -435,8 +436,10 @@ class IronicComputeManager(
         components.new_nodes.hold_if_ours(node)
         row = components.compute_nodes.read_by_name(node)
         holder = None if row is None else Host(row.host)
-        is_other = holder != self.host and holder in components.pool.known
-        return holder if is_other else None
+        if holder is None or holder == self.host:
+            return None
+        gives = components.foreign.gives_nodes(holder)
+        return holder if gives or holder in components.pool.known else None
 
     def _has_ports(self, instance: Any) -> bool:
         return not are_ports_gone(self.network_api, instance)

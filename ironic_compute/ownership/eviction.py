@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eviction: a node and the server on it are given to another host of the pool.
+"""Eviction: a node and the server on it are given to another host.
 
-Only the worker that serves the present holder of the node evicts. It works on
+The other host is of this pool, or of the pool that the node has gone to. Only
+the worker that serves the present holder of the node evicts. It works on
 the server alone meanwhile: no message about the server is handled, and no
 recovery works on it. What follows from a read is written at once or not at all
 (``gate.without_waiting``). The order of the writes is the protocol:
@@ -32,6 +33,7 @@ from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.ironic_api.node_pool import NodePool, why_not_in_pool
 from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.journal.moves import (
     Cause,
@@ -95,10 +97,28 @@ class Refused(errors.IronicComputeError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Terms:
+    """What differs between evictions.
+
+    :param pin: is written together with the new holder; None: the node keeps
+        the pin that it may have, unless it leaves its pool
+    :param other_pool: the pool of the target, whose daemons have asked for
+        the node; None: it is this pool
+    """
+
+    pin: Pin | None = None
+    other_pool: NodePool | None = None
+
+
+_USUAL = Terms()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Found:
     """What was read just before an eviction.
 
     :param facts: the node in Ironic
+    :param why_not_in_pool: why the target's pool may not have the node
     :param instance: Nova's record of the server on it
     :param consumer: the server whose build has claimed the node
     """
@@ -107,7 +127,7 @@ class Found:
     here: Host
     target: Host
     facts: NodeFacts
-    in_pool: bool
+    why_not_in_pool: str | None
     instance: Any
     consumer: str | None
 
@@ -148,14 +168,12 @@ class Evictor:
         self,
         node: NodeId,
         target: Host,
-        pin: Pin | None = None,
+        terms: Terms = _USUAL,
         *,
         cause: Cause = _REBALANCE,
     ) -> str:
         """Give a held node and its server to another host.
 
-        :param pin: is written together with the new holder; None: the node
-            keeps the pin that it may have
         :param cause: why, for the journal and for other operators
         :returns: the server
         :raises Refused: nothing was written; the message says why
@@ -168,7 +186,7 @@ class Evictor:
             self._marked(server, target, cause),
             self._lock_server(server),
         ):
-            self._evict(node, server, target, pin)
+            self._evict(node, server, target, terms)
         self._moves.add(
             Kind.EVICT,
             cause,
@@ -191,7 +209,7 @@ class Evictor:
         self._tell(node, server, target)
         return server
 
-    def check(self, node: NodeId, target: Host) -> str:
+    def check(self, node: NodeId, target: Host, terms: Terms = _USUAL) -> str:
         """Read what :meth:`evict` would read, and write nothing.
 
         :returns: the server
@@ -202,8 +220,8 @@ class Evictor:
             self._alone_with(server),
             self._held_nodes.locked_row(node) as row,
         ):
-            self.check_target(target)
-            self._find(node, server, target, row)
+            self.check_target(target, terms)
+            self._find(node, server, target, row, terms)
         return server
 
     def _read_server_on(self, node: NodeId) -> str:
@@ -249,14 +267,14 @@ class Evictor:
             del self._under_way[server]
 
     def _evict(
-        self, node: NodeId, server: str, target: Host, pin: Pin | None
+        self, node: NodeId, server: str, target: Host, terms: Terms
     ) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
-            service_id = self.check_target(target)
-            found = self._find(node, server, target, row)
+            service_id = self.check_target(target, terms)
+            found = self._find(node, server, target, row, terms)
             self._write_instance(found)
             try:
-                self._write_row(row, target, service_id, pin)
+                self._write_row(row, target, service_id, terms)
                 self._held_nodes.drop_node(node)
             except Exception as exc:
                 # The server has moved, so its node must follow.
@@ -267,7 +285,7 @@ class Evictor:
                     {'node': node, 'host': target, 'error': exc},
                 )
 
-    def check_target(self, target: Host) -> int:
+    def check_target(self, target: Host, terms: Terms = _USUAL) -> int:
         """Check that another host can serve a server of this host now.
 
         :returns: the id of its Service record
@@ -276,19 +294,25 @@ class Evictor:
         here = self._held_nodes.host
         if target == here:
             raise Refused(f'The node is at host {target} already')
-        service_id = self.check_takes_nodes(target)
+        service_id = self.check_takes_nodes(target, terms.other_pool)
         difference = answered(lambda: self._find_difference(here, target))
         if difference is not None:
             raise Refused(f'Hosts {here} and {target} {difference}')
         return service_id
 
-    def check_takes_nodes(self, target: Host) -> int:
+    def check_takes_nodes(
+        self, target: Host, other_pool: NodePool | None = None
+    ) -> int:
         """Check that a host, maybe this one, may be given nodes now.
+
+        A host of another pool has said, when it asked for the node, that it is
+        in the ring of its pool, and so mapped.
 
         :returns: the id of its Service record
         :raises Refused: it may not
         """
-        if target not in self._pool.known:
+        is_here = other_pool is None
+        if is_here and target not in self._pool.known:
             raise Refused(
                 f'Host {target} is not a host of this pool; see '
                 f'"ironic-computectl host list"'
@@ -311,7 +335,7 @@ class Evictor:
                 f'Host {target} is down in Nova; try again when a daemon '
                 f'serves it'
             )
-        if target not in self._pool.ring_status().ring.hosts:
+        if is_here and target not in self._pool.ring_status().ring.hosts:
             raise Refused(
                 f'Host {target} takes no nodes yet; it may have to be mapped '
                 f'to a cell: nova-manage cell_v2 discover_hosts --by-service'
@@ -319,7 +343,12 @@ class Evictor:
         return int(record.id)
 
     def _find(
-        self, node: NodeId, server: str, target: Host, row: Any | None
+        self,
+        node: NodeId,
+        server: str,
+        target: Host,
+        row: Any | None,
+        terms: Terms,
     ) -> Found:
         """Read the node and its server.
 
@@ -335,7 +364,7 @@ class Evictor:
             here,
             target,
             facts,
-            self._client.is_in_pool(facts),
+            why_not_in_pool(self._client.pool, facts, terms.other_pool),
             answered(lambda: _read_instance(server)),
             self._held_nodes.consumer(node),
         )
@@ -373,11 +402,11 @@ class Evictor:
             ) from exc
 
     def _write_row(
-        self, row: Any, target: Host, service_id: int, pin: Pin | None
+        self, row: Any, target: Host, service_id: int, terms: Terms
     ) -> None:
         clear_new_mark(row)
-        if pin is not None:
-            set_pin(row, pin)
+        if terms.pin is not None or terms.other_pool is not None:
+            set_pin(row, terms.pin)
         if not self._compute_nodes.write_holder(row, target, service_id):
             raise Refused(f'Host {row.host} holds the node now')
 
@@ -424,12 +453,7 @@ def why_not_movable(found: Found) -> str | None:
             f'Node {node} is {facts.provision_state} in Ironic; try again '
             f'when that has ended'
         )
-    if not found.in_pool:
-        return (
-            f'Node {node} has left this pool (conductor group or shard); it '
-            f'cannot be moved within this pool'
-        )
-    return None
+    return found.why_not_in_pool
 
 
 def why_server_stays(

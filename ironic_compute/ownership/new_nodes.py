@@ -4,7 +4,8 @@
 A *new node* has no ComputeNode row. The ring target creates its row, once all
 live agents have had the same ring for a while. An *orphan* has a row whose
 host has no Service record in Nova; the ring target takes it over. A row of any
-other host is left to that host. ``rebalance`` calls this module in each round,
+other host is left to that host; if that host is of another pool, the ring
+target asks it for the node. ``rebalance`` calls this module in each round,
 ``manager`` for a node that a build names.
 """
 
@@ -63,7 +64,7 @@ class NewNodes:
     Any thread may call the other methods.
 
     :param unheld: the nodes whose rows are to be read
-    :param foreign: records the hosts outside the pool that rows name
+    :param foreign: the hosts outside the pool that rows name
     :param moves: notes each orphan that this host takes
     """
 
@@ -120,6 +121,7 @@ class NewNodes:
         due = self._unheld.take_due(self._pool.ring_status(), now_s)
         if due:
             self._place_all(due)
+            self._foreign.send_requests()
         self._confirmation.confirm_due_rows()
 
     def _place_all(self, due: Mapping[NodeId, NodeFacts]) -> None:
@@ -187,15 +189,21 @@ class NewNodes:
         if holder == self._held_nodes.host:
             self._hold(row, facts, read.read_at)
         elif holder is not None and self._services.find_record(holder):
-            self._foreign.note_holder(holder, facts.uuid)
-            in_pool = holder in self._pool.known
-            self._unheld.set_held_elsewhere(facts, in_pool=in_pool)
+            self._leave(facts, holder)
         elif service_id is None or not self._may_take(facts.uuid):
             self._unheld.set_unplaced(facts)
         elif row is None:
             self._create(facts, read, service_id)
         else:
             self._take_orphan(row, facts, read.read_at, service_id)
+
+    def _leave(self, facts: NodeFacts, holder: Host) -> None:
+        """Leave a node to its holder; ask a host of another pool for it."""
+        self._foreign.note_holder(holder, facts.uuid)
+        in_pool = holder in self._pool.known
+        if not in_pool and self._is_wanted(facts.uuid):
+            self._foreign.want_node(holder, facts.uuid)
+        self._unheld.set_held_elsewhere(facts, in_pool=in_pool)
 
     def _legacy_row(self, node: NodeId) -> Any | None:
         """Read the row of a node by name, since its uuid may be another.

@@ -20,7 +20,7 @@ from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, target_of
-from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.eviction import Evictor, Refused, Terms
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pinning import Pinning
 from ironic_compute.pool.view import PoolView
@@ -119,7 +119,7 @@ class NodeMoves:
         if is_dry_run:
             return self._evictor.check(node, pin.host)
         cause = Cause(Reason.PIN, pin.by)
-        return self._evictor.evict(node, pin.host, pin, cause=cause)
+        return self._evictor.evict(node, pin.host, Terms(pin), cause=cause)
 
     def unpin(self, node: NodeId) -> UnpinResult:
         """Remove the pin of a node; the ring decides its host again."""

@@ -20,7 +20,9 @@ from nova import rpc as nova_rpc
 from nova.compute import rpcapi
 
 from hashring.ring import Host
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.nodes.pins import Pin
+from ironic_compute.ownership.departures import Asker, Departures
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.node_moves import (
@@ -30,6 +32,7 @@ from ironic_compute.ownership.node_moves import (
     UnpinResult,
 )
 from ironic_compute.ownership.operator_requests import OperatorRequests
+from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
 
 _NAMESPACE = 'ironic_compute'
@@ -168,6 +171,32 @@ class ChecksEndpoint:
         :param nodes: since version 1.6
         """
         self._check(servers, nodes)
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class PoolsEndpoint:
+    """Receives the requests of other pools."""
+
+    target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
+
+    _departures: Departures
+
+    def request_nodes(
+        self,
+        context: Any,
+        nodes: Sequence[str],
+        host: str,
+        conductor_group: str | None,
+        shard: str | None,
+    ) -> bool:
+        """Have nodes given to a host of their new pool; since version 1.6.
+
+        :param conductor_group: that pool's, as its shard; None: of any
+        :returns: True; the nodes are given away later, those that can go
+        """
+        asker = Asker(Host(host), NodePool(conductor_group, shard))
+        self._departures.request_nodes(map(NodeId, nodes), asker)
+        return True
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
@@ -337,6 +366,27 @@ def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:
     """Call a method of a worker that has it since this version; blocks."""
     client = _client(to, version).prepare(timeout=_REQUEST_TIMEOUT_S)
     return client.call(nova_context.get_admin_context(), name, **arguments)
+
+
+def request_nodes(
+    holder: Host, nodes: Sequence[NodeId], asker: Asker
+) -> Answer:
+    """Ask a host of another pool for nodes; blocks for 5 s at most."""
+    client = _client(holder, '1.6').prepare(timeout=_HELLO_TIMEOUT_S)
+    try:
+        client.call(
+            nova_context.get_admin_context(),
+            'request_nodes',
+            nodes=list(nodes),
+            host=asker.host,
+            conductor_group=asker.pool.conductor_group,
+            shard=asker.pool.shard,
+        )
+    except oslo_messaging.MessagingTimeout:
+        return Answer.NONE
+    except oslo_messaging.RemoteError:
+        return Answer.UNKNOWN
+    return Answer.RECEIVED
 
 
 def is_ironic_compute(host: Host) -> bool | None:

@@ -27,7 +27,7 @@ from ironic_compute.journal.moves import (
 )
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.pins import Pin, read_pin, target_of
+from ironic_compute.nodes.pins import Pin, read_pin, set_pin, target_of
 from ironic_compute.nodes.records import clear_new_mark
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -50,7 +50,8 @@ _RECHECK_ROUNDS = 60
 class Rebalancer:
     """Places new nodes and pushes free nodes.
 
-    One thread calls ``run_round``; any thread may call ``follow_instance``.
+    One thread calls ``run_round``; any thread may call ``follow_instance`` and
+    ``push``.
 
     :param new_nodes: places the nodes that no host holds
     :param foreign: the hosts outside the pool that hold nodes of the pool
@@ -206,10 +207,30 @@ class Rebalancer:
         An operator may have pinned or unpinned it since the target was found.
         """
         record = self._services.find_record(target)
-        if record is None:
-            return False
+        return record is not None and self.push(
+            node, target, record.id, lambda row: target_of(row, ring) == target
+        )
+
+    def push(
+        self,
+        node: NodeId,
+        target: Host,
+        service_id: int,
+        is_wanted: Callable[[Any], bool],
+        *,
+        unpins: bool = False,
+    ) -> bool:
+        """Give a held node to another host, if it is free.
+
+        Any thread may call; it blocks for some requests to Nova.
+
+        :param service_id: the id of the target's Service record
+        :param is_wanted: called with the locked row, before the other checks
+        :param unpins: removes the pin of the node as well
+        :returns: whether the target holds the node now
+        """
         with self._held_nodes.locked_free_row(node) as row:
-            if row is None or target_of(row, ring) != target:
+            if row is None or not is_wanted(row):
                 return False
             if not self._is_ours_now(node, row):
                 return False
@@ -220,7 +241,9 @@ class Rebalancer:
                 self._with_server.add(node)
                 return False
             clear_new_mark(row)
-            return self._compute_nodes.write_holder(row, target, record.id)
+            if unpins:
+                set_pin(row, None)
+            return self._compute_nodes.write_holder(row, target, service_id)
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:
         """Read the row again and return whether it still names this host.

@@ -32,6 +32,7 @@ from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows, new_row_s
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.operator_requests import OperatorRequests
@@ -300,8 +301,12 @@ class Components:
 
     def _make_rebalancer(self) -> None:
         options, tenure = CONF.ironic_compute, self._tenure
-        foreign = ForeignHosts(
-            self.services, tenure.pool, peer_rpc.is_ironic_compute
+        asker = Asker(tenure.host, self.client.pool)
+        self.foreign = ForeignHosts(
+            self.services,
+            tenure.pool,
+            peer_rpc.is_ironic_compute,
+            lambda holder, nodes: peer_rpc.request_nodes(holder, nodes, asker),
         )
         pace = Pace(
             settle_s=options.settle_s,
@@ -311,17 +316,17 @@ class Components:
             confirm_s=options.confirm_s,
             push_budget=options.push_budget,
         )
-        self._writers = RowWriters(options.row_parallelism)
+        self.row_writers = RowWriters(options.row_parallelism)
         self.new_nodes = NewNodes(
             self.unheld,
             self.held_nodes,
             self.compute_nodes,
             self.services,
-            foreign,
+            self.foreign,
             tenure.pool,
             tenure.clock,
             pace,
-            self._writers,
+            self.row_writers,
             self.moves,
         )
         self.rebalancer = Rebalancer(
@@ -329,11 +334,11 @@ class Components:
             self.compute_nodes,
             self.services,
             self.new_nodes,
-            foreign,
+            self.foreign,
             tenure.pool,
             tenure.gate,
             pace,
-            self._writers,
+            self.row_writers,
             peer_rpc.notify_given,
             self.moves,
         )
@@ -402,7 +407,7 @@ class Components:
             thread.stop()
         self.path_observer.stop()
         self.feed.stop()
-        self._writers.stop()
+        self.row_writers.stop()
         self._journal.stop()
         self.reconciler.stop()
 

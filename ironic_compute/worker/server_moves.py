@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composition root of what gives nodes with servers to other hosts.
+"""Composition root of what moves servers, and nodes to other pools.
 
 The compute manager creates it, because a move of a server must exclude the
 manager's messages and tasks; it starts and stops its threads. The objects live
@@ -14,6 +14,7 @@ import nova.conf
 
 from ironic_compute.loop_thread import LoopThread
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.departures import Departures
 from ironic_compute.ownership.draining import ROUND_INTERVAL_S, Draining
 from ironic_compute.ownership.eviction import Evictor, WorkOnServer
 from ironic_compute.ownership.node_moves import make_node_moves
@@ -72,9 +73,32 @@ class ServerMoves:
             self.evictor,
             CONF.ironic_compute.settle_s,
         )
-        self.endpoints = (peer_rpc.MovesEndpoint(moves, self.draining),)
+        self.departures = self._make_departures(components)
+        self.endpoints = (
+            peer_rpc.MovesEndpoint(moves, self.draining),
+            peer_rpc.PoolsEndpoint(self.departures),
+        )
+        self._departing = LoopThread('departures', self.departures.try_round)
         self._threads = (
             LoopThread('drain', self.draining.try_round, ROUND_INTERVAL_S),
+            self._departing,
+        )
+
+    def _make_departures(self, components: Components) -> Departures:
+        return Departures(
+            components.held_nodes,
+            components.client,
+            self.evictor,
+            components.rebalancer.push,
+            components.new_nodes.hold_if_ours,
+            components.feed.request_read,
+            peer_rpc.notify_given,
+            components.gate,
+            components.clock,
+            components.row_writers,
+            CONF.ironic_compute.push_budget,
+            lambda: self._departing.wake(),
+            components.moves,
         )
 
     def _make_draining(self, components: Components) -> Draining:

@@ -26,6 +26,7 @@ from hashring.workers import (
 from ironic_compute.agent import pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.pool.view import PoolView
@@ -40,11 +41,14 @@ CONF = nova.conf.CONF
 register_opts(CONF)
 
 
+_NO_GROUP = NodePool('')
+
+
 class LivingIronic:
     """An Ironic whose work goes on by itself: at each look it has ended."""
 
-    def __init__(self) -> None:
-        self.fake = FakeIronic()
+    def __init__(self, fake: FakeIronic, pool: NodePool) -> None:
+        self.fake, self.pool = fake, pool
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.fake, name)
@@ -56,8 +60,8 @@ class LivingIronic:
         """Any pool will do."""
 
     def is_in_pool(self, facts: NodeFacts) -> bool:
-        """The pool is that of no conductor group."""
-        return not facts.conductor_group
+        """See IronicClient."""
+        return self.pool.contains(facts)
 
     def read_node(self, node: str) -> NodeFacts:
         """Return a node, after what Ironic was doing with it."""
@@ -75,9 +79,10 @@ class LivingIronic:
     def list_changed_nodes(
         self, updated_at: str | None, **paging: Any
     ) -> list[NodeFacts]:
-        """Return what may have changed: all."""
+        """Return what may have changed: all of the pool."""
         with self.fake.lock:
-            return [self.read_node(uuid) for uuid in list(self.fake.nodes)]
+            found = [self.read_node(uuid) for uuid in list(self.fake.nodes)]
+        return list(filter(self.is_in_pool, found))
 
 
 class TheCloud:
@@ -85,6 +90,8 @@ class TheCloud:
 
     ironic: LivingIronic
     placement: Placement
+    # The nodes of a host's pool, if it has not those of the others.
+    node_pools: Mapping[str, NodePool]
     pools: dict[Host, PoolView]
     hosts: tuple[str, ...]
     ring: tuple[str, ...]
@@ -92,7 +99,9 @@ class TheCloud:
     left: list[str]
 
     @classmethod
-    def reset(cls, endpoint: str, *hosts: str) -> None:
+    def reset(
+        cls, endpoint: str, node_pools: Mapping[str, NodePool], *hosts: str
+    ) -> None:
         """Begin anew with these hosts in the ring.
 
         :param endpoint: where the fixture's Placement answers
@@ -101,28 +110,49 @@ class TheCloud:
         cls.placement = Placement(
             adapter.Adapter(session.Session(auth), service_type='placement')
         )
-        cls.ironic, cls.pools, cls.hosts = LivingIronic(), {}, hosts
+        cls.ironic = LivingIronic(FakeIronic(), _NO_GROUP)
+        cls.pools, cls.hosts, cls.node_pools = {}, hosts, node_pools
         cls.ring, cls.ordered, cls.left = hosts, [], []
 
     @classmethod
+    def node_pool(cls, host: str) -> NodePool:
+        """Return the nodes of a host's pool in Ironic."""
+        return cls.node_pools.get(host, _NO_GROUP)
+
+    @classmethod
+    def client(cls, host: str) -> LivingIronic:
+        """Return Ironic as a host's worker sees it."""
+        pool = cls.node_pools.get(host)
+        return (
+            cls.ironic if pool is None else LivingIronic(cls.ironic.fake, pool)
+        )
+
+    @classmethod
     def show(cls, *ring: str) -> None:
-        """Tell all workers of a ring that everybody agrees on."""
+        """Tell all workers of a ring that everybody agrees on.
+
+        A worker is told of the hosts of its own pool.
+        """
         cls.ring = ring
-        hosts = tuple(Host(host) for host in ring)
+        for host, pool in cls.pools.items():
+            pool.update(cls._view(cls.node_pool(host)))
+
+    @classmethod
+    def _view(cls, nodes: NodePool) -> WorkerView:
+        hosts = tuple(Host(h) for h in cls.ring if cls.node_pool(h) == nodes)
+        all_hosts = [h for h in cls.pools if cls.node_pool(h) == nodes]
         admitted = {o.host for o in cls.ordered if isinstance(o, HostAdded)}
         vouched = {
             o.host for o in cls.ordered if isinstance(o, MappingConfirmed)
         }
-        view = WorkerView(
+        return WorkerView(
             deadline_s=math.inf,
             ring=hosts,
             agreed_since_s=0.0,
             # Who is out of the ring is of the pool all the same.
-            known=tuple(sorted({*hosts, *cls.pools, *admitted})),
+            known=tuple(sorted({*hosts, *all_hosts, *admitted})),
             confirmed_mappings=tuple(sorted(vouched)),
         )
-        for pool in cls.pools.values():
-            pool.update(view)
 
     @classmethod
     def receive(cls, message: pipe.Message) -> None:
@@ -145,7 +175,7 @@ class PoolManager(IronicComputeManager):
             lambda: None,
             lambda status: TheCloud.left.append(host),
         )
-        ironic, placement = TheCloud.ironic, TheCloud.placement
+        ironic, placement = TheCloud.client(host), TheCloud.placement
         health = PathHealth(clock)
         components = Components(tenure, hooks, health, ironic, placement)  # type: ignore[arg-type]
         components.path_observer.start()
@@ -181,6 +211,9 @@ class PoolTestCase(base.NovaTestCase):
     OPTIONS: Mapping[str, Any] = {}
     AGGREGATES_INTERVAL_S = 1.0
     NODES_COUNT = 8
+    # The pools of the hosts, if they have not one without conductor group.
+    NODE_POOLS: Mapping[str, NodePool] = {}
+    SHARD: str | None = None
 
     def setUp(self) -> None:
         """Start the workers and wait until they have read and told all."""
@@ -192,12 +225,13 @@ class PoolTestCase(base.NovaTestCase):
         interval_s = self.AGGREGATES_INTERVAL_S
         self.flags(aggregates_interval_s=interval_s, group='resource_tracker')
         self.flags(api_retry_interval=0, group='ironic')
-        TheCloud.reset(self.placement_endpoint, 'c1', 'c2')
+        TheCloud.reset(self.placement_endpoint, self.NODE_POOLS, 'c1', 'c2')
         for number in range(self.NODES_COUNT):
             self.ironic.add(
                 # The same ones each time: each host gets some.
                 uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f'bm-{number}')),
                 resource_class='baremetal',
+                shard=self.SHARD,
                 # The image asks for it: ImagePropertiesFilter.
                 properties={'cpu_arch': 'x86_64'},
             )

@@ -34,7 +34,7 @@ from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths.path_health import RABBITMQ
 from ironic_compute.pool import host_aggregates
-from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.foreign_hosts import Answer, ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.lost_builds import LostBuilds
@@ -246,6 +246,7 @@ class ComputeWorker(Worker):
             self.services,  # type: ignore[arg-type]
             self.pool,
             lambda host: True,
+            lambda host, nodes: Answer.NONE,
         )
         writers = RowWriters(1, Inline(self.world))
         settle_s = self.machine.timing.settle_s

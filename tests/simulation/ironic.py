@@ -14,6 +14,7 @@ from typing import Any
 
 from ironic_compute import errors
 from ironic_compute.ironic_api import timestamps
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
@@ -416,6 +417,9 @@ class Client:
 
     def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))
+
+    # There is one pool.
+    pool = NodePool()
 
     def is_in_pool(self, facts: NodeFacts) -> bool:
         """Return True: there is one pool."""

@@ -8,12 +8,13 @@ from typing import Any
 from hashring.ring import Host, Ring
 from ironic_compute.gate import without_waiting
 from ironic_compute.nodes.compute_nodes import ComputeNodes
-from ironic_compute.nodes.pins import Pin, read_pin, set_pin
+from ironic_compute.nodes.pins import read_pin, set_pin
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import (
     Evictor,
     Found,
     Refused,
+    Terms,
     why_not_movable,
 )
 from ironic_compute.ownership.rebalance import Rebalancer
@@ -27,12 +28,12 @@ class WritesRowFirst(Evictor):
     """The row of a node gets its new host before the server does."""
 
     def _evict(
-        self, node: NodeId, server: str, target: Host, pin: Pin | None
+        self, node: NodeId, server: str, target: Host, terms: Terms
     ) -> None:
         with self._held_nodes.locked_row(node) as row, without_waiting():
-            service_id = self.check_target(target)
-            found = self._find(node, server, target, row)
-            self._write_row(row, target, service_id, pin)
+            service_id = self.check_target(target, terms)
+            found = self._find(node, server, target, row, terms)
+            self._write_row(row, target, service_id, terms)
             self._held_nodes.drop_node(node)
             self._write_instance(found)
 
@@ -88,14 +89,14 @@ class MovesTwiceAtOnce(Evictor):
             yield
 
     def _evict(
-        self, node: NodeId, server: str, target: Host, pin: Pin | None
+        self, node: NodeId, server: str, target: Host, terms: Terms
     ) -> None:
-        service_id = self.check_target(target)
+        service_id = self.check_target(target, terms)
         row = self._held_nodes.row(node)
-        found = self._find(node, server, target, row)
+        found = self._find(node, server, target, row, terms)
         with self._held_nodes.locked_row(node), without_waiting():
             self._write_instance(found)
-            self._write_row(row, target, service_id, pin)
+            self._write_row(row, target, service_id, terms)
             self._held_nodes.drop_node(node)
 
 

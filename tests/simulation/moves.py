@@ -17,9 +17,8 @@ from typing import Any
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
-from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.drain_order import DrainOrder
-from ironic_compute.ownership.eviction import Evictor
+from ironic_compute.ownership.eviction import Evictor, Terms
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.nova import LATE_WRITE, ServerRecord
@@ -327,10 +326,10 @@ class Moves:
             return found
 
         def note_and_evict(
-            node: NodeId, server: str, target: Host, pin: Pin | None
+            node: NodeId, server: str, target: Host, terms: Terms
         ) -> None:
             with self.working(worker, server):
-                evict(node, server, target, pin)
+                evict(node, server, target, terms)
 
         evictor._evict = note_and_evict  # type: ignore[method-assign]
         evictor._find = find_and_race  # type: ignore[assignment,method-assign]

@@ -11,13 +11,14 @@ step by step, in any order.
 import collections
 import math
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import Move, MoveRecorder
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
@@ -29,7 +30,7 @@ from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
-from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.foreign_hosts import Answer, ForeignHosts
 from ironic_compute.pool.view import PoolView
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeFacts, NodeId
@@ -72,6 +73,8 @@ class Cloud:
         self.moved: list[tuple[str, Host, Host]] = []
         self.hosts: dict[Host, One] = {}
         self.stock: set[Host] = set()
+        self.requested: list[tuple[Host, Host, list[NodeId]]] = []
+        self.answer = Answer.RECEIVED
         self.nova = Nova(
             types.SimpleNamespace(
                 kernel=types.SimpleNamespace(now_s=0.0),
@@ -121,9 +124,11 @@ class Cloud:
         """See IronicClient."""
         return True
 
+    pool = NodePool('')
+
     def is_in_pool(self, facts: NodeFacts) -> bool:
         """See IronicClient."""
-        return facts.conductor_group == ''
+        return self.pool.contains(facts)
 
     def holders(self) -> dict[str, list[Host]]:
         """Return, for each node, the hosts that count it as held."""
@@ -176,8 +181,11 @@ class One:
             on_unheld=lambda facts: self.unheld.add(facts),
         )
         self.held_nodes.host_status = HostStatus(service_id=record.id)
-        foreign = ForeignHosts(
-            self.services, self.pool, lambda host: host not in cloud.stock
+        self.foreign = foreign = ForeignHosts(
+            self.services,
+            self.pool,
+            lambda host: host not in cloud.stock,
+            self._request_nodes,
         )
         pace = Pace(settle_s=0.0, confirm_s=1.0, push_budget=99)
         writers = RowWriters(1, Inline(None))
@@ -265,6 +273,10 @@ class One:
     def _notify_given(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:
             self._cloud.hosts[host].unheld.mark_given(nodes)
+
+    def _request_nodes(self, holder: Host, nodes: Sequence[NodeId]) -> Answer:
+        self._cloud.requested.append((self.host, holder, list(nodes)))
+        return self._cloud.answer
 
     # Placement
 

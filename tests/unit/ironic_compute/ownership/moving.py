@@ -121,6 +121,7 @@ class Desk:
         rows.write_holder = write_holder
         client: Any = types.SimpleNamespace(
             read_node=self.cloud.read_node,
+            pool=self.cloud.pool,
             is_in_pool=self.cloud.is_in_pool,
             read_fields=lambda node, fields: {'instance_info': self.info},
             patch_node=lambda node, patch: self.patches.append(patch),

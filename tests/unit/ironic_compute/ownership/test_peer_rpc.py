@@ -2,7 +2,7 @@
 """RPC between workers, on oslo.messaging's driver for RabbitMQ."""
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import oslo_messaging
@@ -12,14 +12,17 @@ from nova.compute import rpcapi
 from oslo_config import cfg
 
 from hashring.ring import Host
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.node_moves import (
     HostPlan,
     MoveResult,
     UnpinResult,
 )
+from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
 
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
@@ -75,6 +78,19 @@ class Drain:
         return [PlannedMove('n1', 's1', 'c9', 'it has a task')]
 
 
+class OtherPool:
+    """Records which nodes it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: queue.Queue[Any] = queue.Queue()
+
+    def request_nodes(self, nodes: Iterable[NodeId], asker: Asker) -> None:
+        self.asked.put((list(nodes), asker))
+
+
+OTHER_POOL: Any = OtherPool()
+
+
 class StockEndpoint:
     """The endpoint of a stock nova-compute: another RPC namespace."""
 
@@ -105,6 +121,7 @@ def _serve() -> Iterator[None]:
                     peer,
                     peer_rpc.ChecksEndpoint(lambda *named: CHECKED.put(named)),
                     peer_rpc.MovesEndpoint(moves, drain),
+                    peer_rpc.PoolsEndpoint(OTHER_POOL),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
@@ -195,3 +212,23 @@ def test_queue_that_is_read_answers() -> None:
     peer_rpc.check_queue(STOCK, 10.0, 1)
     with pytest.raises(oslo_messaging.MessagingTimeout):
         peer_rpc.check_queue(Host('c7'), 0.1, 1)
+
+
+@pytest.mark.parametrize('pool', [NodePool(), NodePool('', 's1')])
+def test_host_of_another_pool_is_asked_for_nodes(pool: NodePool) -> None:
+    """It learns who asks, and for which pool."""
+    asker = Asker(Host('d1'), pool)
+    answer = peer_rpc.request_nodes(C1, [N1], asker)
+    assert answer is Answer.RECEIVED
+    assert OTHER_POOL.asked.get(timeout=10) == ([N1], asker)
+
+
+def test_host_that_cannot_give_nodes_or_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An older release, and a host that nobody serves."""
+    asker = Asker(Host('d1'), NodePool())
+    assert peer_rpc.request_nodes(STOCK, [N1], asker) is Answer.UNKNOWN
+    monkeypatch.setattr(peer_rpc, '_HELLO_TIMEOUT_S', 0.2)
+    nobody = Host('nobody')
+    assert peer_rpc.request_nodes(nobody, [N1], asker) is Answer.NONE

@@ -14,7 +14,7 @@ from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import _RECHECK_ROUNDS, Rebalancer
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
-from ironic_compute.pool.foreign_hosts import ForeignHosts
+from ironic_compute.pool.foreign_hosts import Answer, ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
@@ -71,7 +71,9 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
         version=lambda: HeldVersion(0),
         add_node=lambda row, facts, read_at, created=False: None,
     )
-    foreign = ForeignHosts(services, pool, lambda host: True)
+    foreign = ForeignHosts(
+        services, pool, lambda host: True, lambda host, nodes: Answer.NONE
+    )
     pace, writers = Pace(1.0, 1.0, push_budget=1), RowWriters(1)
     nova: Any = rows
     new_nodes = NewNodes(

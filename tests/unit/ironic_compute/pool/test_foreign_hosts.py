@@ -4,23 +4,29 @@
 import pytest
 
 from hashring.ring import Host
+from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import NodeRecord, ServiceRecord
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 
-N, STOCK = NodeId('node-0'), Host('stock')
+C1, N, STOCK = Host('c1'), NodeId('node-0'), Host('stock')
 OTHERS = [f'node-{number}' for number in range(1, 9)]
 
 
-def _cloud(*stock: Host) -> Cloud:
+def _cloud(
+    *stock: Host, is_up: bool = True, answer: Answer = Answer.RECEIVED
+) -> Cloud:
     """A settled pool of two hosts, with one node that a foreign host holds.
 
     :param stock: the foreign host, if a stock nova-compute serves it
+    :param answer: what that host answers to a request for nodes
     """
     cloud = Cloud([N, *OTHERS])
+    cloud.answer = answer
     nova = cloud.nova
     record = ServiceRecord(nova.new_id(), STOCK, mapped=True)
     nova.services[STOCK] = record
+    record.reported_s = 0.0 if is_up else -1000.0
     nova.rows[N] = NodeRecord(nova.new_id(), N, STOCK, record.id)
     cloud.stock |= set(stock)
     for host in ('c1', 'c2'):
@@ -59,13 +65,93 @@ def test_stock_nova_compute_that_is_down_stops_no_push() -> None:
 def test_host_of_another_pool_stops_no_push(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A node that was moved here in Ironic is logged with the remedy."""
+    """It is asked for its node, and nothing is wrong with that."""
     cloud = _cloud()
     cloud.show('c2')
     cloud.settle()
     assert {node for node, _, _ in cloud.moved} == set(OTHERS)
     assert cloud.nova.rows[N].host == STOCK
-    assert 'ironic-computectl node forget node-0' in caplog.text
+    assert not caplog.records
+
+
+def test_host_of_another_pool_that_is_down_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Only its own daemon may give the node away."""
+    cloud = _cloud(is_up=False)
+    assert cloud.requested == []
+    assert 'no daemon answers there' in caplog.text
+    assert len(caplog.records) == 2  # Each of two hosts logs it once.
+
+
+def test_ring_target_asks_the_host_of_another_pool_until_it_gives() -> None:
+    """The other hosts of the pool do not ask."""
+    cloud = _cloud()
+    one = cloud.hosts[C1]
+    assert set(map(str, cloud.requested)) == {
+        str((C1, STOCK, [N])),
+    }
+    cloud.requested.clear()
+    cloud.rounds(one, 61)
+    assert len(cloud.requested) in (2, 3)
+    cloud.requested.clear()
+    cloud.nova.rows[N].host = C1
+    one.unheld.mark_given([N])
+    cloud.rounds(one, 61)
+    assert cloud.requested == []
+    assert cloud.holders()[N] == [C1]
+
+
+def test_nobody_asks_while_the_agents_disagree() -> None:
+    """Two hosts could both take themselves for the ring target."""
+    cloud = _cloud()
+    cloud.requested.clear()
+    cloud.show('c1', agreed=False)
+    cloud.rounds(cloud.hosts[C1], 61)
+    assert cloud.requested == []
+
+
+def test_node_that_leaves_the_pool_again_is_not_asked_for() -> None:
+    """The feed has read that it is in another pool."""
+    cloud = _cloud()
+    one = cloud.hosts[C1]
+    cloud.requested.clear()
+    one.node_changes.node_left_pool(cloud.nodes[N])
+    cloud.rounds(one, 61)
+    assert cloud.requested == []
+
+
+def test_stock_nova_compute_is_not_asked() -> None:
+    """It would log an error of a message that it does not know."""
+    assert _cloud(STOCK).requested == []
+
+
+def test_daemon_of_an_older_release_is_asked_once_per_audit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It logs an error of each message that it does not know."""
+    cloud = _cloud(answer=Answer.UNKNOWN)
+    one = cloud.hosts[C1]
+    assert 'of an older release' in caplog.text
+    assert not one.foreign.gives_nodes(STOCK)
+    cloud.requested.clear()
+    cloud.rounds(one, 61)
+    assert cloud.requested == []
+    cloud.answer = Answer.RECEIVED
+    one.audit()
+    cloud.rounds(one, 2)
+    assert len(cloud.requested) == 1
+    assert one.foreign.gives_nodes(STOCK)
+
+
+def test_host_that_does_not_answer_is_asked_again() -> None:
+    """A request may be lost, as any message."""
+    cloud = _cloud(answer=Answer.NONE)
+    one = cloud.hosts[C1]
+    cloud.requested.clear()
+    cloud.rounds(one, 61)
+    assert len(cloud.requested) in (2, 3)
+    assert not one.foreign.gives_nodes(STOCK)
 
 
 def test_stock_nova_compute_that_takes_a_held_node_stops_pushes() -> None:
