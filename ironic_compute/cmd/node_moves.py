@@ -107,6 +107,12 @@ class NodeMove(NodeArgument):
             action='store_true',
             help='also if the node is pinned to another host',
         )
+        parser.add_argument(
+            '--change-zone',
+            action='store_true',
+            help='also to a host in another availability zone or in other '
+            'host aggregates; the user of the server sees its new zone',
+        )
         return parser
 
     def take_action(self, parsed_args: Any) -> None:
@@ -122,12 +128,18 @@ class NodeMove(NodeArgument):
             Pin(Host(parsed_args.host), by),
             replaces=parsed_args.replace,
             is_dry_run=parsed_args.dry_run,
+            changes_zone=parsed_args.change_zone,
         )
         print(result, file=self.app.stdout)
 
 
 def move_node(
-    node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
+    node: NodeId,
+    pin: Pin,
+    *,
+    replaces: bool,
+    is_dry_run: bool,
+    changes_zone: bool = False,
 ) -> str:
     """Make the holder pin and move a node; return the result as a sentence.
 
@@ -140,7 +152,12 @@ def move_node(
         raise NovaRefused(f'Nova has no record of node {node}')
     result = ask_worker(
         lambda: peer_rpc.request_move_node(
-            holder, node, pin, replaces=replaces, is_dry_run=is_dry_run
+            holder,
+            node,
+            pin,
+            replaces=replaces,
+            is_dry_run=is_dry_run,
+            changes_zone=changes_zone,
         ),
         no_answer=f'{no_answer(node, holder)}. It may still move the node',
         too_old=_too_old(node, holder),

@@ -51,6 +51,7 @@ from ironic_compute.nodes.records import (
     clear_new_mark,
 )
 from ironic_compute.ownership.drain_order import read_order
+from ironic_compute.ownership.zone_change import change_zone
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
@@ -104,10 +105,13 @@ class Terms:
         the pin that it may have, unless it leaves its pool
     :param other_pool: the pool of the target, whose daemons have asked for
         the node; None: it is this pool
+    :param changes_zone: also if the hosts are in different availability zones
+        or host aggregates
     """
 
     pin: Pin | None = None
     other_pool: NodePool | None = None
+    changes_zone: bool = False
 
 
 _USUAL = Terms()
@@ -144,6 +148,7 @@ class Evictor:
     :param recheck: makes the recovery compare a node and its server again
     :param notify_given: called with a host and the nodes it was given
     :param moves: notes each move
+    :param change_zone: sets the zone of a server to that of a host
     """
 
     _held_nodes: HeldNodes
@@ -159,6 +164,7 @@ class Evictor:
     _recheck: Callable[[NodeId, str], None]
     _notify_given: Callable[[Host, list[NodeId]], None]
     _moves: MoveLog = attrs.field(factory=NoMoveLog)
+    _change_zone: Callable[[Any, Host], None] = change_zone
 
     def __attrs_post_init__(self) -> None:
         # The servers that are being moved, with the new host and why.
@@ -272,6 +278,8 @@ class Evictor:
         with self._held_nodes.locked_row(node) as row, without_waiting():
             service_id = self.check_target(target, terms)
             found = self._find(node, server, target, row, terms)
+            if terms.changes_zone:
+                answered(lambda: self._change_zone(found.instance, target))
             self._write_instance(found)
             try:
                 self._write_row(row, target, service_id, terms)
@@ -295,9 +303,14 @@ class Evictor:
         if target == here:
             raise Refused(f'The node is at host {target} already')
         service_id = self.check_takes_nodes(target, terms.other_pool)
+        if terms.changes_zone:
+            return service_id
         difference = answered(lambda: self._find_difference(here, target))
         if difference is not None:
-            raise Refused(f'Hosts {here} and {target} {difference}')
+            raise Refused(
+                f'Hosts {here} and {target} {difference}; if that is wanted, '
+                f'use "ironic-computectl node move" with --change-zone'
+            )
         return service_id
 
     def check_takes_nodes(

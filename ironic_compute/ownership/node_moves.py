@@ -10,6 +10,7 @@ its plan here, too.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import attrs
 
@@ -20,11 +21,14 @@ from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, target_of
+from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.eviction import Evictor, Refused, Terms
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pinning import Pinning
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeId
+
+FindAsker = Callable[[NodeId, Host], Asker | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class NodeMoves:
 
     Any thread may call; a call blocks for some requests to Nova and Ironic.
 
+    :param find_asker: returns who asks for a node, if it is the named host
     :param settle_s: seconds without a change of the ring before a rebalance
     """
 
@@ -85,16 +90,27 @@ class NodeMoves:
     _evictor: Evictor
     _pinning: Pinning
     _planner: MovePlanner
+    _find_asker: FindAsker
     _settle_s: float
 
     # One node to a host that an operator names
 
     def move(
-        self, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
+        self,
+        node: NodeId,
+        pin: Pin,
+        *,
+        replaces: bool,
+        is_dry_run: bool,
+        changes_zone: bool = False,
     ) -> MoveResult:
         """Pin a node to a host, and give the node to that host.
 
+        The host may be of the pool that the node has gone to, if it asks for
+        the node and the node has a server.
+
         :param replaces: also if the node is pinned to another host
+        :param changes_zone: also if that host is in another availability zone
         :param is_dry_run: write nothing; return what would be returned now
         """
         holder = self._held_nodes.host
@@ -102,10 +118,12 @@ class NodeMoves:
             if not replaces:
                 self._pinning.check_may_replace(node, pin)
             if self._must_evict(node, pin.host):
-                server = self._evict(node, pin, is_dry_run=is_dry_run)
+                server = self._evict(
+                    node, pin, is_dry_run=is_dry_run, changes_zone=changes_zone
+                )
                 return MoveResult(holder, server=server)
-            act = self._pinning.check if is_dry_run else self._pinning.pin
-            act(node, pin)
+            pins = self._pinning.check if is_dry_run else self._pinning.pin
+            pins(node, pin, changes_zone=changes_zone)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
         return MoveResult(holder)
@@ -115,11 +133,16 @@ class NodeMoves:
         has_server = facts is None or facts.instance_uuid is not None
         return has_server and target != self._held_nodes.host
 
-    def _evict(self, node: NodeId, pin: Pin, *, is_dry_run: bool) -> str:
+    def _evict(
+        self, node: NodeId, pin: Pin, *, is_dry_run: bool, changes_zone: bool
+    ) -> str:
+        asker = self._find_asker(node, pin.host)
+        pool = None if asker is None else asker.pool
+        terms = Terms(pin, pool, changes_zone)
         if is_dry_run:
-            return self._evictor.check(node, pin.host)
+            return self._evictor.check(node, pin.host, terms)
         cause = Cause(Reason.PIN, pin.by)
-        return self._evictor.evict(node, pin.host, Terms(pin), cause=cause)
+        return self._evictor.evict(node, pin.host, terms, cause=cause)
 
     def unpin(self, node: NodeId) -> UnpinResult:
         """Remove the pin of a node; the ring decides its host again."""
@@ -200,6 +223,7 @@ def make_node_moves(
     pool: PoolView,
     gate: Gate,
     evictor: Evictor,
+    find_asker: FindAsker,
     settle_s: float,
 ) -> NodeMoves:
     """Make what carries out an operator's requests about single nodes."""
@@ -209,5 +233,6 @@ def make_node_moves(
         evictor,
         Pinning(held_nodes, compute_nodes, client, gate, evictor),
         MovePlanner(held_nodes, compute_nodes, evictor),
+        find_asker,
         settle_s,
     )

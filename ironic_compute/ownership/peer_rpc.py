@@ -101,10 +101,12 @@ class MovesEndpoint:
         is_dry_run: bool,
         by: str = 'an operator',
         replaces: bool = False,
+        changes_zone: bool = False,
     ) -> dict[str, Any]:
         """Pin a held node to a host and move it there, or only check that.
 
         :param by: since version 1.5, as ``replaces``
+        :param changes_zone: since version 1.6
         :returns: the fields of ``node_moves.MoveResult``
         """
         result = self._moves.move(
@@ -112,6 +114,7 @@ class MovesEndpoint:
             Pin(Host(host), by),
             replaces=replaces,
             is_dry_run=is_dry_run,
+            changes_zone=changes_zone,
         )
         return dataclasses.asdict(result)
 
@@ -249,9 +252,18 @@ def request_forget_host(to: Host, host: Host) -> str | None:
 
 
 def request_move_node(
-    holder: Host, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
+    holder: Host,
+    node: NodeId,
+    pin: Pin,
+    *,
+    replaces: bool,
+    is_dry_run: bool,
+    changes_zone: bool = False,
 ) -> MoveResult:
     """Make the worker of ``holder`` pin and move a node; blocks.
+
+    :param changes_zone: also to a host in another availability zone; needs a
+        worker of a later release than the rest
 
     :raises oslo_messaging.MessagingTimeout: no worker serves ``holder``, or it
         has not answered in time and may still move the node
@@ -260,12 +272,13 @@ def request_move_node(
     answer = _request(
         holder,
         'move_node',
-        '1.5',
+        '1.6' if changes_zone else '1.5',
         node=node,
         host=pin.host,
         by=pin.by,
         replaces=replaces,
         is_dry_run=is_dry_run,
+        **({'changes_zone': True} if changes_zone else {}),
     )
     return MoveResult(**answer)
 

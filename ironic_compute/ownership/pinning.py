@@ -24,6 +24,7 @@ from ironic_compute.nodes.pins import Pin, read_pin
 from ironic_compute.ownership.eviction import (
     Evictor,
     Refused,
+    Terms,
     answered,
     no_lease,
 )
@@ -45,25 +46,32 @@ class Pinning:
     _gate: Gate
     _evictor: Evictor
 
-    def pin(self, node: NodeId, pin: Pin) -> None:
+    def pin(
+        self, node: NodeId, pin: Pin, *, changes_zone: bool = False
+    ) -> None:
         """Pin a node that is free, or that the host of the pin holds.
 
+        :param changes_zone: also to a host of another availability zone
         :raises Refused: nothing was written; the message says why
         """
         self._gate.wait()
-        with self._pinnable_row(node, pin.host) as row:
+        terms = Terms(changes_zone=changes_zone)
+        with self._pinnable_row(node, pin.host, terms) as row:
             self._write(row, pin)
         LOG.info(
             'Pinned node %(node)s to host %(host)s, ordered by %(by)s',
             {'node': node, 'host': pin.host, 'by': pin.by},
         )
 
-    def check(self, node: NodeId, pin: Pin) -> None:
+    def check(
+        self, node: NodeId, pin: Pin, *, changes_zone: bool = False
+    ) -> None:
         """Read what :meth:`pin` would read, and write nothing.
 
         :raises Refused: :meth:`pin` would refuse now
         """
-        with self._pinnable_row(node, pin.host):
+        terms = Terms(changes_zone=changes_zone)
+        with self._pinnable_row(node, pin.host, terms):
             pass
 
     def check_may_replace(self, node: NodeId, pin: Pin) -> None:
@@ -114,12 +122,14 @@ class Pinning:
             yield row
 
     @contextlib.contextmanager
-    def _pinnable_row(self, node: NodeId, target: Host) -> Iterator[Any]:
+    def _pinnable_row(
+        self, node: NodeId, target: Host, terms: Terms
+    ) -> Iterator[Any]:
         with self._held_row(node) as row:
             if target == self._held_nodes.host:
                 self._evictor.check_takes_nodes(target)
             else:
-                self._evictor.check_target(target)
+                self._evictor.check_target(target, terms)
                 self._check_free(node)
             yield row
 

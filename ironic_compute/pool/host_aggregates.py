@@ -53,6 +53,15 @@ def find_difference(one: Host, other: Host) -> str | None:
     return None
 
 
+def read_zone(host: Host) -> str:
+    """Return the availability zone of a host, as nova-api shows it; one RPC.
+
+    It raises what :func:`find_difference` does.
+    """
+    context = nova_context.get_admin_context()
+    return _zone_of(host, objects.AggregateList.get_all(context))
+
+
 def _zone_of(host: Host, aggregates: Iterable[Any]) -> str:
     """Return the availability zone of a host, as nova-api shows it."""
     zones = {

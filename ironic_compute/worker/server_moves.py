@@ -64,6 +64,7 @@ class ServerMoves:
             components.moves,
         )
         self.draining = self._make_draining(components)
+        self.departures = self._make_departures(components)
         moves = make_node_moves(
             components.held_nodes,
             components.compute_nodes,
@@ -71,9 +72,9 @@ class ServerMoves:
             components.pool,
             components.gate,
             self.evictor,
+            self.departures.find_asker,
             CONF.ironic_compute.settle_s,
         )
-        self.departures = self._make_departures(components)
         self.endpoints = (
             peer_rpc.MovesEndpoint(moves, self.draining),
             peer_rpc.PoolsEndpoint(self.departures),

@@ -242,7 +242,7 @@ class ComputeWorker(Worker):
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup
-        foreign = ForeignHosts(
+        self.foreign = foreign = ForeignHosts(
             self.services,  # type: ignore[arg-type]
             self.pool,
             lambda host: True,
@@ -351,6 +351,7 @@ class ComputeWorker(Worker):
             self.pool,
             self.gate,
             self.evictor,
+            lambda node, host: None,
             self.machine.timing.settle_s,
         )
         self._lost = LostBuilds(

@@ -3,11 +3,14 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hashring.ring import Host, Ring
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.nodes.pins import Pin, read_pin
+from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.drain_order import DrainOrder
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.node_moves import (
@@ -17,6 +20,7 @@ from ironic_compute.ownership.node_moves import (
 )
 from resource_tracker.node import NodeId
 from tests.simulation.faults import Unreachable
+from tests.simulation.nova import ServiceRecord
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
 
 SETTLE_S = 5.0
@@ -27,6 +31,7 @@ class MovesDesk(Desk):
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__(patch)
+        self.askers: dict[tuple[NodeId, Host], Asker] = {}
         held_nodes, rows = self.one.held_nodes, self.one.rows
         self.cloud.clock.advance(SETTLE_S)
         self.moves = make_node_moves(
@@ -36,6 +41,7 @@ class MovesDesk(Desk):
             self.one.pool,
             self.gate,
             self.evictor,
+            lambda node, host: self.askers.get((node, host)),
             SETTLE_S,
         )
 
@@ -320,3 +326,82 @@ def test_empty_ring_plans_nothing(desk: MovesDesk) -> None:
     """Nodes stay where they are."""
     desk.cloud.show()
     assert desk.moves.plan().moves == ()
+
+
+def _separate_zones(desk: MovesDesk) -> None:
+    desk.zone('a', 'c1', availability_zone='zone-1')
+    desk.zone('b', 'c2', 'd1', availability_zone='zone-2')
+
+
+def _let_zones_change(desk: MovesDesk) -> list[tuple[Any, Host]]:
+    """Return a list that grows by each server whose zone is changed."""
+    changed: list[tuple[Any, Host]] = []
+    evictor: Any = desk.evictor
+    evictor._change_zone = lambda instance, target: changed.append(
+        (instance.uuid, target)
+    )
+    return changed
+
+
+def _move(desk: MovesDesk, node: NodeId, host: Host) -> MoveResult:
+    return desk.moves.move(
+        node,
+        Pin(host, 'ann'),
+        replaces=False,
+        is_dry_run=False,
+        changes_zone=True,
+    )
+
+
+def test_server_changes_its_zone_if_that_is_wanted(desk: MovesDesk) -> None:
+    """Otherwise the refusal names both zones, and the option."""
+    _separate_zones(desk)
+    changed = _let_zones_change(desk)
+    why_not = desk.move(desk.node, C2).why_not or ''
+    assert 'zones, zone-1 and zone-2; if that is wanted' in why_not
+    assert '--change-zone' in why_not
+    assert not changed
+    assert _move(desk, desk.node, C2) == MoveResult('c1', S1)
+    assert changed == [(S1, C2)]
+    assert desk.holder == C2
+
+
+def test_free_node_changes_its_zone_if_that_is_wanted(desk: MovesDesk) -> None:
+    """No server is changed."""
+    _separate_zones(desk)
+    changed = _let_zones_change(desk)
+    assert desk.move(desk.free, C2).why_not
+    assert _move(desk, desk.free, C2) == MoveResult('c1')
+    assert not changed
+
+
+def test_server_whose_zone_could_not_be_changed_stays(desk: MovesDesk) -> None:
+    """nova-conductor has no access to the API database."""
+    evictor: Any = desk.evictor
+
+    def fail(instance: Any, target: Host) -> None:
+        raise RuntimeError('CantStartEngineError')
+
+    evictor._change_zone = fail
+    why_not = _move(desk, desk.node, C2).why_not or ''
+    assert 'did not answer: CantStartEngineError' in why_not
+    assert desk.holder == C1
+    assert desk.server.host == C1
+
+
+def test_node_moves_to_a_host_of_another_pool_that_asks_for_it(
+    desk: MovesDesk,
+) -> None:
+    """An operator may choose that its server changes its zone."""
+    _separate_zones(desk)
+    _let_zones_change(desk)
+    nova, target = desk.cloud.nova, Host('d1')
+    nova.services[target] = ServiceRecord(nova.new_id(), target, mapped=True)
+    assert 'not a host of this pool' in (
+        _move(desk, desk.node, target).why_not or ''
+    )
+    pool = NodePool('rack-2')
+    desk.askers[desk.node, target] = Asker(target, pool)
+    desk.change_node(conductor_group='rack-2')
+    assert _move(desk, desk.node, target) == MoveResult('c1', S1)
+    assert (desk.server.host, desk.holder) == (target, target)

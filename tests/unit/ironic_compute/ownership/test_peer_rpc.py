@@ -47,9 +47,16 @@ class Moves:
     """Answers with what it was asked."""
 
     def move(
-        self, node: NodeId, pin: Pin, *, replaces: bool, is_dry_run: bool
+        self,
+        node: NodeId,
+        pin: Pin,
+        *,
+        replaces: bool,
+        is_dry_run: bool,
+        changes_zone: bool,
     ) -> MoveResult:
-        options = f'{replaces}, {is_dry_run}'
+        zone = ', zone' if changes_zone else ''
+        options = f'{replaces}, {is_dry_run}{zone}'
         return MoveResult('c1', node, f'{pin.host} by {pin.by}: {options}')
 
     def unpin(self, node: NodeId) -> UnpinResult:
@@ -162,6 +169,10 @@ def test_moves_return_what_has_become_of_them() -> None:
         assert peer_rpc.request_move_node(
             C1, N1, pin, replaces=replaces, is_dry_run=is_dry_run
         ) == MoveResult('c1', N1, f'c9 by root: {replaces}, {is_dry_run}')
+    answer = peer_rpc.request_move_node(
+        C1, N1, pin, replaces=False, is_dry_run=False, changes_zone=True
+    )
+    assert answer.why_not == 'c9 by root: False, False, zone'
     assert peer_rpc.request_unpin_node(C1, N1) == UnpinResult(
         'c1', 'c9', 'c1', 'cannot unpin n1'
     )
