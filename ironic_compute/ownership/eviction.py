@@ -26,7 +26,6 @@ import attrs
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
-from nova.compute import vm_states
 from oslo_log import log as logging
 
 from hashring.ring import Host
@@ -34,7 +33,6 @@ from ironic_compute import errors
 from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.ironic_api.node_pool import NodePool, why_not_in_pool
-from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.journal.moves import (
     Cause,
     Kind,
@@ -47,14 +45,14 @@ from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.nodes.records import (
     MOVE_ACTION,
-    ServerRow,
     clear_new_mark,
 )
 from ironic_compute.ownership.drain_order import read_order
+from ironic_compute.ownership.movability import Found, why_not_movable
 from ironic_compute.ownership.zone_change import change_zone
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
-from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -63,25 +61,7 @@ LOG = logging.getLogger(__name__)
 # former host in a field of its own, which only administrators see.
 _EVENT = 'ironic_compute_leave_host'
 
-# With other VM states a periodic task of Nova may work on the server at any
-# time: it offloads shelved servers and reclaims deleted ones.
-_MOVABLE = frozenset(
-    {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.ERROR}
-)
 _REBALANCE = Cause(Reason.REBALANCE)
-_P = ProvisionState
-# Ironic neither deploys nor removes a server in these states, nor does it
-# change the mode in which the server runs.
-_AT_REST = frozenset(
-    {
-        _P.ACTIVE,
-        _P.DEPLOYFAIL,
-        _P.ERROR,
-        _P.RESCUE,
-        _P.RESCUEFAIL,
-        _P.UNRESCUEFAIL,
-    }
-)
 
 
 class WorkOnServer(Protocol):
@@ -115,25 +95,6 @@ class Terms:
 
 
 _USUAL = Terms()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """What was read just before an eviction.
-
-    :param facts: the node in Ironic
-    :param why_not_in_pool: why the target's pool may not have the node
-    :param instance: Nova's record of the server on it
-    :param consumer: the server whose build has claimed the node
-    """
-
-    node: NodeId
-    here: Host
-    target: Host
-    facts: NodeFacts
-    why_not_in_pool: str | None
-    instance: Any
-    consumer: str | None
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -444,52 +405,6 @@ class Evictor:
                 'everywhere: %(error)s',
                 {'server': server, 'error': exc},
             )
-
-
-def why_not_movable(found: Found) -> str | None:
-    """Return why a node and its server cannot be moved now, or None."""
-    node, instance, facts = found.node, found.instance, found.facts
-    if instance is None or facts.instance_uuid != instance.uuid:
-        return f'Ironic and Nova differ about the server on node {node}'
-    if (instance.host, instance.node) != (found.here, node):
-        return (
-            f'Server {instance.uuid} is on host {instance.host} and node '
-            f'{instance.node} in Nova'
-        )
-    busy = _why_busy(instance.uuid, instance)
-    if busy is not None:
-        return busy
-    if found.consumer not in (None, instance.uuid):
-        return f'Server {found.consumer} is being built on node {node}'
-    if ProvisionState.parse(facts.provision_state) not in _AT_REST:
-        return (
-            f'Node {node} is {facts.provision_state} in Ironic; try again '
-            f'when that has ended'
-        )
-    return found.why_not_in_pool
-
-
-def why_server_stays(
-    server: str, row: ServerRow | None, here: Host
-) -> str | None:
-    """Return why a server cannot be moved, by its record alone, or None."""
-    if row is None or row.deleted or row.host != here:
-        return f'Server {server} is not on host {here} in Nova'
-    return _why_busy(server, row)
-
-
-def _why_busy(server: str, state: Any) -> str | None:
-    if state.task_state is not None:
-        return (
-            f'Server {server} has task {state.task_state}; try again when it '
-            f'has ended'
-        )
-    if state.vm_state not in _MOVABLE:
-        return (
-            f'Server {server} is {state.vm_state}; only a server that is '
-            f'{", ".join(sorted(_MOVABLE))} is moved'
-        )
-    return None
 
 
 def _read_instance(server: str) -> Any | None:

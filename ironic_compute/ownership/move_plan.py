@@ -15,11 +15,8 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import target_of
 from ironic_compute.nodes.records import ServerRow
-from ironic_compute.ownership.eviction import (
-    Evictor,
-    Refused,
-    why_server_stays,
-)
+from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.movability import why_server_stays
 from resource_tracker.node import NodeId
 
 

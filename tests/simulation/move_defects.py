@@ -10,13 +10,8 @@ from ironic_compute.gate import without_waiting
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.pins import read_pin, set_pin
 from ironic_compute.ownership.draining import Draining
-from ironic_compute.ownership.eviction import (
-    Evictor,
-    Found,
-    Refused,
-    Terms,
-    why_not_movable,
-)
+from ironic_compute.ownership.eviction import Evictor, Refused, Terms
+from ironic_compute.ownership.movability import Found, why_not_movable
 from ironic_compute.ownership.rebalance import Rebalancer
 from ironic_compute.ownership.retirement import Retirement
 from resource_tracker.node import NodeFacts, NodeId

@@ -36,21 +36,23 @@ class Leaving(Desk):
         super().__init__(patch)
         nova = self.cloud.nova
         nova.services[D1] = ServiceRecord(nova.new_id(), D1, mapped=True)
-        self.read: list[NodeId] = []
+        self.reads_requested: list[NodeId] = []
         self.wakes_count = 0
+        self.one.moved.clear()
         self.departures = Departures(
             self.one.held_nodes,
             self.evictor._client,
             self.evictor,
             self.one.rebalancer.push,
             self.one.new_nodes.hold_if_ours,
-            self.read.append,
+            self.reads_requested.append,
             lambda host, nodes: self.told.append((host, nodes)),
             self.gate,
             self.cloud.clock,
             RowWriters(1, Inline(None)),
             2,
             self._wake,
+            self.one.moves,
         )
 
     def _wake(self) -> None:
@@ -101,6 +103,7 @@ def test_node_with_a_server_goes_after_its_server(desk: Leaving) -> None:
     assert (desk.server.host, desk.holder) == (D1, D1)
     assert desk.row_of(desk.node) is None
     assert desk.told == [(D1, [desk.node])]
+    assert desk.one.moved[0].reason == 'pool'
     assert desk.wakes_count == 1
 
 
@@ -111,6 +114,9 @@ def test_free_node_goes(desk: Leaving) -> None:
     assert desk.holder_of(desk.free) == D1
     assert desk.row_of(desk.free) is None
     assert desk.told == [(D1, [desk.free])]
+    (move,) = desk.one.moved
+    assert (move.kind, move.reason) == ('push', 'pool')
+    assert (move.source, move.target, move.node) == (C1, D1, desk.free)
 
 
 @pytest.mark.parametrize('name', ['node', 'free'])
@@ -316,7 +322,7 @@ def test_node_that_was_pushed_here_after_it_left_is_held_and_goes(
     """No list of the pool contains it, so nothing else holds it."""
     desk.one.held_nodes.drop_node(desk.free)
     desk.ask(desk.free)
-    assert desk.read == [desk.free]
+    assert desk.reads_requested == [desk.free]
     desk.one.held_nodes.accept_facts(desk.cloud.nodes[desk.free])
     desk.one.held_nodes.unconfirmed_rows.discard(desk.free)
     desk.again()

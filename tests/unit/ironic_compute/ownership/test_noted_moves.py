@@ -6,7 +6,7 @@ import pytest
 from hashring.ring import Host, Ring
 from ironic_compute.journal.moves import Cause, Move, Reason
 from ironic_compute.nodes.pins import Pin
-from ironic_compute.ownership.eviction import Refused
+from ironic_compute.ownership.eviction import Refused, Terms
 from tests.simulation.faults import Unreachable
 from tests.unit.ironic_compute.hosts import Cloud
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1
@@ -31,7 +31,7 @@ def test_moved_server_is_noted_with_who_has_ordered_it(
     """And for how long it was under way."""
     desk.before_save = lambda: desk.cloud.clock.advance(1.5)
     desk.evictor.evict(
-        desk.node, C2, Pin(C2, 'ann'), cause=Cause(Reason.PIN, 'ann')
+        desk.node, C2, Terms(Pin(C2, 'ann')), cause=Cause(Reason.PIN, 'ann')
     )
     assert desk.one.moved == [
         Move(
