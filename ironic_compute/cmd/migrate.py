@@ -6,7 +6,7 @@ It reads the coordination backend, Nova and Ironic, and changes nothing.
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import nova.conf
@@ -40,6 +40,9 @@ from resource_tracker.node import NodeId
 CONF = nova.conf.CONF
 
 COLUMNS = ('Step', 'Host', 'Where', 'Do', 'Why', 'Then', 'To undo')
+
+# A host is asked twice as often as two consumers of its queue need.
+_QUESTIONS_COUNT = 4
 
 
 def host_names(text: str) -> frozenset[Host]:
@@ -154,6 +157,24 @@ class MigratePlan(lister.Lister):
             print(sentence, file=self.app.stderr, flush=True)
 
 
+def ask(
+    host: Host, is_ironic_compute: Callable[[Host], bool | None]
+) -> frozenset[bool]:
+    """Return the answers of all that serve a host.
+
+    RabbitMQ sends the messages of a queue to its consumers in turn.
+
+    :param is_ironic_compute: returns None if nobody answers
+    """
+    answers = set()
+    for _ in range(_QUESTIONS_COUNT):
+        answer = is_ironic_compute(host)
+        if answer is None:
+            break
+        answers.add(answer)
+    return frozenset(answers)
+
+
 def _is_folder() -> bool:
     return bool(_backend().path)
 
@@ -185,13 +206,13 @@ def _read(wanted: frozenset[Host]) -> Found:
     use_nova_conductor()
     return Found(
         pool=describe_pool(own_pool()),
-        hosts=_read_hosts(members, nodes, all_nodes - nodes, wanted),
+        hosts=read_hosts(members, nodes, all_nodes - nodes, wanted),
         has_group=has_group,
         has_shard=has_shard,
     )
 
 
-def _read_hosts(
+def read_hosts(
     members: tuple[Member, ...],
     nodes: frozenset[NodeId],
     nodes_elsewhere: frozenset[NodeId],
@@ -225,7 +246,7 @@ def _read_hosts(
         wanted=wanted,
     )
     answers = {
-        host: peer_rpc.is_ironic_compute(host)
+        host: ask(host, peer_rpc.is_ironic_compute)
         for host in sorted(evidence.hosts_to_ask())
     }
     servers = reader.read_servers(evidence.hosts(answers))

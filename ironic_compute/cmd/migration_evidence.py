@@ -18,9 +18,9 @@ from ironic_compute.fsck.snapshot import Row
 from ironic_compute.ownership.drain_order import read_order
 from resource_tracker.node import NodeId
 
-# The answers of hosts: whether ironic-compute serves the host; None: nobody
-# answers.
-Answers = Mapping[Host, bool | None]
+# The answers of each host that was asked more than once, whether
+# ironic-compute serves it. Nobody may answer, or two in turn.
+Answers = Mapping[Host, frozenset[bool]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,13 @@ class Evidence:
         return frozenset({*self.holders(), *known_hosts(self.members), *named})
 
     def hosts_to_ask(self) -> frozenset[Host]:
-        """Return the hosts that must be asked who serves them."""
-        served = {host for each in self.members for host in each.serving}
+        """Return the hosts that must be asked who serves them.
+
+        Also those that daemons serve: a nova-compute may do so, too.
+        """
         forced = {h for h, r in self.records.items() if r.forced_down}
         may_answer = (self.up | forced) & self.records.keys()
-        asked = (self.certain_hosts() | self._without_node()) & may_answer
-        return asked - served
+        return (self.certain_hosts() | self._without_node()) & may_answer
 
     def _without_node(self) -> frozenset[Host]:
         """Return the hosts that are up and hold no node at all.
@@ -73,7 +74,7 @@ class Evidence:
 
     def hosts(self, answers: Answers) -> frozenset[Host]:
         """Return the hosts that matter."""
-        stock = {h for h in self._without_node() if answers.get(h) is False}
+        stock = {h for h in self._without_node() if False in _of(answers, h)}
         return self.certain_hosts() | stock
 
     def states(
@@ -104,8 +105,11 @@ class Evidence:
     def _state(self, host: Host, answers: Answers) -> HostState:
         record = self.records.get(host)
         machines = {m.home: m.machine or m.home for m in self.members}
+        served_by = self._served_by(host, answers)
+        is_stock = served_by is ServedBy.NOVA_COMPUTE
         return HostState(
-            served_by=self._served_by(host, answers),
+            served_by=served_by,
+            is_doubled=False in _of(answers, host) and not is_stock,
             exists=record is not None,
             is_known=host in known_hosts(self.members),
             machine=machines.get(host),
@@ -118,15 +122,19 @@ class Evidence:
     def _served_by(self, host: Host, answers: Answers) -> ServedBy:
         if any(host in member.serving for member in self.members):
             return ServedBy.DAEMON
-        answer = answers.get(host)
-        if answer is None:
+        found = _of(answers, host)
+        if not found:
             is_up = host in self.up
             return ServedBy.SILENT if is_up else ServedBy.NOBODY
         # A daemon of this pool may have begun to serve the host just now.
         is_ours = host in known_hosts(self.members)
-        if answer:
+        if True in found:
             return ServedBy.DAEMON if is_ours else ServedBy.OTHER_POOL
         return ServedBy.NOVA_COMPUTE
+
+
+def _of(answers: Answers, host: Host) -> frozenset[bool]:
+    return answers.get(host, frozenset())
 
 
 def count_servers(

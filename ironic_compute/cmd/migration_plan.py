@@ -35,6 +35,7 @@ class HostState:
     :param exists: Nova has a Service of it
     :param is_known: it is a known host of the pool
     :param machine: the machine of its own daemon, if that is up
+    :param is_doubled: a nova-compute serves it beside a daemon
     :param is_drained: it is disabled by an order of ours
     :param is_other: it holds nodes of another hypervisor
     :param is_mapped: None: not known
@@ -48,6 +49,7 @@ class HostState:
     is_known: bool = False
     machine: str | None = None
     is_forced_down: bool = False
+    is_doubled: bool = False
     is_drained: bool = False
     is_other: bool = False
     is_mapped: bool | None = None
@@ -64,7 +66,8 @@ class HostState:
     @property
     def may_run_nova_compute(self) -> bool:
         """Whether a nova-compute serves it, or may do so."""
-        return self.served_by in (ServedBy.NOVA_COMPUTE, ServedBy.SILENT)
+        stock = (ServedBy.NOVA_COMPUTE, ServedBy.SILENT)
+        return self.is_doubled or self.served_by in stock
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -150,21 +150,31 @@ def _starting_place(step: Step, found: Found, commands: Commands) -> str:
 
 def _stop_nova(step: Step, found: Found, commands: Commands) -> Words:
     (host,) = step.hosts
-    state = found.state(host)
-    holds = _holds(state)
-    is_silent = state.served_by is ServedBy.SILENT
     return Words(
         where=_controller(step.hosts, found),
         do=commands.stop_nova,
-        why=f'Host {host}, with {holds}, is up in Nova and does not answer: '
-        f'make sure that its nova-compute is stopped'
-        if is_silent
-        else f'nova-compute serves host {host}, with {holds}. No nova-compute '
-        f'may run when the first daemon starts, because that may adopt the '
-        f'host',
+        why=_why_stopped(host, found.state(host)),
         then='nova-compute does not run there. Requests for its servers wait; '
         'go on at once, because after a minute Nova shows the host as down',
         undo=commands.start_nova,
+    )
+
+
+def _why_stopped(host: Host, state: HostState) -> str:
+    if state.is_doubled:
+        return (
+            f'A nova-compute serves host {host} beside a daemon, and both '
+            f'write the records of the same nodes'
+        )
+    if state.served_by is ServedBy.SILENT:
+        return (
+            f'Host {host}, with {_holds(state)}, is up in Nova and does not '
+            f'answer: make sure that its nova-compute is stopped'
+        )
+    return (
+        f'nova-compute serves host {host}, with {_holds(state)}. No '
+        f'nova-compute may run when the first daemon starts, because that '
+        f'may adopt the host'
     )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The consistency checks in a whole Nova: clean pools, planted defects."""
 
+import functools
 import types
 import uuid
 from collections.abc import Mapping
@@ -10,10 +11,13 @@ from nova import context as nova_context
 from nova import objects
 
 from hashring.clock import SystemClock
+from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.catalogue import Check
+from ironic_compute.cmd import migrate
 from ironic_compute.cmd.fsck_repair import repair
+from ironic_compute.cmd.migration_plan import HostState, ServedBy
 from ironic_compute.fsck.look import Looker
 from ironic_compute.fsck.nova_reader import RECORDS_PER_RPC, NovaReader
 from ironic_compute.fsck.placement_reader import PlacementReader
@@ -21,6 +25,7 @@ from ironic_compute.fsck.snapshot import PoolHosts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.ownership import peer_rpc
+from resource_tracker.node import NodeId
 from tests.functional import pool
 
 _CLASS = 'CUSTOM_BAREMETAL'
@@ -128,6 +133,32 @@ class CleanPoolTest(FsckTestCase):
         self.until(lambda: self.offered() == self.NODES_COUNT, 'free again')
         self.until(lambda: not self.look(is_deep=True), 'clean again')
         self.assertEqual([], self.notes)
+
+    def test_migration_reads_who_serves_the_hosts(self) -> None:
+        """The hosts themselves answer, and the backend names the pool."""
+        server = self.boot(self.flavor)
+        host = Host(server['OS-EXT-SRV-ATTR:host'])
+        nodes = frozenset(map(NodeId, self.ironic.nodes))
+        read = functools.partial(
+            migrate.read_hosts,
+            nodes=nodes,
+            nodes_elsewhere=frozenset(),
+            wanted=frozenset(),
+        )
+        states = read(())
+        self.assertEqual({ServedBy.OTHER_POOL}, _served_by(states))
+        member = Member(host, Boot('1'), serving=tuple(_BOTH), known=(host,))
+        states = read((member,))
+        self.assertEqual({ServedBy.DAEMON}, _served_by(states))
+        self.assertEqual(_BOTH, frozenset(states))
+        held = sum(state.nodes_count for state in states.values())
+        self.assertEqual(self.NODES_COUNT, held)
+        self.assertEqual(1, states[host].servers_count)
+        self.assertTrue(states[host].is_mapped)
+
+
+def _served_by(states: Mapping[Host, HostState]) -> set[ServedBy]:
+    return {state.served_by for state in states.values()}
 
 
 class PlantedTest(FsckTestCase):

@@ -73,3 +73,21 @@ def test_empty_name_is_refused(text: str) -> None:
     """It is a mistake, and might stand for a host to keep."""
     with pytest.raises(argparse.ArgumentTypeError):
         migrate.host_names(text)
+
+
+@pytest.mark.parametrize(
+    ('answers', 'found'),
+    [
+        ([True] * 4, {True}),
+        ([False, True, False, True], {True, False}),
+        ([None], set()),
+        ([False, None], {False}),
+    ],
+)
+def test_host_is_asked_until_nobody_answers(
+    answers: list[bool | None], found: set[bool]
+) -> None:
+    """Each question to a host that is silent takes seconds."""
+    left = iter(answers)
+    assert migrate.ask(A, lambda _: next(left)) == found
+    assert not list(left)

@@ -55,7 +55,10 @@ def _evidence(**fields: Any) -> Evidence:
 def _states(
     evidence: Evidence, **answers: bool | None
 ) -> dict[Host, HostState]:
-    given = {Host(name): answer for name, answer in answers.items()}
+    given = {
+        Host(name): frozenset() if answer is None else frozenset({answer})
+        for name, answer in answers.items()
+    }
     return evidence.states(given, Counter(), Counter())
 
 
@@ -92,15 +95,25 @@ def test_host_that_is_forced_down_is_asked() -> None:
     assert state.is_forced_down
 
 
-def test_daemons_of_the_pool_are_not_asked() -> None:
-    """The coordination backend shows them."""
-    member = Member(A, Boot('1'), 'm1', serving=(A, B), known=(A, B))
-    evidence = _evidence(members=(member,))
-    assert evidence.hosts_to_ask() == frozenset()
-    states = _states(evidence)
+MEMBER = Member(A, Boot('1'), 'm1', serving=(A, B), known=(A, B))
+
+
+def test_daemons_of_the_pool_are_seen_in_the_backend() -> None:
+    """Their hosts may have no answer yet."""
+    states = _states(_evidence(members=(MEMBER,)))
     assert {s.served_by for s in states.values()} == {ServedBy.DAEMON}
     assert states[A].machine == 'm1'
     assert states[B].machine is None
+
+
+def test_nova_compute_beside_a_daemon_is_seen() -> None:
+    """Both answer in turn, so each host is asked more than once."""
+    evidence = _evidence(members=(MEMBER,))
+    assert evidence.hosts_to_ask() == {A, B}
+    both = {A: frozenset({True}), B: frozenset({True, False})}
+    states = evidence.states(both, Counter(), Counter())
+    assert states[B].served_by is ServedBy.DAEMON
+    assert [states[host].is_doubled for host in (A, B)] == [False, True]
 
 
 def test_daemon_outside_of_the_pool_is_seen() -> None:

@@ -106,7 +106,9 @@ class Cloud:
         match action:
             case Action.STOP_NOVA_COMPUTE:
                 assert before.may_run_nova_compute
-                return change(before, served_by=ServedBy.NOBODY)
+                is_ours = before.served_by is ServedBy.DAEMON
+                left = ServedBy.DAEMON if is_ours else ServedBy.NOBODY
+                return change(before, served_by=left, is_doubled=False)
             case Action.START_DAEMON | Action.ADD_DAEMON:
                 return self._started(action, before)
             case Action.MARK_UP:
@@ -141,8 +143,9 @@ class Cloud:
         assert not before.is_forced_down
         assert before.exists is (action is Action.START_DAEMON)
         # A daemon adopts each host that it remembers and that has none.
-        served_by = {s.served_by for s in self.found.hosts.values()}
-        assert not served_by & {ServedBy.NOVA_COMPUTE, ServedBy.SILENT}
+        assert not any(
+            state.may_run_nova_compute for state in self.found.hosts.values()
+        )
         return dataclasses.replace(
             before,
             exists=True,
@@ -167,6 +170,7 @@ _ANY_STOCK = st.builds(
 )
 _ANY_OURS = st.builds(
     HostState,
+    is_doubled=st.booleans(),
     served_by=st.just(ServedBy.DAEMON),
     is_known=st.just(True),
     machine=st.sampled_from(['m', None]),
@@ -291,6 +295,13 @@ def test_old_hosts_without_a_controller_are_adopted_and_retired() -> None:
         'ADOPT_HOST b',
         'RETIRE_HOST b',
     ]
+
+
+def test_nova_compute_beside_a_daemon_is_stopped() -> None:
+    """A daemon has adopted its host."""
+    doubled = dataclasses.replace(ADOPTED, is_doubled=True)
+    plan = plan_pool(_found(a=OURS, b=doubled))
+    assert _shown(plan) == ['STOP_NOVA_COMPUTE b']
 
 
 def test_pool_whose_host_is_drained_is_finished() -> None:
