@@ -8,6 +8,7 @@ driver. Pure: no connection is made. The contract tests verify the traits in
 
 import dataclasses
 import difflib
+import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
@@ -44,6 +45,13 @@ _REDIS_OPTIONS = {**_ETCD_OPTIONS, 'socket_connect_timeout': _REQUEST}
 _MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
 # In the URL of a file or ZooKeeper backend `timeout` sets the term.
 _PLAIN_OPTIONS = {'timeout': _TERM}
+
+_ESCAPE = re.compile('%[0-9A-Fa-f]{2}')
+
+_URL_CURE = (
+    'because of a character in its password: write / as %2F, ? as %3F and # '
+    'as %23 for etcd, and choose another password for other backends'
+)
 
 # A misspelt name is so similar to the right one; two right ones are not.
 _SIMILAR = 0.75
@@ -118,6 +126,14 @@ class Server:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user of the backend."""
+
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
     """A valid backend URL, complete with all time-outs.
 
@@ -126,7 +142,7 @@ class Backend:
         several: members of etcd, servers of ZooKeeper, or Sentinels
     """
 
-    url: str
+    url: str = dataclasses.field(repr=False)
     scheme: str
     traits: Traits
     path: str
@@ -138,6 +154,17 @@ class Backend:
         query = urllib.parse.urlsplit(self.url).query
         return self.scheme == 'redis' and 'sentinel' in dict(
             urllib.parse.parse_qsl(query)
+        )
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The user and the password in the URL, if it has a password."""
+        parts = urllib.parse.urlsplit(self.url)
+        if not parts.password:
+            return None
+        return Credentials(
+            urllib.parse.unquote(parts.username or ''),
+            urllib.parse.unquote(parts.password),
         )
 
     @property
@@ -160,11 +187,14 @@ def parse(url: str, *, term_s: float) -> Backend:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port
     except ValueError as exc:
-        raise errors.BackendRefused(
-            f'{OPTION} is not a URL ({exc}): {_CURE}.'
-        ) from exc
+        # With a password the text may have a part of it.
+        why = _URL_CURE if '@' in url else f'({exc}): {_CURE}'
+        raise errors.BackendRefused(f'{OPTION} is not a URL {why}.') from (
+            None if '@' in url else exc
+        )
     kind = _kind(parts.scheme)
     _check_place(parts)
+    _check_credentials(parts)
     _check_names(parts.query, sorted(kind.all_options))
     query = _completed(parts.query, kind.options, int(term_s))
     if parts.scheme in _OF_ZOOKEEPER:
@@ -199,6 +229,29 @@ def _check_place(parts: urllib.parse.SplitResult) -> None:
     elif not parts.hostname and not (parts.scheme == 'redis' and parts.path):
         raise errors.BackendRefused(
             f'{OPTION} names no server: write {parts.scheme}://HOST:PORT.'
+        )
+
+
+def _check_credentials(parts: urllib.parse.SplitResult) -> None:
+    """Refuse a password that tooz would ignore, or send as another one."""
+    if '@' not in parts.netloc:
+        return
+    if parts.scheme == 'memcached':
+        raise errors.BackendRefused(
+            f'{OPTION} has a password, but memcached knows none: remove it, '
+            f'or use another backend.'
+        )
+    needs_user = parts.scheme != 'redis'
+    if not parts.password or (needs_user and not parts.username):
+        raise errors.BackendRefused(
+            f'{OPTION} has an incomplete password: write '
+            f'{parts.scheme}://USER:PASSWORD@HOST:PORT.'
+        )
+    if parts.scheme not in _OF_ETCD and _ESCAPE.search(parts.netloc):
+        raise errors.BackendRefused(
+            f'{OPTION} has an escape such as %40 in its user or password, '
+            f'which {parts.scheme}:// would send as it is written: choose a '
+            f'password of letters and digits.'
         )
 
 

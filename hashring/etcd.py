@@ -21,6 +21,7 @@ from typing import Any
 from hashring import errors
 from hashring.adapter import Adapter
 from hashring.backend import Backend, Server
+from hashring.etcd_auth import EtcdAuth
 from hashring.etcd_servers import EtcdServers
 from hashring.group import LockToken
 
@@ -31,6 +32,11 @@ class EtcdAdapter(Adapter):
     def __init__(self, driver: Any, backend: Backend) -> None:
         super().__init__(driver, backend)
         self._servers = EtcdServers(driver, backend.servers)
+        # requests prefers REQUESTS_CA_BUNDLE to a file that the URL names.
+        session = driver.client.session
+        session.trust_env = session.verify is True
+        if backend.credentials is not None:
+            session.auth = EtcdAuth(driver.client, backend.credentials)
 
     @property
     def other_servers(self) -> Sequence[Server]:

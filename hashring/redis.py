@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis with Sentinel: a heartbeat that a replica confirms, and one attempt.
+"""Redis: one attempt for each request; with Sentinel, confirmed heartbeats.
 
 A master that is cut off from its replicas answers its clients, while Sentinel
 makes another server the master. Its clients would renew locks that agents at
 the new master get. Therefore, with Sentinel, a heartbeat counts only if a
 replica has confirmed it; a master that was replaced has no replica any more.
 
-The client library repeats each request to a Sentinel ten times. One Sentinel
-that is frozen would take half a minute, although the next one answers.
+The client library repeats each request ten times. One Sentinel that is frozen
+would take half a minute, although the next one answers; a wrong password, too.
 
 `hashring.membership` alone uses this module. It reads private attributes of
 tooz, and no other module reads those:
@@ -32,8 +32,7 @@ class RedisAdapter(Adapter):
 
     def __init__(self, driver: Any, backend: Backend) -> None:
         super().__init__(driver, backend)
-        if backend.has_sentinel:
-            try_once(driver)
+        try_once(driver)
 
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None
@@ -44,7 +43,9 @@ class RedisAdapter(Adapter):
 
 
 def try_once(driver: Any) -> None:
-    """Have requests to a Sentinel made once; the next Sentinel is asked then.
+    """Have the library make each request once.
+
+    It is repeated here, and the next Sentinel is asked.
 
     :param driver: tooz's ``RedisDriver``, not yet started
     """
@@ -52,9 +53,9 @@ def try_once(driver: Any) -> None:
 
     def make_impatient(*args: Any) -> Any:
         client = make(*args)
-        for sentinel in _sentinels(client):
+        for each in (client, *_sentinels(client)):
             # Without one, a connection repeats nothing.
-            sentinel.connection_pool.connection_kwargs['retry'] = None
+            each.connection_pool.connection_kwargs['retry'] = None
         return client
 
     driver._make_client = make_impatient
@@ -81,7 +82,9 @@ def confirm(driver: Any) -> None:
 
 
 def _sentinels(client: Any) -> Any:
-    return client.connection_pool.sentinel_manager.sentinels
+    """Return the clients of the Sentinels, if there are any."""
+    manager = getattr(client.connection_pool, 'sentinel_manager', None)
+    return () if manager is None else manager.sentinels
 
 
 def _has_replicas(client: Any) -> bool:

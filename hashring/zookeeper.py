@@ -23,6 +23,7 @@ release of either library drops or renames one.
 """
 
 import contextlib
+import logging as python_logging
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from hashring.adapter import Adapter
-from hashring.backend import REQUEST_TIMEOUT_S, Backend
+from hashring.backend import REQUEST_TIMEOUT_S, Backend, Credentials
 
 LOG = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class ZooKeeperAdapter(Adapter):
         # Refused locks whose queue this agent must leave.
         self._refused: list[Any] = []
         shorten_connecting(driver)
+        if backend.credentials is not None:
+            hide_in_log(driver, backend.credentials)
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
@@ -105,6 +108,31 @@ def shorten_connecting(driver: Any) -> None:
         return connect(*args, timeout=timeout, **options)
 
     handler.create_connection = connect_soon
+
+
+class _HidesSecrets(python_logging.Filter):
+    """Removes secrets from the records of one logger."""
+
+    def __init__(self, *secrets: str) -> None:
+        super().__init__()
+        self._secrets = secrets
+
+    def filter(self, record: python_logging.LogRecord) -> bool:
+        text = record.getMessage()
+        for secret in self._secrets:
+            text = text.replace(secret, '***')
+        record.msg, record.args = text, ()
+        return True
+
+
+def hide_in_log(driver: Any, credentials: Credentials) -> None:
+    """Keep the password and its digest out of kazoo's log.
+
+    At the level DEBUG kazoo logs each request, with the login among them.
+    """
+    client = driver._coord
+    digests = [acl.id.id for acl in client.default_acl or ()]
+    client.logger.addFilter(_HidesSecrets(credentials.password, *digests))
 
 
 def leave_server(driver: Any, waited_s: float) -> None:

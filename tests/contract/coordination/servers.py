@@ -138,11 +138,14 @@ def _zookeeper(folder: pathlib.Path, port: int) -> Sequence[str]:
     return zookeeper_command(folder)
 
 
-def zookeeper_command(folder: pathlib.Path) -> Sequence[str]:
+def zookeeper_command(
+    folder: pathlib.Path, *jars: pathlib.Path
+) -> Sequence[str]:
     """Return the command of a server whose zoo.cfg is in the folder."""
+    classes = ':'.join(map(str, (folder, ZOOKEEPER_JAR, *jars)))
     return (
         *('java', '-Xmx96m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1'),
-        *('-cp', f'{folder}:{ZOOKEEPER_JAR}'),
+        *('-cp', classes),
         'org.apache.zookeeper.server.quorum.QuorumPeerMain',
         f'{folder}/zoo.cfg',
     )

@@ -201,7 +201,8 @@ def test_client_of_sentinels_shows_them() -> None:
     assert client.connection_pool.service_name == 'pool'
     sentinels = client.connection_pool.sentinel_manager.sentinels
     assert len(sentinels) == 2
-    for sentinel in sentinels:
-        assert callable(sentinel.sentinel_master)
-        connection = sentinel.connection_pool.make_connection()
+    assert all(callable(each.sentinel_master) for each in sentinels)
+    single = driver._make_client(url, {}, 3)
+    for each in (client, single, *sentinels):
+        connection = each.connection_pool.make_connection()
         assert connection.retry.get_retries() == 0

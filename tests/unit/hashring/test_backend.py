@@ -199,3 +199,33 @@ def test_bad_server_of_etcd_is_named(name: str) -> None:
         backend.parse(f'etcd3+http://a:2379?hosts={name}', term_s=15.0)
     assert f'"{name}"' in str(caught.value)
     assert 'hosts=HOST:PORT' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('url', 'part'),
+    [
+        ('memcached://me:sesame@h', 'memcached knows none'),
+        ('etcd3+http://me@h', 'incomplete password'),
+        ('zookeeper://:sesame@h', 'incomplete password'),
+        ('redis://me@h', 'incomplete password'),
+        ('redis://me:ses%40me@h', 'as it is written'),
+        ('zookeeper://me:ses%40me@h', 'as it is written'),
+        ('redis://me:sesame/1@h', 'a character in its password'),
+    ],
+)
+def test_password_that_has_no_effect_is_refused(url: str, part: str) -> None:
+    """The sentence does not show it."""
+    with pytest.raises(errors.BackendRefused) as caught:
+        backend.parse(url, term_s=15.0)
+    assert part in str(caught.value)
+    assert 'ses' not in str(caught.value).replace('uses', '')
+
+
+def test_password_of_etcd_may_have_escapes() -> None:
+    """It is read here; repr never shows it."""
+    found = backend.parse('etcd3+http://me:s%40%2Fe@h', term_s=15.0)
+    assert found.credentials == backend.Credentials('me', 's@/e')
+    assert 's@/e' not in repr(found.credentials)
+    assert 's%40' not in repr(found)
+    assert backend.parse('redis://:sesame@h', term_s=15.0).credentials
+    assert backend.parse('redis://h', term_s=15.0).credentials is None

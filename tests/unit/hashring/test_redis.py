@@ -64,7 +64,9 @@ class Driver:
         self._client = types.SimpleNamespace(
             pipeline=lambda transaction: self.pipe,
             connection_pool=types.SimpleNamespace(
-                sentinel_manager=manager, service_name='pool'
+                sentinel_manager=manager,
+                service_name='pool',
+                connection_kwargs={},
             ),
         )
         self._make_client = lambda *args: self._client
@@ -111,12 +113,12 @@ def test_single_server_needs_no_confirmation() -> None:
     assert driver.pipe.calls == []
 
 
-def test_each_sentinel_is_asked_once() -> None:
-    """The next one is asked instead."""
+def test_each_request_is_made_once() -> None:
+    """The next Sentinel is asked instead, or the daemon repeats it."""
     driver = Driver(1, Sentinel(2), Sentinel(None))
     beat(driver)
     make: Any = driver._make_client
     made = make('url', {}, 3)
     found = made.connection_pool.sentinel_manager.sentinels
-    for sentinel in found:
+    for sentinel in (made, *found):
         assert sentinel.connection_pool.connection_kwargs == {'retry': None}

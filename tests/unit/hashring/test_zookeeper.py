@@ -10,6 +10,8 @@ from typing import Any
 import kazoo.client
 import kazoo.exceptions
 import pytest
+from kazoo.protocol.serialization import Auth
+from tooz import coordination
 from tooz.drivers.zookeeper import ZooKeeperLock
 
 from hashring import backend, zookeeper
@@ -127,6 +129,21 @@ def test_connecting_takes_as_long_as_a_request() -> None:
     for timeout_s in (15.0, 1.0):
         driver._coord.handler.create_connection(('h', 1), timeout=timeout_s)
     assert driver.waits_s == [backend.REQUEST_TIMEOUT_S, 1.0]
+
+
+def test_password_and_its_digest_are_hidden_in_the_log(caplog: Any) -> None:
+    """kazoo logs the login, and the rights of each entry that it makes."""
+    caplog.set_level(logging.DEBUG)
+    url = 'zookeeper://me:sesame@127.0.0.1:1'
+    driver: Any = coordination.get_coordinator(url, b'member')
+    parsed = backend.parse(url, term_s=15.0)
+    zookeeper.ZooKeeperAdapter(driver, parsed)
+    client = driver._coord
+    client.logger.debug('Sending request: %s', Auth(0, 'digest', 'me:sesame'))
+    client.logger.debug('Sending request: %r', client.default_acl)
+    assert 'me:***' in caplog.text
+    assert 'sesame' not in caplog.text
+    assert client.default_acl[0].id.id not in caplog.text
 
 
 @pytest.fixture
