@@ -59,7 +59,13 @@ class ZooKeeperAdapter(Adapter):
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
-        """Leave the server if the request takes too long."""
+        """Leave the server if the request takes too long.
+
+        A single server is not left: it would only be slower to connect anew.
+        """
+        if len(self._backend.servers) == 1:
+            yield
+            return
         timer = threading.Timer(
             self._timeout_s, leave_server, (self._driver, self._timeout_s)
         )

@@ -92,9 +92,9 @@ class Driver:
 
 
 def adapter(
-    driver: Driver, timeout_s: float = 3.0
+    driver: Driver, timeout_s: float = 3.0, servers: str = 'a?hosts=b'
 ) -> zookeeper.ZooKeeperAdapter:
-    parsed = backend.parse('zookeeper://127.0.0.1', term_s=15.0)
+    parsed = backend.parse(f'zookeeper://{servers}', term_s=15.0)
     return zookeeper.ZooKeeperAdapter(driver, parsed, timeout_s)
 
 
@@ -164,6 +164,15 @@ def test_server_that_does_not_answer_is_left(pair: Any, caplog: Any) -> None:
         client.settimeout(5.0)
         assert client.recv(1) == b''
     assert f'127.0.0.1:{server.getsockname()[1]}' in caplog.text
+
+
+def test_single_server_is_not_left(pair: Any) -> None:
+    """There is no other one, and this one may only be slow."""
+    client = pair[1]
+    client.settimeout(0.5)
+    made = adapter(Driver(client), timeout_s=0.1, servers='a')
+    with made.request(), pytest.raises(TimeoutError):
+        client.recv(1)
 
 
 def test_server_that_answers_is_kept(pair: Any, caplog: Any) -> None:
