@@ -13,6 +13,11 @@ html_title = 'ironic-compute'
 html_copy_source = False
 # The options of cliff's own formatters are the same for each command.
 autoprogram_cliff_ignored = ['--help']
+# Addresses of examples (RFC 2606, RFC 5737).
+linkcheck_ignore = [
+    r'https?://([^/]+\.)?example\.(com|net|org)\b',
+    r'https?://192\.0\.2\.',
+]
 
 
 class Commands(sphinxext.AutoprogramCliffDirective):
