@@ -74,7 +74,7 @@ class Environment:
         self.has_only_path_faults = (
             self._path_rng is not None and self._path_rng.random() < 0.5
         )
-        # Some of these paths reset most connections.
+        # These paths reset most connections, and fail in no other way.
         self.has_resets = _choose('resets', seed) is not None
         # An operator deletes Services and dismantles a machine.
         self.has_deletions = _choose('deletions', seed) is not None

@@ -14,6 +14,7 @@ from hashring.half_alive import Cause, HalfAliveWatch
 from hashring.path_proofs import PathProofs
 from hashring.paths import Path, PathStates, failing
 from hashring.ring import Host
+from ironic_compute.paths.path_health import PathHealth
 from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
 from tests.simulation.paths import PATHS
@@ -79,6 +80,14 @@ class LetsGoAlone(HalfAliveWatch):
     ) -> dict[Path, Host]:
         alone = dict.fromkeys(failing(states, now_s), Host('nobody'))
         return alone | super()._find_provers(states, view, now_s)
+
+
+class ForgetsFailures(PathHealth):
+    """One answer ends a failure, although most requests fail."""
+
+    def note_answer(self, path: Path) -> None:
+        super().note_answer(path)
+        self._observed[path].failing_since_s = None
 
 
 class ReturnsAtOnce(HalfAliveWatch):
@@ -173,6 +182,7 @@ def makeups(
         'half alive without a proof': _with_watch(NeedsNoProof),
         'proof of an earlier failure counts': _with_watch(BelievesOldProofs),
         'half alive alone': _with_watch(LetsGoAlone),
+        'one answer ends a failure': with_parts(path_health=ForgetsFailures),
         'half alive for a moment': _with_watch(ReturnsAtOnce),
         'half alive again and again': _with_watch(WaitsAsLongAgain),
         'old answer counts as a proof': with_parts(agent=_with_old_answers),
@@ -191,6 +201,7 @@ SEEDS: dict[str, int] = {
     'half alive without a proof': 1045,
     'proof of an earlier failure counts': 2468,
     'half alive alone': 1001,
+    'one answer ends a failure': 1394,
     'half alive for a moment': 1019,
     'half alive again and again': 1280,
     'old answer counts as a proof': 1077,

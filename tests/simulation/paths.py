@@ -43,8 +43,8 @@ REFUSED_S = 0.1
 # How often a path begins to reset connections, per second, in some worlds.
 RESETS_PER_S = 0.01
 # Of such a path: the shares of requests, and of the answers to others, that
-# are lost. One request in five has an answer.
-REQUESTS_RESET, ANSWERS_RESET = 0.5, 0.6
+# are lost. Three requests in twenty have an answer.
+REQUESTS_RESET, ANSWERS_RESET = 0.6, 0.625
 # Of a slow path: requests and answers take this time each.
 SLOW_S = (1.0, 1.8)
 
@@ -180,11 +180,12 @@ class PathFaults:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._rng = world.environment.path_rng
+        if world.environment.has_resets:
+            world.faults.repeat(RESETS_PER_S, self._reset)
+            return
         rate = self._rng.choice(RATES_PER_S)
         causes = (self._fail, self._fail, self._fail_for_all, self._flap)
         world.faults.repeat(rate, lambda: self._rng.choice(causes)())
-        if world.environment.has_resets:
-            world.faults.repeat(RESETS_PER_S, self._reset)
 
     def _fail(self) -> None:
         """Cut one path or several of one machine or several."""

@@ -2,6 +2,7 @@
 """What a cut path does to requests, answers, messages and acknowledgements."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -75,6 +76,19 @@ def test_request_on_a_path_that_fails(
     """One way or both ways; it fails at once or after its time-out."""
     world.paths.cut(IRONIC, loss, refuses=refuses)
     assert world.send(IRONIC) == events
+
+
+def test_path_that_resets_connections_answers_some_requests(
+    world: _World,
+) -> None:
+    """Others are reset before their request has arrived, or after it."""
+    world.paths.cut(IRONIC, Loss.RESETS)
+    sent = [world.send(IRONIC) for _ in range(60)]
+    arrived = [events for events in sent if events[0] == 'arrived']
+    answered = [events for events in arrived if events[-1] == 'answered']
+    assert 0 < len(answered) < len(arrived) / 2 < 20
+    assert world.paths.lost_since_s(IRONIC) == math.inf
+    assert world.paths.failing_since_s(IRONIC) == 0.0
 
 
 def test_nova_conductor_is_reached_through_rabbitmq(world: _World) -> None:
