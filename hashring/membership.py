@@ -28,7 +28,7 @@ from oslo_log import log as logging
 from tooz import coordination, locking
 
 from hashring import backend as backends
-from hashring import errors
+from hashring import errors, zookeeper
 from hashring.adapter import Adapter
 from hashring.etcd import EtcdAdapter
 from hashring.group import Boot, LockToken, Member, MemberState
@@ -45,6 +45,12 @@ _ADAPTERS: Mapping[str, type[Adapter]] = {
     'redis': RedisAdapter,
     'zookeeper': ZooKeeperAdapter,
     'kazoo': ZooKeeperAdapter,
+}
+
+# Options of drivers that a URL cannot have.
+_DRIVER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    'zookeeper': zookeeper.DRIVER_OPTIONS,
+    'kazoo': zookeeper.DRIVER_OPTIONS,
 }
 
 _LOCK_PREFIX = 'ironic-compute/host/'
@@ -425,7 +431,9 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
     """Return tooz's driver for this backend, not yet connected."""
     try:
         return coordination.get_coordinator(
-            backend.url, member_id.encode('ascii')
+            backend.url,
+            member_id.encode('ascii'),
+            **_DRIVER_OPTIONS.get(backend.scheme, {}),
         )
     # stevedore passes on any error of the import of the driver's module.
     except Exception as exc:

@@ -36,6 +36,10 @@ from hashring.backend import REQUEST_TIMEOUT_S, Backend, Credentials
 
 LOG = logging.getLogger(__name__)
 
+# kazoo doubles its wait between two attempts to connect, up to an hour. After
+# an outage its client would be away for as long again.
+DRIVER_OPTIONS = {'connection_retry': {'max_tries': -1, 'max_delay': 2.0}}
+
 
 class ZooKeeperAdapter(Adapter):
     """The adapter of tooz's ``KazooDriver``.
