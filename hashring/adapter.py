@@ -19,7 +19,7 @@ class Adapter:
 
     Each method belongs to the thread of its counterpart in
     `hashring.group.Group`; all may block for one request, except `request`,
-    `note_refused`, `token` and `note_released`.
+    `reconnect`, `note_refused`, `token` and `note_released`.
 
     :param driver: tooz's driver, not yet started
     """
@@ -39,6 +39,12 @@ class Adapter:
         The block raises errors of hashring only.
         """
         return contextlib.nullcontext()
+
+    def reconnect(self) -> None:
+        """Have the next request open a new connection.
+
+        This does nothing if all requests share one.
+        """
 
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None

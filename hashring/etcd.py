@@ -58,6 +58,10 @@ class EtcdAdapter(Adapter):
             self._servers.leave(server, str(exc))
             raise
 
+    def reconnect(self) -> None:
+        # Closes idle connections only; the session can be used afterwards.
+        self._driver.client.session.close()
+
     def owns(self, lock: Any) -> bool:
         return is_owner(self._driver, lock)
 

@@ -222,6 +222,13 @@ class Group(Protocol):
     def other_groups(self) -> tuple[str, ...]:
         """Read the names of the other groups that have a live member."""
 
+    def reconnect(self) -> None:
+        """Have the next request open a new connection; never blocks.
+
+        An open one may work while most new ones are reset. Does nothing on
+        backends on which all requests share one connection.
+        """
+
     def lost_locks(self) -> frozenset[Host]:
         """Read the hosts whose lock this agent has lost.
 

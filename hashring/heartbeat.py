@@ -157,6 +157,7 @@ class HeartbeatThread:
         """Return whether this agent may renew its lease; see `probation`."""
         if self._probation is None:
             return True
+        self._group.reconnect()
         # An empty backend answers, too.
         with contextlib.suppress(errors.NotInGroup):
             self._group.members()

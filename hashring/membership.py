@@ -253,6 +253,9 @@ class Membership:
                 return ()  # The group was deleted after the list was read.
         return self._parsed(raw)
 
+    def reconnect(self) -> None:
+        self._adapter.reconnect()
+
     def lost_locks(self) -> frozenset[Host]:
         if not self.traits.loses:
             return frozenset()

@@ -168,6 +168,7 @@ class FakeGroup:
         self._fault = fault
         self._tokens: dict[Host, int] = {}
         self._term_s = 0.0
+        self.reconnects_count = 0
 
     def _reach(self, what: str) -> None:
         self._fault(f'before {what}')
@@ -203,6 +204,9 @@ class FakeGroup:
     def other_groups(self) -> tuple[str, ...]:
         self._reach('groups')
         return self._service.other_groups
+
+    def reconnect(self) -> None:
+        self.reconnects_count += 1
 
     def lost_locks(self) -> frozenset[Host]:
         if not self.traits.loses:
