@@ -23,6 +23,7 @@ from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain, explain_pin
 from ironic_compute.cmd.fsck import Fsck
+from ironic_compute.cmd.history import History
 from ironic_compute.cmd.hosts import (
     HostAdopt,
     HostForget,
@@ -172,13 +173,15 @@ class ControlApp(app.App):
             'compute daemons: which daemon serves each host, and why a node '
             'is not offered to builds. Adds, empties, retires and '
             'forgets hosts, removes the records of a node that left the '
-            'pool, moves nodes with their servers, evens the pool out, and '
-            'plans the way from nova-compute to a pool, and back.',
+            'pool, moves nodes with their servers, evens the pool out, shows '
+            'what has moved, and plans the way from nova-compute to a pool, '
+            'and back.',
             version=instructions.version(),
             command_manager=commandmanager.CommandManager('ironic_computectl'),
             deferred_help=True,
         )
         self.command_manager.add_command('fsck', Fsck)
+        self.command_manager.add_command('history', History)
         self.command_manager.add_command('host list', HostList)
         self.command_manager.add_command('host adopt', HostAdopt)
         self.command_manager.add_command('host forget', HostForget)

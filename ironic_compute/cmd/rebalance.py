@@ -4,26 +4,31 @@
 The command reads from the worker of each host which of its nodes other hosts
 should hold. It shows the sum as a table, and requests the moves of this plan
 one by one. No order is stored: what has not been requested when the command
-ends is not moved. Each worker moves a node to its own target only, so two
-commands at once move no node twice.
+ends is not moved. While it works, the workers refuse another such command; see
+``ownership.rebalance_order``.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 from cliff import lister
+from oslo_utils import uuidutils
 
 from hashring.clock import Clock, SystemClock
 from hashring.ring import Host
 from ironic_compute.cmd.drain import LOOK_S, add_move_options, try_read
 from ironic_compute.cmd.hosts import known_hosts, read_members
+from ironic_compute.cmd.node_moves import describe_caller
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
     use_nova_conductor,
 )
 from ironic_compute.ownership.pacing import MinuteLimit
+from ironic_compute.ownership.rebalance_order import VALID_S, RebalanceOrder
 from resource_tracker.node import NodeId
 
 COLUMNS = (
@@ -90,6 +95,71 @@ def describe(plans: Plans, *, with_servers: bool) -> str | None:
         f'server'
     )
     return f'{sentence}. {reasons[0]}' if reasons else sentence
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class PoolOrder:
+    """The order of one command, held at all hosts; the methods block.
+
+    :param begin: begins or repeats the order at a host, or only checks that;
+        returns None, or a sentence with the reason of a refusal
+    :param end: ends the order at a host
+    """
+
+    _hosts: Iterable[Host]
+    _order: RebalanceOrder
+    _begin: Callable[..., str | None]
+    _end: Callable[[Host, RebalanceOrder], None]
+    _clock: Clock
+
+    def __attrs_post_init__(self) -> None:
+        self._begun_s = 0.0
+
+    @property
+    def key(self) -> str:
+        """What the workers know the order by."""
+        return self._order.key
+
+    def begin(self, *, is_dry_run: bool = False) -> None:
+        """Begin the order at each host, in the order of their names.
+
+        :raises NovaRefused: another operator was faster, or a host does not
+            answer
+        """
+        self._begun_s = self._clock.now_s()
+        for host in sorted(self._hosts):
+            why_not = _ask(
+                host,
+                lambda to: self._begin(to, self._order, is_dry_run=is_dry_run),
+            )
+            if why_not is not None:
+                raise NovaRefused(why_not)
+
+    def repeat_if_due(self) -> None:
+        """Repeat the order before the workers take it for ended.
+
+        A host that does not answer learns of it later.
+
+        :raises NovaRefused: it has ended, and another one has begun
+        """
+        if self._clock.now_s() - self._begun_s < VALID_S / 6:
+            return
+        self._begun_s = self._clock.now_s()
+        for host in sorted(self._hosts):
+            why_not = try_read(functools.partial(_ask, host, self._repeat))
+            if isinstance(why_not, str):
+                raise NovaRefused(why_not)
+
+    def _repeat(self, host: Host) -> str | None:
+        return self._begin(host, self._order, is_dry_run=False)
+
+    def end(self) -> None:
+        """End the order at each host that answers."""
+        for host in self._hosts:
+            try_read(functools.partial(_ask, host, self._end_at))
+
+    def _end_at(self, host: Host) -> None:
+        self._end(host, self._order)
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -206,12 +276,20 @@ class PoolRebalanceCommand(lister.Lister):
         :raises NovaRefused: a host of the pool does not answer
         """
         with_servers = parsed_args.with_servers
-        work = _make_rebalance(with_servers, parsed_args.limit)
-        plans = work.read_plans()
-        if not parsed_args.dry_run:
-            waits = parsed_args.wait
-            act = work.work_until_done if waits else work.move_servers
-            self._show(act(plans))
+        hosts = sorted(known_hosts(read_members()))
+        use_nova_conductor()
+        order = _make_order(hosts)
+        work = _make_rebalance(hosts, order, with_servers, parsed_args.limit)
+        with contextlib.ExitStack() as undo:
+            if with_servers and not parsed_args.dry_run:
+                undo.callback(order.end)
+            if with_servers:
+                order.begin(is_dry_run=parsed_args.dry_run)
+            plans = work.read_plans()
+            if not parsed_args.dry_run:
+                waits = parsed_args.wait
+                act = work.work_until_done if waits else work.move_servers
+                self._show(act(plans))
         return COLUMNS, rows(plans, with_servers=with_servers)
 
     def _show(self, sentences: Iterator[str]) -> None:
@@ -226,16 +304,38 @@ class PoolRebalanceCommand(lister.Lister):
             )
 
 
-def _make_rebalance(with_servers: bool, limit: int | None) -> PoolRebalance:
+def _make_order(hosts: Iterable[Host]) -> PoolOrder:
     from ironic_compute.ownership import peer_rpc
 
-    hosts = sorted(known_hosts(read_members()))
-    use_nova_conductor()
-    return PoolRebalance(
+    clock = SystemClock()
+    return PoolOrder(
         hosts,
-        peer_rpc.request_rebalance_plan,
-        peer_rpc.request_rebalance_node,
-        SystemClock(),
-        with_servers,
-        limit,
+        RebalanceOrder(
+            uuidutils.generate_uuid(), describe_caller(clock.wall_s())
+        ),
+        peer_rpc.request_begin_rebalance,
+        peer_rpc.request_end_rebalance,
+        clock,
+    )
+
+
+def _make_rebalance(
+    hosts: Iterable[Host],
+    order: PoolOrder,
+    with_servers: bool,
+    limit: int | None,
+) -> PoolRebalance:
+    from ironic_compute.ownership import peer_rpc
+
+    def read_plan(host: Host) -> Any:
+        if with_servers:
+            order.repeat_if_due()
+        return peer_rpc.request_rebalance_plan(host)
+
+    def request(holder: Host, node: NodeId) -> Any:
+        order.repeat_if_due()
+        return peer_rpc.request_rebalance_node(holder, node, order.key)
+
+    return PoolRebalance(
+        hosts, read_plan, request, SystemClock(), with_servers, limit
     )

@@ -98,6 +98,10 @@ class MoveFile:
         self._pending.append(move)
         self._thread.wake()
 
+    def read_all(self, query: Query) -> list[Move]:
+        """Return the wanted moves of all processes of this machine; blocks."""
+        return read_moves(self._path.parent, query)
+
     def write_pending(self) -> float:
         """Write all entries that were added; return the seconds to wait."""
         while self._pending:

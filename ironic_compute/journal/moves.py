@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from hashring.clock import Clock
 
+# The entries that one answer may have: some 2 MB.
+LIMIT_MAX = 5000
 # Nobody needs more of what an operator is called.
 _BY_LENGTH_MAX = 200
 

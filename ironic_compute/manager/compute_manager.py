@@ -158,6 +158,7 @@ class IronicComputeManager(
         self._make_moves(components, strays)
         self.additional_endpoints += (
             components.peer_endpoint,
+            peer_rpc.HistoryEndpoint(components.journal.read_all),
             peer_rpc.ChecksEndpoint(self._recovery_loop.check_now),
         )
 

@@ -6,14 +6,18 @@ whose worker alone may write. The node is pinned to its new host: it stays
 there when it is free, whatever the ring says, until ``node unpin``. A node
 with a server is evicted at once; a free node is only pinned, and the
 rebalancer pushes it. ``pool rebalance --with-servers`` requests the moves of
-its plan here, too.
+its plan here, too. Of two orders that contradict each other, the one that is
+under way goes on, and the other is refused with who has given the first.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import attrs
 
+from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.gate import Gate
 from ironic_compute.ironic_api.client import IronicClient
@@ -25,6 +29,7 @@ from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.eviction import Evictor, Refused, Terms
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pinning import Pinning
+from ironic_compute.ownership.rebalance_order import RebalanceOrders
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeId
 
@@ -83,6 +88,7 @@ class NodeMoves:
 
     :param find_asker: returns who asks for a node, if it is the named host
     :param settle_s: seconds without a change of the ring before a rebalance
+    :param orders: the order to rebalance the pool that is under way
     """
 
     _held_nodes: HeldNodes
@@ -92,6 +98,12 @@ class NodeMoves:
     _planner: MovePlanner
     _find_asker: FindAsker
     _settle_s: float
+    orders: RebalanceOrders
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = threading.Lock()
+        # Nodes that are being moved or pinned upon an operator's order.
+        self._under_way: dict[NodeId, Pin] = {}
 
     # One node to a host that an operator names
 
@@ -115,18 +127,48 @@ class NodeMoves:
         """
         holder = self._held_nodes.host
         try:
-            if not replaces:
-                self._pinning.check_may_replace(node, pin)
-            if self._must_evict(node, pin.host):
-                server = self._evict(
+            with self._alone_on(node, None if is_dry_run else pin):
+                if not replaces:
+                    self._pinning.check_may_replace(node, pin)
+                server = self._move(
                     node, pin, is_dry_run=is_dry_run, changes_zone=changes_zone
                 )
-                return MoveResult(holder, server=server)
-            pins = self._pinning.check if is_dry_run else self._pinning.pin
-            pins(node, pin, changes_zone=changes_zone)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
-        return MoveResult(holder)
+        return MoveResult(holder, server=server)
+
+    @contextlib.contextmanager
+    def _alone_on(self, node: NodeId, pin: Pin | None) -> Iterator[None]:
+        """Note the order for a node for the block; None: note nothing.
+
+        :raises Refused: another order for it is under way
+        """
+        with self._lock:
+            other = self._under_way.get(node)
+            if other is not None:
+                raise Refused(
+                    f'Node {node} is just being moved to host {other.host} '
+                    f'and pinned there, ordered by {other.by}; try again when '
+                    f'that has ended'
+                )
+            if pin is not None:
+                self._under_way[node] = pin
+        try:
+            yield
+        finally:
+            if pin is not None:
+                del self._under_way[node]
+
+    def _move(
+        self, node: NodeId, pin: Pin, *, is_dry_run: bool, changes_zone: bool
+    ) -> str | None:
+        if self._must_evict(node, pin.host):
+            return self._evict(
+                node, pin, is_dry_run=is_dry_run, changes_zone=changes_zone
+            )
+        pins = self._pinning.check if is_dry_run else self._pinning.pin
+        pins(node, pin, changes_zone=changes_zone)
+        return None
 
     def _must_evict(self, node: NodeId, target: Host) -> bool:
         facts = self._held_nodes.facts(node)
@@ -148,7 +190,8 @@ class NodeMoves:
         """Remove the pin of a node; the ring decides its host again."""
         holder = self._held_nodes.host
         try:
-            former = self._pinning.unpin(node)
+            with self._alone_on(node, None):
+                former = self._pinning.unpin(node)
         except Refused as exc:
             return UnpinResult(holder, why_not=str(exc))
         return UnpinResult(
@@ -184,11 +227,20 @@ class NodeMoves:
         )
         return dataclasses.replace(move, why_not=why_not)
 
-    def rebalance(self, node: NodeId) -> MoveResult:
-        """Give a node and its server to the host that should hold it."""
+    def rebalance(self, node: NodeId, order: str = '') -> MoveResult:
+        """Give a node and its server to the host that should hold it.
+
+        :param order: the key of the order to rebalance; '' if a command of an
+            older release requests the move
+        """
         holder = self._held_nodes.host
+        why_not = self.orders.why_not(order)
+        if why_not is not None:
+            return MoveResult(holder, why_not=why_not)
+        cause = Cause(Reason.REBALANCE, self.orders.by(order))
         try:
-            server = self._evictor.evict(node, self._find_target(node))
+            target = self._find_target(node)
+            server = self._evictor.evict(node, target, cause=cause)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
         return MoveResult(holder, server=server)
@@ -225,6 +277,7 @@ def make_node_moves(
     evictor: Evictor,
     find_asker: FindAsker,
     settle_s: float,
+    clock: Clock,
 ) -> NodeMoves:
     """Make what carries out an operator's requests about single nodes."""
     return NodeMoves(
@@ -235,4 +288,5 @@ def make_node_moves(
         MovePlanner(held_nodes, compute_nodes, evictor),
         find_asker,
         settle_s,
+        RebalanceOrders(clock),
     )

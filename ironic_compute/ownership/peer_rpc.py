@@ -21,6 +21,7 @@ from nova.compute import rpcapi
 
 from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
+from ironic_compute.journal.moves import LIMIT_MAX, Move, Query, parse_move
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.departures import Asker, Departures
 from ironic_compute.ownership.draining import Draining
@@ -32,6 +33,7 @@ from ironic_compute.ownership.node_moves import (
     UnpinResult,
 )
 from ironic_compute.ownership.operator_requests import OperatorRequests
+from ironic_compute.ownership.rebalance_order import RebalanceOrder
 from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
 
@@ -126,12 +128,26 @@ class MovesEndpoint:
         """Return the fields of ``node_moves.HostPlan``; since version 1.5."""
         return dataclasses.asdict(self._moves.plan())
 
-    def rebalance_node(self, context: Any, node: str) -> dict[str, Any]:
+    def rebalance_node(
+        self, context: Any, node: str, order: str = ''
+    ) -> dict[str, Any]:
         """Give a node and its server to its target; since version 1.5.
 
+        :param order: the key of the order; since version 1.6
         :returns: the fields of ``node_moves.MoveResult``
         """
-        return dataclasses.asdict(self._moves.rebalance(NodeId(node)))
+        return dataclasses.asdict(self._moves.rebalance(NodeId(node), order))
+
+    def begin_rebalance(
+        self, context: Any, key: str, by: str, is_dry_run: bool
+    ) -> str | None:
+        """Begin or repeat the order to rebalance; since version 1.6."""
+        order = RebalanceOrder(key, by)
+        return self._moves.orders.begin(order, is_dry_run=is_dry_run)
+
+    def end_rebalance(self, context: Any, key: str) -> None:
+        """End the order to rebalance; since version 1.6."""
+        self._moves.orders.end(key)
 
     def drain_host(self, context: Any, limit: int | None) -> str | None:
         """Store the order to drain the host of this worker."""
@@ -200,6 +216,25 @@ class PoolsEndpoint:
         asker = Asker(Host(host), NodePool(conductor_group, shard))
         self._departures.request_nodes(map(NodeId, nodes), asker)
         return True
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class HistoryEndpoint:
+    """Receives requests for the journals of this machine; since 1.6.
+
+    :param read: reads the wanted moves, the newest first
+    """
+
+    target = oslo_messaging.Target(namespace=_NAMESPACE, version=_VERSION)
+
+    _read: Callable[[Query], list[Move]]
+
+    def list_moves(
+        self, context: Any, host: str, node: str, since_s: float, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return the wanted moves of all processes of this machine."""
+        query = Query(host, node, since_s, min(limit, LIMIT_MAX))
+        return [move.as_json() for move in self._read(query)]
 
 
 def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
@@ -301,12 +336,43 @@ def request_rebalance_plan(host: Host) -> HostPlan:
     return HostPlan(**answer, moves=moves)
 
 
-def request_rebalance_node(holder: Host, node: NodeId) -> MoveResult:
+def request_rebalance_node(
+    holder: Host, node: NodeId, order: str
+) -> MoveResult:
     """Make the worker of ``holder`` give a node to its target; blocks.
 
     It raises what :func:`request_move_node` does.
+
+    :param order: the key of the order to rebalance that is under way
     """
-    return MoveResult(**_request(holder, 'rebalance_node', '1.5', node=node))
+    answer = _request(holder, 'rebalance_node', '1.6', node=node, order=order)
+    return MoveResult(**answer)
+
+
+def request_begin_rebalance(
+    host: Host, order: RebalanceOrder, *, is_dry_run: bool
+) -> str | None:
+    """Begin or repeat the order to rebalance at one host; blocks.
+
+    It returns and raises what :func:`request_drain` does.
+    """
+    answer: str | None = _request(
+        host,
+        'begin_rebalance',
+        '1.6',
+        key=order.key,
+        by=order.by,
+        is_dry_run=is_dry_run,
+    )
+    return answer
+
+
+def request_end_rebalance(host: Host, order: RebalanceOrder) -> None:
+    """End the order to rebalance at one host; blocks.
+
+    It raises what :func:`request_drain` does.
+    """
+    _request(host, 'end_rebalance', '1.6', key=order.key)
 
 
 def request_drain(host: Host, limit: int | None) -> str | None:
@@ -373,6 +439,24 @@ def request_check(
     _request(
         host, 'check_now', '1.6', servers=list(servers), nodes=list(nodes)
     )
+
+
+def request_moves(host: Host, query: Query) -> list[Move]:
+    """Return the wanted moves of the daemon that serves a host; blocks.
+
+    :raises oslo_messaging.MessagingTimeout: no worker serves the host
+    :raises oslo_messaging.RemoteError: the worker is of an older release
+    """
+    answer = _request(
+        host,
+        'list_moves',
+        '1.6',
+        host=query.host,
+        node=query.node,
+        since_s=query.since_s,
+        limit=query.limit,
+    )
+    return [parse_move(raw) for raw in answer]
 
 
 def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:

@@ -154,11 +154,11 @@ class Components:
         )
         self.services = ServiceDirectory(mappings)
         self.metrics = Metrics(tenure.host, tenure.clock)
-        self._journal = move_file.MoveFile(
+        self.journal = move_file.MoveFile(
             move_file.worker_path(CONF.ironic_compute.state_path, tenure.host)
         )
         self.moves = MoveRecorder(
-            tenure.clock, self._journal.add, self.metrics.count_move
+            tenure.clock, self.journal.add, self.metrics.count_move
         )
         self.client = client or make_client(CONF, tenure.gate)
         self._path_health = path_health
@@ -396,7 +396,7 @@ class Components:
         self.rpc_gating.start()
         self._hooks.send(pipe.IsServing())
         self._serve_metrics()
-        self._journal.start()
+        self.journal.start()
         for thread in self._threads:
             thread.start()
 
@@ -408,7 +408,7 @@ class Components:
         self.path_observer.stop()
         self.feed.stop()
         self.row_writers.stop()
-        self._journal.stop()
+        self.journal.stop()
         self.reconciler.stop()
 
     def leave(self) -> None:

@@ -74,6 +74,7 @@ class ServerMoves:
             self.evictor,
             self.departures.find_asker,
             CONF.ironic_compute.settle_s,
+            components.clock,
         )
         self.endpoints = (
             peer_rpc.MovesEndpoint(moves, self.draining),

@@ -11,12 +11,15 @@ from nova import exception, objects
 from nova.compute import rpcapi
 
 from hashring.clock import SystemClock
+from hashring.group import Boot, Member
 from hashring.ring import Host
 from hashring.workers import HostRetired
-from ironic_compute.cmd import node_moves, nova_access, rebalance
+from ironic_compute.cmd import history, node_moves, nova_access, rebalance
+from ironic_compute.journal.moves import Move, Query
 from ironic_compute.nodes.pins import Pin, read_pin
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.eviction import Refused
+from ironic_compute.ownership.rebalance_order import RebalanceOrder
 from resource_tracker.node import NodeId
 from tests.functional import base, pool
 
@@ -278,13 +281,22 @@ class MoveTest(pool.PoolTestCase):
         # The row of a fresh node is read with the next audit.
         facts = self.components(self.target).held_nodes
         self.until(lambda: facts.facts(self.node) is not None, 'it is read')
+        hosts = sorted(map(Host, self.workers))
+        order = RebalanceOrder('k1', 'ann on ctl-1')
         work = rebalance.PoolRebalance(
-            sorted(map(Host, self.workers)),
+            hosts,
             peer_rpc.request_rebalance_plan,
-            peer_rpc.request_rebalance_node,
+            lambda host, node: peer_rpc.request_rebalance_node(
+                host, node, order.key
+            ),
             SystemClock(),
             True,
         )
+        for host in hosts:
+            why_not = peer_rpc.request_begin_rebalance(
+                host, order, is_dry_run=False
+            )
+            self.assertIsNone(why_not)
         plans = work.read_plans()
         rows = rebalance.rows(plans, with_servers=True)
         sentences = list(work.work_until_done(plans))
@@ -299,6 +311,39 @@ class MoveTest(pool.PoolTestCase):
             [(row[0], row[1], row[3]) for row in after],
         )
         self._do('reboot', 'ACTIVE', {'type': 'HARD'})
+        self._assert_other_order_is_refused(hosts)
+        self._assert_in_history(hosts[0])
+
+    def _assert_other_order_is_refused(self, hosts: list[Host]) -> None:
+        other = RebalanceOrder('k2', 'bob')
+        why_not = peer_rpc.request_begin_rebalance(
+            hosts[0], other, is_dry_run=True
+        )
+        self.assertIn('ordered by ann on ctl-1', why_not or '')
+        result = peer_rpc.request_rebalance_node(
+            Host(self.host), self.node, other.key
+        )
+        self.assertEqual(why_not, result.why_not)
+
+    def _assert_in_history(self, host: Host) -> None:
+        """Any worker of the machine has the moves of all of them."""
+        members = [Member(host, Boot('b1'), serving=(host,))]
+        query = Query(node=self.node)
+
+        def moves() -> list[Move]:
+            return history.read_history(
+                members, query, history.ask_for_moves, self.fail
+            )
+
+        self.until(lambda: len(moves()) == 2, 'written')
+        home, away = moves()
+        self.assertEqual(('evict', 'rebalance'), (home.kind, home.reason))
+        self.assertEqual('ann on ctl-1', home.by)
+        self.assertEqual(self.server['id'], home.server)
+        self.assertEqual((self.target, self.host), (home.source, home.target))
+        self.assertEqual((self.host, self.target), (away.source, away.target))
+        self.assertGreaterEqual(home.at_s, away.at_s)
+        self.assertGreater(home.seconds, 0.0)
 
     def _assert_refused(self, why: str, host: str) -> None:
         for is_dry_run in (True, False):

@@ -353,6 +353,7 @@ class ComputeWorker(Worker):
             self.evictor,
             lambda node, host: None,
             self.machine.timing.settle_s,
+            self.clock,
         )
         self._lost = LostBuilds(
             self.held_nodes,

@@ -12,6 +12,11 @@ from ironic_compute.cmd import rebalance
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.node_moves import HostPlan, MoveResult
+from ironic_compute.ownership.rebalance_order import (
+    VALID_S,
+    RebalanceOrder,
+    RebalanceOrders,
+)
 from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
@@ -204,3 +209,97 @@ def test_target_that_nobody_has_named_has_a_row(pool: Pool) -> None:
     del pool.plans[C3]
     table = rebalance.rows(pool.plans, with_servers=True)
     assert table[-1] == ('c3', 0, 3, 0, 2, 0)
+
+
+class Orders:
+    """The workers of three hosts, which know the order under way."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.hosts = {h: RebalanceOrders(self.clock) for h in (C1, C2, C3)}
+        self.away: set[Host] = set()
+        self.began: list[Host] = []
+
+    def begin(
+        self, host: Host, order: RebalanceOrder, *, is_dry_run: bool
+    ) -> str | None:
+        """Do what the worker of a host does."""
+        self._reach(host)
+        self.began.append(host)
+        return self.hosts[host].begin(order, is_dry_run=is_dry_run)
+
+    def end(self, host: Host, order: RebalanceOrder) -> None:
+        """Do what the worker of a host does."""
+        self._reach(host)
+        self.hosts[host].end(order.key)
+
+    def _reach(self, host: Host) -> None:
+        if host in self.away:
+            raise oslo_messaging.MessagingTimeout
+
+    def order(self, by: str) -> rebalance.PoolOrder:
+        """Return the order of a command."""
+        return rebalance.PoolOrder(
+            self.hosts,
+            RebalanceOrder(f'key of {by}', by),
+            self.begin,
+            self.end,
+            self.clock,
+        )
+
+
+def test_second_command_is_refused_until_the_first_has_ended() -> None:
+    """The first host decides; the second command leaves nothing behind."""
+    orders = Orders()
+    ann, bob = orders.order('ann'), orders.order('bob')
+    ann.begin()
+    assert orders.began == [C1, C2, C3]
+    for is_dry_run in (True, False):
+        with pytest.raises(NovaRefused, match='ordered by ann'):
+            bob.begin(is_dry_run=is_dry_run)
+    bob.end()
+    ann.end()
+    bob.begin(is_dry_run=True)
+    bob.begin()
+    with pytest.raises(NovaRefused, match='ordered by bob'):
+        ann.begin()
+
+
+def test_order_is_repeated_for_as_long_as_the_command_works() -> None:
+    """A worker that was started anew learns of it."""
+    orders = Orders()
+    ann, bob = orders.order('ann'), orders.order('bob')
+    ann.begin()
+    ann.repeat_if_due()
+    assert len(orders.began) == 3
+    orders.hosts[C1] = RebalanceOrders(orders.clock)
+    orders.away = {C2}
+    for _ in range(20):
+        orders.clock.advance(31.0)
+        ann.repeat_if_due()
+    orders.away = set()
+    with pytest.raises(NovaRefused, match='ordered by ann'):
+        bob.begin()
+
+
+def test_order_that_was_lost_is_said() -> None:
+    """The machine of the command was suspended; another one has begun."""
+    orders = Orders()
+    ann, bob = orders.order('ann'), orders.order('bob')
+    ann.begin()
+    orders.clock.advance(VALID_S)
+    bob.begin()
+    with pytest.raises(NovaRefused, match='ordered by bob'):
+        ann.repeat_if_due()
+
+
+def test_order_needs_all_hosts_at_its_begin() -> None:
+    """The end does not: that host forgets the order by itself."""
+    orders = Orders()
+    ann = orders.order('ann')
+    orders.away = {C3}
+    with pytest.raises(NovaRefused, match='No daemon serves host c3'):
+        ann.begin()
+    ann.end()
+    orders.away = set()
+    orders.order('bob').begin()

@@ -43,6 +43,7 @@ class MovesDesk(Desk):
             self.evictor,
             lambda node, host: self.askers.get((node, host)),
             SETTLE_S,
+            self.cloud.clock,
         )
 
     def move(

@@ -7,6 +7,7 @@ from hashring.ring import Host, Ring
 from ironic_compute.journal.moves import Cause, Move, Reason
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.eviction import Refused, Terms
+from ironic_compute.ownership.rebalance_order import RebalanceOrder
 from tests.simulation.faults import Unreachable
 from tests.unit.ironic_compute.hosts import Cloud
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1
@@ -143,3 +144,69 @@ def test_second_move_of_a_server_is_told_of_the_first(
         'try again when that has ended'
     ]
     assert len(desk.one.moved) == 1
+
+
+def test_second_order_for_a_node_is_told_of_the_first(
+    desk: MovesDesk,
+) -> None:
+    """Also a dry run, the same order again, and an order to unpin it."""
+    said: list[str | None] = []
+
+    def order_again() -> None:
+        desk.before_save = lambda: None
+        for host, is_dry_run in ((C1, False), (C1, True), (C2, False)):
+            result = desk.moves.move(
+                desk.node,
+                Pin(host, 'bob'),
+                replaces=True,
+                is_dry_run=is_dry_run,
+            )
+            said.append(result.why_not)
+        said.append(desk.moves.unpin(desk.node).why_not)
+
+    desk.before_save = order_again
+    first = Pin(C2, 'ann on ctl-1')
+    result = desk.moves.move(
+        desk.node, first, replaces=False, is_dry_run=False
+    )
+    assert result.server == S1
+    assert (
+        said
+        == [
+            f'Node {desk.node} is just being moved to host c2 and pinned '
+            f'there, ordered by ann on ctl-1; try again when that has ended'
+        ]
+        * 4
+    )
+    assert [_short(move) for move in desk.one.moved] == [
+        ('evict', 'pin', 'ann on ctl-1')
+    ]
+
+
+def test_order_that_was_refused_is_not_under_way(desk: MovesDesk) -> None:
+    """The next one is carried out."""
+    desk.server.task_state = 'rebooting'
+    desk.moves.move(
+        desk.node, Pin(C2, 'ann'), replaces=False, is_dry_run=False
+    )
+    desk.server.task_state = None
+    result = desk.moves.move(
+        desk.node, Pin(C2, 'bob'), replaces=False, is_dry_run=False
+    )
+    assert result.server == S1
+
+
+def test_rebalance_of_another_order_moves_nothing(desk: MovesDesk) -> None:
+    """The order under way is noted with who has given it."""
+    node = desk.misplace()
+    desk.one.moved.clear()
+    order = RebalanceOrder('k1', 'ann on ctl-1')
+    desk.moves.orders.begin(order, is_dry_run=False)
+    for key in ('', 'k2'):
+        result = desk.moves.rebalance(node, key)
+        assert 'ordered by ann on ctl-1' in (result.why_not or '')
+    assert not desk.one.moved
+    assert desk.moves.rebalance(node, 'k1').server == S1
+    assert [_short(move) for move in desk.one.moved] == [
+        ('evict', 'rebalance', 'ann on ctl-1')
+    ]

@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
+from ironic_compute.journal.moves import LIMIT_MAX, Query
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership import peer_rpc
 from ironic_compute.ownership.departures import Asker
@@ -22,8 +23,14 @@ from ironic_compute.ownership.node_moves import (
     MoveResult,
     UnpinResult,
 )
+from ironic_compute.ownership.rebalance_order import (
+    RebalanceOrder,
+    RebalanceOrders,
+)
 from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
+from tests.fakes.clock import ManualClock
+from tests.unit.ironic_compute.journal.made_up import move
 
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
 GIVEN: queue.Queue[list[NodeId]] = queue.Queue()
@@ -46,6 +53,9 @@ class Requests:
 class Moves:
     """Answers with what it was asked."""
 
+    def __init__(self) -> None:
+        self.orders = RebalanceOrders(ManualClock())
+
     def move(
         self,
         node: NodeId,
@@ -65,8 +75,8 @@ class Moves:
     def plan(self) -> HostPlan:
         return HostPlan(5, 2, (PlannedMove('n1', 's1', 'c9', 'it waits'),))
 
-    def rebalance(self, node: NodeId) -> MoveResult:
-        return MoveResult('c1', f'server of {node}')
+    def rebalance(self, node: NodeId, order: str) -> MoveResult:
+        return MoveResult('c1', f'server of {node}', order)
 
 
 class Drain:
@@ -96,6 +106,11 @@ class OtherPool:
 
 
 OTHER_POOL: Any = OtherPool()
+
+
+def _read_moves(query: Query) -> list[Any]:
+    """Return one move, which tells what was asked."""
+    return [move(int(query.since_s), host=query.host, seconds=query.limit)]
 
 
 class StockEndpoint:
@@ -129,6 +144,7 @@ def _serve() -> Iterator[None]:
                     peer_rpc.ChecksEndpoint(lambda *named: CHECKED.put(named)),
                     peer_rpc.MovesEndpoint(moves, drain),
                     peer_rpc.PoolsEndpoint(OTHER_POOL),
+                    peer_rpc.HistoryEndpoint(_read_moves),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
@@ -182,8 +198,8 @@ def test_plan_of_a_rebalance_arrives_as_it_was_sent() -> None:
     """The moves of it are requested one by one."""
     moves = (PlannedMove('n1', 's1', 'c9', 'it waits'),)
     assert peer_rpc.request_rebalance_plan(C1) == HostPlan(5, 2, moves)
-    assert peer_rpc.request_rebalance_node(C1, N1) == MoveResult(
-        'c1', 'server of n1'
+    assert peer_rpc.request_rebalance_node(C1, N1, 'k1') == MoveResult(
+        'c1', 'server of n1', 'k1'
     )
 
 
@@ -203,6 +219,28 @@ def test_check_is_begun_with_what_is_named() -> None:
     assert CHECKED.get(timeout=10.0) == (['s1', 's2'], ['n1'])
     with pytest.raises(oslo_messaging.RemoteError):
         peer_rpc.request_check(STOCK, [])
+
+
+def test_order_to_rebalance_is_begun_and_ended() -> None:
+    """A second one is told who has given the first."""
+    ann, bob = RebalanceOrder('k1', 'ann'), RebalanceOrder('k2', 'bob')
+    begin = peer_rpc.request_begin_rebalance
+    assert begin(C1, ann, is_dry_run=True) is None
+    assert begin(C1, bob, is_dry_run=False) is None
+    assert 'ordered by bob' in (begin(C1, ann, is_dry_run=True) or '')
+    peer_rpc.request_end_rebalance(C1, bob)
+    assert begin(C1, ann, is_dry_run=False) is None
+    peer_rpc.request_end_rebalance(C1, ann)
+
+
+def test_moves_arrive_as_they_were_read() -> None:
+    """No answer has more of them than one message holds."""
+    query = Query(host='c9', since_s=7.0, limit=LIMIT_MAX + 1)
+    assert peer_rpc.request_moves(C1, query) == [
+        move(7, host='c9', seconds=float(LIMIT_MAX))
+    ]
+    with pytest.raises(oslo_messaging.RemoteError):
+        peer_rpc.request_moves(STOCK, query)
 
 
 def test_older_release_cannot_move_nodes() -> None:
