@@ -388,6 +388,7 @@ class Agent:
             agreed_since_s=self.pool.agreed_since_s(now_s),
             lost_path=None if cause is None else cause.path,
             counts=self._counter.counts,
+            services=self.pool.services,
         )
 
     def _save_pool(self) -> None:

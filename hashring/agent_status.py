@@ -16,6 +16,7 @@ from hashring.heartbeat import HeartbeatState
 from hashring.host_states import HostState, Phase
 from hashring.paths import Path
 from hashring.ring import Host, Ring
+from hashring.workers import ServiceFacts
 
 # Without a turn for so many seconds the main loop counts as stuck. A turn
 # takes a fraction of a second, and one in which a worker is killed up to two.
@@ -44,6 +45,10 @@ class AgentStatus:
     lost_path: Path | None
     """The service because of which the agent is half alive."""
     counts: Counts
+    services: Mapping[Host, ServiceFacts] = dataclasses.field(
+        default_factory=dict
+    )
+    """Host -> its Service in Nova, as workers of this agent have read it."""
 
     # ---- the agent
 

@@ -56,6 +56,8 @@ class Pool:
         # The hosts that had servers when their worker was last heard of.
         self.with_servers: frozenset[Host] = frozenset()
         self.ring = Ring()
+        # The Services as workers have read them; a new mapping at each change.
+        self.services: Mapping[Host, ServiceFacts] = {}
         self.known: frozenset[Host] = frozenset()
         # The hosts whose Services the workers should read: the known hosts of
         # all members, because another agent may have read the Service of a
@@ -202,6 +204,7 @@ class Pool:
             for host in self.confirmed_mappings
             if self._may_exist(host) and not self._is_forgotten(host)
         )
+        self.services = dict(self._facts)
         members = frozenset(filter(self._in_ring, self.known))
         if members != self.ring.hosts:
             self.ring = Ring(members)

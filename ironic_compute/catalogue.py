@@ -401,4 +401,19 @@ FLAVOR_TRAIT_WITHOUT_NODE = Check(
 ALL: tuple[Check, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Check)
 )
-"""All checks, in the order of the manual."""
+"""All checks that fsck makes, in the order of the manual."""
+
+# What only the daemons see, on their status page. fsck compares records.
+
+LEASE_LAPSED = Check(
+    'lease-lapsed',
+    'The lease of a daemon is not in force. It changes nothing, and others '
+    'adopt its hosts.',
+    'look at the coordination backend, and at the log of the daemon of {host}',
+)
+CHANGE_NOT_IN_PLACEMENT = Check(
+    'change-not-in-placement',
+    'A change of a node has not been written to Placement for a minute.',
+    'search the log of the daemon that serves host {host} for "Placement"; it '
+    'names the node and the reason',
+)

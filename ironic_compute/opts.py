@@ -157,8 +157,9 @@ _METRICS = [
         'agent_address',
         default='127.0.0.1',
         help='Address on which agent_port is served. The pages contain names '
-        'of hosts and machines, versions and numbers of nodes, and no '
-        'secrets; everybody who reaches the port may read them.',
+        'of hosts and machines, versions, numbers of nodes, uuids of nodes '
+        'and servers that have moved, names of the operators who have ordered '
+        'that, and no secrets; everybody who reaches the port may read them.',
     ),
     cfg.PortOpt(
         'metrics_port',

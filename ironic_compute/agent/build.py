@@ -171,7 +171,10 @@ def _open_port(
     port = conf.ironic_compute.agent_port
     if not port:
         return None
-    application = Application(clock, backend)
+    folder = move_file.journal_folder(conf.ironic_compute.state_path)
+    application = Application(
+        clock, backend, functools.partial(move_file.read_moves, folder)
+    )
 
     def make_server() -> BoundedServer:
         return BoundedServer(address, port, application, clock)

@@ -24,9 +24,11 @@ from ironic_compute.agent_port import (
     figures,
     page,
     peers,
+    problems,
     state,
     worker_metrics,
 )
+from ironic_compute.journal.moves import Move, Query
 
 LOG = logging.getLogger(__name__)
 
@@ -68,13 +70,18 @@ class Application:
     """Answers requests; any thread may call it.
 
     :param backend: the metrics of requests to the coordination backend
+    :param read_moves: reads the journals of this machine
     """
 
     def __init__(
-        self, clock: Clock, backend: agent_metrics.BackendMetrics
+        self,
+        clock: Clock,
+        backend: agent_metrics.BackendMetrics,
+        read_moves: Callable[[Query], list[Move]] = lambda query: [],
     ) -> None:
         self._clock = clock
         self._backend = backend
+        self._read_moves = read_moves
         self._snapshot: Snapshot | None = None
         self._peers = peers.PeerReader(clock)
         # One thread at a time computes, so that the main loop, which needs
@@ -86,7 +93,9 @@ class Application:
             '/readyz': self._readiness,
             '/metrics': self._metrics,
             '/api/v1/agent': self._json(state.describe_agent),
+            '/api/v1/findings': self._findings,
             '/api/v1/hosts': self._json(state.describe_hosts),
+            peers.MOVES_PATH: self._moves,
             peers.PATH: self._nodes,
             '/api/v1/ring': self._json(state.describe_ring),
         }
@@ -149,10 +158,13 @@ class Application:
     def _page(self, snapshot: Snapshot) -> Answer:
         status = snapshot.status
         others = (m for m in status.members() if m.boot != status.me.boot)
+        answers = self._peers.read(others)
         # What a worker here says is newer than what its former agent says.
-        known = {**self._peers.read(others), **self._figures(snapshot)}
+        known = {**answers.figures, **self._figures(snapshot)}
         with self._computing:
-            html = page.render(status, known, self._clock.now_s())
+            newest = Query(limit=peers.MOVES_COUNT)
+            moves = newest.newest([*self._read_moves(newest), *answers.moves])
+            html = page.render(status, known, self._clock.now_s(), moves)
         # A name in UTF-8 may have been cut in the middle.
         return Answer(http.HTTPStatus.OK, html.encode(errors='replace'), _HTML)
 
@@ -164,6 +176,19 @@ class Application:
                 for host, each in sorted(known.items())
             ]
         )
+
+    def _moves(self, snapshot: Snapshot) -> Answer:
+        with self._computing:
+            moves = self._read_moves(Query(limit=peers.MOVES_COUNT))
+            return _json(state.describe_moves(moves))
+
+    def _findings(self, snapshot: Snapshot) -> Answer:
+        known = self._figures(snapshot)
+        with self._computing:
+            found = problems.find_problems(
+                snapshot.status, known, self._clock.now_s()
+            )
+            return _json([each.as_json() for each in found])
 
     def _figures(self, snapshot: Snapshot) -> dict[Host, figures.HostFigures]:
         """Return the figures of the hosts here whose worker has answered."""

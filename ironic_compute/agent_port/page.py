@@ -10,7 +10,7 @@ that.
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import jinja2
 
@@ -20,6 +20,8 @@ from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.agent_port import figures, problems
 from ironic_compute.agent_port.peers import split_url
+from ironic_compute.agent_port.state import utc
+from ironic_compute.journal.moves import Move
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -69,10 +71,12 @@ def render(
     status: AgentStatus,
     known: Mapping[Host, figures.HostFigures],
     now_s: float,
+    moves: Sequence[Move] = (),
 ) -> str:
     """Return the page as HTML.
 
     :param known: the figures of the hosts whose worker has answered
+    :param moves: the newest moves of the pool, as far as known
     """
     found = problems.find_problems(status, known, now_s)
     since_s = status.agreed_since_s
@@ -88,6 +92,7 @@ def render(
         paths=_PATHS,
         totals=_totals(known),
         is_whole=known.keys() >= status.known,
+        moves=moves,
     )
 
 
@@ -110,6 +115,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters['duration'] = duration
+    environment.filters['utc'] = lambda at_s: utc(at_s).replace('T', ' ')
     environment.filters['number'] = lambda value: f'{value:,}'
     return environment.get_template('page.html')
 

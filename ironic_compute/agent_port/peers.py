@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the hosts that other agents serve, read from their ports.
+"""Figures of other agents' hosts, and their moves, read from their ports.
 
 Only while somebody looks at the status page. An agent publishes the URL of its
 port with its membership, unless the port is on a loopback address. What an
-answer says counts for the hosts that its agent publishes to serve and for no
-others. An answer that is late, malformed or missing leaves a host without
-figures.
+answer says of nodes counts for the hosts that its agent publishes to serve and
+for no others. An answer that is late, malformed or missing leaves a host
+without figures, or leaves moves out.
 """
 
 import collections
 import contextlib
+import dataclasses
 import http.client
 import ipaddress
 import json
@@ -23,10 +24,14 @@ from hashring.clock import Clock
 from hashring.group import Member
 from hashring.ring import Host
 from ironic_compute.agent_port.figures import HostFigures
+from ironic_compute.journal.moves import Move, parse_move
 
 LOG = logging.getLogger(__name__)
 
 PATH = '/api/v1/nodes'
+MOVES_PATH = '/api/v1/moves'
+# Those of one machine that its port shows, and those of the pool on the page.
+MOVES_COUNT = 50
 # Seconds to wait for one agent, and for all of them together.
 _PEER_MAX_S = 0.6
 _ALL_MAX_S = 0.8
@@ -69,8 +74,16 @@ def split_url(url: str) -> tuple[str, int] | None:
     return machine, port
 
 
+@dataclasses.dataclass(slots=True)
+class PeerAnswers:
+    """What the ports of other agents have answered so far."""
+
+    figures: dict[Host, HostFigures] = dataclasses.field(default_factory=dict)
+    moves: list[Move] = dataclasses.field(default_factory=list)
+
+
 class PeerReader:
-    """Reads the figures of other agents; any thread may call.
+    """Reads the figures and moves of other agents; any thread may call.
 
     Its threads are daemons: a name server that hangs must not keep the agent
     from its exit.
@@ -80,37 +93,45 @@ class PeerReader:
         self._clock = clock
         self._places = threading.Semaphore(_THREADS_COUNT)
 
-    def read(self, members: Iterable[Member]) -> dict[Host, HostFigures]:
-        """Return the figures of all hosts that these agents serve.
+    def read(self, members: Iterable[Member]) -> PeerAnswers:
+        """Return the figures of all hosts that these agents serve, and moves.
 
         Blocks for less than a second, however many do not answer.
         """
         waiting = collections.deque(
             each for each in members if split_url(each.page) is not None
         )
-        found: list[dict[Host, HostFigures]] = []
+        figures: list[dict[Host, HostFigures]] = []
+        moves: list[list[Move]] = []
         ends_s = self._clock.now_s() + _ALL_MAX_S
         threads = [
-            self._start(waiting, found)
+            self._start(waiting, figures, moves)
             for _ in range(len(waiting))
             if self._places.acquire(blocking=False)
         ]
         for thread in threads:
             thread.join(max(ends_s - self._clock.now_s(), 0.0))
         waiting.clear()
-        return {h: each for some in tuple(found) for h, each in some.items()}
+        # Threads that are late may still add to the lists.
+        return PeerAnswers(
+            {h: each for some in tuple(figures) for h, each in some.items()},
+            [move for some in tuple(moves) for move in some],
+        )
 
     def _start(
         self,
         waiting: collections.deque[Member],
-        found: list[dict[Host, HostFigures]],
+        figures: list[dict[Host, HostFigures]],
+        moves: list[list[Move]],
     ) -> threading.Thread:
         def read_some() -> None:
             try:
                 # Another thread may take the last one first.
                 with contextlib.suppress(IndexError):
                     while True:
-                        found.append(read_member(waiting.popleft()))
+                        member = waiting.popleft()
+                        figures.append(read_member(member))
+                        moves.append(read_moves_of(member))
             finally:
                 self._places.release()
 
@@ -127,26 +148,43 @@ class PeerReader:
 
 def read_member(member: Member) -> dict[Host, HostFigures]:
     """Return the figures of the hosts that one agent serves; empty if none."""
+    return parse_answer(_get(member, PATH), member.serving)
+
+
+def read_moves_of(member: Member) -> list[Move]:
+    """Return the newest moves of the machine of one agent; empty if none."""
+    return parse_moves(_get(member, MOVES_PATH))
+
+
+def _get(member: Member, path: str) -> bytes:
+    """Return what the port of an agent answers; empty if nothing."""
     where = split_url(member.page)
     if where is None:
-        return {}
+        return b''
     connection = http.client.HTTPConnection(*where, timeout=_PEER_MAX_S)
     try:
-        connection.request('GET', PATH)
+        connection.request('GET', path)
         answer = connection.getresponse()
         text = answer.read(_ANSWER_MAX_BYTES)
-        if answer.status != http.HTTPStatus.OK:
-            return {}
-        return parse_answer(text, member.serving)
+        return text if answer.status == http.HTTPStatus.OK else b''
     # UnicodeError: no name of a machine can be as this one is.
     except (OSError, http.client.HTTPException, UnicodeError) as exc:
         LOG.debug(
             'The port of the daemon of %(home)s did not answer: %(why)r',
             {'home': member.home, 'why': exc},
         )
-        return {}
+        return b''
     finally:
         connection.close()
+
+
+def parse_moves(text: bytes) -> list[Move]:
+    """Return the moves in an answer; none if one of them is malformed."""
+    try:
+        rows = json.loads(text)[:MOVES_COUNT]
+        return [parse_move(row) for row in rows]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
 
 
 def parse_answer(

@@ -2,15 +2,19 @@
 """The problems of an agent and its pool, as sentences for the status page.
 
 Each problem names the alert of ``etc/prometheus`` that watches the same thing,
-and thus the section of the manual that says what to do. Pure.
+and thus the section of the manual that says what to do. What ``fsck`` would
+find, too, has the same name and cure here as there. Pure.
 """
 
 import dataclasses
 import enum
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hashring.agent_status import AgentStatus
 from hashring.ring import Host
+from hashring.workers import ServiceFacts
+from ironic_compute import catalogue
 from ironic_compute.agent_port.figures import HostFigures
 
 # A change is in Placement within a second; builds in progress are not counted.
@@ -39,15 +43,42 @@ NOTES = frozenset({Alert.HOST_NOT_IN_RING, Alert.NODE_WITHOUT_CLASS})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence, and the alert about the same thing."""
+    """One sentence, and the alert about the same thing.
+
+    :param check: what ``fsck`` calls it; None if ``fsck`` does not look for it
+    :param host: what the sentence is about; '' if it is no single host
+    """
 
     alert: Alert
     text: str
+    check: catalogue.Check | None = None
+    host: str = ''
 
     @property
     def is_note(self) -> bool:
         """Whether an operator may have wanted it so."""
         return self.alert in NOTES
+
+    @property
+    def cure(self) -> str:
+        """What the operator can do; '' if only the manual says it."""
+        if self.check is None:
+            return ''
+        host = self.host or 'HOST'
+        return self.check.cure.format(
+            host=host, node='NODE', server='SERVER', other='OTHER'
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the problem as JSON values."""
+        return {
+            'alert': self.alert.value,
+            'check': None if self.check is None else self.check.name,
+            'host': self.host,
+            'text': self.text,
+            'cure': self.cure,
+            'is_note': self.is_note,
+        }
 
 
 def find_problems(
@@ -79,6 +110,8 @@ def _of_agent(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             Alert.LEASE_LOST,
             'The lease of this daemon is not in force: it changes nothing, '
             'and others adopt its hosts.',
+            catalogue.LEASE_LAPSED,
+            status.me.home,
         )
     if status.heartbeat.failure is not None:
         yield Problem(
@@ -99,12 +132,17 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
     for host in sorted(status.served_by_nobody()):
         why = f', and here {unserved[host]}' if host in unserved else ''
         yield Problem(
-            Alert.HOST_UNSERVED, f'No daemon has the lock of host {host}{why}.'
+            Alert.HOST_UNSERVED,
+            f'No daemon has the lock of host {host}{why}.',
+            catalogue.HOST_NOT_SERVED,
+            host,
         )
     for host in sorted(unserved.keys() - status.served_by_nobody()):
         yield Problem(
             Alert.HOST_UNSERVED,
             f'Host {host} is not served here: {unserved[host]}.',
+            catalogue.HOST_NOT_SERVED,
+            host,
         )
 
 
@@ -119,6 +157,7 @@ def _of_pool(status: AgentStatus) -> Iterator[Problem]:
             Alert.RING_DISAGREEMENT,
             f'The daemons disagree about the ring, so that new nodes wait: '
             f'another one than here is at the daemon of {", ".join(other)}.',
+            catalogue.RINGS_DIFFER,
         )
     for member in status.members():
         for path in member.failing_paths:
@@ -142,6 +181,8 @@ def _of_workers(
                 Alert.DIRTY_NODE,
                 f'Host {host} has changes of {each.dirty} nodes that are not '
                 f'in Placement, the oldest for {each.oldest_dirty_s:.0f} s.',
+                catalogue.CHANGE_NOT_IN_PLACEMENT,
+                host,
             )
 
 
@@ -149,10 +190,12 @@ def _notes(
     status: AgentStatus, figures: Mapping[Host, HostFigures]
 ) -> Iterator[Problem]:
     for host in sorted(status.known - status.ring.hosts):
+        why, check = _why_not_in_ring(status.services.get(host))
         yield Problem(
             Alert.HOST_NOT_IN_RING,
-            f'Host {host} gets no nodes from the ring: it is disabled in '
-            f'Nova, or not mapped to a cell, or its Service is not read yet.',
+            f'Host {host} gets no nodes from the ring: {why}.',
+            check,
+            host,
         )
     for host, each in sorted(figures.items()):
         if each.without_class:
@@ -160,4 +203,22 @@ def _notes(
                 Alert.NODE_WITHOUT_CLASS,
                 f'Host {host} has {each.without_class} available nodes '
                 f'without a resource class, which no build can get.',
+                catalogue.NODE_WITHOUT_CLASS,
+                host,
             )
+
+
+def _why_not_in_ring(
+    service: ServiceFacts | None,
+) -> tuple[str, catalogue.Check | None]:
+    """Return why a host is not in the ring, and what ``fsck`` calls it."""
+    if service is None:
+        return 'no worker has read its Service in Nova yet', None
+    if not service.exists:
+        return (
+            'Nova has no Service record of it',
+            catalogue.HOST_WITHOUT_SERVICE,
+        )
+    if service.disabled:
+        return 'it is disabled in Nova', None
+    return 'it is mapped to no cell in Nova', catalogue.HOST_NOT_MAPPED

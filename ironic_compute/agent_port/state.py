@@ -2,16 +2,20 @@
 """The state of an agent and its pool as JSON values, for ``/api/v1``.
 
 Keys are only added in later releases. All durations are in seconds, and no
-value is an instant, because machines do not share a clock. Nothing here is
+value but the time of a move is an instant, because machines do not share a
+clock. Nothing here is
 the text of a library, which may contain a URL with a password.
 """
 
+import time
+from collections.abc import Iterable
 from typing import Any
 
 from hashring.agent_status import AgentStatus
 from hashring.counts import Counts
 from hashring.group import Member
 from hashring.ring import Host
+from ironic_compute.journal.moves import Move
 
 
 def describe_agent(status: AgentStatus, now_s: float) -> dict[str, Any]:
@@ -76,6 +80,22 @@ def describe_ring(status: AgentStatus, now_s: float) -> dict[str, Any]:
             for member in sorted(status.members(), key=lambda m: m.home)
         ],
     }
+
+
+def describe_moves(moves: Iterable[Move]) -> list[dict[str, Any]]:
+    """Return moves, with their times for people and for programs."""
+    return [{'at': utc(move.at_s), **move.as_json()} for move in moves]
+
+
+def utc(at_s: float) -> str:
+    """Return a time in UTC, as ISO 8601 has it.
+
+    :param at_s: in seconds since 1970; another machine may have sent it
+    """
+    try:
+        return time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(at_s))
+    except (OverflowError, ValueError, OSError):
+        return 'unknown'
 
 
 def _identity(member: Member) -> dict[str, Any]:

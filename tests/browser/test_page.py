@@ -42,7 +42,9 @@ class _Clock(ManualClock):
 def _served(pool: MadeUpPool) -> Iterator[tuple[str, Application]]:
     """Serve the page of a pool, with a socket for each worker."""
     clock = _Clock(pools.NOW_S)
-    application = Application(clock, BackendMetrics(clock))
+    application = Application(
+        clock, BackendMetrics(clock), lambda query: list(pool.moves)
+    )
     channels = {}
     for host, text in pool.texts.items():
         channel, end = worker_metrics.make_channel()

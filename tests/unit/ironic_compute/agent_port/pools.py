@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping
 
 from hashring.adoption import View
@@ -15,6 +16,7 @@ from hashring.lease import Lease
 from hashring.paths import Path
 from hashring.ring import Host, Ring
 from ironic_compute import catalogue
+from ironic_compute.journal.moves import Kind, Move, Reason
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
@@ -38,6 +40,7 @@ class MadeUpPool:
 
     status: AgentStatus
     texts: Mapping[Host, str]
+    moves: tuple[Move, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +82,29 @@ def metrics_of(host: Host, nodes: _Nodes) -> str:
     made.register_paths(dict)
     made.register_findings(lambda: {catalogue.DEPLOY_FAILED: 1})
     return made.text().decode()
+
+
+def _moves(count: int) -> tuple[Move, ...]:
+    """Return the newest moves of a pool, in which all kinds are."""
+    kinds, reasons = [*Kind], [*Reason]
+    hosts = {Kind.ADOPTION, Kind.HAND_BACK, Kind.RETIREMENT}
+    uuid = '6f1c0f5e-8d3b-4c55-9a1b-2f0e7d6c5b4a'
+    return tuple(
+        Move(
+            at_s=1_800_000_000.0 - 60.0 * number,
+            kind=kind,
+            reason=reasons[number % len(reasons)],
+            source='controller-01',
+            target='controller-02',
+            host='controller-01' if kind in hosts else '',
+            node='' if kind in hosts else uuid,
+            server=uuid if kind is Kind.EVICT else '',
+            seconds=0.7 * number,
+            by='ann on ctl-1 at 2027-01-15 08:00 UTC' if number % 3 else '',
+        )
+        for number in range(count)
+        for kind in [kinds[number % len(kinds)]]
+    )
 
 
 def _member(home: Host, serving: tuple[Host, ...], ring: Ring) -> Member:
@@ -151,7 +177,7 @@ def troubled() -> MadeUpPool:
     )
     moving = {NodeId('n1'): c2, NodeId('n400'): c3, NodeId('n401'): c3}
     nodes = _Nodes(1234, 321, moving, (7, 900.0))
-    return MadeUpPool(status, {c1: metrics_of(c1, nodes)})
+    return MadeUpPool(status, {c1: metrics_of(c1, nodes)}, _moves(3))
 
 
 @functools.cache
@@ -159,7 +185,7 @@ def large() -> MadeUpPool:
     """50 hosts with 50,000 nodes, all served by one agent."""
     hosts = tuple(Host(f'controller-{number:02}') for number in range(50))
     texts = {host: metrics_of(host, _Nodes(1000, 600)) for host in hosts}
-    return MadeUpPool(_status(hosts, hosts), texts)
+    return MadeUpPool(_status(hosts, hosts), texts, _moves(50))
 
 
 def hostile() -> MadeUpPool:
@@ -179,4 +205,11 @@ def hostile() -> MadeUpPool:
         status, me=evil, counts=counts, agreed_since_s=None
     )
     text = metrics_of(hosts[0], _Nodes(3, 1, {NodeId('n2'): hosts[1]}))
-    return dataclasses.replace(pool, status=status, texts={hosts[0]: text})
+    names = itertools.cycle(HOSTILE)
+    moves = tuple(
+        Move(at_s, *(next(names) for _ in range(7)), 1.0, next(names))
+        for at_s in (0.0, 1e300)
+    )
+    return dataclasses.replace(
+        pool, status=status, texts={hosts[0]: text}, moves=moves
+    )

@@ -4,7 +4,7 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from hashring.heartbeat import HeartbeatState
 from ironic_compute.agent_port import worker_metrics
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
 from ironic_compute.agent_port.application import Application, Snapshot
+from ironic_compute.journal.moves import Move, parse_move
 from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.agent_port.statuses import (
     C1,
@@ -25,6 +26,7 @@ from tests.unit.ironic_compute.agent_port.statuses import (
     WELL,
     changed,
 )
+from tests.unit.ironic_compute.journal.made_up import move
 
 PATHS = (
     '/',
@@ -32,7 +34,9 @@ PATHS = (
     '/readyz',
     '/metrics',
     '/api/v1/agent',
+    '/api/v1/findings',
     '/api/v1/hosts',
+    '/api/v1/moves',
     '/api/v1/nodes',
     '/api/v1/ring',
 )
@@ -55,10 +59,12 @@ class Answered:
 class Client:
     """A client of an application without a network."""
 
-    def __init__(self, clock: Any = None) -> None:
+    def __init__(self, clock: Any = None, moves: Sequence[Move] = ()) -> None:
         self.clock = clock or ManualClock(NOW_S)
         self.backend = BackendMetrics(self.clock)
-        self.application = Application(self.clock, self.backend)
+        self.application = Application(
+            self.clock, self.backend, lambda query: query.newest(moves)
+        )
 
     def publish(self, status: Any = WELL, **channels: Any) -> None:
         """Do what the main loop does after a turn."""
@@ -156,6 +162,23 @@ def test_state_is_json(client: Client) -> None:
         assert key in json.loads(answer.body)
     assert len(json.loads(client.get('/api/v1/hosts').body)) == 3
     assert json.loads(client.get('/api/v1/nodes').body) == []
+
+
+def test_moves_and_findings_are_json() -> None:
+    """A move has its time for people, too; a finding has its cure."""
+    client = Client(moves=[move(number) for number in range(60)])
+    client.publish(STATUS)
+    rows = json.loads(client.get('/api/v1/moves').body)
+    assert [parse_move(row) for row in rows] == [
+        move(number) for number in range(59, 9, -1)
+    ]
+    assert rows[0]['at'] == '1970-01-01T00:00:59Z'
+    found = json.loads(client.get('/api/v1/findings').body)
+    unserved = [each for each in found if each['check'] == 'host-not-served']
+    assert [each['host'] for each in unserved] == ['c2', 'c3']
+    assert 'host list' in unserved[0]['cure']
+    assert unserved[0]['alert'] == 'IronicComputeHostUnserved'
+    assert not unserved[0]['is_note']
 
 
 def test_metrics_of_agent_and_workers_are_one_text() -> None:

@@ -15,6 +15,7 @@ from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.pools import MadeUpPool
 from tests.unit.ironic_compute.agent_port.test_application import Client
 from tests.unit.ironic_compute.agent_port.test_peers import port_that_answers
+from tests.unit.ironic_compute.journal.made_up import move
 
 _VOID = {'meta', 'link'}
 _LOADED = {'link': 'href', 'script': 'src', 'a': 'href'}
@@ -29,7 +30,7 @@ class _Page(html.parser.HTMLParser):
         self.text = ''
         self._open: list[str] = []
         known = {h: figures.parse(text) for h, text in pool.texts.items()}
-        self.html = page.render(pool.status, known, pools.NOW_S)
+        self.html = page.render(pool.status, known, pools.NOW_S, pool.moves)
         self.feed(self.html)
         self.close()
         assert not self._open
@@ -70,6 +71,34 @@ def test_problems_come_first_and_name_their_alert() -> None:
     assert 'No daemon has the lock of host c3.' in shown.words
     assert 'IronicComputeHostUnserved' in shown.words
     assert 'hunter2' not in shown.html
+
+
+def test_findings_have_the_name_and_cure_that_fsck_has() -> None:
+    """The host that is meant is in the command."""
+    shown = _Page(pools.troubled())
+    assert (
+        'No daemon has the lock of host c3. IronicComputeHostUnserved '
+        'host-not-served What to do: ironic-computectl host list; start the '
+        'daemon of the host, or another one of the pool' in shown.words
+    )
+    assert 'change-not-in-placement What to do: search the log of the' in (
+        shown.words
+    )
+
+
+def test_last_moves_are_shown() -> None:
+    """Of nodes and of hosts, with who has ordered them."""
+    shown = _Page(pools.large())
+    uuid = '6f1c0f5e-8d3b-4c55-9a1b-2f0e7d6c5b4a'
+    assert (
+        f'{uuid} 2027-01-15 07:59:00Z evict controller-01 controller-02 '
+        f'{uuid} pin ann on ctl-1 at 2027-01-15 08:00 UTC 1 s' in shown.words
+    )
+    assert (
+        'host controller-01 2027-01-15 07:56:00Z adoption controller-01 '
+        'controller-02 - retire' in shown.words
+    )
+    assert 'Last moves None is known.' in _Page(pools.well()).words
 
 
 def test_hosts_show_nodes_servers_moves_and_dirt() -> None:
@@ -117,6 +146,28 @@ def test_hosts_of_other_daemons_have_the_figures_of_their_port() -> None:
         text = client.get('/').body.decode()
     assert f'<a href="{url}"><bdi class="name">c2</bdi></a>' in text
     assert '<td data-label="Nodes" class="number">5</td>' in text
+
+
+def test_moves_of_other_daemons_are_those_of_their_ports() -> None:
+    """The newest of the whole pool, each once."""
+    mine, theirs = move(5, node='mine'), move(9, node='theirs')
+    status = pools.well().status
+    me, second, third = status.heartbeat.view.members
+    rows = [each.as_json() for each in (theirs, mine)]
+    with port_that_answers(json.dumps(rows).encode()) as url:
+        second = dataclasses.replace(second, page=url)
+        client = Client(moves=[mine])
+        client.publish(
+            dataclasses.replace(
+                status,
+                heartbeat=dataclasses.replace(
+                    status.heartbeat, view=View((me, second, third))
+                ),
+            )
+        )
+        text = client.get('/').body.decode()
+    assert text.count('>mine<') == text.count('>theirs<') == 1
+    assert text.index('>theirs<') < text.index('>mine<')
 
 
 def test_hostile_names_are_text() -> None:

@@ -19,11 +19,14 @@ from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.peers import (
     PeerReader,
     parse_answer,
+    parse_moves,
     published_url,
     read_member,
+    read_moves_of,
     split_url,
 )
 from ironic_compute.agent_port.server import BoundedServer
+from tests.unit.ironic_compute.journal.made_up import move
 
 C2, C3 = Host('c2'), Host('c3')
 FIGURES = HostFigures(
@@ -87,7 +90,7 @@ def port_that_answers(text: bytes, status: str = '200 OK') -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
-    assert set(asked) <= {'/api/v1/nodes'}
+    assert set(asked) <= {'/api/v1/nodes', '/api/v1/moves'}
 
 
 def test_figures_of_all_agents_are_read() -> None:
@@ -99,7 +102,18 @@ def test_figures_of_all_agents_are_read() -> None:
     ):
         members = [_member(first), _member(second, C3), _member('')]
         found = PeerReader(SystemClock()).read(members)
-    assert found == {C2: FIGURES, C3: FIGURES}
+    assert found.figures == {C2: FIGURES, C3: FIGURES}
+    assert found.moves == []
+
+
+def test_moves_of_all_agents_are_read() -> None:
+    """No more of each than it shows; figures may be missing."""
+    moves = [move(number) for number in range(60)]
+    text = json.dumps([each.as_json() for each in moves]).encode()
+    with port_that_answers(text) as url:
+        found = PeerReader(SystemClock()).read([_member(url), _member('')])
+    assert found.moves == moves[:50]
+    assert found.figures == {}
 
 
 def test_an_agent_speaks_only_of_hosts_that_it_serves() -> None:
@@ -122,12 +136,14 @@ def test_an_agent_speaks_only_of_hosts_that_it_serves() -> None:
 def test_a_malformed_answer_has_no_figures(text: bytes) -> None:
     """It may be another program on the same port."""
     assert parse_answer(text, [C2]) == {}
+    assert parse_moves(text) == []
 
 
 def test_an_error_has_no_figures() -> None:
     """An older release does not have the path."""
     with port_that_answers(json.dumps([ROW]).encode(), '404 Not Found') as url:
         assert read_member(_member(url)) == {}
+        assert read_moves_of(_member(url)) == []
 
 
 def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
@@ -144,5 +160,5 @@ def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
         begun_s = time.monotonic()
         found = reader.read([_member(url), *[dead] * 49])
         assert time.monotonic() - begun_s < 5.0
-    assert found == {C2: FIGURES}
-    assert reader.read([dead]) == {}
+    assert found.figures == {C2: FIGURES}
+    assert reader.read([dead]).figures == {}

@@ -11,9 +11,11 @@ from hashring.heartbeat import HeartbeatState
 from hashring.host_states import HostState, Phase
 from hashring.paths import Path
 from hashring.ring import Host, Ring
+from hashring.workers import ServiceFacts
+from ironic_compute import catalogue
 from ironic_compute.agent_port.agent_metrics import describe
 from ironic_compute.agent_port.figures import HostFigures
-from ironic_compute.agent_port.problems import Alert, find_problems
+from ironic_compute.agent_port.problems import Alert, Problem, find_problems
 from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.statuses import SECRET, STATUS
 from tests.unit.ironic_compute.agent_port.test_agent_metrics import samples
@@ -182,3 +184,40 @@ def test_no_sentence_has_the_text_of_a_library() -> None:
     problems = find_problems(STATUS, {}, pools.NOW_S)
     assert Alert.BACKEND_FAILS in {each.alert for each in problems}
     assert SECRET not in repr(problems)
+
+
+@pytest.mark.parametrize(
+    ('service', 'check', 'why'),
+    [
+        (None, None, 'no worker has read its Service'),
+        (ServiceFacts(True, True, True), None, 'it is disabled in Nova'),
+        (ServiceFacts(False, False, True), 'host-not-mapped', 'no cell'),
+        (ServiceFacts(False, False, False), 'host-without-service', 'record'),
+    ],
+)
+def test_host_that_is_not_in_the_ring_has_a_reason(
+    service: ServiceFacts | None, check: str | None, why: str
+) -> None:
+    """As fsck would find it, if it looks for that."""
+    c4 = Host('c4')
+    status = dataclasses.replace(
+        WELL,
+        known=WELL.known | {c4},
+        services={} if service is None else {c4: service},
+    )
+    (found,) = [
+        each
+        for each in find_problems(status, FIGURES, pools.NOW_S)
+        if each.alert is Alert.HOST_NOT_IN_RING
+    ]
+    assert why in found.text
+    assert (found.check and found.check.name) == check
+    assert bool(found.cure) == (check is not None)
+    assert 'HOST' not in found.cure
+
+
+def test_each_cure_can_be_shown() -> None:
+    """Also that of a check that no daemon makes today."""
+    for check in catalogue.ALL:
+        problem = Problem(Alert.DIRTY_NODE, 'x', check, 'c1')
+        assert '{' not in problem.cure
