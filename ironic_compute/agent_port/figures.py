@@ -22,9 +22,13 @@ _MISPLACED = 'ironic_compute_misplaced_nodes'
 _DIRTY = 'ironic_compute_dirty_nodes'
 _OLDEST = 'ironic_compute_oldest_dirty_seconds'
 _PATHS = 'ironic_compute_path_failing_seconds'
+_FINDINGS = 'ironic_compute_findings'
 _READ = tuple(
     f'{name}{{'
-    for name in (_NODES, _SERVERS, _MISPLACED, _DIRTY, _OLDEST, _PATHS)
+    for name in (
+        *(_NODES, _SERVERS, _MISPLACED, _DIRTY, _OLDEST),
+        *(_PATHS, _FINDINGS),
+    )
 )
 
 
@@ -48,6 +52,8 @@ class HostFigures:
         default_factory=dict
     )
     """Service that the worker does not reach -> since how many seconds."""
+    findings: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Name of a check of fsck -> nodes that it finds, if there are any."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
@@ -65,6 +71,7 @@ def parse(text: str) -> HostFigures:
     moving: dict[Host, int] = {}
     staying: dict[Host, int] = {}
     paths: dict[Path, float] = {}
+    findings: dict[str, int] = {}
     for sample in _samples(text):
         sums[sample.name] += sample.value
         if sample.name == _MISPLACED:
@@ -73,6 +80,8 @@ def parse(text: str) -> HostFigures:
             into[Host(sample.labels['target'])] = int(sample.value)
         elif sample.name == _PATHS and sample.value > 0:
             paths[Path(sample.labels['path'])] = sample.value
+        elif sample.name == _FINDINGS and sample.value > 0:
+            findings[sample.labels['check']] = int(sample.value)
         elif sample.name == _NODES and _is_classless(sample):
             without_class += int(sample.value)
     return HostFigures(
@@ -84,6 +93,7 @@ def parse(text: str) -> HostFigures:
         dirty=int(sums[_DIRTY]),
         oldest_dirty_s=sums[_OLDEST],
         failing_paths=paths,
+        findings=findings,
     )
 
 

@@ -205,8 +205,10 @@ def parse_answer(
 
 def _figures(row: Mapping[str, object]) -> HostFigures:
     moving, staying = row['moving'], row['staying']
-    if not (isinstance(moving, dict) and isinstance(staying, dict)):
-        raise TypeError('expected two objects')
+    # An older release does not have them.
+    findings = row.get('findings', {})
+    if not all(isinstance(o, dict) for o in (moving, staying, findings)):
+        raise TypeError('expected objects')
     return HostFigures(
         nodes=_count(row['nodes']),
         servers=_count(row['servers']),
@@ -215,6 +217,7 @@ def _figures(row: Mapping[str, object]) -> HostFigures:
         staying={Host(host): _count(n) for host, n in staying.items()},
         dirty=_count(row['dirty']),
         oldest_dirty_s=float(str(row['oldest_dirty_s'])),
+        findings={str(name): _count(n) for name, n in findings.items()},
     )
 
 

@@ -35,10 +35,14 @@ class Alert(enum.StrEnum):
     WORKER_SILENT = 'IronicComputeWorkerSilent'
     DIRTY_NODE = 'IronicComputeDirtyNode'
     NODE_WITHOUT_CLASS = 'IronicComputeNodeWithoutClass'
+    FINDING = 'IronicComputeFinding'
 
 
 # What an operator may have wanted: no cause to be woken.
-NOTES = frozenset({Alert.HOST_NOT_IN_RING, Alert.NODE_WITHOUT_CLASS})
+NOTES = frozenset(
+    {Alert.HOST_NOT_IN_RING, Alert.NODE_WITHOUT_CLASS, Alert.FINDING}
+)
+_CHECKS = {check.name: check for check in catalogue.ALL}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,6 +208,21 @@ def _notes(
                 f'Host {host} has {each.without_class} available nodes '
                 f'without a resource class, which no build can get.',
                 catalogue.NODE_WITHOUT_CLASS,
+                host,
+            )
+        yield from _findings(host, each)
+
+
+def _findings(host: Host, each: HostFigures) -> Iterator[Problem]:
+    """Return what the worker of a host knows of its nodes, by check."""
+    for name, count in sorted(each.findings.items()):
+        check = _CHECKS.get(name)  # A later release may have other checks.
+        if check is not None and check is not catalogue.NODE_WITHOUT_CLASS:
+            nodes = 'node' if count == 1 else 'nodes'
+            yield Problem(
+                Alert.FINDING,
+                f'Host {host} has {count} {nodes}: {check.meaning}',
+                check,
                 host,
             )
 

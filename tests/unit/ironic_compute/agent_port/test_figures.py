@@ -5,6 +5,7 @@ import pytest
 
 from hashring.paths import Path, PathState
 from hashring.ring import Host
+from ironic_compute import catalogue
 from ironic_compute.agent_port import figures
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.metrics import Metrics
@@ -46,6 +47,9 @@ def _text(nodes: _Nodes) -> str:
         Path('Neutron'): PathState(failing_since_s=90.0),
     }
     metrics.register_paths(lambda: states)
+    metrics.register_findings(
+        lambda: {catalogue.DEPLOY_FAILED: 2, catalogue.NODE_WITHOUT_CLASS: 0}
+    )
     metrics.count_request('PUT', 'traits', '409', 0.03)
     return metrics.text().decode()
 
@@ -61,6 +65,7 @@ def test_each_figure_is_read() -> None:
         dirty=2,
         oldest_dirty_s=61.5,
         failing_paths={Path('Neutron'): 10.0},
+        findings={'failed-without-server': 2},
     )
 
 

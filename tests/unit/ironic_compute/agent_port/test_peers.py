@@ -30,7 +30,12 @@ from tests.unit.ironic_compute.journal.made_up import move
 
 C2, C3 = Host('c2'), Host('c3')
 FIGURES = HostFigures(
-    nodes=9, servers=4, moving={C3: 2}, dirty=1, oldest_dirty_s=2.5
+    nodes=9,
+    servers=4,
+    moving={C3: 2},
+    dirty=1,
+    oldest_dirty_s=2.5,
+    findings={'node-without-class': 2},
 )
 ROW = {'host': 'c2', **FIGURES.as_json()}
 

@@ -221,3 +221,16 @@ def test_each_cure_can_be_shown() -> None:
     for check in catalogue.ALL:
         problem = Problem(Alert.DIRTY_NODE, 'x', check, 'c1')
         assert '{' not in problem.cure
+
+
+def test_what_a_worker_finds_on_its_nodes_is_shown() -> None:
+    """As a note, with the meaning and cure of the check."""
+    figures = HostFigures(
+        findings={'failed-without-server': 2, 'of-a-later-release': 1}
+    )
+    (found,) = find_problems(WELL, {C1: figures}, pools.NOW_S)
+    assert found.is_note
+    assert found.alert == 'IronicComputeFinding'
+    assert found.check is catalogue.DEPLOY_FAILED
+    assert found.text.startswith('Host c1 has 2 nodes: A deploy or a removal')
+    assert found.cure == 'openstack baremetal node undeploy NODE'
