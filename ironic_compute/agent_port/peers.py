@@ -204,21 +204,23 @@ def parse_answer(
 
 
 def _figures(row: Mapping[str, object]) -> HostFigures:
-    moving, staying = row['moving'], row['staying']
-    # An older release does not have them.
-    findings = row.get('findings', {})
-    if not all(isinstance(o, dict) for o in (moving, staying, findings)):
-        raise TypeError('expected objects')
     return HostFigures(
         nodes=_count(row['nodes']),
         servers=_count(row['servers']),
         without_class=_count(row['without_class']),
-        moving={Host(host): _count(n) for host, n in moving.items()},
-        staying={Host(host): _count(n) for host, n in staying.items()},
+        moving={Host(host): n for host, n in _counts(row['moving'])},
+        staying={Host(host): n for host, n in _counts(row['staying'])},
         dirty=_count(row['dirty']),
         oldest_dirty_s=float(str(row['oldest_dirty_s'])),
-        findings={str(name): _count(n) for name, n in findings.items()},
+        # An older release does not have them.
+        findings=dict(_counts(row.get('findings', {}))),
     )
+
+
+def _counts(value: object) -> list[tuple[str, int]]:
+    if not isinstance(value, dict):
+        raise TypeError('expected an object')
+    return [(str(name), _count(count)) for name, count in value.items()]
 
 
 def _count(value: object) -> int:

@@ -53,7 +53,7 @@ from ironic_compute.manager.rescheduling import FreshCandidates
 from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
-from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership import peer_endpoints
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_active, is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
@@ -158,8 +158,8 @@ class IronicComputeManager(
         self._make_moves(components, strays)
         self.additional_endpoints += (
             components.peer_endpoint,
-            peer_rpc.HistoryEndpoint(components.journal.read_all),
-            peer_rpc.ChecksEndpoint(self._recovery_loop.check_now),
+            peer_endpoints.HistoryEndpoint(components.journal.read_all),
+            peer_endpoints.ChecksEndpoint(self._recovery_loop.check_now),
         )
 
     def _make_moves(

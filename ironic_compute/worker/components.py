@@ -31,7 +31,7 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows, new_row_s
-from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.node_changes import NodeChanges
@@ -185,7 +185,7 @@ class Components:
         )
         self._make_rebalancer()
         self._make_feed()
-        self.peer_endpoint = peer_rpc.PeerEndpoint(
+        self.peer_endpoint = peer_endpoints.PeerEndpoint(
             self._given,
             self.removal.forget_node,
             self._make_requests(mappings),

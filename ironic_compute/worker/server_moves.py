@@ -13,7 +13,7 @@ from typing import Any
 import nova.conf
 
 from ironic_compute.loop_thread import LoopThread
-from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.ownership.departures import Departures
 from ironic_compute.ownership.draining import ROUND_INTERVAL_S, Draining
 from ironic_compute.ownership.eviction import Evictor, WorkOnServer
@@ -77,8 +77,8 @@ class ServerMoves:
             components.clock,
         )
         self.endpoints = (
-            peer_rpc.MovesEndpoint(moves, self.draining),
-            peer_rpc.PoolsEndpoint(self.departures),
+            peer_endpoints.MovesEndpoint(moves, self.draining),
+            peer_endpoints.PoolsEndpoint(self.departures),
         )
         self._departing = LoopThread('departures', self.departures.try_round)
         self._threads = (

@@ -15,7 +15,7 @@ from oslo_config import cfg
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.paths import probes
 from ironic_compute.paths.path_health import RABBITMQ, PathHealth
 from ironic_compute.paths.probes import Probe
@@ -48,7 +48,7 @@ def worker(
     server = oslo_messaging.get_rpc_server(
         transport,
         oslo_messaging.Target(topic=rpcapi.RPC_TOPIC, server=_HOST),
-        [peer_rpc.PeerEndpoint(unused, unused, unused)],
+        [peer_endpoints.PeerEndpoint(unused, unused, unused)],
         executor='threading',
     )
     server.start()

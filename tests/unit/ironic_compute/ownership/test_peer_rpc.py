@@ -15,7 +15,7 @@ from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import LIMIT_MAX, Query
 from ironic_compute.nodes.pins import Pin
-from ironic_compute.ownership import peer_rpc
+from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.node_moves import (
@@ -126,7 +126,7 @@ def _serve() -> Iterator[None]:
     requests: Any = Requests()
     moves: Any = Moves()
     drain: Any = Drain()
-    peer = peer_rpc.PeerEndpoint(
+    peer = peer_endpoints.PeerEndpoint(
         GIVEN.put, lambda node: f'cannot forget {node}', requests
     )
     servers = [
@@ -141,10 +141,12 @@ def _serve() -> Iterator[None]:
                 C1,
                 [
                     peer,
-                    peer_rpc.ChecksEndpoint(lambda *named: CHECKED.put(named)),
-                    peer_rpc.MovesEndpoint(moves, drain),
-                    peer_rpc.PoolsEndpoint(OTHER_POOL),
-                    peer_rpc.HistoryEndpoint(_read_moves),
+                    peer_endpoints.ChecksEndpoint(
+                        lambda *named: CHECKED.put(named)
+                    ),
+                    peer_endpoints.MovesEndpoint(moves, drain),
+                    peer_endpoints.PoolsEndpoint(OTHER_POOL),
+                    peer_endpoints.HistoryEndpoint(_read_moves),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
